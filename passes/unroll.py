@@ -18,7 +18,8 @@ becomes
     %3 = reshape %2 to [8]
     %y = add %s, %3
 
-When not: loops with more iterations than ``most``, if it is given.
+When not: loops with more iterations than ``most``, if it is given. A call may not give a value to
+a parameter that counts the iterations of such a loop: ``inline`` comes first then.
 
 Cost: the program is as many times as long, and so is the time to compile it. Where the target
 waits for all steps at the end of an iteration, steps may overlap now.
@@ -30,7 +31,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.ir.loops import repeats_in, unroll
+from collir.ir.loops import check_fixed_parameters, repeats_in, unroll
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class UnrollPass(ModulePass):
             raise ValueError("most is 0 (no limit) or more iterations")
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for loop in reversed(repeats_in(op)):
-            if not self.most or loop.times <= self.most:
-                unroll(loop)
+        loops = [x for x in repeats_in(op) if not self.most or x.times <= self.most]
+        check_fixed_parameters(loops)
+        for loop in reversed(loops):
+            unroll(loop)

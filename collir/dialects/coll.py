@@ -10,6 +10,7 @@ from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, operation
 from collir.dialects.tensor import (
     AxesAttr,
+    BindingsAttr,
     DistTensorType,
     PlaceAttr,
     SizeAttr,
@@ -32,7 +33,7 @@ LOCAL = tuple(op for op in OPERATIONS.values() if op.KIND.local)
 Coll = Dialect(
     "coll",
     [*OPERATIONS.values(), CallOp, RepeatOp, YieldOp],
-    [DistTensorType, AxesAttr, PlaceAttr, SizesAttr, SizeAttr],
+    [DistTensorType, AxesAttr, PlaceAttr, SizesAttr, SizeAttr, BindingsAttr],
 )
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "LOCAL",
     "OPERATIONS",
     "AxesAttr",
+    "BindingsAttr",
     "Coll",
     "DistTensorType",
     "PlaceAttr",

@@ -5,13 +5,14 @@ arguments only, so it can be executed, typed, proven and costed by itself, once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 from xdsl.dialects.builtin import I64, IntegerAttr, ModuleOp, SymbolRefAttr, UnitAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
@@ -29,10 +30,14 @@ from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of
 from collir.dialects.operation import IntegerDirective, attribute_of, value_text
-from collir.dialects.tensor import DistTensorType, SizeAttr, dist_type
-from collir.layout import DistType, LayoutError, Mesh
+from collir.dialects.parameters import parameters_of
+from collir.dialects.tensor import BindingsAttr, DistTensorType, SizeAttr, dist_type
+from collir.layout import DistType, LayoutError, Mesh, check_type
+from collir.layout.formulas import FormulaError
 from collir.layout.loops import slice_type, stack_type
+from collir.layout.sizes import Size, bindings_text, default_error, formula_of, size_with
 from collir.layout.steps import ArgumentKind
+from collir.layout.types import with_sizes
 
 
 class NestedOp(IRDLOperation, ABC):
@@ -45,14 +50,9 @@ class NestedOp(IRDLOperation, ABC):
     def mnemonic(self) -> str:
         """The word by which ``.coll`` files name the operation."""
 
-    @property
-    @abstractmethod
-    def times(self) -> int:
-        """How often the program runs."""
-
     @abstractmethod
     def program(self) -> Block | None:
-        """Return the block that runs; None if there is none, which the verifier refuses."""
+        """Return the block in the operation that it runs; None if that is elsewhere."""
 
 
 @irdl_op_definition
@@ -62,17 +62,41 @@ class CallOp(NestedOp):
     name = "coll.call"
 
     callee = prop_def(SymbolRefAttr)
+    bindings = opt_prop_def(BindingsAttr)
     inputs = var_operand_def(DistTensorType)
     outputs = var_result_def(DistTensorType)
 
-    assembly_format = "$callee `(` $inputs `)` attr-dict `:` functional-type($inputs, $outputs)"
+    assembly_format = (
+        "$callee (`at` $bindings^)? `(` $inputs `)` attr-dict `:` "
+        "functional-type($inputs, $outputs)"
+    )
 
     @staticmethod
-    def of(callee: str, operands: Sequence[SSAValue], results: Sequence[DistType]) -> "CallOp":
-        """Return a call of a function whose results have the given types."""
+    def of(
+        mesh: Mesh,
+        callee: "Signature",
+        operands: Sequence[SSAValue],
+        bindings: Mapping[str, int] = MappingProxyType({}),
+    ) -> "CallOp":
+        """Return a call with the types of its results inferred.
+
+        Args:
+            mesh: the mesh of the caller.
+            bindings: values of parameters of the callee, with their formulas over the parameters
+                of the caller.
+
+        Raises:
+            LayoutError: the function does not take these operands at these values.
+        """
+        results = callee.results(mesh, [dist_type(x) for x in operands], bindings)
+        properties: dict[str, Attribute] = {"callee": SymbolRefAttr(callee.name)}
+        if bindings:
+            known = [name for name, _ in callee.parameters]
+            ordered = sorted(bindings.items(), key=lambda binding: known.index(binding[0]))
+            properties["bindings"] = BindingsAttr(tuple(ordered))
         return CallOp.create(
             operands=operands,
-            properties={"callee": SymbolRefAttr(callee)},
+            properties=properties,
             result_types=[DistTensorType(x) for x in results],
         )
 
@@ -81,8 +105,13 @@ class CallOp(NestedOp):
         return "call"
 
     @property
-    def times(self) -> int:
-        return 1
+    def values(self) -> dict[str, int]:
+        """The values of parameters that the call gives; other parameters keep their defaults."""
+        return dict(self.bindings.data) if self.bindings else {}
+
+    def program(self) -> None:
+        """Return None: the function has other sizes than the call, which is inlined first."""
+        return
 
     @property
     def symbol(self) -> str:
@@ -99,36 +128,37 @@ class CallOp(NestedOp):
                 return op
         return None
 
-    def program(self) -> Block | None:
-        function = self.function()
-        return None if function is None or function.is_declaration else function.body.block
-
     def verify_(self) -> None:
         function, mesh = self.function(), mesh_of(self)
         if function is None:
             raise VerifyException(f"there is no function @{self.symbol}")
-        signature = Signature.of(function)
-        problem = signature.problem(mesh, [dist_type(operand) for operand in self.operands])
-        if problem is not None:
-            raise VerifyException(problem.text([value_text(x) for x in self.operands]))
-        outputs = [dist_type(result) for result in self.results]
-        if outputs != list(signature.outputs):
-            listed = ", ".join(map(str, signature.outputs))
+        types = [dist_type(operand) for operand in self.operands]
+        try:
+            expected = Signature.of(function).results(mesh, types, self.values)
+        except LayoutError as error:
+            raise VerifyException(error.text([value_text(x) for x in self.operands])) from error
+        if [dist_type(result) for result in self.results] != expected:
+            listed = ", ".join(map(str, expected))
             raise VerifyException(f"the results of @{self.symbol} are ({listed})")
 
 
 @dataclass(frozen=True)
 class Signature:
-    """The types of a function, and the name of its mesh."""
+    """The types of a function, the name of its mesh, and its parameters with their defaults."""
 
     name: str
     mesh: str
     inputs: tuple[DistType, ...]
     outputs: tuple[DistType, ...]
+    parameters: tuple[tuple[str, int], ...] = ()
 
     @staticmethod
     def of(function: FuncOp) -> "Signature":
-        """Return the signature of a function on a mesh."""
+        """Return the signature of a function on a mesh.
+
+        Raises:
+            VerifyException: the function's attribute for parameters is wrong.
+        """
         mesh = function.attributes.get(MESH_ATTRIBUTE)
         types = function.function_type
         inputs, outputs = (
@@ -136,26 +166,80 @@ class Signature:
             for side in (types.inputs, types.outputs)
         )
         name = mesh.string_value() if isinstance(mesh, SymbolRefAttr) else ""
-        return Signature(function.sym_name.data, name, inputs, outputs)
+        parameters = tuple(parameters_of(function).items())
+        return Signature(function.sym_name.data, name, inputs, outputs, parameters)
 
-    def problem(self, mesh: Mesh, operands: Sequence[DistType]) -> LayoutError | None:
-        """Return why a function on ``mesh`` cannot call this one with operands, or None."""
+    def results(
+        self, mesh: Mesh, operands: Sequence[DistType], bindings: Mapping[str, int]
+    ) -> list[DistType]:
+        """Return the types of the results of a call, with formulas over the caller's parameters.
+
+        Args:
+            mesh: the mesh of the caller.
+            bindings: the values of parameters that the call gives.
+
+        Raises:
+            LayoutError: the function cannot be called so. It has the index of an operand or the
+                name of a parameter if the error is about that.
+        """
         if mesh.name != self.mesh:
-            return LayoutError(
+            raise LayoutError(
                 f"@{self.name} is on mesh @{self.mesh}, and this function is on mesh @{mesh.name}"
             )
         if not self.outputs:
-            return LayoutError(f"@{self.name} has no results: calling it would do nothing")
+            raise LayoutError(f"@{self.name} has no results: calling it would do nothing")
+        self._check_names(bindings)
         if len(operands) != len(self.inputs):
             count = len(self.inputs)
-            return LayoutError(
+            raise LayoutError(
                 f"@{self.name} takes {count} operand{'s' * (count != 1)}, not {len(operands)}"
             )
-        for index, (x, y) in enumerate(zip(operands, self.inputs, strict=True)):
-            if x != y:
-                text = f"@{self.name} takes {y.text(mesh)} here, and {{{index}}} is {x.text(mesh)}"
-                return LayoutError(text, operand=index)
-        return None
+        values = {**dict(self.parameters), **bindings}
+        for index, (x, declared) in enumerate(zip(operands, self.inputs, strict=True)):
+            if x != (expected := self._at(mesh, declared, values)):
+                raise self._mismatch(mesh, index, x, declared, expected)
+        return [self._at(mesh, declared, values) for declared in self.outputs]
+
+    def _check_names(self, bindings: Mapping[str, int]) -> None:
+        known = dict(self.parameters)
+        for name, value in bindings.items():
+            if name not in known:
+                has = f"its parameters are {', '.join(known)}"
+                has = has if known else f"call it without values, `call @{self.name}(...)`"
+                raise LayoutError(f"@{self.name} has no parameter '{name}': {has}", parameter=name)
+            if problem := default_error(name, int(value)):
+                raise LayoutError(problem, parameter=name)
+
+    def _at(self, mesh: Mesh, declared: DistType, values: Mapping[str, int]) -> DistType:
+        """Return a type of the signature where parameters have other values."""
+        if not any(isinstance(size, Size) for size in declared.shape):
+            return declared
+        try:
+            x = with_sizes(declared, [size_with(size, values) for size in declared.shape])
+            check_type(mesh, x)
+        except (FormulaError, LayoutError) as error:
+            text = error.text(()) if isinstance(error, LayoutError) else str(error)
+            raise LayoutError(f"with {self._listed(declared, values)}, {text}") from error
+        return x
+
+    @staticmethod
+    def _listed(declared: DistType, values: Mapping[str, int]) -> str:
+        """Return the values of the parameters in a type, as in ``batch = 8, hidden = 64``."""
+        return bindings_text(map(formula_of, declared.shape), values)
+
+    def _mismatch(
+        self, mesh: Mesh, index: int, x: DistType, declared: DistType, expected: DistType
+    ) -> LayoutError:
+        """Return the error for an operand of another type than the call takes."""
+        names = frozenset[str]().union(*(formula_of(n).parameters for n in declared.shape))
+        here = f"{expected.text(mesh)} here"
+        advice = ""
+        if names and len(expected.dims) == len(x.dims) and with_sizes(expected, x.shape) == x:
+            here += f" ({declared.text(mesh, formulas=True)})"
+            named = [f"{name} = ..." for name, _ in self.parameters if name in names]
+            advice = f": give its parameters other values, `call @{self.name}({', '.join(named)})`"
+        text = f"@{self.name} takes {here}, and {{{index}}} is {x.text(mesh)}{advice}"
+        return LayoutError(text, operand=index)
 
 
 @irdl_op_definition
@@ -237,6 +321,7 @@ class RepeatOp(NestedOp):
 
     @property
     def times(self) -> int:
+        """The number of iterations."""
         count = self.count
         return count.data if isinstance(count, SizeAttr) else count.value.data
 
@@ -246,6 +331,7 @@ class RepeatOp(NestedOp):
         return self.reverse is not None
 
     def program(self) -> Block:
+        """Return the block that each iteration runs."""
         return self.body.block
 
     @property

@@ -226,6 +226,43 @@ class SizeAttr(Data[int]):
         return hash(self.data)
 
 
+@irdl_attr_definition
+class BindingsAttr(Data[tuple[tuple[str, int], ...]]):
+    """The values of parameters, by name: ``<batch = {2 * n = 16}, hidden = 64>``.
+
+    Equal if the formulas are.
+    """
+
+    name = "coll.bindings"
+
+    @classmethod
+    def parse_parameter(cls, parser: AttrParser) -> tuple[tuple[str, int], ...]:
+        def binding() -> tuple[str, int]:
+            name = parser.parse_identifier("the name of a parameter")
+            parser.parse_punctuation("=")
+            return name, parse_size(parser)
+
+        bindings = parser.parse_comma_separated_list(parser.Delimiter.ANGLE, binding)
+        if len(dict(bindings)) != len(bindings):
+            parser.raise_error("a parameter is named twice")
+        return tuple(bindings)
+
+    def print_parameter(self, printer: Printer) -> None:
+        listed = ", ".join(f"{name} = {size_text(size)}" for name, size in self.data)
+        with printer.in_angle_brackets():
+            printer.print_string(listed)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, BindingsAttr)
+            and self.data == other.data
+            and all(_same_formula(a[1], b[1]) for a, b in zip(self.data, other.data, strict=True))
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+
 def _same_formula(a: int, b: int) -> bool:
     return formula_of(a) == formula_of(b)
 

@@ -28,10 +28,10 @@ from collir.dialects.nested import (
 from collir.dialects.operation import arguments_of, attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.ir.parameters import default_error, set_parameters
+from collir.ir.parameters import set_parameters
 from collir.layout import DistType, LayoutError, Mesh, Place, check_type, place_at
 from collir.layout.formulas import formula_of_text
-from collir.layout.sizes import size_at
+from collir.layout.sizes import default_error, size_at
 from collir.layout.steps import Argument, ArgumentKind, Parameter, StepKind
 from collir.layout.types import check_coordinate, digits_over, without_trivial_axes
 from collir.machine import Machine
@@ -233,21 +233,24 @@ class FunctionBuilder:
                 kind = parameter.kind.name.lower()
                 raise TypeError(f"{parameter.keyword}={value!r}: {kind} is wanted here")
 
-    def call(self, callee: str, *operands: SSAValue) -> tuple[SSAValue, ...]:
+    def call(self, callee: str, /, *operands: SSAValue, **sizes: int) -> tuple[SSAValue, ...]:
         """Add a call of a function that the module has already, and return its results.
+
+        ``sizes`` are values of parameters of that function, which may be formulas of parameters of
+        this one: ``f.call("layer", x, batch=2 * n)``. Others keep their defaults.
 
         Raises:
             KeyError: the module has no such function.
-            ValueError: the function does not take these operands, or has no results.
+            ValueError: the function does not take these operands at these values, or has no
+                results.
         """
         op = SymbolTable.lookup_symbol(self._module, callee)
         if not isinstance(op, FuncOp):
             raise KeyError(f"the module has no function @{callee}")
-        signature = Signature.of(op)
-        problem = signature.problem(self.mesh, [dist_type(x) for x in operands])
-        if problem is not None:
-            raise ValueError(problem.text([value_text(x) for x in operands]))
-        made = CallOp.of(callee, operands, signature.outputs)
+        try:
+            made = CallOp.of(self.mesh, Signature.of(op), operands, sizes)
+        except LayoutError as error:
+            raise ValueError(error.text([value_text(x) for x in operands])) from error
         self._block.add_op(made)
         return tuple(made.results)
 

@@ -1,15 +1,19 @@
 """Calls between the functions of a module: cycles, and the steps of callees in place of calls."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
 
+from collir.dialects.machine import meshes_remembered
 from collir.dialects.nested import CallOp
-from collir.ir.diagnostics import Diagnostic, Position, note
+from collir.dialects.tensor import BindingsAttr
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.names import set_name
+from collir.ir.parameters import parameters_of
+from collir.ir.retyping import function_at
 
 
 def calls_in(function: FuncOp) -> Iterator[CallOp]:
@@ -80,36 +84,181 @@ def function_without_calls(function: FuncOp) -> FuncOp:
     return next(op for op in functions if op.sym_name == function.sym_name)
 
 
+def callees_first(module: ModuleOp) -> list[FuncOp]:
+    """Return the functions of a module without cycles of calls, each behind those that it calls."""
+    ordered: dict[FuncOp, None] = {}
+    for start in module.ops:
+        stack = [start] if isinstance(start, FuncOp) else []
+        while stack:
+            callees = dict.fromkeys(call.function() for call in calls_in(stack[-1]))
+            missing = [callee for callee in callees if callee and callee not in ordered]
+            if missing:
+                stack += missing
+            else:
+                ordered[stack.pop()] = None
+    return list(ordered)
+
+
 def inline_calls(module: ModuleOp) -> None:
     """Put the steps of callees in the place of calls, in all functions of a module."""
-    done: set[FuncOp] = set()
-
-    def inline(function: FuncOp) -> None:
-        if function in done:
-            return
-        done.add(function)
+    for function in callees_first(module):
         for call in list(calls_in(function)):
             callee = call.function()
             assert callee is not None
-            inline(callee)
-            _put_steps(call, callee)
-
-    for function in [op for op in module.ops if isinstance(op, FuncOp)]:
-        inline(function)
+            with function_at(callee, call.values, parameters_of(function)) as copy:
+                _put_steps(call, copy)
 
 
-def _put_steps(call: CallOp, callee: FuncOp) -> None:
-    """Put the steps of a function in the place of a call."""
+def _put_steps(call: CallOp, copy: FuncOp) -> None:
+    """Move the steps of the copy of a function to the place of a call."""
     block = call.parent
     assert block is not None
-    values: dict[SSAValue, SSAValue] = dict(zip(callee.args, call.operands, strict=True))
-    *ops, last = callee.body.block.ops
+    for argument, operand in zip(copy.args, call.operands, strict=True):
+        argument.replace_all_uses_with(operand)
+    *ops, last = copy.body.block.ops
     for op in ops:
-        copy = op.clone(values)
-        block.insert_op_before(copy, call)
-    for result, returned in zip(call.results, last.operands, strict=True):
-        value = values[returned]
+        op.detach()
+        block.insert_op_before(op, call)
+    for result, value in zip(call.results, last.operands, strict=True):
         if value not in call.operands:
             set_name(value, result.name_hint or value.name_hint)
         result.replace_all_uses_with(value)
     block.erase_op(call)
+
+
+# ---------------------------------------------------------------------------------------------
+# Functions at the values of calls
+# ---------------------------------------------------------------------------------------------
+
+_Key = tuple[FuncOp, BindingsAttr]
+"""A function, and the values that it is called at."""
+
+
+@dataclass
+class _Checked:
+    """A function that was checked at some values.
+
+    Attributes:
+        error: the first error in it.
+        calls: the calls in it that give values, each with its position and what it runs.
+    """
+
+    error: Diagnostic | None = None
+    calls: list[tuple[Position | None, _Key]] = field(default_factory=list)
+
+
+def call_errors(
+    module: ModuleOp, errors_in: Callable[[FuncOp], list[Diagnostic]]
+) -> list[Diagnostic]:
+    """Return an error for each call at whose values the function is not well typed.
+
+    Each function is checked once for each set of values that it is called at.
+
+    Args:
+        errors_in: function from a function to the errors in it.
+    """
+    with meshes_remembered():
+        checked = _all_checked(module, errors_in)
+    if not any(result.error for result in checked.values()):
+        return []
+    errors = (
+        _error_behind(Position.of(call), _key(call), checked) for _, call in _all_at_values(module)
+    )
+    return [error for error in errors if error]
+
+
+def functions_at_values(module: ModuleOp) -> list[FuncOp]:
+    """Return the functions that calls of a module run at other values than the defaults."""
+    if not _all_at_values(module):
+        return []
+    return list(dict.fromkeys(callee for callee, _ in _all_checked(module, lambda _: [])))
+
+
+def misfits(
+    module: ModuleOp, errors_in: Callable[[FuncOp], list[Diagnostic]]
+) -> dict[FuncOp, BindingsAttr]:
+    """Return the functions that are not well typed at values of calls, and such values."""
+    checked = _all_checked(module, errors_in)
+    return {key[0]: key[1] for key, result in checked.items() if result.error}
+
+
+def _all_checked(
+    module: ModuleOp, errors_in: Callable[[FuncOp], list[Diagnostic]]
+) -> dict[_Key, _Checked]:
+    """Return what is found out about every function at all values that it is called at."""
+    checked: dict[_Key, _Checked] = {}
+    missing = [(_key(call), parameters_of(function)) for function, call in _all_at_values(module)]
+    while missing:
+        key, parameters = missing.pop()
+        if key not in checked:
+            checked[key] = _checked(key, parameters, errors_in)
+            missing += [(called, parameters) for _, called in checked[key].calls]
+    return checked
+
+
+def _all_at_values(module: ModuleOp) -> list[tuple[FuncOp, CallOp]]:
+    """Return the calls of a module that give values, each with the function that it is in."""
+    functions = [op for op in module.ops if isinstance(op, FuncOp)]
+    return [(function, call) for function in functions for call in _calls_at_values(function)]
+
+
+def _calls_at_values(function: FuncOp) -> list[CallOp]:
+    return [call for call in calls_in(function) if call.bindings is not None]
+
+
+def _key(call: CallOp) -> _Key:
+    callee = call.function()
+    assert callee is not None
+    assert call.bindings is not None
+    return callee, call.bindings
+
+
+def _checked(
+    key: _Key,
+    parameters: Mapping[str, int],
+    errors_in: Callable[[FuncOp], list[Diagnostic]],
+) -> _Checked:
+    """Return what is found out about a function at the values of a call.
+
+    Args:
+        parameters: the parameters of the function with the call.
+    """
+    callee, bindings = key
+    try:
+        with function_at(callee, dict(bindings.data), parameters) as copy:
+            if errors := errors_in(copy):
+                return _Checked(errors[0])
+            return _Checked(None, [(Position.of(c), _key(c)) for c in _calls_at_values(copy)])
+    except DiagnosticError as error:
+        return _Checked(error.diagnostics[0])
+
+
+def _error_behind(
+    position: Position | None, key: _Key, checked: Mapping[_Key, _Checked]
+) -> Diagnostic | None:
+    """Return the error at a call for the first error in what it runs, or None."""
+    ways: list[list[tuple[Position | None, _Key]]] = [[(position, key)]]
+    seen: set[_Key] = set()
+    while ways:
+        way = ways.pop()
+        last = way[-1][1]
+        if last in seen:
+            continue
+        seen.add(last)
+        if error := checked[last].error:
+            notes = [note(f"{_called(*k)} is called here", place) for place, k in way[1:]]
+            text = f"{_called(*last)} is not well typed: {error.message}"
+            notes.append(note("the error is here", error.position))
+            return Diagnostic(text, position, (*notes, *error.notes))
+        ways += [[*way, called] for called in reversed(checked[last].calls)]
+    return None
+
+
+def _called(function: FuncOp, bindings: BindingsAttr) -> str:
+    """Return a function at values as messages write it: ``@f(batch = 8)``."""
+    return f"@{function.sym_name.data}({values_text(bindings)})"
+
+
+def values_text(bindings: BindingsAttr) -> str:
+    """Return the values of a call as messages write them: ``batch = 8, hidden = 64``."""
+    return ", ".join(f"{name} = {value}" for name, value in bindings.data)

@@ -5,38 +5,29 @@ for some values either is well typed for others too, which proves it as at first
 is not: the error at that step is the guard that fails.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, AttributeInvT, Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
-from collir.dialects.machine import mesh_of
-from collir.dialects.nested import RepeatOp, argument_types, result_types
-from collir.dialects.operation import DistOp, value_text
-from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import place_of
+from collir.ir.calls import callees_first, calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.parameters import (
-    default_error,
-    parameters_of,
-    set_parameters,
-    with_sizes_changed,
-)
-from collir.ir.renaming import map_attributes, set_type
+from collir.ir.parameters import parameters_of, set_parameters
+from collir.ir.renaming import set_type
+from collir.ir.retyping import at_values, fix_parameters, retype
 from collir.ir.verification import verify
-from collir.layout import DistType, LayoutError, Mesh, check_type
-from collir.layout.formulas import Formula, FormulaError
-from collir.layout.sizes import formula_of, size_at, substituted
+from collir.layout.sizes import default_error
 
 
 def instantiate(module: ModuleOp, values: Mapping[str, int], function: str = "") -> None:
     """Give parameters of functions other values, in place, and check the module.
 
-    A function that takes the place of another is instantiated together with it.
+    A function that takes the place of another is instantiated together with it. Calls that do not
+    name a parameter run the function at the new value, so the callers are typed again too.
 
     Args:
         values: the new values of parameters. A parameter that is not named keeps its default.
@@ -47,26 +38,19 @@ def instantiate(module: ModuleOp, values: Mapping[str, int], function: str = "")
         DiagnosticError: there is no such function or parameter, or the program is not well typed
             with these values; the module is left as it was.
     """
-    functions = _chosen(module, values, function)
-    before = [_State.of(f) for f in functions]
+    functions = _with_callers(module, _chosen(module, values, function))
+    before = [_State.of(f) for f, _ in functions]
     try:
-        for changed in functions:
-            _instantiate(changed, values)
+        for changed, chosen in functions:
+            old = parameters_of(changed)
+            new = {name: values.get(name, value) for name, value in old.items()} if chosen else old
+            retype(changed, at_values(new))
+            set_parameters(changed, new)
         verify(module)
     except DiagnosticError as error:
         for state in before:
             state.restore()
         raise _with_values(error, values) from error
-
-
-def fix_parameters(function: FuncOp, names: Iterable[str]) -> None:
-    """Remove parameters from a function: sizes depend on them no more, and keep their values."""
-    values = parameters_of(function)
-    fixed = {name: Formula.constant(values.pop(name)) for name in names}
-    if fixed:
-        change = partial(substituted, formulas=fixed)
-        map_attributes(function, lambda attribute: with_sizes_changed(attribute, change))
-        set_parameters(function, values)
 
 
 def _chosen(module: ModuleOp, values: Mapping[str, int], name: str) -> list[FuncOp]:
@@ -96,73 +80,17 @@ def _chosen(module: ModuleOp, values: Mapping[str, int], name: str) -> list[Func
     ]
 
 
-def _instantiate(function: FuncOp, values: Mapping[str, int]) -> None:
-    """Evaluate the formulas of a function again, and type its steps again.
+def _with_callers(module: ModuleOp, chosen: Sequence[FuncOp]) -> list[tuple[FuncOp, bool]]:
+    """Return functions and those that call them, directly or not, and whether they are chosen.
 
-    Raises:
-        DiagnosticError: at the first type or step that is wrong.
+    A function comes behind those that it calls.
     """
-    old = parameters_of(function)
-    new = {name: values.get(name, value) for name, value in old.items()}
-    mesh = mesh_of(function)
-    item: FuncOp | SSAValue = function
-    try:
-        signature = function.function_type
-        inputs = [_at(x, new) for x in signature.inputs]
-        outputs = [_at(x, new) for x in signature.outputs]
-        function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
-        for item in function.args:
-            set_type(item, _at(item.type, new))
-            check_type(mesh, dist_type(item))
-    except (FormulaError, LayoutError) as error:
-        raise _error_at(item, error) from error
-    for op in function.body.ops:
-        _type_again(op, mesh, new)
-    set_parameters(function, new)
-
-
-def _type_again(op: Operation, mesh: Mesh, values: Mapping[str, int]) -> None:
-    """Evaluate the formulas of an operation again, and infer the types of its results.
-
-    Raises:
-        DiagnosticError: at the first step that is wrong.
-    """
-    if not isinstance(op, DistOp | RepeatOp):
-        return
-    try:
-        op.properties = {name: _at(x, values) for name, x in op.properties.items()}
-        types = [dist_type(operand) for operand in op.operands]
-        if isinstance(op, DistOp):
-            _set_types(op.results, [op.result_type(mesh, types, op.properties)])
-            return
-        inputs = argument_types(mesh, op.times, types, len(op.carried), len(op.sliced))
-        _set_types(op.body.block.args, inputs)
-        for inner in op.body.ops:
-            _type_again(inner, mesh, values)
-        yielded = [dist_type(value) for value in op.yielded]
-        _set_types(op.results, result_types(mesh, op.times, yielded, len(op.carried)))
-    except (FormulaError, LayoutError) as error:
-        raise _error_at(op, error) from error
-
-
-def _set_types(values: Iterable[SSAValue], types: Iterable[DistType]) -> None:
-    for value, x in zip(values, types, strict=True):
-        set_type(value, DistTensorType(x))
-
-
-def _error_at(item: Operation | SSAValue, error: FormulaError | LayoutError) -> DiagnosticError:
-    names: Iterable[str] = ()
-    if isinstance(item, DistOp):
-        names = item.operand_names()
-    elif isinstance(item, RepeatOp):
-        names = [value_text(operand) for operand in item.operands]
-    text = error.text(names) if isinstance(error, LayoutError) else str(error)
-    return DiagnosticError.at(item, text)
-
-
-def _at(attribute: AttributeInvT, values: Mapping[str, int]) -> AttributeInvT:
-    """Return the attribute of a type or of an argument, for other values of parameters."""
-    return with_sizes_changed(attribute, lambda size: size_at(formula_of(size), values))
+    changed: dict[FuncOp, bool] = {}
+    for function in callees_first(module):
+        calls = (call.function() for call in calls_in(function))
+        if function in chosen or any(callee in changed for callee in calls):
+            changed[function] = function in chosen
+    return list(changed.items())
 
 
 def _with_values(error: DiagnosticError, values: Mapping[str, int]) -> DiagnosticError:
@@ -202,3 +130,6 @@ class _State:
             op.properties = properties
         for value, old in self.types:
             set_type(value, old)
+
+
+__all__ = ["fix_parameters", "instantiate"]

@@ -9,13 +9,14 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import function_of, mesh_of
-from collir.dialects.nested import NestedOp, RepeatOp
+from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import dist_type
 from collir.ir.calls import inline_calls
-from collir.ir.instantiation import fix_parameters
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.names import set_name, unused_symbol
 from collir.ir.parameters import shared_attributes
+from collir.ir.retyping import fix_parameters
 from collir.layout import Mesh
 from collir.layout.sizes import formula_of
 from collir.layout.steps import CONCAT, PAD, RESHAPE, Argument, StepKind
@@ -35,12 +36,17 @@ def has_nested(module: ModuleOp) -> bool:
 
 
 def steps_with_times(ops: Iterable[Operation], times: int = 1) -> Iterator[tuple[DistOp, int]]:
-    """Yield the steps that operations run, those of loops and callees too, and how often."""
+    """Yield the steps that operations run, those of loops too, and how often.
+
+    Calls are inlined first, since the steps of a callee have the sizes of the call.
+    """
     for op in ops:
         if isinstance(op, DistOp):
             yield op, times
-        elif isinstance(op, NestedOp) and (program := op.program()):
-            yield from steps_with_times(program.ops, times * op.times)
+        elif isinstance(op, RepeatOp):
+            yield from steps_with_times(op.program().ops, times * op.times)
+        else:
+            assert not isinstance(op, NestedOp)
 
 
 # ---------------------------------------------------------------------------------------------
@@ -112,6 +118,29 @@ class _Unrolling:
             for _, value in sorted(values.items())
         ]
         return self._step(CONCAT, rows, dim=0) if len(rows) > 1 else rows[0]
+
+
+def check_fixed_parameters(loops: Sequence[RepeatOp]) -> None:
+    """Check that no call gives a value to a parameter that unrolling loops would fix.
+
+    Raises:
+        DiagnosticError: one diagnostic for each such call.
+    """
+    errors: list[Diagnostic] = []
+    for function in dict.fromkeys(map(_function_of, loops)):
+        own = (op for op in repeats_in(function) if op in loops)
+        fixed = frozenset[str]().union(*(formula_of(op.times).parameters for op in own))
+        module = function.parent_op()
+        for call in (op for op in module.walk() if isinstance(op, CallOp)) if module else ():
+            if call.symbol == function.sym_name.data and (names := fixed.intersection(call.values)):
+                name = min(names)
+                text = (
+                    f"this call gives a value to '{name}', by which @{call.symbol} counts "
+                    "iterations: put -p inline in front of unroll"
+                )
+                errors.append(Diagnostic(text, Position.of(call)))
+    if errors:
+        raise DiagnosticError(errors)
 
 
 def unroll_all(root: Operation) -> None:
@@ -234,6 +263,7 @@ __all__ = [
     "as_function",
     "body_function",
     "body_name",
+    "check_fixed_parameters",
     "has_nested",
     "outline_bodies",
     "ready_for_code",

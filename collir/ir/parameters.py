@@ -10,32 +10,11 @@ from xdsl.ir import Attribute, AttributeInvT, Operation
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import MESH_ATTRIBUTE
-from collir.dialects.tensor import DistTensorType, SizeAttr, SizesAttr
+from collir.dialects.parameters import PARAMETERS, parameters_of
+from collir.dialects.tensor import BindingsAttr, DistTensorType, SizeAttr, SizesAttr
 from collir.layout import Dim
 from collir.layout.formulas import FormulaError
-from collir.layout.sizes import LIMIT, Size, bindings_text, size_at
-
-PARAMETERS = "coll.parameters"
-"""The attribute of a function that gives its parameters and their defaults, in order."""
-
-
-def parameters_of(function: FuncOp) -> dict[str, int]:
-    """Return the parameters of a function with their defaults, in order.
-
-    Raises:
-        VerifyException: the attribute is not a dictionary of integers from 1.
-    """
-    attribute = function.attributes.get(PARAMETERS)
-    if attribute is None:
-        return {}
-    if not isinstance(attribute, DictionaryAttr):
-        raise VerifyException(f"{PARAMETERS} is a dictionary of integers, not {attribute}")
-    values: dict[str, int] = {}
-    for name, value in attribute.data.items():
-        if not isinstance(value, IntegerAttr) or value.value.data < 1:
-            raise VerifyException(f"the default of parameter '{name}' is not an integer from 1")
-        values[name] = value.value.data
-    return values
+from collir.layout.sizes import Size, bindings_text, size_at
 
 
 def set_parameters(function: FuncOp, values: Mapping[str, int]) -> None:
@@ -54,13 +33,6 @@ def shared_attributes(function: FuncOp) -> dict[str, Attribute]:
     return {name: function.attributes[name] for name in names if name in function.attributes}
 
 
-def default_error(name: str, value: int) -> str:
-    """Return what is wrong with the default of a parameter, or an empty text."""
-    if 1 <= value < LIMIT:
-        return ""
-    return f"parameter '{name}' needs a value from 1 to 2^63 - 1, not {value}"
-
-
 def sizes_in(attribute: Attribute) -> tuple[int, ...]:
     """Return the sizes in the attribute of a type or of an argument, those without formulas too."""
     match attribute:
@@ -70,6 +42,8 @@ def sizes_in(attribute: Attribute) -> tuple[int, ...]:
             return attribute.data
         case SizeAttr():
             return (attribute.data,)
+        case BindingsAttr():
+            return tuple(size for _, size in attribute.data)
         case _:
             return ()
 
@@ -93,6 +67,9 @@ def with_sizes_changed(attribute: AttributeInvT, change: Callable[[int], int]) -
             return cast("AttributeInvT", SizesAttr(tuple(map(changed, attribute.data))))
         case SizeAttr():
             return cast("AttributeInvT", SizeAttr(changed(attribute.data)))
+        case BindingsAttr():
+            bindings = tuple((name, changed(size)) for name, size in attribute.data)
+            return cast("AttributeInvT", BindingsAttr(bindings))
         case _:
             return attribute
 
@@ -107,11 +84,15 @@ def attributes_of(op: Operation) -> Iterator[Attribute]:
     yield from op.result_types
 
 
+_WITH_SIZES = frozenset({DistTensorType, SizesAttr, SizeAttr, BindingsAttr})
+"""The attributes in which there are sizes."""
+
+
 def has_formulas(op: Operation) -> bool:
     """Return whether a result type or an argument of a step has a size with a formula."""
     for attribute in (*(result.type for result in op.results), *op.properties.values()):
         kind = attribute.__class__  # as fast as can be: this runs for every step
-        if kind is DistTensorType or kind is SizesAttr or kind is SizeAttr:
+        if kind in _WITH_SIZES:
             for size in sizes_in(attribute):
                 if size.__class__ is Size:
                     return True
@@ -143,3 +124,16 @@ def _check_formula(size: Size, values: Mapping[str, int]) -> None:
         raise VerifyException(f"with {bindings}, {error}") from error
     if value != size:
         raise VerifyException(f"with {bindings}, {formula} is {value}, not {int(size)}")
+
+
+__all__ = [
+    "PARAMETERS",
+    "attributes_of",
+    "check_formulas",
+    "has_formulas",
+    "parameters_of",
+    "set_parameters",
+    "shared_attributes",
+    "sizes_in",
+    "with_sizes_changed",
+]

@@ -9,6 +9,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
+from collir.ir.calls import functions_at_values, inline_calls
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.renaming import map_attributes, set_type
@@ -35,6 +36,8 @@ def dimensions(module: ModuleOp) -> set[int]:
 def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
     """Replace dimensions (and sizes in split and reshape) everywhere, in place.
 
+    If calls give values to parameters, the steps of the functions take the places of the calls.
+
     Args:
         sizes: the new size of each size that changes.
 
@@ -48,6 +51,8 @@ def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
         dims = tuple(Dim(sizes.get(d.size, d.size), d.axes) for d in attribute.data.dims)
         return DistTensorType(replace(attribute.data, dims=dims))
 
+    if functions_at_values(module):  # whose values have no other sizes
+        inline_calls(module)
     for function in functions_of(module):
         map_attributes(function, resized)
         for op in function.walk():

@@ -5,7 +5,7 @@ body of a loop, are a program of their own. Rewrites of straight programs theref
 programs between the walls, and know nothing of walls.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
@@ -15,8 +15,11 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from collir.dialects.nested import NestedOp
+from collir.ir.calls import functions_at_values, misfits, values_text
 from collir.ir.names import set_name
 from collir.ir.parameters import shared_attributes
+from collir.ir.remarks import remark
+from collir.ir.verification import errors_in
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,10 +32,34 @@ def on_straight_programs(
 
     @wraps(rewrite)
     def wrapped(module: ModuleOp, *args: P.args, **kwargs: P.kwargs) -> R:
+        called = {f.sym_name.data: f.clone() for f in functions_at_values(module)}
         with straight_programs(module):
-            return rewrite(module, *args, **kwargs)
+            result = rewrite(module, *args, **kwargs)
+        if called:
+            _undo_misfits(module, called)
+        return result
 
     return wrapped
+
+
+def _undo_misfits(module: ModuleOp, before: Mapping[str, FuncOp]) -> None:
+    """Put functions back as they were if they do not fit the values of their calls any more.
+
+    Args:
+        before: the functions that are called at other values than their defaults, by name.
+    """
+    for function, bindings in misfits(module, errors_in).items():
+        name = function.sym_name.data
+        block = function.parent_block()
+        assert block is not None
+        block.insert_op_after(before[name], function)
+        function.detach()
+        function.erase()
+        remark(
+            before[name],
+            f"@{name} stays as it is: what is made of it does not fit {values_text(bindings)}, at "
+            "which it is called; -p inline first rewrites its steps where they are called",
+        )
 
 
 @contextmanager

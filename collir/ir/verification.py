@@ -14,7 +14,7 @@ from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import alternative_errors
-from collir.ir.calls import recursion_errors
+from collir.ir.calls import call_errors, recursion_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import check_formulas, has_formulas, parameters_of
@@ -43,8 +43,14 @@ def verify(module: ModuleOp) -> None:
             errors += new_errors
             if new_errors and isinstance(op, FuncOp):
                 failed.add(op)
-    if errors := errors or alternative_errors(module) or recursion_errors(module):
+        errors = errors or alternative_errors(module) or recursion_errors(module)
+    if errors := errors or call_errors(module, errors_in):
         raise DiagnosticError(errors)
+
+
+def errors_in(function: FuncOp) -> list[Diagnostic]:
+    """Return the errors at the operations of a function in a module."""
+    return [error for op in function.walk() for error in _errors_at(op)]
 
 
 def _errors_at(op: Operation) -> list[Diagnostic]:

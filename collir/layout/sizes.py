@@ -128,6 +128,28 @@ def size_at(formula: Formula, values: Mapping[str, int]) -> int:
     return sized(value.numerator, formula)
 
 
+def size_with(size: int, values: Mapping[str, int]) -> int:
+    """Return the integer that a size becomes where its parameters are other sizes.
+
+    Its formula is over the parameters of those sizes.
+
+    Raises:
+        KeyError: a parameter has no value.
+        FormulaError: the value is not an integer, or too large, or the formula is too long.
+    """
+    formula = formula_of(size)
+    value = size_at(formula, values)
+    formulas = {name: formula_of(values[name]) for name in formula.parameters}
+    return sized(int(value), formula.substituted(formulas))
+
+
+def default_error(name: str, value: int) -> str:
+    """Return what is wrong with the value of a parameter, or an empty text."""
+    if 1 <= value < LIMIT:
+        return ""
+    return f"parameter '{name}' needs a value from 1 to 2^63 - 1, not {value}"
+
+
 def substituted(size: int, formulas: Mapping[str, Formula]) -> int:
     """Return an integer with formulas in the place of some parameters of its own.
 

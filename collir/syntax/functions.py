@@ -27,9 +27,10 @@ from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.names import set_name
 from collir.ir.origins import origin_notes, return_mismatch
-from collir.ir.parameters import default_error, set_parameters
+from collir.ir.parameters import set_parameters
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type, place_at
 from collir.layout.loops import stack_type
+from collir.layout.sizes import default_error
 from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.layout.types import check_coordinate, digits_over, unknown_axis_message
 from collir.syntax.formulas import FormulaLowering, first_token
@@ -125,8 +126,8 @@ class FunctionLowering(FormulaLowering):
         self.forget_numbers()
         return function
 
-    def signature(self, tree: SyntaxTree, mesh_symbol: Token) -> Signature | None:
-        """Return the types of a function, or None after an error."""
+    def signature(self, tree: SyntaxTree, function_name: str) -> Signature | None:
+        """Return the types of a function under a name, or None after an error."""
         errors_before = len(self.errors)
         inputs: list[DistType | None] = []
         outputs: list[DistType | None] = []
@@ -142,8 +143,13 @@ class FunctionLowering(FormulaLowering):
                     pass
         if len(self.errors) > errors_before:
             return None
-        name, mesh = bare(tree.children[0]), bare(mesh_symbol)
-        return Signature(name, mesh, tuple(filter(None, inputs)), tuple(filter(None, outputs)))
+        return Signature(
+            name=function_name,
+            mesh=self.mesh.name,
+            inputs=tuple(filter(None, inputs)),
+            outputs=tuple(filter(None, outputs)),
+            parameters=tuple(self.sizes.items()),
+        )
 
     def forget_numbers(self) -> None:
         """Take their names from the values of a scope that are only numbered."""
@@ -324,25 +330,38 @@ class FunctionLowering(FormulaLowering):
             self.define(token, result)
 
     def call(self, tree: SyntaxTree, block: Block) -> None:
-        *targets, keyword, symbol, operand_tree = tree.children
+        *targets, keyword, symbol, given_tree, operand_tree = tree.children
         tokens: list[Token] = operand_tree.children if operand_tree else []
         operands = [self.use(token) for token in tokens]
+        given = self.given(given_tree)
         op = None
         signature = self.signatures.get(bare(symbol))
         if bare(symbol) not in self.signatures:
             hint = self.suggest(bare(symbol), self.signatures, "@")
             self.error(symbol, f"there is no function {symbol}{hint}")
-        elif signature is not None and None not in operands:
+        elif signature is not None and given is not None and None not in operands:
             defined = [operand for operand in operands if operand is not None]
-            problem = signature.problem(self.mesh, [dist_type(x) for x in defined])
-            if problem is None:
-                op = CallOp.of(signature.name, defined, signature.outputs)
+            try:
+                sizes = {str(name): size for name, size in given.items()}
+                op = CallOp.of(self.mesh, signature, defined, sizes)
                 op.location = self.position(keyword).location()
                 block.add_op(op)
-            else:
-                place = symbol if problem.operand is None else tokens[problem.operand]
-                self.error(place, problem.text([str(token) for token in tokens]))
+            except LayoutError as error:
+                place = symbol if error.operand is None else tokens[error.operand]
+                place = next((name for name in given if name == error.parameter), place)
+                self.error(place, error.text([str(token) for token in tokens]))
         self.define_results(targets, op, str(symbol))
+
+    def given(self, tree: SyntaxTree | None) -> dict[Token, int] | None:
+        """Return the values of parameters that a call gives, by their names; None after errors."""
+        given: dict[Token, int] = {}
+        errors_before = len(self.errors)
+        for name, formula in (binding.children for binding in (tree.children if tree else ())):
+            if name in given:
+                self.error(name, f"parameter '{name}' is given twice")
+            size = self.size(formula)
+            given[name] = 1 if size is None else size
+        return given if len(self.errors) == errors_before else None
 
     def repeat(self, tree: SyntaxTree, block: Block) -> None:
         children = tree.children

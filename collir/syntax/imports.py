@@ -1,8 +1,9 @@
 # pyright: basic
 """Functions that are taken from a function of this file or of another: ``func @f = @g on @m``.
 
-Only the text of the other function is taken. It is lowered on the mesh that the import names, so
-the machines and meshes of the other file are not read, and do not matter.
+Only the text of the other function is taken, and that of the functions that it calls. It is lowered
+on the mesh that the import names, so the machines and meshes of the other file are not read, and do
+not matter.
 """
 
 import os
@@ -14,7 +15,7 @@ from types import MappingProxyType
 from lark import Token
 
 from collir.ir.diagnostics import Diagnostic, Position, Sources, note
-from collir.ir.parameters import default_error
+from collir.layout.sizes import default_error
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree, parse
 
@@ -51,12 +52,12 @@ def _unknown(given: Iterable[str], function: SyntaxTree) -> list[str]:
 
 @dataclass(frozen=True)
 class Template:
-    """The function that an import leads to.
+    """The function that an import or a call leads to.
 
     Attributes:
         file: the file with the text of the function.
         tree: the function.
-        notes: a note for each import on the way, the innermost first.
+        notes: a note for each import and call on the way, the innermost first.
         sizes: the values of its parameters that the imports give.
     """
 
@@ -117,12 +118,7 @@ class FunctionImports:
             return self._failed(here, notes)
         if function.data == IMPORT:
             return self.template(function, source, way, given)
-        if any(getattr(child, "data", None) == "instead" for child in function.children):
-            here.error(
-                symbol,
-                f"{symbol} takes the place of another function for larger values: only a function "
-                "that stands for itself can be taken",
-            )
+        if not self._for_itself(here, symbol, function):
             return self._failed(here, notes)
         for name in _unknown(given, function):
             known = ", ".join(_parameter_names(function))
@@ -132,6 +128,36 @@ class FunctionImports:
             return None
         values = {name: value for name, (value, _) in given.items()}
         return Template(source, function, way, values)
+
+    def callee(self, symbol: Token, file: str, notes: tuple[Diagnostic, ...]) -> Template | None:
+        """Return the function that a call in a file leads to, or None after errors.
+
+        Args:
+            symbol: the name of one or more functions of the file, as it stands in the call.
+            notes: a note for each import and call on the way to this one, the innermost first.
+        """
+        here = Lowering(file, [])
+        functions = self.files[file] or {}
+        way = (note(f"{symbol} is called here", here.position(symbol)), *notes)
+        function, *others = functions[bare(symbol)]
+        if others:
+            self._not_one(here, symbol, symbol, functions, file)
+        elif function.data == IMPORT:
+            return self.template(function, file, way)
+        elif self._for_itself(here, symbol, function):
+            return Template(file, function, way, {})
+        return self._failed(here, notes)
+
+    def _for_itself(self, here: Lowering, symbol: Token, function: SyntaxTree) -> bool:
+        """Return whether a function stands for itself; if not, report it."""
+        if any(getattr(child, "data", None) == "instead" for child in function.children):
+            here.error(
+                symbol,
+                f"{symbol} takes the place of another function for larger values: only a function "
+                "that stands for itself can be taken",
+            )
+            return False
+        return True
 
     def _given(self, here: Lowering, tree: SyntaxTree | None) -> dict[str, _Given]:
         """Return the values of parameters that an import gives, each with its position."""

@@ -129,6 +129,7 @@ _HINTS = {
     ("RPAR", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
     ("COMMA", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
     ("COLON", "EQUAL"): "values have a %: `%x: f32[8]`; parameters have a default: `batch = 8`",
+    ("RPAR", "EQUAL"): "a parameter has a value: `batch = 8`",
     ("AXES_KEYWORD", "VALUE"): "operands come before the clauses: `%y = all_reduce %x over data`",
 }
 """Hints by (terminal found, terminal that was possible)."""

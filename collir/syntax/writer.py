@@ -258,7 +258,9 @@ def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:
         text: function from values to their names, separated by commas.
     """
     if isinstance(op, CallOp):
-        return f"{op.mnemonic} @{op.symbol}({text(op.operands)})"
+        listed = ", ".join(f"{name} = {written(value)}" for name, value in op.values.items())
+        bindings = f"({listed})" if listed else ""
+        return f"{op.mnemonic} @{op.symbol}{bindings}({text(op.operands)})"
     assert isinstance(op, RepeatOp)
     count = written(op.times)
     words = [

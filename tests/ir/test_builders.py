@@ -187,6 +187,42 @@ def test_a_loop_and_a_call_are_built_as_they_are_written() -> None:
     assert module.is_structurally_equivalent(written)
 
 
+AT_VALUES = """
+func @first(batch = 3, more = 1)(%x: f32[2 * batch]) -> f32[batch + more] on @m {
+  %y = pad %x dim 0 high more - batch
+  return %y
+}
+
+func @f(n = 4)(%x: f32[4 * n]) -> f32[2 * n + 1] on @m {
+  %y = call @first(batch = 2 * n)(%x)
+  return %y
+}
+"""
+
+
+def test_a_call_is_built_at_values_of_parameters() -> None:
+    module = collir.module_of(MESH)
+    f = FunctionBuilder(module, "m", "first")
+    batch, more = f.parameter("batch", 3), f.parameter("more", 1)
+    x = f.argument("x", DistType.make(DType.F32, [2 * batch]))
+    f.results(f.pad(x, dim=0, high=more - batch))
+    f = FunctionBuilder(module, "m", "f")
+    n = f.parameter("n", 4)
+    x = f.argument("x", DistType.make(DType.F32, [4 * n]))
+    with pytest.raises(ValueError, match="@first has no parameter 'size': its parameters are"):
+        f.call("first", x, size=2)
+    with pytest.raises(ValueError, match="'more' needs a value from 1 to"):
+        f.call("first", x, more=n - 4)
+    with pytest.raises(
+        ValueError, match=r"@first takes f32\[6\] here \(f32\[2 \* batch\]\), and %x"
+    ):
+        f.call("first", x)
+    f.results(*f.call("first", x, batch=2 * n))
+    module.verify()
+    written = collir.parse(collir.emit(collir.module_of(MESH)) + AT_VALUES)
+    assert module.is_structurally_equivalent(written)
+
+
 def test_what_a_loop_or_a_call_does_not_take_is_refused() -> None:
     module = collir.module_of(MESH)
     f = FunctionBuilder(module, "m", "f")

@@ -23,10 +23,12 @@ from collir.dialects.machine import (
     MeshOp,
     NumberAttr,
 )
-from collir.dialects.nested import CallOp, RepeatOp, YieldOp, argument_types
+from collir.dialects.nested import CallOp, RepeatOp, Signature, YieldOp, argument_types
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr, dist_type
 from collir.ir.builders import machine_op, mesh_op
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.instantiation import instantiate
 from collir.ir.parameters import parameters_of, set_parameters
 from collir.layout import (
     Axis,
@@ -42,7 +44,7 @@ from collir.layout import (
 )
 from collir.layout.cuts import undefined_cut, units
 from collir.layout.formulas import Formula
-from collir.layout.sizes import Size
+from collir.layout.sizes import Size, size_with
 from collir.layout.steps import ArgumentKind
 from collir.layout.types import index_over, with_sizes
 from collir.machine import Device, DeviceKind, Fabric, Level, Machine
@@ -516,14 +518,14 @@ def random_function(
     dtype: DType | None = None,
     parametric: float = 0.25,
     nested: bool = True,
-    callee: FuncOp | None = None,
+    callee: tuple[FuncOp, Mapping[str, int]] | None = None,
 ) -> FuncOp:
     """Return a well-typed function of up to ``steps`` steps on some arguments.
 
     Args:
         parametric: the probability that its sizes are formulas of parameters.
         nested: whether there may be loops.
-        callee: a function on the mesh that is called first.
+        callee: a function on the mesh that is called first, and values of its parameters.
     """
     first = random_layout(rng, mesh, dtype, places=rng.random() < 0.5)
     parameters = random_parameters(rng) if rng.random() < parametric else {}
@@ -534,14 +536,28 @@ def random_function(
     loops = nested and rng.random() < 0.4
     if loops and rng.random() < 0.7:
         arguments.append(replace(first, dims=(Dim(count), *first.dims)))
+    called: list[DistType] = []
+    bindings: dict[str, int] = {}
     if callee is not None:
-        arguments += [dist_type(arg) for arg in callee.args]
+        bindings = {
+            name: random_formula(rng, value, parameters) if parameters else value
+            for name, value in callee[1].items()
+        }
+        values = parameters_of(callee[0]) | bindings
+        # Formulas that follow from those of the values fit at other values too.
+        followed = rng.random() < 0.6
+        for x in map(dist_type, callee[0].args):
+            bound = with_sizes(x, [size_with(size, values) for size in x.shape])
+            plain = with_sizes(x, map(int, bound.shape))
+            other = with_formulas(rng, plain, parameters) if parameters else plain
+            called.append(bound if followed else other)
+    arguments += called
     builder = FunctionBuilder(mesh, arguments, name, parameters)
     for value, hint in zip(builder.values, ("x", "y"), strict=False):
         value.name_hint = hint
     if callee is not None:
-        operands = builder.values[len(builder.values) - len(callee.args) :]
-        call = CallOp.of(callee.sym_name.data, operands, [x.data for x in _dist_types(callee)])
+        operands = builder.values[len(builder.values) - len(called) :]
+        call = CallOp.of(mesh, Signature.of(callee[0]), operands, bindings)
         builder.block.add_op(call)
         builder.values += call.results
     if loops:
@@ -553,10 +569,6 @@ def random_function(
     if rng.random() < 0.1:
         results = [*results, rng.choice(builder.values)]
     return builder.function(results)
-
-
-def _dist_types(function: FuncOp) -> list[DistTensorType]:
-    return [x for x in function.function_type.outputs if isinstance(x, DistTensorType)]
 
 
 def add_repeat(
@@ -658,11 +670,56 @@ def random_module(
     for i in range(functions):
         mesh = rng.choice(meshes)
         alike = [f for f in made if f.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(mesh.name)]
-        alike = [f for f in alike if not parameters_of(f)]
-        callee = rng.choice(alike) if nested and alike and rng.random() < 0.3 else None
+        callee = None
+        if nested and alike and rng.random() < 0.3:
+            called = rng.choice(alike)
+            callee = called, values_that_fit(rng, mesh, called, made)
         function = random_function(rng, mesh, steps, f"f{i}", nested=nested, callee=callee)
         made.append(function)
     return module_of(meshes, made)
+
+
+def values_that_fit(
+    rng: random.Random, mesh: Mesh, function: FuncOp, others: Sequence[FuncOp]
+) -> dict[str, int]:
+    """Return values of some parameters of a function at which it is well typed and small.
+
+    Args:
+        others: the functions that it may call.
+    """
+    defaults = parameters_of(function)
+    for _ in range(4 if defaults else 0):
+        values = {
+            name: rng.choice([value, value * 2, value * 3, rng.randint(1, 9)])
+            for name, value in defaults.items()
+            if rng.random() < 0.8
+        }
+        module = module_of([mesh], _with_callees(function, others))
+        if not values:
+            continue
+        try:
+            instantiate(module, values, function.sym_name.data)
+        except DiagnosticError:
+            continue
+        *_, copy = (op for op in module.ops if isinstance(op, FuncOp))
+        made = [*copy.args, *(result for op in copy.walk() for result in op.results)]
+        if all(dist_type(value).elements <= 16384 for value in made):
+            return values
+    return {}
+
+
+def _with_callees(function: FuncOp, others: Sequence[FuncOp]) -> list[FuncOp]:
+    """Return copies of the functions that a function calls, directly or not, and then of itself."""
+    by_name = {other.sym_name.data: other for other in others}
+    names: set[str] = set()
+    missing = [function]
+    while missing:
+        calls = (op for op in missing.pop().walk() if isinstance(op, CallOp))
+        new = {call.symbol for call in calls} - names
+        names |= new
+        missing += [by_name[name] for name in new]
+    callees = [other for other in others if other.sym_name.data in names]
+    return [other.clone() for other in (*callees, function)]
 
 
 RANDOM = st.builds(random.Random, st.integers(0, 2**32 - 1))

@@ -3,10 +3,15 @@
 from pathlib import Path
 
 import pytest
-from programs import module_of, random_function, random_mesh
+from checks import agree, results_on_all_devices
+from programs import module_of, random_function, random_mesh, random_module
 from seeds import fresh
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.dialects.machine import MeshOp, mesh_of
+from collir.dialects.nested import CallOp
 from collir.ir.functions import functions_of
 from collir.syntax.writer import write
 
@@ -32,6 +37,101 @@ def test_imported_functions_are_those_of_the_file(seed: int, tmp_path: Path) -> 
     imported = collir.parse(main)
     assert write(imported) == text
     assert write(collir.parse(write(imported))) == text
+
+
+def calls_in(function: FuncOp) -> set[str]:
+    return {op.symbol for op in function.walk() if isinstance(op, CallOp)}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_taken_function_calls_comes_along(seed: int, tmp_path: Path) -> None:
+    """It computes the same as in its own file, whatever this file calls its functions."""
+    rng = fresh(seed)
+    library: ModuleOp | None = None
+    while library is None or not any(map(calls_in, functions_of(library))):
+        library = random_module(rng, 4, 5)
+    functions = {function.sym_name.data: function for function in functions_of(library)}
+    callers = [name for name, function in functions.items() if calls_in(function)]
+    (tmp_path / "library.coll").write_text(write(library), encoding="utf-8")
+    by_way = "".join(f'func @{name} = @{name} on @any from "library.coll"\n' for name in callers)
+    (tmp_path / "way.coll").write_text(by_way, encoding="utf-8")
+    taken: list[str] = []
+    names: list[str] = []
+    for name in callers:
+        mesh, file = mesh_of(functions[name]).name, rng.choice(["library", "way"])
+        own = rng.choice([name, f"my_{name}"])
+        names.append(own)
+        taken.append(f'func @{own} = @{name} on @{mesh} from "{file}.coll"\n')
+    meshes = [op.value() for op in library.ops if isinstance(op, MeshOp)]
+    (tmp_path / "main.coll").write_text(
+        write(module_of(meshes, [])) + "".join(taken), encoding="utf-8"
+    )
+    imported = collir.parse(tmp_path / "main.coll")
+    text = write(imported)
+    assert write(collir.parse(text)) == text
+    by_name = {function.sym_name.data: function for function in functions_of(imported)}
+    for name, own in zip(callers, names, strict=True):
+        expected = results_on_all_devices(library, functions[name], 1)
+        actual = results_on_all_devices(imported, by_name[own], 1)
+        assert agree(actual, expected, mesh_of(by_name[own]).devices)
+
+
+LIBRARY = """\
+func @outer(size = 8)(%x: f32[size]) -> f32[size] on @any {
+  %y = call @inner(size = size)(%x)
+  return %y
+}
+func @inner(size = 4)(%x: f32[size]) -> f32[size] on @any {
+  %y = call @last(%x)
+  %z = call @half(size = size)(%y)
+  return %z
+}
+func @half(size = 4)(%x: f32[size]) -> f32[size] on @any {
+  %y = scale %x by 0.5
+  return %y
+}
+func @last = @half(size = 8) on @any
+"""
+
+
+def test_functions_that_come_along_get_names_that_are_free(tmp_path: Path) -> None:
+    (tmp_path / "library.coll").write_text(LIBRARY.replace("call @last", "call @half(size = size)"))
+    main = tmp_path / "main.coll"
+    main.write_text(
+        BOX
+        + """mesh @m on @box { data = gpu:4 }
+        mesh @half on @box { data = 2, other = 2 }
+        func @f = @outer on @m from "library.coll"
+        func @inner_2(%x: f32[8]) -> f32[8] on @m { return %x }
+        func @inner(%x: f32[8]) -> f32[8] on @m { %y = call @f(%x) return %y }
+        func @g = @outer on @half from "library.coll"
+        func @h = @outer(size = 12) on @m from "library.coll"
+        """
+    )
+    module = collir.parse(main)
+    names = [function.sym_name.data for function in functions_of(module)]
+    # Those on one mesh come along once; each stands behind the first function that takes it.
+    assert names == ["f", "inner_3", "half_2", "inner_2", "inner", "g", "inner_4", "half_3", "h"]
+    calls = {f.sym_name.data: calls_in(f) for f in functions_of(module)}
+    assert calls["f"] == calls["h"] == {"inner_3"}
+    assert calls["inner_3"] == {"half_2"}
+    assert calls["g"] == {"inner_4"}
+    half = next(f for f in functions_of(module) if f.sym_name.data == "half_2")
+    assert str(half.location).startswith(f'loc("{tmp_path / "library.coll"}":10:6')
+
+
+def test_a_function_of_this_file_is_called_itself(tmp_path: Path) -> None:
+    """On its own mesh nothing comes along; on another mesh everything does."""
+    head = BOX + "mesh @any on @box { data = 4 }\nmesh @m on @box { data = gpu:4 }\n"
+    module = collir.parse(
+        head
+        + LIBRARY.replace("(size = 4)", "(size = 8)")
+        + "func @a = @inner on @any\nfunc @b = @inner on @m\n"
+    )
+    calls = {f.sym_name.data: calls_in(f) for f in functions_of(module)}
+    assert calls["a"] == {"last", "half"}
+    assert calls["b"] == {"last_2", "half_2"}
+    assert [*calls] == ["outer", "inner", "half", "last", "a", "b", "last_2", "half_2"]
 
 
 def test_steps_keep_the_positions_of_their_file(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
-from collir.dialects.nested import CallOp, NestedOp, RepeatOp
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.calls import function_without_calls
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.steps import MEANINGS, Effect
@@ -65,6 +66,7 @@ def _input(mesh: Mesh, x: DistType) -> _Grid:
 def exact(function: FuncOp) -> bool:
     """Return whether no step of a function rounds on generated inputs, in any order of reducing."""
     mesh = mesh_of(function)
+    function = function_without_calls(function)
     tracking = _Tracking(mesh)
     tracking.run(function.body.ops, zip(function.args, _inputs(function), strict=True))
     return tracking.exact
@@ -97,9 +99,6 @@ class _Tracking:
                 grid = _after(op, self.mesh, operands).within(dist_type(op.result).dtype)
                 self.exact &= grid.exact
                 grids[op.result] = grid
-            elif isinstance(op, CallOp) and (callee := op.function()):
-                results = self.run(callee.body.ops, zip(callee.args, operands, strict=True))
-                grids.update(zip(op.results, results, strict=True))
             elif isinstance(op, RepeatOp):
                 grids.update(zip(op.results, self._loop(op, operands), strict=True))
             else:
@@ -183,17 +182,16 @@ GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
 
 def roundings(function: FuncOp) -> int:
     """Return an upper bound of the roundings behind an element of a result, for comparisons."""
-    return 2 + _roundings(function.body.ops, mesh_of(function))
+    return 2 + _roundings(function_without_calls(function).body.ops, mesh_of(function))
 
 
 def _roundings(ops: Iterable[Operation], mesh: Mesh) -> int:
-    """Return an upper bound of the roundings of steps, with those that loops and calls run."""
+    """Return an upper bound of the roundings of steps, with those that loops run."""
     count = 0
     for op in ops:
         count += 1
-        if isinstance(op, NestedOp):
-            program = op.program()
-            count += op.times * _roundings(program.ops, mesh) if program else 0
+        if isinstance(op, RepeatOp):
+            count += op.times * _roundings(op.body.ops, mesh)
         elif isinstance(op, DistOp):
             reduced = dist_type(op.input).partial - dist_type(op.result).partial
             if reduced or op.mnemonic == "redistribute":

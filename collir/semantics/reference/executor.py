@@ -1,6 +1,7 @@
 """The executor: runs functions on the numpy buffers of all devices, by xDSL's interpreter."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cache
 
 import numpy as np
@@ -21,6 +22,8 @@ from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
+from collir.ir.calls import function_without_calls
+from collir.ir.retyping import function_at
 from collir.semantics.reference.collectives import Buffers, ExecutionError
 from collir.semantics.reference.steps import MEANINGS, Args, Meaning
 
@@ -35,10 +38,10 @@ def execute(module: ModuleOp, function: FuncOp, arguments: Sequence[Buffers]) ->
         ExecutionError: a step cannot be carried out, which does not happen in typed programs.
     """
     interpreter = Interpreter(module)
-    interpreter.register_implementations(_functions())
-    interpreter.register_implementations(_NestedFunctions())
-    interpreter.register_implementations(FuncFunctions())
-    with np.errstate(all="ignore"):
+    with ExitStack() as copies, np.errstate(all="ignore"):
+        interpreter.register_implementations(_functions())
+        interpreter.register_implementations(_NestedFunctions(copies))
+        interpreter.register_implementations(FuncFunctions())
         return list(interpreter.call_op(function, tuple(arguments)))
 
 
@@ -55,13 +58,11 @@ def memory_needed(function: FuncOp, element: int | None = None) -> int:
     Args:
         element: the bytes of an element, if the arrays do not hold elements in their types.
     """
-    mesh = mesh_of(function)
+    function, mesh = function_without_calls(function), mesh_of(function)
     values = [*function.args, *function.args, *(r for op in function.walk() for r in op.results)]
     types = [dist_type(value) for value in values]
     local = (x.local_bytes(mesh) * (element or x.dtype.bytes) // x.dtype.bytes for x in types)
-    own = sum((size + _ARRAY) * mesh.devices for size in local)
-    callees = (op.function() for op in function.walk() if isinstance(op, CallOp))
-    return own + sum(memory_needed(callee, element) for callee in callees if callee)
+    return sum((size + _ARRAY) * mesh.devices for size in local)
 
 
 @cache
@@ -73,14 +74,28 @@ def _functions() -> InterpreterFunctions:
 
 @register_impls
 class _NestedFunctions(InterpreterFunctions):
-    """Calls and loops, as their definitions say."""
+    """Calls and loops, as their definitions say.
+
+    Attributes:
+        copies: what removes the functions at the values of calls again, behind the run.
+        at_values: the functions that calls run, by what is called and at which values.
+    """
+
+    def __init__(self, copies: ExitStack):
+        self.copies = copies
+        self.at_values: dict[tuple[FuncOp, tuple[tuple[str, int], ...]], FuncOp] = {}
 
     @impl(CallOp)
     def run_call(self, interpreter: Interpreter, op: CallOp, args: Args) -> Args:
-        function = op.function()
-        if function is None:
+        callee = op.function()
+        if callee is None:
             raise ExecutionError(f"there is no function @{op.symbol}")
-        return interpreter.call_op(function, args)
+        values = {name: int(value) for name, value in op.values.items()}
+        key = (callee, tuple(values.items()))
+        if values and key not in self.at_values:
+            copy = self.copies.enter_context(function_at(callee, values, {}))
+            self.at_values[key] = copy
+        return interpreter.call_op(self.at_values.get(key, callee), args)
 
     @impl(RepeatOp)
     def run_repeat(self, interpreter: Interpreter, op: RepeatOp, args: Args) -> Args:

@@ -13,10 +13,11 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
-from collir.dialects.nested import CallOp, RepeatOp, YieldOp
+from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.builders import module_of
+from collir.ir.calls import function_without_calls
 from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of, set_parameters
 from collir.layout import Axis, Dim, DistType, Mesh
@@ -39,6 +40,7 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     """
     machine = Machine("collir_one_device", (Level("device", 1, port=1.0, latency=0.0),))
     module = module_of(Mesh(_MESH, machine, (Axis("device", 1),)))
+    function = function_without_calls(function)
     block, values = _block(function.args)
     last = _add_steps(function.body.ops, block, values)
     block.add_op(ReturnOp(*last))
@@ -86,12 +88,6 @@ def _add_steps(
             for old, new in zip(op.results, copy.results, strict=True):
                 set_name(new, old.name_hint)
                 values[old] = new
-        elif isinstance(op, CallOp):
-            function = op.function()
-            assert function is not None
-            inner: dict[SSAValue, SSAValue] = dict(zip(function.args, operands, strict=True))
-            results = _add_steps(function.body.ops, block, inner)
-            values.update(zip(op.results, results, strict=True))
         else:
             assert isinstance(op, ReturnOp | YieldOp)
             return operands

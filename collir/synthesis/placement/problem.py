@@ -17,6 +17,7 @@ from xdsl.dialects.func import FuncOp
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_between
+from collir.ir.calls import function_without_calls
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.loops import steps_with_times
 from collir.ir.renaming import renamed_type
@@ -119,7 +120,7 @@ class PlacementProblem(Problem[PartialMatrix]):
         self._operations = [
             (function.sym_name.data, times, PlacementBounds(op, mesh, model))
             for function in functions
-            for op, times in steps_with_times(function.body.ops)
+            for op, times in steps_with_times(function_without_calls(function).body.ops)
             if not op.kind.local
         ]
         self._names = [function.sym_name.data for function in functions]
