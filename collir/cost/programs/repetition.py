@@ -276,7 +276,14 @@ def _cut(nodes: Sequence[Node], counts: Mapping[int, int], place: int, times: in
     count = _FIRST_TRY
     while count < times and count <= _LAST_TRY:
         listed = _List(nodes, {**counts, place: count})
-        watch = _Watch(listed.loops[place], listed.tasks)
+        # A class that is past later loops, of which not all iterations are listed, would still be
+        # in them.
+        later = [
+            (listed.loops[other], node.on)
+            for other, node in enumerate(nodes)
+            if isinstance(node, Repeated) and other > place and counts[other] < node.times
+        ]
+        watch = _Watch(listed.loops[place], listed.tasks, later)
         schedule(listed.tasks, at=watch)
         if watch.found:
             before, done, begun, seconds = watch.found
@@ -296,8 +303,18 @@ class _Watch:
             one that is equal, the number that any class had begun then, and the seconds between.
     """
 
-    def __init__(self, loop: _Listed, tasks: Sequence[StepTask]):
-        self.loop = loop
+    def __init__(
+        self,
+        loop: _Listed,
+        tasks: Sequence[StepTask],
+        later: Sequence[tuple[_Listed, Sequence[int]]],
+    ):
+        """Watch a loop.
+
+        Args:
+            later: the loops behind it of which not all iterations are listed, with their classes.
+        """
+        self.loop, self.later = loop, later
         self.on = {c for number in loop.iteration(0) for c in tasks[number].on}
         self.next = loop.first
         self.known: dict[object, list[tuple[int, float, list[float]]]] = {}
@@ -323,7 +340,12 @@ class _Watch:
         return False
 
     def _begun(self, moment: Moment) -> int | None:
-        """Return how many iterations some class has begun; None if one is past the last."""
+        """Return how many iterations some class has begun; None if a class is past the last that
+        is listed, of this loop or a later one."""
+        for device_class, number, _ in moment.issued():
+            for loop, on in self.later:
+                if device_class in on and (number is None or number >= loop.end):
+                    return None
         following = [number for c, number, _ in moment.issued() if c in self.on]
         if any(number is None or number >= self.loop.end for number in following):
             return None

@@ -44,6 +44,7 @@ from collir.semantics.symbolic.indices import (
     Values,
     Var,
     bounds,
+    coarse,
     digit_of,
     shifted,
     sole_variable,
@@ -229,6 +230,28 @@ def selection(at: Index, pieces: Sequence[SelectPiece]) -> Expr:
         same = var == new and base is None and not skipped
         finer.append((length * scale, new, value if same else substituted(value, values)))
     return _joined(from_zero, _flattened(from_zero, finer))
+
+
+def coarsened(expr: Expr) -> Expr:
+    """Return an expression in which choices by ``4 * i + j`` between intervals of lengths that are
+    multiples of 4 are choices by i, if j is below 4.
+
+    The form is for comparisons: choices by one index, which join, may get different indices.
+    """
+    if not isinstance(expr, Select):
+        return expr
+    pieces = [(length, var, coarsened(value)) for length, var, value in expr.pieces]
+    common, high, low = coarse(expr.at, math.gcd(*(length for length, _, _ in pieces)))
+    if common == 1:
+        return selection(expr.at, pieces)
+    start = 0
+    larger: list[SelectPiece] = []
+    for length, var, value in pieces:
+        new = interval_variable(high, start, length // common)
+        at = weighted_sum([(common, variable(new)), (1, low)])
+        larger.append((length // common, new, substituted(value, {var: at})))
+        start += length // common
+    return selection(high, larger)
 
 
 def _coarse_variable(at: Index) -> tuple[int, Var | None]:

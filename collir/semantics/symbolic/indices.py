@@ -207,7 +207,7 @@ def _modulo(total: Index, n: int) -> Index:
         digit = total.terms[0][1]
         if _is_top(digit):
             return _of_digit(IndexDigit(digit.base, digit.lo, n))
-    common, high, low = _coarse(total, n)
+    common, high, low = coarse(total, n)
     if common > 1:
         return weighted_sum([(common, _modulo(high, n // common)), (1, low)])
     return _of_digit(IndexDigit(total, 1, n))
@@ -236,7 +236,7 @@ def comparison_form(index: Index) -> Index:
     return weighted_sum(parts, index.offset)
 
 
-def _coarse(total: Index, divisor: int) -> tuple[int, Index, Index]:
+def coarse(total: Index, divisor: int) -> tuple[int, Index, Index]:
     """Return (common, high, low) with ``total == common * high + low`` and ``0 <= low < common``.
 
     ``common`` divides ``divisor``. It is 1, and ``low`` is 0, if no such split is found.
@@ -334,7 +334,7 @@ def _carry_cut(base: Index, times: int, digit: IndexDigit, lo: int) -> int:
 def _floor(rest: dict[IndexDigit, int], offset: int, lo: int, n: int) -> Index:
     """Return ``(rest + offset) // lo``, known to be below ``n``, as a digit of a sum."""
     total = _joined(offset, dict(rest))
-    common, high, _ = _coarse(total, lo)
+    common, high, _ = coarse(total, lo)
     if common > 1:
         return digit_of(high, lo // common, n)
     return _of_digit(IndexDigit(total, lo, n))

@@ -16,7 +16,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from collir.semantics.symbolic.algebra import indices_in, substituted, with_indices, zipped
+from collir.semantics.symbolic.algebra import (
+    coarsened,
+    indices_in,
+    substituted,
+    with_indices,
+    zipped,
+)
 from collir.semantics.symbolic.expressions import (
     ZERO_EXPR,
     Cast,
@@ -121,7 +127,7 @@ def expressions_equal(a: Expr, b: Expr, tolerance: Fraction) -> bool:
         )
         return ZERO_EXPR if equal else constant_expr(1)
 
-    a, b = with_indices(a, comparison_form), with_indices(b, comparison_form)
+    a, b = (with_indices(coarsened(x), comparison_form) for x in (a, b))
     return zipped(a, b, difference) == ZERO_EXPR
 
 
