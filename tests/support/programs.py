@@ -25,6 +25,7 @@ from collir.dialects.machine import (
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp, argument_types
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr, dist_type
+from collir.ir.ahead import drop_misplaced
 from collir.ir.builders import machine_op, mesh_op
 from collir.ir.parameters import parameters_of, set_parameters
 from collir.layout import (
@@ -42,7 +43,7 @@ from collir.layout import (
 from collir.layout.cuts import undefined_cut, units
 from collir.layout.formulas import Formula
 from collir.layout.sizes import Size
-from collir.layout.steps import ArgumentKind
+from collir.layout.steps import AHEAD, ArgumentKind
 from collir.layout.types import index_over, with_sizes
 from collir.machine import Device, Fabric, Level, Machine
 
@@ -553,9 +554,19 @@ def add_repeat(
         return None
     body.block.add_op(YieldOp.create(operands=yielded))
     op = RepeatOp.of(mesh, count, operands, body.block, rng.random() < 0.5)
+    if rng.random() < 0.7:
+        _mark_ahead(rng, op)
     builder.block.add_op(op)
     builder.values += op.results
     return op
+
+
+def _mark_ahead(rng: random.Random, loop: RepeatOp) -> None:
+    """Let some steps of a loop that may be ahead be so."""
+    for op in loop.body.block.ops:
+        if isinstance(op, DistOp) and op.kind.may_be_async and rng.random() < 0.7:
+            op.properties[AHEAD.name] = UnitAttr()
+    drop_misplaced(loop.body.block.ops)
 
 
 def _has_slices(x: DistType, count: int) -> bool:

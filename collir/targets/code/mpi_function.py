@@ -19,7 +19,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
 from collir.ir.blocks import Part, parts_of
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.loops import ready_for_code
+from collir.ir.rotation import ready_for_code
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
 from collir.targets.code import c_function

@@ -21,7 +21,7 @@ from collir.ir.alternatives import alternatives
 from collir.ir.blocks import Part, parts_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of, refuse_nested
-from collir.ir.loops import ready_for_code
+from collir.ir.rotation import ready_for_code
 from collir.layout import DistType, DType, Reduction
 from collir.layout.steps import PERMUTE
 from collir.layout.types import MAX_BYTES

@@ -26,7 +26,8 @@ from collir.dialects.tensor import dist_type
 from collir.ir.blocks import Part, cuts_in, parts_of, shares_by_dim, shares_in
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.loops import body_name, ready_for_code, repeats_in
+from collir.ir.loops import body_name, repeats_in
+from collir.ir.rotation import ready_for_code
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
 from collir.layout.cuts import GroupShares
 from collir.layout.steps import MASK
