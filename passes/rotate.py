@@ -17,7 +17,7 @@ for steps of two iterations.
 becomes
     %0 = pad %ws dim 0 high -23
     %1 = reshape %0 to [8]
-    %v = all_gather %1 over data dim 0 async
+    %v = all_gather %1 over data dim 0
     %2 = pad %ws dim 0 low -1
     %y, %v_1 = repeat 23 carry(%h = %x, %v = %v) slice(%w = %2) {
       %v_2 = all_gather %w over data dim 0 async

@@ -114,8 +114,10 @@ class _Rotation:
         loop, split, order = self.loop, self.split, self.loop.order
         known: dict[SSAValue, SSAValue] = dict(self.invariants)
         known |= {arg: self.before.slice(x, order[0]) for arg, x in self.following.items()}
-        for op in split.chain:
-            self.before.insert(_early_copy(op, known))
+        for op in split.chain:  # the loop waits for them anyway
+            copy = op.clone(known)
+            copy.properties.pop(AHEAD.name, None)
+            self.before.insert(copy)
         results = self._rotated([known[value] for value in split.carried]).results
         carries, stacks = len(loop.carried), len(loop.yielded) - len(loop.carried)
         values: dict[SSAValue, SSAValue] = dict(self.invariants)
@@ -172,7 +174,9 @@ class _Rotation:
         ahead: dict[SSAValue, SSAValue] = dict(invariants)
         ahead |= zip(self.following, body.args[len(here) :], strict=False)
         for op in split.chain:
-            body.add_op(_early_copy(op, ahead))
+            copy = op.clone(ahead)
+            start_early(copy)
+            body.add_op(copy)
         values: dict[SSAValue, SSAValue] = dict(invariants)
         values |= zip(here, body.args, strict=False)
         for op in split.rest:
@@ -191,13 +195,6 @@ class _Rotation:
         row = self.before.step(RESHAPE, [last], shape=(1, *dist_type(last).shape))
         parts = [row, rows] if self.loop.is_reverse else [rows, row]
         return self.before.step(CONCAT, parts, dim=0)
-
-
-def _early_copy(op: DistOp, values: dict[SSAValue, SSAValue]) -> DistOp:
-    """Return a copy of a step that is ahead, or feeds one, with other operands."""
-    copy = op.clone(values)
-    start_early(copy)
-    return copy
 
 
 # ---------------------------------------------------------------------------------------------

@@ -554,8 +554,10 @@ def add_repeat(
         return None
     body.block.add_op(YieldOp.create(operands=yielded))
     op = RepeatOp.of(mesh, count, operands, body.block, rng.random() < 0.5)
+    state = rng.getstate()  # the marks do not change what else is chosen
     if rng.random() < 0.7:
         _mark_ahead(rng, op)
+    rng.setstate(state)
     builder.block.add_op(op)
     builder.values += op.results
     return op

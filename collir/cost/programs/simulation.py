@@ -396,7 +396,9 @@ def _loop(
     with as_function(op) as body:
         loop = LoopStep(op.times, simulate_function(body, model))
     task = StepTask(loop.phases, len(mesh.machine.levels), before)
-    second = (dist_type(x).local_bytes(mesh) for x in op.carried if op.times > 1)
+    spares = zip(op.carried, where.spares(op), strict=True)
+    needed = (x for x, spare in spares if spare is None and op.times > 1)
+    second = (dist_type(x).local_bytes(mesh) for x in needed)
     step = SimulatedStep(where.names[op.results[0]], loop, task)
     return step, loop.memory + sum(second)
 

@@ -215,7 +215,7 @@ class FunctionText(CFunction):
         return f"TRY({call});"
 
     def is_allocated(self, value: SSAValue) -> bool:
-        return super().is_allocated(value) and not self.streams.events
+        return not self.streams.events
 
     def new_spare(self, name: str, y: DistType) -> list[str]:
         new = (only_if(self.holds(y), statement) for statement in self.new(name, y))
