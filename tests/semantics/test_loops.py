@@ -176,7 +176,7 @@ def test_a_loop_is_a_chain_of_loops_over_parts(count: int, wrong: bool, reverse:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_rotated_loops_are_the_loops(rng: random.Random) -> None:
     """On all devices, and for the proof."""
     module = read(write(random_module(rng, functions=2, steps=8)))
