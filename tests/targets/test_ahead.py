@@ -15,6 +15,7 @@ import pytest
 import python_ranks
 from checks import functions_of
 from programs import FunctionBuilder, add_repeat, module_of, random_layout, random_mesh
+from python_ranks import Target
 from seeds import fresh, some
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -70,7 +71,7 @@ def test_over_the_fake_of_nccl(ranks: int, seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["mpi4py", "torch"])
-def test_in_python(target: str, tmp_path: Path) -> None:
+def test_in_python(target: Target, tmp_path: Path) -> None:
     if find_spec("mpi4py" if target == "mpi4py" else "torch") is None:
         pytest.skip(f"{target} is not installed")
     module, functions = programs_ahead(6, 4, 12)
@@ -143,3 +144,23 @@ def test_a_stack_is_made_in_place() -> None:
     assert "concat" in text
     body = text.partition("int step(")[2].partition("\n}")[0]
     assert body.count("memcpy") == 1  # a mask
+
+
+ROWS = """
+machine @pair { level gpu[2] { port = 8 GB/s, latency = 3 us } }
+mesh @m on @pair { data = gpu:2 }
+func @rows(%x: f32[4, 2]) -> (f32[3, 2], f32[3, 2]) on @m {
+  %a = pad %x dim 0 low -1
+  %b = pad %x dim 0 low -1
+  return %a, %b
+}
+"""
+
+
+def test_rows_are_not_copied_in_python_and_results_are() -> None:
+    for target, copy in (("mpi4py", "_packed({})"), ("torch", "{}.clone()")):
+        lines = collir.emit(collir.parse(ROWS), target).splitlines()
+        first = next(line.strip() for line in lines if "x[" in line)
+        assert first in ("a = x[1:, ...]", "a = x[1:]")
+        returned = next(line for line in lines if line.strip().startswith("return"))
+        assert copy.format("a") in returned and copy.format("b") in returned

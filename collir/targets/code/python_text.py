@@ -30,7 +30,7 @@ from collir.ir.loops import body_name, repeats_in
 from collir.ir.rotation import ready_for_code
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
 from collir.layout.cuts import GroupShares
-from collir.layout.steps import MASK
+from collir.layout.steps import MASK, PAD
 from collir.layout.types import digits_over
 from collir.semantics.reference.buffers import NUMPY
 from collir.syntax.writer import nested_text
@@ -460,6 +460,8 @@ class FunctionText(StepEmitter):
 
     def shares(self, op: DistOp) -> bool:
         """Return whether the result of an operation may share memory with its operand."""
+        if op.kind is PAD:
+            return op.place_in_operand(self.mesh) is not None
         return op.kind.is_view or op.kind.computes or op.kind is MASK
 
     def computed(self, text: str, x: DistType) -> str:
@@ -752,7 +754,7 @@ class FunctionText(StepEmitter):
 
         kept = part(operand, max(-low, 0), before - max(-high, 0), before)
         if low <= 0 and high <= 0:
-            return [Assignment.of(out, self.packed(kept))]
+            return [Assignment.of(out, kept if self.shares(op) else self.packed(kept))]
         place = part(out, max(low, 0), after - max(high, 0), after)
         made = self.full(y.local_shape(self.mesh), y.dtype, op.number("value"))
         return [Assignment.of(out, made), f"{place if place != out else f'{out}[...]'} = {kept}"]
