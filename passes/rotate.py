@@ -26,7 +26,8 @@ becomes
     }
     %y_1 = add %y, %v_1
 
-When not: loops without such steps stay as they are. A loop of one iteration becomes its steps.
+When not: loops without such steps stay as they are. A loop of one iteration becomes its steps. The
+size parameters that the number of iterations depends on get the values that they have.
 
 Cost: costs see the rotated loop before as after, so they stay the same.
 """

@@ -754,7 +754,8 @@ class FunctionText(StepEmitter):
 
         kept = part(operand, max(-low, 0), before - max(-high, 0), before)
         if low <= 0 and high <= 0:
-            return [Assignment.of(out, kept if self.shares(op) else self.packed(kept))]
+            in_order = op.place_in_operand(self.mesh) is not None
+            return [Assignment.of(out, kept if in_order else self.packed(kept))]
         place = part(out, max(low, 0), after - max(high, 0), after)
         made = self.full(y.local_shape(self.mesh), y.dtype, op.number("value"))
         return [Assignment.of(out, made), f"{place if place != out else f'{out}[...]'} = {kept}"]
