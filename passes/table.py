@@ -59,6 +59,12 @@ def _reorder_by_hierarchy() -> type[ModulePass]:
     return ReorderByHierarchyPass
 
 
+def _rotate() -> type[ModulePass]:
+    from collir.passes.rotate import RotatePass
+
+    return RotatePass
+
+
 def _split_level() -> type[ModulePass]:
     from collir.passes.split_level import SplitLevelPass
 
@@ -87,6 +93,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "overlap": _overlap,
     "place": _place,
     "reorder-by-hierarchy": _reorder_by_hierarchy,
+    "rotate": _rotate,
     "split-level": _split_level,
     "unroll": _unroll,
     "validate": _validate,

@@ -47,7 +47,7 @@ from collir.dialects.tensor import (
 )
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
 from collir.layout.sizes import Size
-from collir.layout.steps import Argument, ArgumentKind, StepKind
+from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, StepKind
 from collir.machine import MachineError
 
 Properties = Mapping[str, Attribute]
@@ -189,6 +189,12 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
     def is_async(self) -> bool:
         """True if the program marks the operation as asynchronous."""
         return "async" in self.properties
+
+    @property
+    def timing(self) -> dict[str, Attribute]:
+        """The properties that say when it starts and is waited for, and not what it does."""
+        words = (ASYNC.name, AHEAD.name)
+        return {word: self.properties[word] for word in words if word in self.properties}
 
     def operand_names(self) -> list[str]:
         """Return the operands' names in the program (``the operand`` where one has none)."""

@@ -5,6 +5,7 @@ a runtime.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.names import unique_names
@@ -29,8 +31,11 @@ class BufferPlan:
         last_use: for every owner, the last operation that reads it.
         result_of: for an owner, the index of the result whose memory it is written to directly.
             Results that are arguments, or share memory with an earlier result, have to be copied.
-        part_of: for an owner that is a part of a concat or an assemble, the result whose memory it
-            is written to directly, and its start there, in elements.
+        part_of: for an owner that is a part of a concat or an assemble, the value whose memory it
+            is written to directly, and its start there, in elements: a result of the function, or a
+            concat of what a loop stacks.
+        first_write: for a concat that parts are written to directly, the first operation that
+            writes to it.
         returned: the returned values.
     """
 
@@ -40,6 +45,7 @@ class BufferPlan:
     last_use: dict[SSAValue, Operation]
     result_of: dict[SSAValue, int]
     part_of: dict[SSAValue, tuple[SSAValue, int]]
+    first_write: dict[SSAValue, Operation]
     returned: tuple[SSAValue, ...]
 
     def is_temporary(self, value: SSAValue) -> bool:
@@ -50,6 +56,42 @@ class BufferPlan:
             and value not in self.result_of
             and value not in self.part_of
         )
+
+    def buffer(self, value: SSAValue) -> SSAValue:
+        """Return the owner of the memory that a value lies in, the whole if that is a part."""
+        owner = self.owner[value]
+        return self.part_of[owner][0] if owner in self.part_of else owner
+
+    def begun_by(self, op: Operation) -> list[SSAValue]:
+        """Return the temporaries that an operation is the first to write to."""
+        written = dict.fromkeys(map(self.buffer, op.results))
+        return [
+            value
+            for value in written
+            if self.is_temporary(value) and self.first_write.get(value, value.owner) is op
+        ]
+
+    def spares(self, loop: RepeatOp) -> list[SSAValue | None]:
+        """Return for each carry of a loop the value whose memory is its second buffer.
+
+        Iterations write to the memory of the result and to a second buffer in turns, and the last
+        one to the former. What a carry begins with is read by the first iteration only, so if
+        nothing else needs it, it is the second buffer: the second iteration writes there. It is
+        None where that cannot be, and the loop needs memory of its own.
+        """
+        read = Counter(map(self.buffer, loop.operands))
+        spares: list[SSAValue | None] = []
+        for start, result in zip(loop.carried, loop.results, strict=False):
+            free = (
+                loop.times % 2 == 1
+                and start.type == result.type
+                and self.is_temporary(start)
+                and start not in self.first_write
+                and read[start] == 1
+                and self.last_use.get(start) is loop
+            )
+            spares.append(start if free else None)
+        return spares
 
     def is_view(self, op: Operation) -> bool:
         """Return whether the result of an operation lies in the memory of its operand."""
@@ -78,15 +120,50 @@ def plan_buffers(function: FuncOp) -> BufferPlan:
         if root not in result_of and _can_hold(value, root, value, mesh):
             result_of[root] = index
     part_of: dict[SSAValue, tuple[SSAValue, int]] = {}
-    for result in result_of:
-        for value, start in _parts(result, mesh):
+    of_loops = _stacks_of_loops(function, owner)
+    for result in (*result_of, *(value for value in of_loops if value not in result_of)):
+        for value, start in _parts(result, mesh) if result not in part_of else ():
             root = owner[value]
             free = root not in result_of and root not in part_of
             place = value if _assembles(result) else result
             if free and _can_hold(value, root, place, mesh):
                 part_of[root] = (result, start)
+    first_write = _first_writes(function, part_of, last_use)
     names = unique_names(function)
-    return BufferPlan(names, owner, offset, last_use, result_of, part_of, returned)
+    return BufferPlan(names, owner, offset, last_use, result_of, part_of, first_write, returned)
+
+
+def _stacks_of_loops(function: FuncOp, owner: dict[SSAValue, SSAValue]) -> list[SSAValue]:
+    """Return the concats that have results of loops among their parts, the last one first."""
+    return [
+        op.result
+        for op in reversed(function.body.block.ops)
+        if isinstance(op, DistOp)
+        and op.kind.packs
+        and any(isinstance(owner[operand].owner, NestedOp) for operand in op.operands)
+    ]
+
+
+def _first_writes(
+    function: FuncOp,
+    part_of: dict[SSAValue, tuple[SSAValue, int]],
+    last_use: dict[SSAValue, Operation],
+) -> dict[SSAValue, Operation]:
+    """Return the first operations that write to the wholes that parts are written to directly.
+
+    The last use of such a whole becomes that of all its parts.
+    """
+    wholes = {whole for whole, _ in part_of.values()}
+    numbers = {op: number for number, op in enumerate(function.body.ops)} if wholes else {}
+    first = {whole: op for whole in wholes if isinstance(op := whole.owner, Operation)}
+    for part, (whole, _) in part_of.items():
+        writer = part.owner
+        assert isinstance(writer, Operation)
+        first[whole] = min(first[whole], writer, key=numbers.__getitem__)
+        uses = [last_use[value] for value in (part, whole) if value in last_use]
+        if uses:
+            last_use[whole] = max(uses, key=numbers.__getitem__)
+    return first
 
 
 def _can_hold(value: SSAValue, owner: SSAValue, result: SSAValue, mesh: Mesh) -> bool:

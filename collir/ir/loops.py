@@ -1,6 +1,6 @@
 """Loops as other programs: their iterations one after the other, and their bodies as functions."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
@@ -12,7 +12,7 @@ from collir.dialects.machine import function_of, mesh_of
 from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import dist_type
-from collir.ir.calls import inline_calls
+from collir.ir.ahead import chain_ahead, start_early
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.names import set_name, unused_symbol
 from collir.ir.parameters import shared_attributes
@@ -58,34 +58,74 @@ def unroll(op: RepeatOp) -> None:
     """Put the iterations of a loop, one after the other, in its place.
 
     A slice is a ``pad`` that cuts the others off, and a ``reshape`` without the leading dimension.
-    The values to stack get one by a ``reshape``, and become one value by a ``concat``. If the
-    number of iterations is a formula, its parameters get the values that they have.
+    The values to stack get one by a ``reshape``, and become one value by a ``concat``. Steps that
+    are ahead are ``async``, and stand in front of the iteration before. If the number of iterations
+    is a formula, its parameters get the values that they have.
     """
     fix_parameters(_function_of(op), formula_of(op.times).parameters)
     _Unrolling(op).run()
 
 
-class _Unrolling:
-    """The iterations of one loop, put in front of it."""
+class StepsBefore:
+    """Steps that are put in front of a loop."""
 
     def __init__(self, op: RepeatOp):
         self.op, self.mesh = op, mesh_of(op)
 
+    def insert(self, new: Operation) -> None:
+        """Put an operation in front of the loop."""
+        assert self.op.parent is not None
+        self.op.parent.insert_op_before(new, self.op)
+
+    def step(self, kind: StepKind, values: Sequence[SSAValue], **arguments: Argument) -> SSAValue:
+        """Put a step in front of the loop, and return its result."""
+        kinds = {parameter.name: parameter.kind for parameter in kind.parameters}
+        properties = {name: attribute_of(kinds[name], x) for name, x in arguments.items()}
+        step = OPERATIONS[kind.name].make(self.mesh, *values, **properties)
+        step.location = self.op.location
+        self.insert(step)
+        return step.result
+
+    def slice(self, x: SSAValue, number: int) -> SSAValue:
+        """Put the steps in front of the loop that cut out a slice of a stacked operand."""
+        last = self.op.times - 1
+        if last:
+            x = self.step(PAD, [x], dim=0, low=-number, high=number - last, value=0.0)
+        return self.step(RESHAPE, [x], shape=dist_type(x).shape[1:])
+
+    def stack(self, values: Mapping[int, SSAValue]) -> SSAValue:
+        """Put the steps in front of the loop that stack values by their numbers."""
+        rows = [
+            self.step(RESHAPE, [value], shape=(1, *dist_type(value).shape))
+            for _, value in sorted(values.items())
+        ]
+        return self.step(CONCAT, rows, dim=0) if len(rows) > 1 else rows[0]
+
+
+class _Unrolling(StepsBefore):
+    """The iterations of one loop, put in front of it."""
+
     def run(self) -> None:
-        op, block = self.op, self.op.body.block
+        op = self.op
+        chain = chain_ahead(op)
+        ahead = set[Operation](chain)
+        rest = [inner for inner in list(op.body.block.ops)[:-1] if inner not in ahead]
         carried: list[SSAValue] = list(op.carried)
         stacks: list[dict[int, SSAValue]] = [{} for _ in op.yielded[len(carried) :]]
-        for number in op.order:
-            slices = [self._slice(x, number) for x in op.sliced]
-            inputs = [*carried, *slices, *op.invariant]
-            values: dict[SSAValue, SSAValue] = dict(zip(block.args, inputs, strict=True))
-            for inner in list(block.ops)[:-1]:
-                self._insert(inner.clone(values))
+        started: list[dict[SSAValue, SSAValue]] = []
+        for iteration, number in enumerate(op.order):
+            until = iteration + 2 if chain else iteration + 1
+            for following in op.order[len(started) : until]:
+                started.append(self._started(following, chain))
+            values = started[iteration]
+            values |= zip(op.carries, carried, strict=True)
+            for inner in rest:
+                self.insert(inner.clone(values))
             yielded = [values[value] for value in op.yielded]
             carried = yielded[: len(carried)]
             for stack, value in zip(stacks, yielded[len(carried) :], strict=True):
                 stack[number] = value
-        results = [*carried, *map(self._stack, stacks)]
+        results = [*carried, *map(self.stack, stacks)]
         for result, value in zip(op.results, results, strict=True):
             if value not in op.operands:
                 set_name(value, result.name_hint or value.name_hint)
@@ -93,31 +133,18 @@ class _Unrolling:
         assert op.parent is not None
         op.parent.erase_op(op)
 
-    def _insert(self, new: Operation) -> None:
-        assert self.op.parent is not None
-        self.op.parent.insert_op_before(new, self.op)
-
-    def _step(self, kind: StepKind, values: Sequence[SSAValue], **arguments: Argument) -> SSAValue:
-        """Put a step in front of the loop, and return its result."""
-        kinds = {parameter.name: parameter.kind for parameter in kind.parameters}
-        properties = {name: attribute_of(kinds[name], x) for name, x in arguments.items()}
-        step = OPERATIONS[kind.name].make(self.mesh, *values, **properties)
-        step.location = self.op.location
-        self._insert(step)
-        return step.result
-
-    def _slice(self, x: SSAValue, number: int) -> SSAValue:
-        last = self.op.times - 1
-        if last:
-            x = self._step(PAD, [x], dim=0, low=-number, high=number - last, value=0.0)
-        return self._step(RESHAPE, [x], shape=dist_type(x).shape[1:])
-
-    def _stack(self, values: dict[int, SSAValue]) -> SSAValue:
-        rows = [
-            self._step(RESHAPE, [value], shape=(1, *dist_type(value).shape))
-            for _, value in sorted(values.items())
-        ]
-        return self._step(CONCAT, rows, dim=0) if len(rows) > 1 else rows[0]
+    def _started(self, number: int, chain: Sequence[DistOp]) -> dict[SSAValue, SSAValue]:
+        """Put the slices of an iteration in front of the loop, and its steps that are ahead; return
+        these values."""
+        op = self.op
+        inputs = [*(self.slice(x, number) for x in op.sliced), *op.invariant]
+        arguments = op.body.block.args[len(op.carried) :]
+        values: dict[SSAValue, SSAValue] = dict(zip(arguments, inputs, strict=True))
+        for inner in chain:
+            copy = inner.clone(values)
+            self.insert(copy)
+            start_early(copy)
+        return values
 
 
 def check_fixed_parameters(loops: Sequence[RepeatOp]) -> None:
@@ -195,20 +222,6 @@ def _function_of(op: Operation) -> FuncOp:
     return function
 
 
-def ready_for_code(module: ModuleOp) -> tuple[ModuleOp, list[FuncOp]]:
-    """Return a module without calls in which the bodies of loops are functions, and these.
-
-    It is the module itself if that is so already; else it is a copy.
-    """
-    functions = [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
-    ops = [op for function in functions for op in function.body.block.ops]
-    if all(not isinstance(op, NestedOp) or BODY in op.attributes for op in ops):
-        return module, []
-    copy = module.clone()
-    inline_calls(copy)
-    return copy, outline_bodies(copy)
-
-
 def outline_bodies(module: ModuleOp, of: Sequence[FuncOp] | None = None) -> list[FuncOp]:
     """Add a function for the body of every loop at the end of a module, and return them.
 
@@ -260,13 +273,13 @@ def stacked_elements(op: RepeatOp, mesh: Mesh, value: SSAValue) -> int:
 
 
 __all__ = [
+    "StepsBefore",
     "as_function",
     "body_function",
     "body_name",
     "check_fixed_parameters",
     "has_nested",
     "outline_bodies",
-    "ready_for_code",
     "repeats_in",
     "stacked_elements",
     "steps_with_times",

@@ -15,6 +15,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from collir.dialects.nested import NestedOp
+from collir.ir.ahead import drop_misplaced
 from collir.ir.calls import functions_at_values, misfits, values_text
 from collir.ir.names import set_name
 from collir.ir.parameters import shared_attributes
@@ -148,6 +149,7 @@ class _Cut:
             _put_back(place, program)
             program.detach()
             program.erase(safe_erase=False)
+        drop_misplaced(self.function.walk())
 
 
 def _put_back(place: UnrealizedConversionCastOp, program: FuncOp) -> None:

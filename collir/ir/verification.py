@@ -13,6 +13,7 @@ from collir.dialects.machine import MachineOp, MeshOp, function_of, mesh_of, mes
 from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.ahead import ahead_errors, is_ahead
 from collir.ir.alternatives import alternative_errors
 from collir.ir.calls import call_errors, recursion_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
@@ -72,6 +73,8 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
                 errors = _wrongly_yielded(op)
             case ReturnOp():
                 errors = _wrongly_returned(op)
+            case DistOp() if is_ahead(op):
+                errors = ahead_errors(op)
             case _:
                 errors = []
         if not errors:

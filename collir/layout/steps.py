@@ -77,6 +77,7 @@ TO = Parameter("to", "to", ArgumentKind.TYPE)
 AT = Parameter("at", "place", ArgumentKind.PLACE)
 USING = Parameter("using", "algorithm", ArgumentKind.NAME, hint=True)
 ASYNC = Parameter("async", "async", ArgumentKind.FLAG, hint=True)
+AHEAD = Parameter("ahead", "ahead", ArgumentKind.FLAG, hint=True)
 
 # ---------------------------------------------------------------------------------------------
 # What a step does
@@ -410,7 +411,7 @@ ALL_REDUCE = row(
     StepKind(
         name="all_reduce",
         rule=rules.all_reduce,
-        parameters=(OVER, USING, ASYNC),
+        parameters=(OVER, USING, ASYNC, AHEAD),
         before="partial",
         after="replicated",
         sends=True,
@@ -428,7 +429,7 @@ REDUCE = row(
     StepKind(
         name="reduce",
         rule=rules.reduce,
-        parameters=(OVER, USING, ASYNC),
+        parameters=(OVER, USING, ASYNC, AHEAD),
         before="partial",
         after="root",
         sends=True,
@@ -439,7 +440,7 @@ BROADCAST = row(
     StepKind(
         name="broadcast",
         rule=rules.broadcast,
-        parameters=(OVER, USING, ASYNC),
+        parameters=(OVER, USING, ASYNC, AHEAD),
         before="root",
         after="replicated",
         sends=True,
@@ -450,7 +451,7 @@ REDUCE_SCATTER = row(
     StepKind(
         name="reduce_scatter",
         rule=rules.reduce_scatter,
-        parameters=(OVER, DIM, USING, ASYNC),
+        parameters=(OVER, DIM, USING, ASYNC, AHEAD),
         before="partial",
         after="sharded",
         sends=True,
@@ -461,7 +462,7 @@ ALL_GATHER = row(
     StepKind(
         name="all_gather",
         rule=rules.all_gather,
-        parameters=(OVER, DIM, USING, ASYNC),
+        parameters=(OVER, DIM, USING, ASYNC, AHEAD),
         before="sharded",
         after="replicated",
         sends=True,
@@ -472,7 +473,7 @@ SCATTER = row(
     StepKind(
         name="scatter",
         rule=rules.scatter,
-        parameters=(OVER, DIM, USING, ASYNC),
+        parameters=(OVER, DIM, USING, ASYNC, AHEAD),
         before="root",
         after="sharded",
         sends=True,
@@ -483,7 +484,7 @@ GATHER = row(
     StepKind(
         name="gather",
         rule=rules.gather,
-        parameters=(OVER, DIM, USING, ASYNC),
+        parameters=(OVER, DIM, USING, ASYNC, AHEAD),
         before="sharded",
         after="root",
         sends=True,
@@ -500,6 +501,7 @@ ALL_TO_ALL = row(
             Parameter("to", "target", ArgumentKind.INTEGER),
             USING,
             ASYNC,
+            AHEAD,
         ),
         before="sharded",
         after="sharded",
@@ -516,6 +518,7 @@ SEND = row(
             Parameter("from", "sender", ArgumentKind.COORDINATE),
             Parameter("to", "receiver", ArgumentKind.COORDINATE),
             ASYNC,
+            AHEAD,
         ),
         before="root",
         after="root",
@@ -531,6 +534,7 @@ SHIFT = row(
             Parameter("by", "distance", ArgumentKind.COORDINATE),
             Parameter("open", "open", ArgumentKind.FLAG),
             ASYNC,
+            AHEAD,
         ),
         sends=True,
         by_layout=True,

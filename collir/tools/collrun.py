@@ -24,10 +24,10 @@ from collir.cost.programs.cost import function_cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.calls import function_without_calls
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.instantiation import instantiate
+from collir.ir.rotation import function_as_run
 from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.layout import DType
 from collir.machine.model import devices_text
@@ -399,7 +399,7 @@ def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
     model = CostModel("alpha-beta", "runtime", "written")
     measured = f"best of {repeats}: {seconds_text(seconds)} measured"
     try:
-        predicted = function_cost(function_without_calls(function), model).time
+        predicted = function_cost(function_as_run(function), model).time
     except DiagnosticError as error:
         return f"{measured}; no prediction: {error.diagnostics[0].message}"
     name = mesh_of(function).machine.name

@@ -11,9 +11,9 @@ from xdsl.passes import ModulePass
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.simulation import Simulation, simulate_function
 from collir.dialects.machine import meshes_remembered
-from collir.ir.calls import inlined
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.rotation import as_run
 from collir.targets.reports.cost import mesh_title
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
 
@@ -89,7 +89,7 @@ class PassCosts:
     def measure(self, done: str, module: ModuleOp) -> None:
         """Record the costs of a module after the pass named ``done``."""
         with meshes_remembered():
-            figures = {f.sym_name.data: self._figure(f) for f in functions_of(inlined(module))}
+            figures = {f.sym_name.data: self._figure(f) for f in functions_of(as_run(module))}
         self.stages.append(Stage(done, figures))
 
     def _figure(self, function: FuncOp) -> Figure:

@@ -9,15 +9,25 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.cost.programs.simulation import simulate
+from collir.dialects.operation import DistOp
 from collir.ir.calls import inline_calls
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.loops import unroll_all
 from collir.syntax.reader import read
 
 
-def straight(module: ModuleOp) -> ModuleOp:
-    """Return a copy of a module without calls and loops."""
+def at_once(module: ModuleOp) -> ModuleOp:
+    """Return a copy of a module in which no step is ahead."""
     copy = module.clone()
+    for op in copy.walk():
+        if isinstance(op, DistOp):
+            op.properties.pop("ahead", None)
+    return copy
+
+
+def straight(module: ModuleOp) -> ModuleOp:
+    """Return a copy of a module without calls and loops, in which no step is ahead."""
+    copy = at_once(module)
     inline_calls(copy)
     unroll_all(copy)
     return copy
@@ -26,7 +36,7 @@ def straight(module: ModuleOp) -> ModuleOp:
 @given(rng=RANDOM)
 @settings(max_examples=40, deadline=None)
 def test_it_is_the_time_of_all_iterations(rng: random.Random) -> None:
-    module = random_module(rng, functions=2, steps=8)
+    module = at_once(random_module(rng, functions=2, steps=8))
     try:
         pairs = zip(collir.cost(module), collir.cost(straight(module)), strict=True)
         simulated = zip(simulate(module), simulate(straight(module)), strict=True)
@@ -126,3 +136,45 @@ def test_other_machines_and_sizes_count_in_loops() -> None:
     assert simulation.scaled(1000).time > 5 * simulation.time
     (cost,) = collir.cost(read(LAYERS.format(count=96)))
     assert cost.scaled(1000).time > 10 * cost.time
+
+
+@given(rng=RANDOM)
+@settings(max_examples=20, deadline=None)
+def test_what_is_ahead_never_takes_longer(rng: random.Random) -> None:
+    module = random_module(rng, functions=2, steps=8)
+    try:
+        pairs = zip(simulate(module), simulate(at_once(module)), strict=True)
+        costs = zip(collir.cost(module), collir.cost(at_once(module)), strict=True)
+    except DiagnosticError:  # a mesh that is on no levels
+        return
+    for ahead, plain in (*pairs, *costs):
+        assert ahead.time <= plain.time * (1 + 1e-9)
+
+
+AHEAD = LAYERS.replace(" async", " ahead").replace("%c = compute %h", "%c = compute %h, %v")
+
+
+@pytest.mark.parametrize("count", [2, 3, 96])
+def test_a_gather_that_is_ahead_runs_beside_the_iteration_before(count: int) -> None:
+    (once,) = simulate(at_once(read(AHEAD.format(count=1))))
+    (loop,) = once.steps
+    assert loop.loop is not None
+    gather, *others = loop.loop.body.steps
+    rest = sum(step.task.time for step in others)
+    (simulation,) = simulate(read(AHEAD.format(count=count)))
+    longer = max(gather.task.time, rest)
+    assert simulation.time == pytest.approx(gather.task.time + (count - 1) * longer + rest)
+    (plain,) = simulate(at_once(read(AHEAD.format(count=count))))
+    assert plain.time == pytest.approx(count * (gather.task.time + rest))
+
+
+@pytest.mark.parametrize(("count", "buffers"), [(96, 2), (97, 3)])
+def test_the_memory_has_the_weights_of_two_layers(count: int, buffers: int) -> None:
+    """Those that are gathered, and those in use; and those of the first layer, where they cannot be
+    either, as the number of iterations before the last is even."""
+    (simulation,) = simulate(read(AHEAD.format(count=count)))
+    vector = 4 * 1000
+    stacked = count * vector
+    carry = vector
+    rows = (vector + stacked / 4) + (vector + stacked)
+    assert simulation.peak == rows + carry + vector + (buffers - 1) * vector

@@ -1,6 +1,7 @@
 """Loops and calls compute the same as their iterations and steps one after the other."""
 
 import random
+import re
 from functools import partial
 
 import pytest
@@ -11,8 +12,10 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import NestedOp
+from collir.ir.ahead import is_ahead
 from collir.ir.calls import inline_calls
 from collir.ir.loops import unroll_all
+from collir.ir.rotation import prepare
 from collir.ir.verification import verify
 from collir.semantics.reference.exactness import exact
 from collir.semantics.validation import loops
@@ -116,35 +119,154 @@ def test_loops_that_differ_and_are_too_long_are_not_proven() -> None:
 
 
 PARTS = """
-func @f(%x: f32[8], %w: f32[12, 8] partial(sum: data)) -> f32[8] on @m {
-  %h = repeat 12 carry(%h = %x) slice(%v = %w) {
+func @f(%x: f32[8], %w: f32[{n}, 8] partial(sum: data)) -> (f32[8], f32[{n}, 8]) on @m {{
+  %h, %s = repeat {n} carry(%h = %x) slice(%v = %w){reverse} {{
     %r = all_reduce %v over data
     %a = add %r, %h
-    yield %a
-  }
-  return %h
-}
+    yield %a, %h
+  }}
+  return %h, %s
+}}
 """
 IN_PARTS = """
-func @f(%x: f32[8], %w: f32[12, 8] partial(sum: data)) -> f32[8] on @m {
-  %1 = pad %w dim 0 high -7
-  %a = repeat 5 carry(%h = %x) slice(%v = %1) {
+func @f(%x: f32[8], %w: f32[{n}, 8] partial(sum: data)) -> (f32[8], f32[{n}, 8]) on @m {{
+  %1 = pad %w dim 0 {first} -7
+  %a, %s = repeat {most} carry(%h = %x) slice(%v = %1){reverse} {{
     %r = all_reduce %v over data
     %a = add %r, %h
-    yield %a
-  }
-  %2 = pad %w dim 0 low -5
-  %b = repeat 7 carry(%h = %a) slice(%v = %2) {
+    yield %a, %h
+  }}
+  %2 = pad %w dim 0 {last} -{most}
+  %b, %t = repeat 7 carry(%h = %a) slice(%v = %2){reverse} {{
     %r = all_reduce %v over data
     %a = add %r, %h
-    yield %a
-  }
-  return %b
-}
+    yield %a, %h
+  }}
+  %u = concat {joined} dim 0
+  return %b, %u
+}}
 """
 
 
-def test_a_loop_is_a_chain_of_loops_over_parts() -> None:
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("count", [12, 10**5])
+def test_a_loop_is_a_chain_of_loops_over_parts(count: int, wrong: bool, reverse: bool) -> None:
+    """However many iterations there are; and it is seen if the parts are not adjacent rows."""
     head = PROGRAM.format(body=WRITTEN, count=1, reverse="").partition("func")[0]
-    before, after = (read(head + text, "x.coll") for text in (PARTS, IN_PARTS))
-    assert verdict(before, after) == (Outcome.SAME, "proof")
+    first, last = ("low", "high") if reverse else ("high", "low")
+    joined = "%t, %s" if reverse else "%s, %t"
+    texts = [
+        text.format(
+            n=count,
+            most=count - 7,
+            first=first,
+            last=first if wrong and count > 12 else last,
+            joined=joined[::-1].replace("t%", "%t").replace("s%", "%s") if wrong else joined,
+            reverse=" reverse" if reverse else "",
+        )
+        for text in (PARTS, IN_PARTS)
+    ]
+    before, after = (read(head + text, "x.coll") for text in texts)
+    proven = Outcome.DIFFERENT if count == 12 else Outcome.UNKNOWN
+    assert verdict(before, after)[0] is (proven if wrong else Outcome.SAME)
+
+
+# --- what is ahead ------------------------------------------------------------------------------
+
+
+@given(rng=RANDOM)
+@settings(max_examples=15, deadline=None)
+def test_rotated_loops_are_the_loops(rng: random.Random) -> None:
+    """On all devices, and for the proof."""
+    module = read(write(random_module(rng, functions=2, steps=8)))
+    rotated = module.clone()
+    prepare(rotated)
+    verify(rotated)
+    assert not any(is_ahead(op) for op in rotated.walk())
+    for function, same in zip(functions_of(module), functions_of(rotated), strict=True):
+        results = results_on_all_devices(module, function, seed=1)
+        again = results_on_all_devices(rotated, same, seed=1)
+        assert agree(results, again, mesh_of(function).devices)
+    for checked in compare_modules(module, rotated):
+        assert checked.verdict.outcome is Outcome.SAME
+        assert checked.verdict.how == "proof", checked.verdict.explanation
+
+
+AHEAD = """
+func @f(%x: f32[8], %w: f32[{count}, 8@data], %k: f32[8@data])
+    -> (f32[8], f32[{count}, 8], f32[{count}, 8]) on @m {{
+  %y, %s = repeat {count} carry(%h = %x) slice(%v = %w) with(%k = %k) {{
+    %c = add %v, %k
+    %g = all_gather %c over data.gpu dim 0 ahead
+    %r = all_gather %g over data.node dim 0 ahead
+    %i = all_gather %c over data dim 0
+    %a = add %r, %h
+    %b = add %a, %i
+    yield %b, %h
+  }}
+  %z, %t = repeat {count} carry(%h = %y) slice(%v = %w, %s = %s) reverse {{
+    %r = all_gather %v over data dim 0 ahead
+    %a = add %r, %h
+    %b = add %a, %s
+    yield %b, %r
+  }}
+  return %z, %s, %t
+}}
+"""
+
+
+def with_ahead(count: int) -> ModuleOp:
+    """Return a program whose collectives are ahead in two loops that follow each other."""
+    head = PROGRAM.format(body=WRITTEN, count=1, reverse="").partition("func")[0]
+    return read(head + AHEAD.format(count=count), "x.coll")
+
+
+@pytest.mark.parametrize("count", [2, 3, 96, 10**6])
+def test_rotated_loops_are_proven_without_their_iterations(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loops, "unroll_all", partial(pytest.fail, "a loop was unrolled"))
+    module = with_ahead(count)
+    rotated = module.clone()
+    prepare(rotated)
+    assert verdict(module, rotated) == (Outcome.SAME, "proof")
+    assert verdict(rotated, module) == (Outcome.SAME, "proof")
+
+
+MISTAKES = {
+    "the second row is gathered first": (
+        "%0 = pad %w dim 0 high -8",
+        "%0 = pad %w dim 0 low -1 high -7",
+    ),
+    "each iteration gathers its own row": ("%2 = pad %w dim 0 low -1", "%2 = pad %w dim 0 high -1"),
+    "the first gather is of other values": ("%g = all_gather %c over", "%g = all_gather %1 over"),
+    "the old value is carried on": ("yield %b, %c_3, %r_5, %h", "yield %b, %c_3, %r_4, %h"),
+    "the new value is used at once": ("add %r_4, %h", "add %r_5, %h"),
+    "the last row is stacked first": ("concat %3, %4 dim 0", "concat %4, %3 dim 0"),
+    "the first row is stacked last": ("concat %12, %9 dim 0", "concat %9, %12 dim 0"),
+    "the first row is gathered first": ("%5 = pad %w dim 0 low -8", "%5 = pad %w dim 0 high -8"),
+    "rows of the stack are one behind": ("%7 = pad %s dim 0 low -1", "%7 = pad %s dim 0 high -1"),
+    "the last iteration takes the last row": (
+        "%10 = pad %s dim 0 high -8",
+        "%10 = pad %s dim 0 low -8",
+    ),
+    "the loop runs forward": (" reverse {", " {"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("count", [9, 900])
+def test_wrongly_rotated_loops_are_not_proven(mistake: str, count: int) -> None:
+    """A mistake in few iterations is proven; in many, nothing is."""
+    module = with_ahead(count)
+    rotated = module.clone()
+    prepare(rotated)
+    text = write(rotated)
+    right, wrong = (
+        re.sub(r"-([78])\b", lambda rows: f"-{count - 9 + int(rows[1])}", part)
+        for part in MISTAKES[mistake]
+    )
+    assert text.count(right) == 1
+    found = verdict(module, read(text.replace(right, wrong), "y.coll"))[0]
+    assert found is (Outcome.DIFFERENT if count == 9 else Outcome.UNKNOWN)

@@ -26,6 +26,7 @@ from collir.dialects.machine import (
 from collir.dialects.nested import CallOp, RepeatOp, Signature, YieldOp, argument_types
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr, dist_type
+from collir.ir.ahead import drop_misplaced
 from collir.ir.builders import machine_op, mesh_op
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.instantiation import instantiate
@@ -45,7 +46,7 @@ from collir.layout import (
 from collir.layout.cuts import undefined_cut, units
 from collir.layout.formulas import Formula
 from collir.layout.sizes import Size, size_with
-from collir.layout.steps import ArgumentKind
+from collir.layout.steps import AHEAD, ArgumentKind
 from collir.layout.types import index_over, with_sizes
 from collir.machine import Device, DeviceKind, Fabric, Level, Machine
 
@@ -602,9 +603,21 @@ def add_repeat(
         return None
     body.block.add_op(YieldOp.create(operands=yielded))
     op = RepeatOp.of(mesh, count, operands, body.block, rng.random() < 0.5)
+    state = rng.getstate()  # the marks do not change what else is chosen
+    if rng.random() < 0.7:
+        _mark_ahead(rng, op)
+    rng.setstate(state)
     builder.block.add_op(op)
     builder.values += op.results
     return op
+
+
+def _mark_ahead(rng: random.Random, loop: RepeatOp) -> None:
+    """Let some steps of a loop that may be ahead be so."""
+    for op in loop.body.block.ops:
+        if isinstance(op, DistOp) and op.kind.may_be_async and rng.random() < 0.7:
+            op.properties[AHEAD.name] = UnitAttr()
+    drop_misplaced(loop.body.block.ops)
 
 
 def _has_slices(x: DistType, count: int) -> bool:

@@ -34,9 +34,9 @@ from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.calls import inlined
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import DistType, Mesh, Place
 from collir.layout.steps import OVER, Arguments
@@ -219,7 +219,7 @@ def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]
         DiagnosticError: an operation that is not of the coll dialect, a mesh that is not placed on
             levels, an algorithm that does not fit its group; with its position.
     """
-    functions = functions_of(inlined(module))
+    functions = functions_of(as_run(module))
     check_programs(functions, "has no cost", nested=True)
     with meshes_remembered():
         return [function_cost(function, model or CostModel()) for function in functions]

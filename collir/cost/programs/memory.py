@@ -56,14 +56,13 @@ def buffers_of(
         yield Buffer(bytes_of(argument), None, None)
     for value in filter(is_held, copied_results(where)):
         yield Buffer(bytes_of(value), AT_END, None)
-    kept = {where.owner[value] for value in where.returned}
+    kept = {where.buffer(value) for value in where.returned}
     written: dict[SSAValue, int] = {}
     read: dict[SSAValue, list[int]] = {}
     for op, number in number_of.items():
-        for owner in (where.owner[operand] for operand in op.operands):
-            read.setdefault(owner, []).append(number)
-        for owner in (where.owner[result] for result in op.results):
-            buffer, _ = where.part_of.get(owner, (owner, 0))
+        for buffer in map(where.buffer, op.operands):
+            read.setdefault(buffer, []).append(number)
+        for buffer in map(where.buffer, op.results):
             written.setdefault(buffer, number)
     for value, first in written.items():
         if not isinstance(value, BlockArgument) and is_held(value):

@@ -50,10 +50,10 @@ from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
-from collir.ir.calls import inlined
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import as_function
+from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
 from collir.machine import Device, Machine
@@ -463,7 +463,7 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
             levels, an algorithm that does not fit its group, a computation on a device without a
             rate; with its position.
     """
-    functions = functions_of(inlined(module))
+    functions = functions_of(as_run(module))
     check_programs(functions, "cannot be simulated", nested=True)
     with meshes_remembered():
         return [simulate_function(function, model or CostModel()) for function in functions]
@@ -584,7 +584,8 @@ def _loop(
     task = StepTask(phases, len(mesh.machine.levels), after, on=instance.on)
     step = SimulatedStep(where.names[op.results[0]], loop, task)
     own = loop.memory if alone else 0.0
-    carried = [dist_type(x) for x in op.carried] if op.times > 1 else []
+    spares = zip(op.carried, where.spares(op), strict=True)
+    carried = [dist_type(x) for x, spare in spares if spare is None and op.times > 1]
     second = (
         sum(classes.local_bytes(n, x) for x in carried if n in classes.holding(x))
         for n in instance.on

@@ -157,7 +157,7 @@ def layout_change(op: object) -> DistOp | None:
     """An operation, if it changes a layout only, and says neither how nor that it may wait."""
     if not isinstance(op, DistOp) or not op.kind.layout_only:
         return None
-    return None if op.properties.keys() & {"algorithm", "async"} else op
+    return None if op.properties.keys() & {"algorithm", "async", "ahead"} else op
 
 
 def only_user(value: SSAValue) -> Operation | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ModuleOp, StringAttr, UnitAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, PatternRewriterListener
@@ -105,9 +105,9 @@ def put(op: DistOp, program: Program, listener: PatternRewriterListener | None) 
         message = f"this {op.mnemonic} cannot be decomposed: {error.text(op.operand_names())}"
         raise DiagnosticError.at(op, message) from error
     ops, value = plan.built_on(op.operands[0])
-    for step in ops if op.is_async else ():
+    for step in ops:
         if step.kind.may_be_async:
-            step.properties["async"] = UnitAttr()
+            step.properties |= op.timing
     replace_by(op, ops, value, listener)
 
 

@@ -6,7 +6,7 @@ reduce_scatters and all_gathers, in one step or level by level, along each dimen
 
 from collections.abc import Iterator, Sequence
 
-from xdsl.dialects.builtin import IntegerAttr, UnitAttr, i64
+from xdsl.dialects.builtin import IntegerAttr, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriterListener
@@ -64,8 +64,8 @@ def _split(op: DistOp, model: CostModel, listener: PatternRewriterListener | Non
     if best is None:
         return False
     ops = _built(mesh, op.input, *best)
-    for step in ops if op.is_async else ():
-        step.properties["async"] = UnitAttr()
+    for step in ops:
+        step.properties |= op.timing
     replace_by(op, ops, ops[-1].result, listener)
     return True
 

@@ -36,7 +36,9 @@ def kind_of(op: DistOp, mesh: Mesh) -> Hashable:
 
     None stands for an operation that cannot share one: a permute may send each block elsewhere.
     """
-    if not op.kind.sends or op.kind.before is None or op.properties.keys() & {"algorithm", "async"}:
+    if not op.kind.sends or op.kind.before is None:
+        return None
+    if op.properties.keys() & {"algorithm", "async", "ahead"}:
         return None
     x = dist_type(op.operands[0])
     front = tuple((part.axis, part.size) for part in _front(_parts(op, mesh), mesh))

@@ -144,11 +144,13 @@ class Carry(NamedTuple):
         spare: the buffer beside that of the result: iterations write to both in turns.
         source: the buffer that the iteration reads.
         target: the buffer that it writes.
+        kept: the value whose memory is the spare buffer; None if it has memory of its own.
     """
 
     spare: str
     source: str
     target: str
+    kept: SSAValue | None
 
 
 @dataclass
@@ -202,7 +204,7 @@ class CFunction(StepEmitter):
         of_carries = iter(chosen[len(names) :])
         chosen = chosen[: len(names)]
         self.loops = {
-            op: [Carry(*islice(of_carries, 3)) for _ in op.carried]
+            op: [Carry(*islice(of_carries, 3), kept=x) for x in self.plan.spares(op)]
             for op in self.function.body.ops
             if isinstance(op, RepeatOp)
         }
@@ -357,9 +359,9 @@ class CFunction(StepEmitter):
         names = ", ".join(f"%{self.plan.names[result]}" for result in op.results)
         new = [
             only_if(self.holds(y), statement)
-            for result in op.results
-            if (y := dist_type(result)) and self.is_allocated(result)
-            for statement in self.new(self.variable[result], y)
+            for value in self.plan.begun_by(op)
+            if (y := dist_type(value)) and self.is_allocated(value)
+            for statement in self.new(self.variable[value], y)
         ]
         block = self._iterations(op)
         if op.carried:
@@ -380,7 +382,7 @@ class CFunction(StepEmitter):
         for operand, result, names in zip(op.carried, op.results, self.loops[op], strict=False):
             y, out = dist_type(result), self.variable[result]
             kind = self.local.elements.types[y.dtype]
-            if op.times > 1:
+            if op.times > 1 and names.kept is None:
                 lines += self.new_spare(names.spare, y)
             first = out if op.times % 2 else names.spare
             lines.append(f"const {kind} *{names.source} = {self.variable[operand]};")
@@ -404,7 +406,8 @@ class CFunction(StepEmitter):
             lines.append(f"  {names.source} = {names.target};")
             if op.times > 1:
                 out = self.variable[result]
-                swapped = f"{names.target} == {out} ? {names.spare} : {out}"
+                spare = names.spare if names.kept is None else self.variable[names.kept]
+                swapped = f"{names.target} == {out} ? {spare} : {out}"
                 lines.append(f"  {names.target} = {swapped};")
         return [*lines, "}"]
 
@@ -430,8 +433,8 @@ class CFunction(StepEmitter):
         return []
 
     def is_allocated(self, value: SSAValue) -> bool:
-        """Return whether a result of a loop needs memory where the loop begins."""
-        return self.plan.is_temporary(value)
+        """Return whether a temporary gets memory where a loop first writes to it."""
+        return True
 
     @abstractmethod
     def new_spare(self, name: str, y: DistType) -> list[str]:
@@ -442,13 +445,13 @@ class CFunction(StepEmitter):
         """Return the comment of an operation, and the statements that wait for its operands."""
 
     def allocation(self, op: DistOp) -> list[str]:
-        """Return the statement that gets memory for the result, if the result is a temporary."""
-        if not self.plan.is_temporary(op.result):
-            return []
-        y = dist_type(op.result)
-        statement = self.new(self.variable[op.result], y)
-        more = self.names.at_place(y.without_place(dict(taking_part(op))).place)
-        return [only_if(more, s) for s in statement]
+        """Return the statements that get memory for the temporary that it is the first to write."""
+        lines: list[str] = []
+        for value in self.plan.begun_by(op):
+            y = dist_type(value)
+            more = self.names.at_place(y.without_place(dict(taking_part(op))).place)
+            lines += [only_if(more, line) for line in self.new(self.variable[value], y)]
+        return lines
 
     @abstractmethod
     def new(self, name: str, y: DistType) -> list[str]:
@@ -460,7 +463,7 @@ class CFunction(StepEmitter):
 
     def release(self, op: Operation) -> list[str]:
         """Return the lines that free the temporaries of which an operation is the last use."""
-        owners = dict.fromkeys(self.plan.owner[operand] for operand in op.operands)
+        owners = dict.fromkeys(map(self.plan.buffer, op.operands))
         return [
             line
             for owner in owners

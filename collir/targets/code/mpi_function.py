@@ -18,7 +18,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
 from collir.ir.blocks import Part, parts_of
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.loops import ready_for_code
+from collir.ir.rotation import ready_for_code
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
 from collir.targets.code import c_function
@@ -363,7 +363,7 @@ class MpiFunction(CFunction):
 
     def _requested(self, op: DistOp, count: int) -> range:
         """Return the numbers of the requests of a collective that starts now."""
-        self.reading[self.plan.owner[op.operands[0]]] += 1
+        self.reading[self.plan.buffer(op.operands[0])] += 1
         first = sum(map(len, self.started.values()))
         self.started[op] = range(first, first + count)
         return self.started[op]
@@ -429,7 +429,7 @@ class MpiFunction(CFunction):
             op = self.plan.owner[value].owner
             if isinstance(op, DistOp) and self._runs(op):
                 self.ended.add(op)
-                self.reading[self.plan.owner[op.operands[0]]] -= 1
+                self.reading[self.plan.buffer(op.operands[0])] -= 1
                 for number in self.started[op]:
                     request = f"&pending[{number}]"
                     lines.append(f"  {self.attempt(f'MPI_Wait({request}, MPI_STATUS_IGNORE)')}")

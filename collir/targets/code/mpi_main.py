@@ -9,6 +9,7 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.ir.calls import inline_calls
 from collir.ir.loops import outline_bodies
+from collir.ir.rotation import rotate_all
 from collir.targets.code.c_main import (
     DIFFER,
     INPUTS,
@@ -98,6 +99,7 @@ def emit_with_main(module: ModuleOp) -> str:
         total = add_total(program, function)
         hidden += [reference] if total is None else [reference, total]
         runs.append(_MpiRun(function, reference, total, names[mesh_of(function).name]).text())
+    rotate_all(program)  # not before: the references do not depend on it
     hidden += outline_bodies(program)
     types = exchanged_types(functions)
     sections = {x.dtype.value for x in types if x.dtype in AS_BITS}

@@ -20,7 +20,7 @@ from collir.ir.alternatives import alternatives
 from collir.ir.blocks import Part, parts_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of, refuse_nested
-from collir.ir.loops import ready_for_code
+from collir.ir.rotation import ready_for_code
 from collir.layout import DistType, DType, Reduction
 from collir.layout.steps import PERMUTE
 from collir.layout.types import MAX_BYTES
@@ -214,7 +214,7 @@ class FunctionText(CFunction):
         return f"TRY({call});"
 
     def is_allocated(self, value: SSAValue) -> bool:
-        return super().is_allocated(value) and not self.streams.events
+        return not self.streams.events
 
     def new_spare(self, name: str, y: DistType) -> list[str]:
         new = (only_if(self.holds(y), statement) for statement in self.new(name, y))

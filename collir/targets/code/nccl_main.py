@@ -19,6 +19,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.calls import inline_calls
 from collir.ir.functions import functions_of
 from collir.ir.loops import outline_bodies, repeats_in, steps_with_times
+from collir.ir.rotation import rotate_all
 from collir.layout import DistType, Mesh, Reduction
 from collir.targets.code import mpi_function
 from collir.targets.code.c_function import called_by_others, runtime
@@ -357,6 +358,8 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
     """
     program = module.clone()
     inline_calls(program)
+    plain = program.clone()  # for references that do not depend on how loops are rotated
+    rotate_all(program)
     functions = runnable_functions(program, "has no form in NCCL", CPP, _LOCALS)
     totals = {function: add_total(program, function) for function in functions}
     hidden = [total for total in totals.values() if total is not None]
@@ -368,8 +371,8 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
     counts = registered(device_functions) if symmetric else {}
     references: list[_HostFunction] = []
     runs: list[_NcclRun] = []
-    for function in functions:
-        reference = add_reference(program, function)
+    for function, original in zip(functions, functions_of(plain), strict=True):
+        reference = add_reference(program, original)
         alone = MeshNames.of(mesh_of(reference), [], words=CPP)
         bodies = outline_bodies(program, [reference])
         references += [_HostFunction(f, alone, static=True) for f in (*bodies[::-1], reference)]

@@ -25,10 +25,11 @@ from collir.dialects.tensor import dist_type
 from collir.ir.blocks import Part, cuts_in, parts_of, shares_by_dim, shares_in
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.loops import body_name, ready_for_code, repeats_in
+from collir.ir.loops import body_name, repeats_in
+from collir.ir.rotation import ready_for_code
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
 from collir.layout.cuts import GroupShares
-from collir.layout.steps import MASK
+from collir.layout.steps import MASK, PAD
 from collir.layout.types import digits_over
 from collir.semantics.reference.buffers import NUMPY
 from collir.syntax.writer import nested_text
@@ -454,6 +455,8 @@ class FunctionText(StepEmitter):
 
     def shares(self, op: DistOp) -> bool:
         """Return whether the result of an operation may share memory with its operand."""
+        if op.kind is PAD:
+            return op.place_in_operand(self.mesh) is not None
         return op.kind.is_view or op.kind.computes or op.kind is MASK
 
     def computed(self, text: str, x: DistType) -> str:
@@ -746,7 +749,8 @@ class FunctionText(StepEmitter):
 
         kept = part(operand, max(-low, 0), before - max(-high, 0), before)
         if low <= 0 and high <= 0:
-            return [Assignment.of(out, self.packed(kept))]
+            in_order = op.place_in_operand(self.mesh) is not None
+            return [Assignment.of(out, kept if in_order else self.packed(kept))]
         place = part(out, max(low, 0), after - max(high, 0), after)
         made = self.full(y.local_shape(self.mesh), y.dtype, op.number("value"))
         return [Assignment.of(out, made), f"{place if place != out else f'{out}[...]'} = {kept}"]
