@@ -11,6 +11,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
@@ -159,6 +160,31 @@ def tuple_text(items: Sequence[object]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(map(str, items))})"
 
 
+def table_text(items: Sequence[int]) -> str:
+    """Return a tuple of integers; if it is long, equal ones that follow each other as products."""
+    runs = [(item, len(list(group))) for item, group in groupby(items)]
+    if len(items) <= _LONG_TABLE or 4 * len(runs) > len(items):
+        return tuple_text(items)
+    return f"({' + '.join(f'({item},) * {count}' for item, count in runs)})"
+
+
+_LONG_TABLE = 16
+"""The most numbers of a table that are always written one by one."""
+
+
+def product_lines(function: str, text: str, indent: int) -> list[str]:
+    """Return the lines of a call whose argument is a product, indented by a number of letters."""
+    if indent + len(function) + len(text) + 2 <= WIDTH:
+        return [f"{function}({text})"]
+    factors: list[str] = []
+    for part in re.split(r" (?=[*/] )", text):
+        if factors and factors[-1].count("(") > factors[-1].count(")"):
+            factors[-1] += f" {part}"
+        else:
+            factors.append(part)
+    return [f"{function}(", *(f"    {factor}" for factor in factors), ")"]
+
+
 def number_text(value: float, dtype: DType) -> str:
     """Return a constant, rounded to a dtype: in f32 and f64 the shortest text that rounds to it."""
     if dtype is DType.BOOL:
@@ -226,9 +252,9 @@ class MeshText(RankText):
             lines.append("# The units of this rank, and of the ranks of its groups, by weights.")
         for over, name in self.shares.items():
             shares = self.mesh.uneven[over[0]].shares(over)
-            lines += [f"self.{name} = {tuple_text(shares)}[{self.index_over(over)}]"]
+            lines += [f"self.{name} = {table_text(shares)}[{self.index_over(over)}]"]
         for (_, shares), name in self.parts.items():
-            rows = [tuple_text(row) for row in shares.rows]
+            rows = [table_text(row) for row in shares.rows]
             if not shares.rest:
                 lines.append(f"self.{name} = {rows[0]}")
                 continue
@@ -617,7 +643,8 @@ class FunctionText(StepEmitter):
             if condition and len(line := f"{made} if {condition} else None") <= WIDTH - 8:
                 lines.append(line)
             else:
-                lines += self._where(condition, [f"{name} = None"], [made])
+                made_lines = wrapped(made, 12 if condition else 8)
+                lines += self._where(condition, [f"{name} = None"], made_lines)
             row = self.rows[index] if condition else f"{name}[{self.number}, ...]"
             targets.append(row)
             if condition:
@@ -689,7 +716,8 @@ class FunctionText(StepEmitter):
         lines = [f"_ = {operand}" for operand in waited]
         if seconds := self.names.seconds(s.op):
             self.needs.add("time")
-            lines.append(f"time.sleep({seconds})")
+            indent = 12 if self.names.at_place(taking_part(s.op)) else 8
+            lines += product_lines("time.sleep", self.names.resolved(seconds), indent)
         return [*lines, Assignment.of(s.out, s.operand)]
 
     def _view(self, s: Local) -> list[str]:
