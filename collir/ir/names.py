@@ -49,6 +49,8 @@ def _scope(region: Region) -> tuple[list[SSAValue], list[Region]]:
     isolated: list[Region] = []
     for op in (op for block in region.blocks for op in block.ops):
         values += op.results
+        if not op.regions:
+            continue
         if op.has_trait(IsolatedFromAbove):
             isolated += op.regions
             continue

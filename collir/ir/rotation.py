@@ -230,7 +230,10 @@ def function_as_run(function: FuncOp) -> FuncOp:
 
 
 def _changes(function: FuncOp) -> bool:
-    return any(True for _ in calls_in(function)) or any(map(is_ahead, function.walk()))
+    loops = (op for block in function.body.blocks for op in block.ops if type(op) is RepeatOp)
+    return any(True for _ in calls_in(function)) or any(
+        is_ahead(op) for loop in loops for op in loop.walk()
+    )
 
 
 def ready_for_code(module: ModuleOp) -> tuple[ModuleOp, list[FuncOp]]:

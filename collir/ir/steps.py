@@ -1,6 +1,6 @@
 """The steps of a function, or of a program that is only planned, and what each of them needs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import overload
 
@@ -99,14 +99,26 @@ def steps_of(
     maker: dict[SSAValue | PlannedValue, int] = {}
     count = 0
     for op in ops:
-        if not isinstance(op, Step):  # the return
+        if isinstance(op, DistOp):  # the most often first: this runs for every step
+            free = op.place_in_operand(mesh) is not None and not op.kind.computes
+        elif isinstance(op, PlannedStep):
+            free = op.is_free(mesh)
+        elif isinstance(op, NestedOp):
+            yield op, _predecessors(op, maker)
+            maker |= dict.fromkeys(op.results, count)
+            count += 1
             continue
-        predecessors = tuple(sorted({maker[value] for value in op.operands if value in maker}))
-        free = op.is_free(mesh) if isinstance(op, PlannedStep) else is_free(op, mesh)
-        results = (op.result,) if isinstance(op, DistOp | PlannedStep) else op.results
+        else:  # the return
+            continue
+        predecessors = _predecessors(op, maker)
         if not free:
-            maker |= dict.fromkeys(results, count)
+            maker[op.result] = count
             count += 1
             yield op, predecessors
         elif predecessors:
-            (maker[results[0]],) = predecessors
+            (maker[op.result],) = predecessors
+
+
+def _predecessors(step: Step, maker: Mapping[SSAValue | PlannedValue, int]) -> tuple[int, ...]:
+    """Return the numbers of the steps that make the operands of a step, ascending."""
+    return tuple(sorted({maker[value] for value in step.operands if value in maker}))

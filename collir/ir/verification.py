@@ -58,6 +58,8 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
     position = Position.of(op)
     try:
         match op:
+            case DistOp():
+                errors = ahead_errors(op) if is_ahead(op) else []
             case ModuleOp():
                 errors = _defined_twice(op)
             case FuncOp():
@@ -73,8 +75,6 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
                 errors = _wrongly_yielded(op)
             case ReturnOp():
                 errors = _wrongly_returned(op)
-            case DistOp() if is_ahead(op):
-                errors = ahead_errors(op)
             case _:
                 errors = []
         if not errors:

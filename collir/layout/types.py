@@ -233,6 +233,10 @@ def digits_over(mesh: Mesh, axes: Sequence[str], index: int) -> dict[str, int]:
     return {axis: digits[axis] for axis in axes}
 
 
+_REDUCTIONS = {dtype: (None, *dtype.reductions) for dtype in DType}
+"""What the reduction of a type may be, by its dtype."""
+
+
 def check_type(mesh: Mesh, tensor: DistType) -> None:
     """Check that a type can exist on a mesh, in time independent of the number of devices.
 
@@ -274,7 +278,7 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
             )
     if tensor.elements * tensor.dtype.bytes > MAX_BYTES:
         raise LayoutError("the tensor has more than 2^63 - 1 bytes")
-    possible = (None, *tensor.dtype.reductions)
+    possible = _REDUCTIONS[tensor.dtype]
     if tensor.dtype is DType.BOOL and tensor.reduction not in possible:
         raise LayoutError(
             f"bool has no partial({tensor.reduction}): max is true where any part is, and min "

@@ -32,7 +32,7 @@ from collir.cost.programs.kinds import (
     share_links,
 )
 from collir.dialects.machine import mesh_of
-from collir.dialects.nested import NestedOp
+from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.steps import PlannedStep, Step, steps_of
@@ -190,6 +190,8 @@ class Classes:
     def kinds_of(self, on: Iterable[int]) -> tuple[str, ...]:
         """Return the kinds of the devices of some classes; none if they are not known, as all
         devices are alike or the mesh is on no levels."""
+        if not has_kinds(self.mesh):
+            return ()
         if self.children is None:
             places = [place_at(self.places[number]) for number in on]
             kinds = (kind for place in places for kind in kinds_at(self.mesh, place))
@@ -348,7 +350,7 @@ def _with_nested(steps: Iterable[Step]) -> Iterator[Step]:
     """Yield steps, and those inside of loops."""
     for step in steps:
         yield step
-        for region in step.regions if isinstance(step, NestedOp) else ():
+        for region in step.regions if type(step) is RepeatOp else ():
             yield from _with_nested(op for op in region.block.ops if isinstance(op, Step))
 
 

@@ -31,7 +31,7 @@ from collir.cost.programs.repetition import (
 )
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.dialects.nested import NestedOp, RepeatOp
+from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
@@ -259,15 +259,15 @@ def program_cost(
     for place, instance in enumerate(classes.instances(listed)):
         op = instance.step
         needed = {number_of[step] for step in instance.after if step in number_of}
-        if isinstance(op, RepeatOp):
+        if type(op) is RepeatOp:  # not by ``isinstance``, which is slow: this runs for every step
             number_of[place] = len(items)
             after = () if classes.axes else tuple(range(len(items)))
             slots.append(Slot(instance, after, waited=True))
             body = program_cost(name, op.body.block.ops, mesh, model, classes)
             items.append(LoopCost(op.times, body))
-        elif isinstance(op, NestedOp):
-            raise DiagnosticError.at(op, f"a {op.mnemonic} has no cost of its own")
-        elif op.kind.sends:
+        elif type(op) is CallOp:
+            raise DiagnosticError.at(op, "a call has no cost of its own")
+        elif not isinstance(op, NestedOp) and op.kind.sends:
             number_of[place] = len(items)
             items.append(_step_cost(op, seen_by(mesh, instance.kinds), model, instance.place))
             after = needed.union(*(computed_on[device_class] for device_class in instance.on))

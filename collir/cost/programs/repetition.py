@@ -12,7 +12,7 @@ iterations ahead of the next stage.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from collir.cost.network.loads import Resource
@@ -220,12 +220,13 @@ class Timeline:
     """The schedule of a program with loops.
 
     Attributes:
-        placed: the tasks that were simulated.
+        placed: the tasks that were simulated, if there are loops.
         spans: the time span of each.
         simulated: the time span of each in the simulation, which has not what is left out.
         intervals: the intervals between events; one for each cut has no tasks.
         cuts: the iterations that were left out, in order of time.
-        busy: the seconds that each resource is busy, those of the iterations left out too.
+        busy: the seconds that each resource is busy, those of the iterations left out too; None if
+            there are no loops.
         whole: the places of loops of which all iterations were simulated, as they do not recur.
     """
 
@@ -234,7 +235,7 @@ class Timeline:
     simulated: Sequence[TimeSpan]
     intervals: Sequence[Interval]
     cuts: Sequence[LeftOut]
-    busy: Mapping[Resource, float]
+    busy: Mapping[Resource, float] | None
     whole: tuple[int, ...]
 
     @property
@@ -245,6 +246,8 @@ class Timeline:
     @property
     def outer_spans(self) -> list[TimeSpan]:
         """The time span of every task and loop of the program itself, in order."""
+        if not self.placed:
+            return list(self.spans)
         spans: dict[int, TimeSpan] = {}
         for placed, (start, end) in zip(self.placed, self.spans, strict=True):
             first, last = spans.get(placed.path[0], (start, end))
@@ -259,6 +262,8 @@ def timeline(nodes: Sequence[Node]) -> Timeline:
         TooManyError: iterations that do not recur are too many to be simulated one by one.
     """
     loops = {place: node for place, node in enumerate(nodes) if isinstance(node, Repeated)}
+    if not loops:
+        return straight_timeline([node for node in nodes if isinstance(node, StepTask)])
     counts = {place: min(loop.times, _FIRST_TRY) for place, loop in loops.items()}
     cuts: list[Cut] = []
     for place, loop in loops.items():
@@ -269,6 +274,22 @@ def timeline(nodes: Sequence[Node]) -> Timeline:
     recur = {cut.place for cut in cuts}
     whole = tuple(p for p, loop in loops.items() if p not in recur and loop.times > _FIRST_TRY)
     return _scheduled(_List(nodes, counts), cuts, whole)
+
+
+def straight_timeline(tasks: Sequence[StepTask]) -> Timeline:
+    """Return the schedule of tasks; none of them is listed as placed in a program with loops."""
+    intervals: list[Interval] = []
+    spans = schedule(tasks, watch=intervals.append)
+    return Timeline((), spans, spans, intervals, (), None, ())
+
+
+def busy_seconds(tasks: Iterable[StepTask]) -> dict[Resource, float]:
+    """Return the seconds that tasks keep each resource busy."""
+    busy: dict[Resource, float] = {}
+    for task in tasks:
+        for resource, time in task.busy.items():
+            busy[resource] = busy.get(resource, 0.0) + time
+    return busy
 
 
 def _cut(nodes: Sequence[Node], counts: Mapping[int, int], place: int, times: int) -> Cut | None:
@@ -416,10 +437,7 @@ def _scheduled(listed: _List, cuts: Sequence[Cut], whole: tuple[int, ...]) -> Ti
         spans.append((start + shift, end + shift))
         skipped = sum(mark.cut.skipped for mark in past if mark.loop.holds(number))
         placed.append(replace(listed.placed[number], skipped=skipped))
-    busy: dict[Resource, float] = {}
-    for task in tasks:
-        for resource, time in task.busy.items():
-            busy[resource] = busy.get(resource, 0.0) + time
+    busy = busy_seconds(tasks)
     left_out: list[LeftOut] = []
     for number, mark in enumerate(marks):
         start = mark.time + math.fsum(earlier.cut.seconds for earlier in marks[:number])

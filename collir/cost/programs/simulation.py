@@ -41,12 +41,14 @@ from collir.cost.programs.repetition import (
     Repeated,
     Timeline,
     TooManyError,
+    busy_seconds,
     least_time,
+    straight_timeline,
     timeline,
 )
 from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.dialects.nested import NestedOp, RepeatOp
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
@@ -219,7 +221,7 @@ class Simulation:
         """The schedule of the steps."""
         if self._has_loops_apart:
             return timeline(nodes_of(self.program))
-        return timeline([step.task for step in self.program])
+        return straight_timeline([step.task for step in self.program])
 
     @property
     def buffers(self) -> tuple[tuple[Buffer, ...], ...]:
@@ -252,10 +254,12 @@ class Simulation:
         timed = zip(self.steps, self.spans, strict=True)
         return max((end for step, (_, end) in timed if step.kind != COPY), default=0.0)
 
-    @property
+    @cached_property
     def busy(self) -> Mapping[Resource, float]:
         """Seconds that each resource of the machine is kept busy."""
-        return self.timeline.busy
+        if (busy := self.timeline.busy) is not None:
+            return busy
+        return busy_seconds(step.task for step in self.program)
 
     @cached_property
     def bound(self) -> float:
@@ -496,13 +500,13 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes) -> Simulati
         assert not isinstance(op, PlannedStep)
         for device_class in instance.on:
             number_of[device_class][op] = len(steps)
-        if isinstance(op, RepeatOp):
+        if type(op) is RepeatOp:
             step, sizes = _loop(op, model, instance, len(steps), where, classes)
             for device_class, size in zip(instance.on, sizes, strict=True):
                 inside[device_class].append(Buffer(size, len(steps), (len(steps),)))
             steps.append(step)
             continue
-        if isinstance(op, NestedOp):
+        if not isinstance(op, DistOp):
             raise DiagnosticError.at(op, f"a {op.mnemonic} is not simulated by itself")
         if is_collective(op):
             does = op_cost(op, seen_by(mesh, instance.kinds), model, instance.place)
