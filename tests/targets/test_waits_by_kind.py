@@ -41,11 +41,12 @@ def test_each_rank_waits_for_its_own_device_and_block(
     text = "".join(
         line for line in lines if not re.match(r"  device (\w)", line) or line[9] in used
     )
-    (waited,) = re.findall(r"time\.sleep\((.*)\)\n", collir.emit(collir.parse(text), "mpi4py"))
+    code = collir.emit(collir.parse(text), "mpi4py")
+    (waited,) = re.findall(r"time\.sleep\((.*?)\)\n +\w+ =", code, re.DOTALL)
     for rank in range(12):
         node = rank // 2
         share = weights[node % 3] // (1 if max(weights) > 1 else weights[0])
         mesh = SimpleNamespace(x_node=node // 3, y_node=node % 3, x_gpu=rank % 2, share_y=share)
-        seconds = eval(waited, {"self": mesh})
+        seconds = eval(f"({waited})", {"self": mesh})
         expected = 6e9 * weights[node % 3] / max(weights) / RATES[KINDS[devices][node]]
         assert seconds == pytest.approx(expected)

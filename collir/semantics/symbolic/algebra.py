@@ -240,7 +240,8 @@ def coarsened(expr: Expr) -> Expr:
     """
     if not isinstance(expr, Select):
         return expr
-    pieces = [(length, var, coarsened(value)) for length, var, value in expr.pieces]
+    starts = zip(expr.branches, expr.pieces, strict=True)
+    pieces = [(length, var, coarsened(value)) for (length, _), (_, var, value) in starts]
     common, high, low = coarse(expr.at, math.gcd(*(length for length, _, _ in pieces)))
     if common == 1:
         return selection(expr.at, pieces)
