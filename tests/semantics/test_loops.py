@@ -113,7 +113,6 @@ def test_other_bodies_and_orders_are_proven_to_differ(other: ModuleOp) -> None:
 
 def test_loops_that_differ_and_are_too_long_are_not_proven() -> None:
     """Without runs, as here, nothing is known of them; it is not said that they are equal."""
-    assert verdict(program(WRITTEN), program(WRITTEN, reverse=True))[0] is Outcome.DIFFERENT
     before, after = program(WRITTEN, 10**4), program(WITHOUT_INVARIANT, 10**4)
     assert verdict(before, after) == (Outcome.UNKNOWN, "none")
 
