@@ -31,9 +31,10 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.parameters import set_parameters
 from collir.layout import DistType, LayoutError, Mesh, Place, check_type, place_at
 from collir.layout.formulas import formula_of_text
+from collir.layout.mesh import digits_over
 from collir.layout.sizes import default_error, size_at
 from collir.layout.steps import Argument, ArgumentKind, Parameter, StepKind
-from collir.layout.types import check_coordinate, digits_over, without_trivial_axes
+from collir.layout.types import check_coordinate, without_trivial_axes
 from collir.machine import Machine
 
 

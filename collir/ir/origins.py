@@ -9,8 +9,9 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, Position, note
 from collir.layout import DistType, Mesh, Reduction
 from collir.layout.cuts import same_cut
+from collir.layout.mesh import index_over
 from collir.layout.steps import ALL_TO_ALL, PERMUTE, REDISTRIBUTE, step_between
-from collir.layout.types import index_over, place_text
+from collir.layout.types import place_text
 
 
 def _state(x: DistType, axis: str) -> str:

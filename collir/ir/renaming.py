@@ -8,7 +8,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
 from collir.layout import Dim, DistType, Mesh, Place, place_at
-from collir.layout.types import digits_over, index_over
+from collir.layout.mesh import digits_over, index_over
 
 Renaming = Mapping[str, tuple[str, ...]]
 """The sub-axes that replace a sub-axis, major to minor; a sub-axis without an entry stays."""

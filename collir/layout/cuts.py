@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from collir.layout.mesh import Mesh
+from collir.layout.mesh import Mesh, index_over
 from collir.layout.weights import AxisWeights, SubAxes
 
 Coordinates = Mapping[str, int]
@@ -172,13 +172,10 @@ def block_size(mesh: Mesh, size: int, axes: Sequence[str]) -> int:
 
 def share(mesh: Mesh, over: SubAxes, coordinates: Coordinates) -> int:
     """Return the units of a device in the cut by some sub-axes of one axis with weights."""
-    index = 0
-    for name in over:
-        index = index * mesh.by_name[name].size + coordinates[name]
-    return mesh.uneven[over[0]].shares(over)[index]
+    return mesh.uneven[over[0]].shares(over)[index_over(mesh, over, coordinates)]
 
 
-def size_at(mesh: Mesh, size: int, coordinates: Coordinates) -> int:
+def extent_at(mesh: Mesh, size: int, coordinates: Coordinates) -> int:
     """Return a size on the device at some coordinates."""
     if not isinstance(size, Extent):
         return size

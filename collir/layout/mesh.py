@@ -1,7 +1,7 @@
 """Meshes: named axes of parallelism, and their sub-axes once they are placed on a machine."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -327,3 +327,19 @@ class Mesh:
                 names.append(rest[0])
                 rest = rest[1:]
         return tuple(names)
+
+
+def index_over(mesh: Mesh, axes: Iterable[str], coordinate: Mapping[str, int]) -> int:
+    """Return the mixed-radix index of a coordinate over sub-axes, the first most significant."""
+    index = 0
+    for axis in axes:
+        index = index * mesh.by_name[axis].size + coordinate[axis]
+    return index
+
+
+def digits_over(mesh: Mesh, axes: Sequence[str], index: int) -> dict[str, int]:
+    """Return the coordinates on sub-axes that have this mixed-radix index over them."""
+    digits: dict[str, int] = {}
+    for axis in reversed(axes):
+        index, digits[axis] = divmod(index, mesh.by_name[axis].size)
+    return {axis: digits[axis] for axis in axes}

@@ -19,7 +19,7 @@ from dataclasses import replace
 from collir.layout.cuts import group_shares, is_even, same_cut, units
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
-from collir.layout.mesh import Mesh
+from collir.layout.mesh import Mesh, digits_over, index_over
 from collir.layout.sizes import explained
 from collir.layout.types import (
     MAX_DIMS,
@@ -30,8 +30,6 @@ from collir.layout.types import (
     check_coordinate,
     check_cut,
     check_type,
-    digits_over,
-    index_over,
     place_at,
     place_text,
     unknown_axis_message,

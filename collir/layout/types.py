@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
-from collir.layout.cuts import Coordinates, block_size, is_even, size_at, undefined_cut, units
+from collir.layout.cuts import Coordinates, block_size, extent_at, is_even, undefined_cut, units
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.formulas import Formula
-from collir.layout.mesh import Mesh
+from collir.layout.mesh import Mesh, index_over
 from collir.layout.sizes import Size, explained, formula_of, written
 
 State = Literal["partial", "root", "sharded", "replicated"]
@@ -109,7 +109,7 @@ class DistType:
 
     def shape_at(self, mesh: Mesh, coordinates: Coordinates) -> tuple[int, ...]:
         """Return the shape of the buffer of the device at some coordinates."""
-        return tuple(size_at(mesh, size, coordinates) for size in self.local_shape(mesh))
+        return tuple(extent_at(mesh, size, coordinates) for size in self.local_shape(mesh))
 
     def local_bytes(self, mesh: Mesh) -> int:
         """Return the size in bytes of the largest buffer of a device."""
@@ -215,22 +215,6 @@ def place_entries(place: Place, mesh: Mesh | None) -> dict[str, int]:
         else:
             entries[axis] = coordinate[axis]
     return entries
-
-
-def index_over(mesh: Mesh, axes: Iterable[str], coordinate: Mapping[str, int]) -> int:
-    """Return the mixed-radix index of a coordinate over sub-axes, the first most significant."""
-    index = 0
-    for axis in axes:
-        index = index * mesh.by_name[axis].size + coordinate[axis]
-    return index
-
-
-def digits_over(mesh: Mesh, axes: Sequence[str], index: int) -> dict[str, int]:
-    """Return the coordinates on sub-axes that have this mixed-radix index over them."""
-    digits: dict[str, int] = {}
-    for axis in reversed(axes):
-        index, digits[axis] = divmod(index, mesh.by_name[axis].size)
-    return {axis: digits[axis] for axis in axes}
 
 
 _REDUCTIONS = {dtype: (None, *dtype.reductions) for dtype in DType}

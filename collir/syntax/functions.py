@@ -30,9 +30,10 @@ from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type, place_at
 from collir.layout.loops import stack_type
+from collir.layout.mesh import digits_over
 from collir.layout.sizes import default_error
 from collir.layout.steps import Argument, ArgumentKind, StepKind
-from collir.layout.types import check_coordinate, digits_over, unknown_axis_message
+from collir.layout.types import check_coordinate, unknown_axis_message
 from collir.syntax.formulas import FormulaLowering, first_token
 from collir.syntax.lowering import bare
 from collir.syntax.operations import SHOWN, usage

@@ -23,9 +23,9 @@ from collir.layout.cuts import (
     Extent,
     block_size,
     cuts,
+    extent_at,
     group_shares,
     is_even,
-    size_at,
     undefined_cut,
     units,
 )
@@ -61,7 +61,7 @@ def test_blocks_are_those_of_the_definition(rng: random.Random) -> None:
         at = coordinates_of(mesh, rank)
         begin, end = interval(mesh, rank, Dim(size, tuple(axes)))
         assert cuts(mesh, size, axes, at) == (begin, end)
-        assert size_at(mesh, block, at) == end - begin
+        assert extent_at(mesh, block, at) == end - begin
         sizes.append(end - begin)
     assert block == max(sizes)
     assert is_even(mesh, axes) == (len(set(sizes)) == 1)
@@ -137,8 +137,8 @@ def test_extents_keep_their_formula() -> None:
         assert isinstance(extent, Extent)
         for rank in range(8):
             at = coordinates_of(mesh, rank)
-            assert size_at(mesh, extent, at) == times * size_at(mesh, block, at)
-    assert size_at(mesh, (4 * block) // 2, coordinates_of(mesh, 7)) == 4
+            assert extent_at(mesh, extent, at) == times * extent_at(mesh, block, at)
+    assert extent_at(mesh, (4 * block) // 2, coordinates_of(mesh, 7)) == 4
     with pytest.raises(ArithmeticError):
         _ = block + 1
     with pytest.raises(ArithmeticError):

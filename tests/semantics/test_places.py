@@ -16,7 +16,7 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.layout import Dim, DistType, DType, Mesh, place_at
-from collir.layout.types import digits_over
+from collir.layout.mesh import digits_over
 from collir.semantics.reference.buffers import assemble, distribute, random_tensor
 from collir.semantics.reference.executor import execute
 from collir.semantics.validation.validate import compare

@@ -17,7 +17,7 @@ from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction, at_root, place_at
-from collir.layout.types import digits_over, index_over
+from collir.layout.mesh import digits_over, index_over
 from collir.machine import Level, Machine
 
 # --- meshes -------------------------------------------------------------------------------------

@@ -45,9 +45,10 @@ from collir.layout import (
 )
 from collir.layout.cuts import undefined_cut, units
 from collir.layout.formulas import Formula
+from collir.layout.mesh import index_over
 from collir.layout.sizes import Size, size_with
 from collir.layout.steps import AHEAD, ArgumentKind
-from collir.layout.types import index_over, with_sizes
+from collir.layout.types import with_sizes
 from collir.machine import Device, DeviceKind, Fabric, Level, Machine
 
 T = TypeVar("T")

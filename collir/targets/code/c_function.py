@@ -21,8 +21,8 @@ from collir.ir.buffers import BufferPlan, plan_buffers
 from collir.ir.loops import body_name
 from collir.layout import DistType, Mesh, place_at
 from collir.layout.cuts import GroupShares
+from collir.layout.mesh import digits_over, index_over
 from collir.layout.steps import PAD
-from collir.layout.types import digits_over, index_over
 from collir.syntax.writer import nested_text
 from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (

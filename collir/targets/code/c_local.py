@@ -11,7 +11,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.blocks import shares_by_dim
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
 from collir.layout.cuts import GroupShares
-from collir.layout.types import digits_over
+from collir.layout.mesh import digits_over
 from collir.targets.code.c_text import (
     AS_BITS,
     AS_TYPED,

@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 from collir.layout import DistType, DType, Reduction
-from collir.layout.types import index_over
+from collir.layout.mesh import index_over
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_text import (
     Blocks,

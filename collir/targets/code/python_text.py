@@ -30,8 +30,8 @@ from collir.ir.loops import body_name, repeats_in
 from collir.ir.rotation import ready_for_code
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
 from collir.layout.cuts import GroupShares
+from collir.layout.mesh import digits_over
 from collir.layout.steps import MASK, PAD
-from collir.layout.types import digits_over
 from collir.semantics.reference.buffers import NUMPY
 from collir.syntax.writer import nested_text
 from collir.targets.code.emitters import (

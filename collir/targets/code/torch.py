@@ -1,7 +1,7 @@
 """Python for torch.distributed: a class per mesh, with a method per ``func`` on tensors."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
@@ -13,8 +13,8 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
 from collir.layout.cuts import places
+from collir.layout.mesh import digits_over, index_over
 from collir.layout.steps import CAST, PAD, SLICE, TRANSPOSE
-from collir.layout.types import digits_over, index_over
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_text import (
     WIDTH,
@@ -176,25 +176,18 @@ class TorchFunction(FunctionText):
         """Return blocks in the order of the sub-axes as blocks in the order of the ranks."""
         if self._in_order(s.axes):
             return array
-        return f"{array}[{[self._place(s.axes, at) for at in self._ranks(s)]}]"
+        return f"{array}[{[index_over(self.mesh, s.axes, at) for at in self._ranks(s)]}]"
 
     def _by_axes(self, s: Sent, array: str) -> str:
         """Return blocks in the order of the ranks as blocks in the order of the sub-axes."""
         if self._in_order(s.axes):
             return array
-        places = [self._place(s.axes, at) for at in self._ranks(s)]
+        places = [index_over(self.mesh, s.axes, at) for at in self._ranks(s)]
         return f"{array}[{[places.index(place) for place in range(s.group)]}]"
 
     def _ranks(self, s: Sent) -> list[dict[str, int]]:
         """Return the coordinates of the ranks of a group, in the order of the ranks."""
         return places(self.mesh, by_rank(self.mesh, s.axes))
-
-    def _place(self, axes: OverList, at: Mapping[str, int]) -> int:
-        """Return the place of some coordinates in the order of a list of sub-axes."""
-        place = 0
-        for axis in axes:
-            place = place * self.mesh.by_name[axis].size + at[axis]
-        return place
 
     def _cut_blocks(self, s: Sent, part: CutDim) -> str:
         """Return the blocks that leave, padded to one size, in the order of the ranks."""
@@ -270,7 +263,7 @@ class TorchFunction(FunctionText):
         shape = [str(size) for size in s.after]
         shape[comes.dim] = "-1"
         counts = [self._counts(s, part) for part in (comes, leaves)]
-        order = [self._place(s.axes, at) for at in self._ranks(s)]
+        order = [index_over(self.mesh, s.axes, at) for at in self._ranks(s)]
         inverse = [order.index(place) for place in range(s.group)]
         in_order = self._in_order(s.axes)
         picked = "parts" if in_order else f"[parts[i] for i in {order}]"
@@ -289,7 +282,7 @@ class TorchFunction(FunctionText):
         """Return the elements of the ranks of the group, in the order of the ranks."""
         if self._in_order(s.axes):
             return part.counts
-        order = [self._place(s.axes, at) for at in self._ranks(s)]
+        order = [index_over(self.mesh, s.axes, at) for at in self._ranks(s)]
         return f"[{part.elements} * {part.parts}[i] for i in {order}]"
 
     UNEVEN: ClassVar[dict[str, Callable[[Any, Sent, Blocks], list[str]]]] = {
