@@ -11,10 +11,12 @@ Any device may pass messages on or reduce them, including devices outside the gr
 may collect an all_reduce for the others, with n bytes in and out of each. Data may go around a
 taper by another parent. A port counts with all of its rails, as every rail has a device. If ports
 differ, the bytes that each child must send or receive go through the slowest port, and the bytes
-that all send together go through all ports.
+that all send together go through all ports. Where children of the outermost level differ in size,
+each must send or receive what it lacks through its own port.
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from collir.cost.collectives.collective import Collective
@@ -23,7 +25,7 @@ from collir.cost.collectives.table import COSTS, UnevenPorts
 from collir.cost.network.group import Group
 from collir.cost.network.link_bounds import level_capacity
 from collir.cost.network.wires import has_wires
-from collir.machine import LinkKind
+from collir.machine import LinkKind, Parents
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,39 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
             # The group has all children of the level to itself.
             links = entry.links(level, _outer_port(collective, index), collective.least, below)
             bounds.append(links * distinct.beside[index])
+    if (parents := distinct.levels[0].parents) and not _outside(
+        collective, 0, collective.replicated
+    ):
+        bounds.append(_between_parents(collective, distinct, parents))
     return max(bounds)
+
+
+def _between_parents(collective: Collective, distinct: Group, parents: Parents) -> float:
+    """Return the bound of the bytes that each parent of the outermost level, with its own number of
+    children, must send or receive for the groups that extend over several.
+
+    There must be no copies below other children: they may be below the same parent.
+    """
+    entry, outer = COSTS[collective.kind], parents.level
+    # Bytes into parents and out of them go at the same time: those of roots one way, others the
+    # other way.
+    seconds = {False: [0.0] * outer.size, True: [0.0] * outer.size}
+    rows: list[list[int]] = distinct.parents_of_ranks.tolist()
+    for row in rows:
+        for parent, below in Counter(row).items():
+            if below < len(row):
+                port = outer.ports[parent] if outer.ports else outer.port
+                has_root = row[0] == parent
+                ports = UnevenPorts(
+                    parts=len(row) / below,
+                    copied=False,
+                    everyone=[port],
+                    roots=[port if has_root else math.inf],
+                    others=[math.inf if has_root else port],
+                )
+                into = entry.into(collective.least, ports.parts, below, False, True)
+                seconds[entry.rooted and has_root][parent] += entry.slowest(into, ports)
+    return max(map(max, seconds.values())) * distinct.beside[0]
 
 
 def _uneven_ports(group: Group, level: int, copied: bool) -> UnevenPorts:

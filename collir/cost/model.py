@@ -180,7 +180,7 @@ def step_phases(collective: Collective, model: CostModel, estimate: Estimate) ->
     group = collective.group(order)
     if model.model == "alpha-beta":
         return phases_of(group, estimate.rounds)
-    return single_phase(group, estimate.time, estimate.port_bytes)
+    return single_phase(group, estimate.time, estimate.port_bytes, estimate.parents)
 
 
 def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
@@ -281,8 +281,9 @@ def _p2(collective: Collective) -> tuple[str, Estimate]:
 
 def _without_latency(group: Group, estimate: Estimate) -> Estimate:
     """Return the time of the busiest port only, without latency and reduction, as in P²."""
-    ports = zip(estimate.port_bytes, group.ports, strict=True)
-    return Estimate(max(size / port for size, port in ports), estimate.port_bytes)
+    ports = [size / port for size, port in zip(estimate.port_bytes, group.ports, strict=True)]
+    time = max((*ports, *(seconds for _, seconds in estimate.parents)))
+    return Estimate(time, estimate.port_bytes, parents=estimate.parents)
 
 
 def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
@@ -301,14 +302,14 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
         if collective.uneven and not chosen:
             grouped = nccl.grouped_estimate(collective.kind, group, collective.size)
             choice = min(choice, grouped, key=lambda estimate: estimate.time)
-        if not choice.algorithm.startswith((nccl.RING, nccl.GROUPED)):
-            switched = replace(collective, mesh=_switched(collective.mesh)).group()
-            ports = algorithm_estimate(collective, switched, "double_binary_tree").port_bytes
-        else:
-            grouped = choice.algorithm.startswith(nccl.GROUPED)
+        grouped = choice.algorithm.startswith(nccl.GROUPED)
+        if grouped or choice.algorithm.startswith(nccl.RING) or group.levels[0].parents:
             blocks = collective if grouped else replace(collective, uneven=None, size=size)
-            ports = _p2(blocks)[1].port_bytes
+            ring = _p2(blocks)[1]
+            return choice.algorithm, replace(ring, time=choice.time)
+        switched = replace(collective, mesh=_switched(collective.mesh)).group()
+        ports = algorithm_estimate(collective, switched, "double_binary_tree").port_bytes
         return choice.algorithm, Estimate(choice.time, ports)
     crossed = estimate.port_bytes if collective.route else None
     time = nccl.send_latency(group, crossed) + _without_latency(group, estimate).time
-    return "send/recv", Estimate(time, estimate.port_bytes)
+    return "send/recv", Estimate(time, estimate.port_bytes, parents=estimate.parents)

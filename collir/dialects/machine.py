@@ -44,6 +44,7 @@ from collir.machine import (
     LinkKind,
     Machine,
     MachineError,
+    Parents,
     PartLinks,
 )
 
@@ -118,12 +119,22 @@ class KindChildrenAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
+class ParentsAttr(ParametrizedAttribute):
+    """The level above, whose children have different numbers of children: a ``machine.level``."""
+
+    name = "machine.parents"
+
+    level: Attribute = param_def()
+    children: ArrayAttr[IntAttr] = param_def()
+
+
+@irdl_attr_definition
 class LevelAttr(TrailingDefaults):
     """A level of a machine.
 
     ``size_from`` is the parameter that gives the size, or empty. ``fabric`` is empty if unknown.
     ``ports``, ``shape``, ``links``, ``parts`` and ``kinds`` are empty, and ``nvls`` is 0, if the
-    level has none.
+    level has none. ``parents`` is unit unless they have different numbers of children.
     """
 
     name = "machine.level"
@@ -137,6 +148,7 @@ class LevelAttr(TrailingDefaults):
         ArrayAttr[Attribute](()),
         NumberAttr(0.0),
         ArrayAttr[Attribute](()),
+        UnitAttr(),
     )
 
     level_name: StringAttr = param_def()
@@ -154,10 +166,12 @@ class LevelAttr(TrailingDefaults):
     parts: ArrayAttr[PartAttr] = param_def()
     nvls: NumberAttr = param_def()
     kinds: ArrayAttr[KindChildrenAttr] = param_def()
+    parents: ParentsAttr | UnitAttr = param_def()
 
     @staticmethod
     def of(level: Level, size_from: str = "") -> "LevelAttr":
         """Return the attribute of a plain level."""
+        parents = level.parents
         return LevelAttr(
             StringAttr(level.name),
             IntAttr(level.size),
@@ -180,6 +194,9 @@ class LevelAttr(TrailingDefaults):
                 KindChildrenAttr(StringAttr(kind), IntAttr(children))
                 for kind, children in level.kinds
             ),
+            ParentsAttr(LevelAttr.of(parents.level), ArrayAttr(map(IntAttr, parents.children)))
+            if parents
+            else UnitAttr(),
         )
 
     def value(self) -> Level:
@@ -211,7 +228,21 @@ class LevelAttr(TrailingDefaults):
             ),
             self.nvls.data or None,
             tuple((kind.kind.data, kind.children.data) for kind in self.kinds),
+            self.above(),
         )
+
+    def above(self) -> Parents | None:
+        """Return the level above, if its children have different numbers of children.
+
+        Raises:
+            MachineError: it cannot have these children.
+        """
+        if isinstance(self.parents, UnitAttr):
+            return None
+        if not isinstance(self.parents.level, LevelAttr):
+            raise MachineError(f"the parents of '{self.level_name.data}' are of no level")
+        children = tuple(count.data for count in self.parents.children)
+        return Parents(self.parents.level.value(), children)
 
 
 @irdl_attr_definition
@@ -535,6 +566,7 @@ Machines = Dialect(
         LevelAttr,
         PartAttr,
         KindChildrenAttr,
+        ParentsAttr,
         RateAttr,
         DeviceAttr,
         KindAttr,

@@ -174,12 +174,7 @@ class Mesh:
             seen: set[str] = set()
             for level in (factor.level for factor in factors):
                 if level not in order:
-                    raise MeshError(
-                        f"machine @{self.machine.name} has no level '{level}' "
-                        f"(its levels are {', '.join(order)})",
-                        axis.name,
-                        level,
-                    )
+                    raise MeshError(self._unknown_level(level), axis.name, level)
                 if level in seen:
                     raise MeshError(
                         f"axis '{axis.name}' names level '{level}' twice", axis.name, level
@@ -203,6 +198,20 @@ class Mesh:
                     f"the factors of mesh @{self.name} on level '{level.name}' multiply to "
                     f"{product_text(total)}, but the level has {level.size} children"
                 )
+
+    def _unknown_level(self, name: str) -> str:
+        """Return the error message for a factor on no level of the machine."""
+        for level in self.machine.levels:
+            if level.parents and level.parents.level.name == name:
+                return (
+                    f"the children of level '{name}' differ in size, so no axis is on it: axes are "
+                    f"on '{level.name}', which counts all {level.size}, as in "
+                    f"`{level.name}:{level.size}`"
+                )
+        return (
+            f"machine @{self.machine.name} has no level '{name}' "
+            f"(its levels are {', '.join(level.name for level in self.machine.levels)})"
+        )
 
     @property
     def placed(self) -> bool:

@@ -10,6 +10,7 @@ from collir.machine.model import (
     LinkKind,
     Machine,
     MachineError,
+    Parents,
     PartLinks,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
     "LinkKind",
     "Machine",
     "MachineError",
+    "Parents",
     "PartLinks",
     "Runtime",
     "level_fabrics",

@@ -5,11 +5,12 @@ full-duplex port, which all devices below that child share.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 MAX_DEVICES = 2**31 - 1
 """Largest number of devices of a machine: ranks are C ints in MPI and NCCL."""
@@ -119,11 +120,63 @@ class PartLinks:
 
 
 @dataclass(frozen=True)
+class Parents:
+    """The outermost level of a machine whose children have different numbers of children.
+
+    Attributes:
+        level: that level, a switch; its size is the number of parents.
+        children: the number of children of each parent, in order.
+
+    Raises:
+        MachineError: not one number for every parent, or one below 1; a level that is no plain
+            switch.
+    """
+
+    level: "Level"
+    children: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        outer, counts = self.level, self.children
+        if len(counts) != outer.size:
+            raise MachineError(
+                f"{_count(len(counts), 'number')} for {_count(outer.size, 'child', 'children')} of "
+                f"level '{outer.name}': give each of them the number of its children"
+            )
+        if min(counts) < 1:
+            raise MachineError(
+                f"a child of level '{outer.name}' has {min(counts)} children: it needs at least one"
+            )
+        plain = outer.kind is LinkKind.SWITCH and outer.rails == 1
+        if not plain or outer.parts or outer.nvls or outer.parents:
+            raise MachineError(
+                f"level '{outer.name}', whose children differ in size, must be a switch without "
+                "rails, parts or nvls; its ports may differ, as in `port = [50 GB/s, 25 GB/s]`"
+            )
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """The number of children before those of each parent."""
+        return (0, *accumulate(self.children))[:-1]
+
+    def of(self, child: int) -> int:
+        """Return the parent of a child."""
+        return bisect_right(self.starts, child) - 1
+
+    def first(self, size: int) -> "Parents | None":
+        """Return the parents of the first ``size`` children; None if one has them all."""
+        parents = self.of(size - 1) + 1
+        if parents == 1:
+            return None
+        children = (*self.children[: parents - 1], size - self.starts[parents - 1])
+        return Parents(self.level.first(parents), children)
+
+
+@dataclass(frozen=True)
 class Level:
     """One level of a machine.
 
     Attributes:
-        size: the number of children of each parent.
+        size: the number of children of each parent; of all parents together with ``parents``.
         port: bytes/second per direction and child; with ``ports``, the largest of them.
         latency: seconds per message.
         taper: the bandwidth of all ports together divided by that of the interconnect; at least 1.
@@ -139,11 +192,14 @@ class Level:
             report it for an all_reduce (busbw).
         kinds: the kinds of the devices below the children, in order: the name of a kind, and the
             number of children that have it. Empty if the level does not say.
+        parents: the level above, if its children have different numbers of children. It is then no
+            level of the machine: this level counts all of the children, and messages between
+            those of different parents go through the ports of both.
 
     Raises:
         MachineError: a size or a number of rails below 1, a bandwidth below 0.001 B/s, a
-            negative latency, a taper below 1; ports, a shape, links, parts or kinds that do not
-            fit; NVLS on links other than a switch.
+            negative latency, a taper below 1; ports, a shape, links, parts, kinds or parents that
+            do not fit; NVLS on links other than a switch.
     """
 
     name: str
@@ -160,6 +216,7 @@ class Level:
     parts: tuple[PartLinks, ...] = ()
     nvls: float | None = None
     kinds: Kinds = ()
+    parents: Parents | None = None
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -186,6 +243,27 @@ class Level:
         self._check_links()
         self._check_parts()
         self._check_kinds()
+        self._check_parents()
+
+    def _check_parents(self) -> None:
+        if self.parents is None:
+            return
+        if self.size != sum(self.parents.children):
+            raise MachineError(
+                f"level '{self.name}' has {_count(self.size, 'child', 'children')}, but those of "
+                f"its parents add up to {sum(self.parents.children)}"
+            )
+        plain = self.kind is LinkKind.SWITCH and self.taper == self.rails == 1
+        if not plain or self.ports or self.parts or self.nvls:
+            raise MachineError(
+                f"level '{self.name}' has a list of sizes, so it must be a switch with one port "
+                "bandwidth, and without taper, rails, parts or nvls"
+            )
+
+    @property
+    def uniform(self) -> bool:
+        """True if every two children of a parent are equally far from each other."""
+        return self.kind in (LinkKind.SWITCH, LinkKind.BUS) and self.parents is None
 
     def _check_kinds(self) -> None:
         for kind, children in self.kinds:
@@ -344,6 +422,7 @@ class Level:
             links=None if alone else self.links,
             parts=smaller_parts,
             kinds=kinds,
+            parents=self.parents and self.parents.first(size),
         )
 
     @property
@@ -487,6 +566,13 @@ class Machine:
                 f"machine @{self.name} has {product_text(self.devices)} devices; "
                 "at most 2^31 - 1 are possible"
             )
+        for level in self.levels[1:]:
+            if level.parents:
+                raise MachineError(
+                    f"level '{level.parents.level.name}' of machine @{self.name}, whose children "
+                    "differ in size, is not the outermost: only the children of the outermost "
+                    "level may"
+                )
         self._check_rails()
         self._check_kinds()
         self._check_levels_of_kinds()
@@ -608,10 +694,13 @@ class Machine:
 
         The cost of a step then depends only on how many devices of each level take part.
         """
-        return all(
-            level.kind in (LinkKind.SWITCH, LinkKind.BUS) and level.rails == 1 and not level.ports
-            for level in self.levels
-        )
+        return all(level.uniform and level.rails == 1 and not level.ports for level in self.levels)
+
+    @cached_property
+    def without_parents(self) -> "Machine":
+        """The machine with one switch for all children of a level whose parents differ in size."""
+        level, *inner = self.levels
+        return replace(self, levels=(replace(level, parents=None), *inner))
 
     def first(self, sizes: Sequence[int]) -> "Machine":
         """Return the machine with only the first children of each level.

@@ -1,9 +1,10 @@
 # pyright: basic
 """Machines of ``.coll`` as IR: with levels of their own, or those of a template in some file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from collir.dialects.machine import (
     parameter_list,
 )
 from collir.ir.diagnostics import Sources, note
-from collir.machine import Device, Fabric, Level, LinkKind, MachineError, PartLinks
+from collir.machine import Device, Fabric, Level, LinkKind, MachineError, Parents, PartLinks
+from collir.machine.model import Kinds
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree, parse
 from collir.syntax.units import Quantity
@@ -56,6 +58,13 @@ _SETTINGS = (
     "part",
     "devices",
 )
+
+
+def _below(kinds: Kinds, counts: Sequence[int]) -> Kinds:
+    """Return the kinds of children whose parents have these kinds and numbers of children."""
+    of_parents = [kind for kind, parents in kinds for _ in range(parents)]
+    pairs = groupby(zip(of_parents, counts, strict=True), key=lambda pair: pair[0])
+    return tuple((kind, sum(count for _, count in group)) for kind, group in pairs)
 
 
 def _is_token(value: object) -> bool:
@@ -142,7 +151,7 @@ class MachineLowering(Lowering):
         levels = [part for part in parts if part.data == "level"]
         before = len(self.errors)
         values = self.parameters(parameters)
-        built = [self.level(level, values) for level in levels]
+        built = self.levels(levels, values)
         self.distinct("level", levels)
         kinds = self.kinds(devices)
         self.check_kinds(devices, levels)
@@ -150,7 +159,7 @@ class MachineLowering(Lowering):
             return None
         properties: dict[str, Attribute] = {
             "sym_name": StringAttr(bare(symbol)),
-            "levels": ArrayAttr([level for level in built if level is not None]),
+            "levels": ArrayAttr(built),
         }
         if values:
             properties["parameters"] = parameter_list({k: v for k, (v, _) in values.items()})
@@ -201,9 +210,7 @@ class MachineLowering(Lowering):
     def check_kinds(self, devices: Sequence[SyntaxTree], levels: Sequence[SyntaxTree]) -> None:
         """Check the names of kinds on levels."""
         known = [str(tree.children[0]) for tree in devices if tree.children[0] is not None]
-        said = [
-            setting for level in levels for setting in level.children[2:] if setting.data == "kinds"
-        ]
+        said = [setting for level in levels for setting in level.find_data("kinds")]
         for again in said[1:]:
             here = note("they are named here", self.position(said[0].children[0]))
             self.error(
@@ -218,20 +225,84 @@ class MachineLowering(Lowering):
                 hint = self.suggest(name, known)
                 self.error(name, f"the machine has no device '{name}': {has}{hint}")
 
-    def level(self, tree: SyntaxTree, parameters: dict[str, tuple[int, Token]]) -> LevelAttr | None:
-        name, size_token, *settings = tree.children
-        size_from = ""
-        if size_token.type == "NUMBER":
-            size = self.integer(size_token)
-        elif str(size_token) in parameters:
-            size_from = str(size_token)
-            size = parameters[size_from][0]
-        else:
-            hint = self.suggest(size_token, parameters) or (
-                f": declare it behind the machine's name, as in `({size_token} = 4)`"
+    def levels(
+        self, trees: Sequence[SyntaxTree], parameters: dict[str, tuple[int, Token]]
+    ) -> list[LevelAttr]:
+        """Return the levels without errors, outermost first; one with a list of sizes takes the
+        level above as its parents."""
+        levels: list[LevelAttr] = []
+        for tree in trees:
+            name, *rest = tree.children
+            sizes = [token for token in rest if _is_token(token)]
+            level = self.level(name, sizes, rest[len(sizes) :], parameters)
+            if level is not None and len(sizes) > 1:
+                level = self.ragged(name, sizes, level, levels)
+            if level is not None:
+                levels.append(level)
+            elif len(sizes) > 1:
+                levels = levels[:-1]
+        return levels
+
+    def ragged(
+        self, name: Token, sizes: Sequence[Token], level: LevelAttr, above: list[LevelAttr]
+    ) -> LevelAttr | None:
+        """Return the level with the level above, taken from the end of a list, as its parents."""
+        if not above:
+            self.error(
+                sizes[1],
+                f"level '{name}' has {len(sizes)} sizes, one for each child of the level above, "
+                "and there is none above it",
             )
-            self.error(size_token, f"the machine has no parameter '{size_token}'{hint}")
-            size = None
+            return None
+        outer = above.pop()
+        if parameter := outer.size_from.data:
+            self.error(
+                sizes[0],
+                f"level '{outer.level_name.data}' has as many children as the parameter "
+                f"'{parameter}' says: a list of sizes below it needs a number there",
+            )
+            return None
+        counts = tuple(int(size) for size in sizes)
+        plain, parents = level.value(), outer.value()
+        kinds = plain.kinds
+        if parents.kinds and len(counts) == parents.size:
+            kinds = _below(parents.kinds, counts)
+        try:
+            joined = Parents(replace(parents, kinds=()), counts)
+            return LevelAttr.of(replace(plain, kinds=kinds, parents=joined))
+        except MachineError as error:
+            self.error(sizes[0], str(error))
+            return None
+
+    def size(self, tokens: Sequence[Token], parameters: Mapping[str, Any]) -> int | None:
+        """Return the number of children, of all parents if it is a list; None after an error."""
+        sizes: list[int | None] = []
+        for token in tokens:
+            if token.type == "NUMBER":
+                sizes.append(self.integer(token))
+            elif len(tokens) > 1:
+                self.error(token, f"a list of sizes has numbers only, as in [8, 8, 4]: not {token}")
+                sizes.append(None)
+            elif str(token) in parameters:
+                sizes.append(parameters[str(token)][0])
+            else:
+                hint = self.suggest(token, parameters) or (
+                    f": declare it behind the machine's name, as in `({token} = 4)`"
+                )
+                self.error(token, f"the machine has no parameter '{token}'{hint}")
+                sizes.append(None)
+        known = [size for size in sizes if size is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+    def level(
+        self,
+        name: Token,
+        sizes: Sequence[Token],
+        settings: Sequence[SyntaxTree],
+        parameters: dict[str, tuple[int, Token]],
+    ) -> LevelAttr | None:
+        """Return a level without parents, or None after an error."""
+        size = self.size(sizes, parameters)
         values: dict[str, Any] = {}
         parts: list[PartLinks | None] = []
         for setting in settings:
@@ -263,9 +334,9 @@ class MachineLowering(Lowering):
         try:
             level = Level(str(name), size, **values, parts=tuple(filter(None, parts)))
         except MachineError as error:
-            self.error(size_token if size < 1 else name, str(error))
+            self.error(sizes[0] if size < 1 else name, str(error))
             return None
-        return LevelAttr.of(level, size_from)
+        return LevelAttr.of(level, "" if sizes[0].type == "NUMBER" else str(sizes[0]))
 
     def kinds_of_children(self, tree: SyntaxTree) -> tuple[tuple[str, int], ...] | None:
         """Return the kinds of the devices below the children, or None after an error."""

@@ -1,7 +1,7 @@
 """The writer of ``.coll``: ``read(write(m))`` is ``m``, and writing twice gives the same text."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, UnitAttr
@@ -93,7 +93,8 @@ def _parameters(parameters: ArrayAttr[ParameterAttr] | None) -> str:
 
 def _machine(op: MachineOp) -> str:
     head = f"machine {_symbol(op, op.sym_name.data)}"
-    _check_names(op, *(level.level_name.data for level in op.levels))
+    levels = list(_written(op.levels))
+    _check_names(op, *(level.level_name.data for level, _ in levels))
     named = {kind.kind.data: kind.device for kind in op.kinds or ()}
     devices = named | ({"": op.device} if op.device else {})
     _check_names(op, *named)
@@ -114,7 +115,7 @@ def _machine(op: MachineOp) -> str:
             raise DiagnosticError.at(
                 op, f"the device '{name}' without numbers cannot be written in .coll"
             )
-    lines += [f"  {level_text(level)}" for level in op.levels]
+    lines += [f"  {level_text(level, sizes)}" for level, sizes in levels]
     return "\n".join([*lines, "}", ""])
 
 
@@ -136,9 +137,23 @@ def _device(device: DeviceAttr) -> str:
     return "; ".join(parts)
 
 
-def level_text(level: LevelAttr) -> str:
-    """Return a level as it is written in ``.coll``."""
-    size = level.size_from.data or str(level.size.data)
+def _written(levels: Iterable[LevelAttr]) -> Iterator[tuple[LevelAttr, str]]:
+    """Yield the levels as they are written, and those above some, with their sizes as text."""
+    for level in levels:
+        sizes = ""
+        if (parents := level.value().parents) is not None:
+            yield LevelAttr.of(parents.level), str(parents.level.size)
+            sizes = ", ".join(map(str, parents.children))
+        yield level, sizes
+
+
+def level_text(level: LevelAttr, sizes: str = "") -> str:
+    """Return a level as it is written in ``.coll``.
+
+    Args:
+        sizes: what is written between its brackets; by default its size.
+    """
+    sizes = sizes or level.size_from.data or str(level.size.data)
     ports = ", ".join(Quantity.BANDWIDTH.format(port.data) for port in level.ports)
     settings = {
         "port": f"[{ports}]" if ports else Quantity.BANDWIDTH.format(level.port.data),
@@ -168,7 +183,7 @@ def level_text(level: LevelAttr) -> str:
         between = ", " if len(rows) <= _ROWS else ",\n    "
         settings["links"] = f"[{'' if len(rows) <= _ROWS else between[1:]}{between.join(rows)}]"
     listed = ", ".join(f"{key} = {value}" for key, value in settings.items())
-    return f"level {level.level_name.data}[{size}] {{ {listed} }}"
+    return f"level {level.level_name.data}[{sizes}] {{ {listed} }}"
 
 
 def _mesh(op: MeshOp) -> str:

@@ -25,7 +25,7 @@ from collir.ir.diagnostics import (
     render_all,
 )
 from collir.ir.functions import machines_of
-from collir.machine import Device
+from collir.machine import Device, Level
 from collir.syntax.machines import PRESETS, shipped
 from collir.syntax.reader import read
 from collir.syntax.units import Quantity
@@ -57,7 +57,7 @@ class Preset:
     @property
     def levels(self) -> str:
         """The levels with their sizes, such as ``node[2] x gpu[16]``."""
-        return " x ".join(f"{level.name}[{level.size}]" for level in self.op.value().levels)
+        return " x ".join(map(_level_sizes, self.op.value().levels))
 
     def json(self) -> dict[str, Any]:
         """Return the machine for programs: bytes, seconds, and operations or bytes per second."""
@@ -68,8 +68,9 @@ class Preset:
             for level, attr in zip(machine.levels, self.op.levels, strict=True)
         ]
         for level in levels:
-            if not level["kinds"]:
-                del level["kinds"]
+            for rare in ("kinds", "parents"):
+                if not level[rare]:
+                    del level[rare]
         kinds = {kind.name: _device_json(kind.device) for kind in machine.kinds}
         return {
             "name": self.name,
@@ -80,6 +81,13 @@ class Preset:
             "device": _device_json(device) if device else None,
             **({"kinds": kinds} if kinds else {}),
         }
+
+
+def _level_sizes(level: Level) -> str:
+    if (parents := level.parents) is None:
+        return f"{level.name}[{level.size}]"
+    sizes = ", ".join(map(str, parents.children))
+    return f"{parents.level.name}[{parents.level.size}] x {level.name}[{sizes}]"
 
 
 def _device_json(device: Device) -> dict[str, Any]:

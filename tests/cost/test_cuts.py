@@ -303,7 +303,11 @@ def test_ports_are_cuts_on_every_kind(kind: str, link: str) -> None:
     levels = some_level(rng, "x", 3, 2e9, 0, outer), some_level(rng, "y", 4, 3e9, 0, link)
     switch = Machine("m", tuple(Level(x.name, x.size, x.port, 0) for x in levels))
     bound = BOUNDS[kind](machine_graph(Machine("m", levels)), range(12), 1e6)
-    assert bound >= closed(switch, kind, 1e6) * (1 - 1e-12)
+    # With a matrix of links, the bound of an all_reduce does not try all parts, but those of one
+    # device each.
+    apart = kind == "all_reduce" and link == LinkKind.LINKS
+    least = 2 * 11 * 1e6 / (12 * 3e9) if apart else closed(switch, kind, 1e6)
+    assert bound >= least * (1 - 1e-12)
 
 
 SQUARE = ((0, 1, 0, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 1, 0))

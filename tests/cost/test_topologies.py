@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from messages import Network, groups, time_of
 from seeds import fresh
-from topologies import kinds_of, shapes, some_level
+from topologies import kinds_of, shapes, some_level, some_parents
 
 from collir.cost.bounds import collective_bound
 from collir.cost.collectives.algorithms import Meter
@@ -396,6 +396,8 @@ def random_mesh(rng: random.Random) -> Mesh:
             below = math.prod(inner.size for inner in levels[index + 1 :])
             rails = rng.choice([n for n in (1, 1, 1, 2, 3) if below % n == 0])
             levels[index] = replace(level, rails=rails)
+        if levels[0].size > 1 and rng.random() < 0.3:
+            levels[0] = some_parents(rng, levels[0], "w")
         placed = tuple(Axis.placed(name, factors) for name, factors in axes.items())
         mesh = Mesh("m", Machine("m", tuple(levels)), placed)
         if mesh.sub_axes:

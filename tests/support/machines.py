@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 from hypothesis import strategies as st
-from topologies import kinds_of, some_level
+from topologies import kinds_of, some_level, some_parents
 
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Device, Level, Machine
@@ -40,6 +40,8 @@ def meshes(draw: st.DrawFn) -> Mesh:
         below = math.prod(inner.size for inner in levels[index + 1 :])
         rails = draw(st.sampled_from([n for n in (1, 2, 3, 4) if below % n == 0]))
         levels[index] = replace(level, rails=rails)
+    if levels[0].size > 1 and draw(st.sampled_from([False, False, True])):
+        levels[0] = some_parents(random.Random(draw(st.integers(0, 2**16))), levels[0], "w")
     device = draw(st.sampled_from([None, Device(reduction=5e9)]))
     machine = Machine("m", tuple(levels), device)
     placed = tuple(Axis.placed(name, factors) for name, factors in axes.items())

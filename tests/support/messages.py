@@ -12,7 +12,7 @@ from itertools import combinations, pairwise, permutations
 from typing import TypeVar
 
 from collir.layout import Mesh
-from collir.machine import Level, LinkKind
+from collir.machine import Level, LinkKind, Parents
 from collir.machine.model import Matrix
 
 Key = TypeVar("Key")
@@ -176,7 +176,19 @@ class Network:
     def latency(self, a: int, b: int) -> float:
         """Return the latency of a message between two devices."""
         top = self._top(a, b)
-        return max(level.latency for level in self.levels[top:])
+        latencies = [level.latency for level in self.levels[top:]]
+        if parents := self._parents(a, b):
+            latencies.append(parents[0].level.latency)
+        return max(latencies)
+
+    def _parents(self, a: int, b: int) -> tuple[Parents, int, int] | None:
+        """Return the parents of two devices if these are different ones, which differ in size."""
+        parents = self.levels[0].parents
+        if parents is None:
+            return None
+        of = [p for p, count in enumerate(parents.children) for _ in range(count)]
+        source, target = of[a // self.inside[0]], of[b // self.inside[0]]
+        return None if source == target else (parents, source, target)
 
     def _top(self, a: int, b: int) -> int:
         return next(i for i, n in enumerate(self.inside) if a // n != b // n)
@@ -209,6 +221,13 @@ class Network:
             level = self.levels[i]
             if level.taper > 1:
                 times.append(size * level.taper / (level.size * level.port))
+        if parents := self.levels[0].parents:
+            outer = parents.level
+            for (parent, _), size in loads.parents.items():
+                times.append(size / (outer.ports[parent] if outer.ports else outer.port))
+            sent = sum(size for (_, way), size in loads.parents.items() if way == "out")
+            if outer.taper > 1:
+                times.append(sent * outer.taper / (outer.size * outer.port))
         return max(times), slowest
 
     def _add_message(
@@ -223,6 +242,9 @@ class Network:
             if self.levels[i].kind is LinkKind.BUS:
                 for parent in {a // n // self.levels[i].size, b // n // self.levels[i].size}:
                     loads.buses[i, parent] += size
+        if parents := self._parents(a, b):
+            loads.parents[parents[1], "out"] += size
+            loads.parents[parents[2], "in"] += size
         n = self.inside[top]
         loads.cores[top, a // n // self.levels[top].size] += size
         if top not in rings:
@@ -294,12 +316,14 @@ class Network:
 
 @dataclass
 class _Loads:
-    """Bytes by port, wire, (level, parent of a bus), and (level, parent of an interconnect)."""
+    """Bytes by port, wire, (level, parent of a bus), (level, parent of an interconnect), and port
+    of a parent."""
 
     ports: Loads[tuple[int, int, str]] = field(default_factory=lambda: defaultdict(float))
     wires: Loads[Wire] = field(default_factory=lambda: defaultdict(float))
     buses: Loads[tuple[int, int]] = field(default_factory=lambda: defaultdict(float))
     cores: Loads[tuple[int, int]] = field(default_factory=lambda: defaultdict(float))
+    parents: Loads[tuple[int, str]] = field(default_factory=lambda: defaultdict(float))
 
 
 def rounds(network: Network, listed: Iterable[tuple[Messages, float]]) -> float:
@@ -463,7 +487,9 @@ def _pairwise(network: Network, p: int, n: float, g: float) -> float:
 def _direct(network: Network, p: int, n: float, g: float) -> float:
     messages = [(i, j, n / p) for i in range(p) for j in range(p) if i != j]
     latency = max(
-        sum(network.latency(group[0], group[j]) for j in range(1, p)) for group in network.members
+        sum(network.latency(group[i], group[j]) for j in range(p) if j != i)
+        for group in network.members
+        for i in range(p)
     )
     return pipelined(network, messages, latency, g * n * (p - 1) / p)
 

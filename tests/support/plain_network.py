@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from collir.layout import Mesh
-from collir.machine import LinkKind, Machine
+from collir.machine import LinkKind, Machine, Parents
 
 # ---------------------------------------------------------------------------------------------
 # Algorithms, by the blocks that ranks send
@@ -311,7 +311,18 @@ class Network:
         return next(i for i, n in enumerate(self.below) if a // n != b // n)
 
     def latency(self, a: int, b: int) -> float:
-        return max(level.latency for level in self.levels[self.top(a, b) :])
+        latencies = [level.latency for level in self.levels[self.top(a, b) :]]
+        if parents := self.parents(a, b):
+            latencies.append(parents[0].level.latency)
+        return max(latencies)
+
+    def parents(self, a: int, b: int) -> tuple[Parents, int, int] | None:
+        """Return the parents of two devices if these are different ones, which differ in size."""
+        if (parents := self.levels[0].parents) is None:
+            return None
+        of = [number for number, count in enumerate(parents.children) for _ in range(count)]
+        source, target = of[a // self.below[0]], of[b // self.below[0]]
+        return None if source == target else (parents, source, target)
 
     def route(self, a: int, b: int) -> dict[Link, float]:
         """Return the links that a message uses, each with the part of the message that uses it."""
@@ -325,6 +336,16 @@ class Network:
             if level.kind is LinkKind.BUS:
                 for parent in {child // level.size for child in children}:
                     self._add(route, ("bus", i, parent), level.port)
+        if found := self.parents(a, b):
+            outer = found[0].level
+            for parent, way in zip(found[1:], ("out", "in"), strict=True):
+                self._add(
+                    route,
+                    ("parent", way, parent),
+                    outer.ports[parent] if outer.ports else outer.port,
+                )
+            if outer.taper > 1:
+                self._add(route, ("parents",), outer.port * outer.size / outer.taper)
         level = self.levels[top]
         source, target = a // self.below[top], b // self.below[top]
         parent, size = source // level.size, level.size

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from hypothesis import strategies as st
-from topologies import kinds_of, some_level
+from topologies import kinds_of, some_level, some_parents
 from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr, UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
@@ -93,6 +93,8 @@ def random_machine(rng: random.Random, sizes: Sequence[int], name: str) -> Machi
                 fabric=rarely(None, *Fabric),
             )
         )
+    if sizes and sizes[0] > 1 and rng.random() < 0.1:
+        levels[0] = replace(some_parents(rng, levels[0], "above"), fabric=levels[0].fabric)
     device = Device(
         (("f32", 1e12),),
         memory=rarely(None, 1e9, 2.0**34),

@@ -1,8 +1,10 @@
 """Random levels of every kind."""
 
 import random
+from dataclasses import replace
+from itertools import pairwise
 
-from collir.machine import Level, LinkKind
+from collir.machine import Level, LinkKind, Parents
 
 ALIKE = (LinkKind.SWITCH, LinkKind.RING, LinkKind.FULL, LinkKind.BUS)
 """The kinds that take any number of children and no other parameters."""
@@ -40,6 +42,21 @@ def links(rng: random.Random, size: int) -> tuple[tuple[int, ...], ...]:
     for a, b in pairs:
         rows[a][b] = rows[b][a] = rng.choice([1, 1, 2, 3])
     return tuple(map(tuple, rows))
+
+
+def some_parents(rng: random.Random, level: Level, above: str) -> Level:
+    """Return a plain level with a random level above it, whose children differ in size."""
+    marks = rng.sample(range(1, level.size), rng.randint(1, min(3, level.size - 1)))
+    ends = [0, *sorted(marks), level.size]
+    children = tuple(end - start for start, end in pairwise(ends))
+    kind = rng.choice([LinkKind.SWITCH, "uneven"])
+    port = level.port * rng.choice([0.2, 1, 3])
+    outer = some_level(rng, above, len(children), port, rng.choice([0.0, 3e-6, 20e-6]), kind)
+    if not outer.ports and rng.random() < 0.3:
+        outer = replace(outer, taper=2.5)
+    return Level(
+        level.name, level.size, level.port, level.latency, parents=Parents(outer, children)
+    )
 
 
 def some_level(

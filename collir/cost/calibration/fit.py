@@ -173,7 +173,7 @@ class _Fit:
             if knob.name in fixed:
                 self._restore(index, "kept, as asked")
             elif knob.what != "reduction":
-                level = problem.machine.levels[knob.level].name
+                level = knob.level_of(problem.machine).name
                 if level not in crossed:
                     self._restore(index, f"no measurement crosses level '{level}'")
 
@@ -205,6 +205,8 @@ class _Fit:
         levels = self.problem.machine.levels
         crossed: set[str] = set()
         for collective in {sample.collective: None for sample in self.problem.samples}:
+            if levels[0].parents and (parents := collective.group().levels[0].parents):
+                crossed.add(parents.level.name)
             for axis in collective.axes:
                 level = collective.mesh.by_name[axis].level
                 if level:

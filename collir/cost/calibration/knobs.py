@@ -30,19 +30,26 @@ class Knob:
         level: the index of the level; 0 is outermost.
         part: the index of the level's part that has the port; None for the level itself. If the
             children of a level have ports of their own, the port is the largest of them.
+        above: whether it is of the level above, whose children differ in size.
     """
 
     name: str
     what: str
     level: int = -1
     part: int | None = None
+    above: bool = False
+
+    def level_of(self, machine: Machine) -> Level:
+        """Return the level of the port or the latency."""
+        level = machine.levels[self.level]
+        return level.parents.level if self.above and level.parents else level
 
     def machine_value(self, machine: Machine) -> float:
         """Return the machine's value: seconds, or bytes per second."""
         if self.what == "reduction":
             assert machine.slowest and machine.slowest.reduction
             return machine.slowest.reduction
-        level = machine.levels[self.level]
+        level = self.level_of(machine)
         if self.part is not None:
             return level.parts[self.part].port
         return level.latency if self.what == "latency" else level.port
@@ -63,6 +70,11 @@ def knobs_of(machine: Machine) -> list[Knob]:
     """Return the knobs of a machine, outermost level first, without levels of one child."""
     knobs: list[Knob] = []
     for index, level in enumerate(machine.levels):
+        if level.parents:
+            name = level.parents.level.name
+            knobs += [
+                Knob(f"{name}.{what}", what, index, above=True) for what in ("port", "latency")
+            ]
         if level.size > 1:
             knobs += [
                 Knob(f"{level.name}.part[{part.children}]", "port", index, number)
@@ -91,13 +103,21 @@ def machine_with_values(
         if knob.what == "reduction":
             given = knob.machine_value(machine)
             machine = machine.with_devices(partial(_with_reduction, given, value))
-        elif knob.what == "latency":
-            levels[knob.level] = replace(levels[knob.level], latency=value)
-        elif knob.part is not None:
-            levels[knob.level] = _with_part(levels[knob.level], knob.part, value)
         else:
-            levels[knob.level] = _with_port(levels[knob.level], value)
+            level, parents = levels[knob.level], levels[knob.level].parents
+            if knob.above and parents:
+                changed = _with_value(parents.level, knob, value)
+                levels[knob.level] = replace(level, parents=replace(parents, level=changed))
+            else:
+                levels[knob.level] = _with_value(level, knob, value)
     return replace(machine, levels=tuple(levels))
+
+
+def _with_value(level: Level, knob: Knob, value: float) -> Level:
+    """Return the level with another latency or port."""
+    if knob.what == "latency":
+        return replace(level, latency=value)
+    return _with_port(level, value) if knob.part is None else _with_part(level, knob.part, value)
 
 
 def _with_reduction(given: float, reduction: float, device: Device) -> Device:

@@ -23,8 +23,11 @@ from collir.cost.network.group import CostError, Group
 from collir.cost.network.loads import (
     Array,
     Load,
+    ResourceSeconds,
     check_wired_pairs,
+    load_latency,
     load_seconds,
+    parent_seconds,
     port_bytes,
     summed_loads,
 )
@@ -52,11 +55,13 @@ class Estimate:
         time: seconds.
         port_bytes: the bytes through the busiest port of every level, outermost first.
         rounds: the rounds in which it sends, where the model counts them.
+        parents: the seconds of bytes through each port of parents that differ in size.
     """
 
     time: float
     port_bytes: tuple[float, ...]
     rounds: tuple[Rounds, ...] = ()
+    parents: ResourceSeconds = ()
 
 
 @dataclass
@@ -79,8 +84,7 @@ class _RoundCost:
 @lru_cache(maxsize=1024)
 def _round_cost(pattern: Pattern, group: Group) -> _RoundCost:
     loads = pattern.loads(group)
-    latencies = (a for a, load in zip(group.latencies, loads, strict=True) if load.port)
-    return _RoundCost(loads, next(latencies, 0.0), load_seconds(group, loads))
+    return _RoundCost(loads, load_latency(group, loads), load_seconds(group, loads))
 
 
 @dataclass
@@ -114,7 +118,7 @@ class Meter:
         used for all: there are only as many different rounds as digits.
         """
         digit, _ = self.group.bits[bit]
-        if self.group.levels[digit.level].kind in (LinkKind.SWITCH, LinkKind.BUS):
+        if self.group.levels[digit.level].uniform:
             bit = next(i for i, (owner, _) in enumerate(self.group.bits) if owner is digit)
         self.add_rounds(Exchange(bit), size, 1, reduced)
 
@@ -146,8 +150,9 @@ class Meter:
     @property
     def estimate(self) -> Estimate:
         """The cost of all that was added."""
-        rounds = [(cost.loads, cost.size) for cost in self.rounds.values()]
-        return Estimate(self.time, port_bytes([*rounds, *self.pipelines]), tuple(self.listed))
+        parts = [(cost.loads, cost.size) for cost in self.rounds.values()] + self.pipelines
+        parents = parent_seconds(self.group, parts)
+        return Estimate(self.time, port_bytes(parts), tuple(self.listed), parents)
 
 
 Algorithm = Callable[[Meter, float], None]
@@ -160,14 +165,18 @@ Algorithm = Callable[[Meter, float], None]
 
 
 def ring_hops(group: Group) -> list[tuple[int, float]]:
-    """Return the hops of a ring through a group, as (number, latency) for every level."""
+    """Return the hops of a ring through a group, as (number, latency) for every level and, first,
+    between parents that differ in size."""
     loads = _round_cost(Shift(1), group).loads
     hops: list[tuple[int, float]] = []
+    between = group.hops_between_parents if group.levels[0].parents else 0
+    if between:
+        hops.append((between, group.latency_between_parents))
     parents = 1
     ranks = group.size
     for level, load in enumerate(loads):
         groups = group.beside[level] * group.groups_across[level]
-        count = round(load.inside / groups) * parents
+        count = round(load.inside / groups) * parents - (between if level == 0 else 0)
         if count:
             hops.append((count, group.latencies[level]))
         ranks = group.below[level]
@@ -408,12 +417,13 @@ def pairwise_reduce_scatter(meter: Meter, size: float) -> None:
     _pairwise(meter, size, reducing=True)
 
 
-def _messages(group: Group) -> float:
-    """Return the latency of messages to all other ranks, one after the other."""
-    return math.fsum(
-        group.below[level] * (across - 1) * group.latencies[level]
-        for level, across in enumerate(group.across)
-    )
+def _messages(group: Group, root: int | None = None) -> float:
+    """Return the latency of messages from a root, or any rank, to all others, one after another."""
+    counts = [n * (across - 1) for n, across in zip(group.below, group.across, strict=True)]
+    apart = group.ranks_apart(root) if group.levels[0].parents else 0
+    counts[0] -= apart
+    inside = math.fsum(n * a for n, a in zip(counts, group.latencies, strict=True))
+    return inside + apart * group.latency_between_parents
 
 
 def direct_exchange(meter: Meter, size: float) -> None:
@@ -438,7 +448,7 @@ def direct_all_reduce(meter: Meter, size: float) -> None:
 
 def direct_rooted(meter: Meter, size: float) -> None:
     """Add (p-1) a + n (p-1)/p b: one message between the root and every other rank."""
-    meter.add_pipeline(_messages(meter.group), [(Star(), size / meter.group.size)])
+    meter.add_pipeline(_messages(meter.group, 0), [(Star(), size / meter.group.size)])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -549,6 +559,8 @@ class _PipelinedTrees:
         for level, across in zip(group.levels, group.across, strict=True):
             if across > 1 and has_wires(level):
                 what = "in a matrix" if level.kind is LinkKind.LINKS else f"a {level.kind}"
+                if level.parents:
+                    what = f"between different numbers of children of {level.parents.level.name}"
                 raise CostError(
                     f"trees are not costed on level '{level.name}', whose links are {what}"
                 )

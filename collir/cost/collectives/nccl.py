@@ -22,7 +22,7 @@ from functools import lru_cache
 from collir.cost.collectives.algorithms import double_tree_all_reduce
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
-from collir.cost.network.loads import resource_seconds
+from collir.cost.network.loads import ResourceKind, resource_seconds
 from collir.cost.network.rings import Ring
 from collir.machine import Fabric, level_fabrics
 
@@ -112,8 +112,10 @@ def _shape(group: Group) -> _Shape:
     inner = [index for index in crossed if index >= networks]
     outer = [index for index in crossed if index < networks]
     inside = between = 0.0
-    for (level, *_), seconds in resource_seconds(group, Ring().loads(group)):
-        if level < networks:
+    parents = group.levels[0].parents
+    hosts = bool(parents) and (parents.level.fabric or Fabric.NETWORK) is Fabric.NETWORK
+    for (level, kind, _), seconds in resource_seconds(group, Ring().loads(group)):
+        if level < networks or (hosts and kind is ResourceKind.PARENT):
             between = max(between, seconds)
         else:
             inside = max(inside, seconds)
@@ -124,6 +126,10 @@ def _shape(group: Group) -> _Shape:
         return max((group.levels[index].latency / hop for index, hop in nccl_hops), default=1.0)
 
     ranks, nodes = group.size, group.spread(networks - 1) if networks else 1
+    between_nodes = hop_factor(outer)
+    if parents and hosts and not networks:
+        nodes = group.parents_reached
+        between_nodes = parents.level.latency / (_HOP[Fabric.NETWORK][RING][-1] * _US)
     nvls = min((group.levels[index].nvls or 0.0 for index in inner), default=0.0)
     return _Shape(
         ranks,
@@ -131,7 +137,7 @@ def _shape(group: Group) -> _Shape:
         Fabric.PCI if Fabric.PCI in (fabrics[i] for i in inner) else Fabric.NVLINK,
         inside,
         between,
-        (hop_factor(inner), hop_factor(outer)),
+        (hop_factor(inner), between_nodes),
         nvls if ranks // nodes > 2 else 0.0,
     )
 
@@ -305,4 +311,6 @@ def send_latency(group: Group, port_bytes: Sequence[float] | None = None) -> flo
         if (group.spread(index) > 1 if port_bytes is None else port_bytes[index])
     ]
     hop = max((level.latency for level in crossed), default=0.0)
+    if parents := group.levels[0].parents:
+        hop = max(hop, parents.level.latency)
     return _BASE[RING][-1] * _US + hop

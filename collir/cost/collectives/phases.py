@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from collir.cost.network.group import Group
-from collir.cost.network.loads import Load, Resource, ResourceKind, resource_seconds
+from collir.cost.network.loads import (
+    Load,
+    Resource,
+    ResourceKind,
+    ResourceSeconds,
+    resource_seconds,
+)
 from collir.machine import LinkKind
 
 
@@ -106,7 +112,9 @@ def _uses(seconds: dict[Resource, float], time: float) -> tuple[tuple[Resource, 
     return tuple((resource, min(1.0, busy / time)) for resource, busy in seconds.items() if busy)
 
 
-def single_phase(group: Group, time: float, port_bytes: Sequence[float]) -> tuple[Phase, ...]:
+def single_phase(
+    group: Group, time: float, port_bytes: Sequence[float], parents: ResourceSeconds = ()
+) -> tuple[Phase, ...]:
     """Return the one phase of a collective of which only the time and the bytes are known.
 
     Its ``rate`` is that of all bytes through the busiest port together. On levels that are not
@@ -121,6 +129,7 @@ def single_phase(group: Group, time: float, port_bytes: Sequence[float]) -> tupl
             uses.append(
                 (Resource(index, ResourceKind.PORT), min(1.0, size / port / time) if plain else 1.0)
             )
+    uses += [(resource, min(1.0, busy / time)) for resource, busy in parents if time]
     outermost = uses[0][0].level if uses else None
     rate = max(port_bytes) / time if time and max(port_bytes) else 1.0
     return (Phase(transfer=time, uses=tuple(uses), rate=rate, level=outermost),) if time else ()

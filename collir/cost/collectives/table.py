@@ -27,14 +27,15 @@ class UnevenPorts:
     """The ports of a level with bandwidths that differ, in bytes/second.
 
     Attributes:
-        parts: the number of children over which a group extends.
+        parts: the number of children over which a group extends; of all ranks, the inverse of the
+            part that is below the child, where children differ in size.
         copied: True if other children hold copies of the operand.
         everyone: the ports of all children.
         roots: the port of one child of each group, that of the group's root.
         others: the ports of the children without roots.
     """
 
-    parts: int
+    parts: float
     copied: bool
     everyone: Sequence[float]
     roots: Sequence[float]
@@ -100,6 +101,11 @@ class CollectiveCost:
     listed: bool = False
     around: tuple[str, ...] = ()
     perf: str | None = None
+
+    @property
+    def rooted(self) -> bool:
+        """True if a root sends to all others, or receives from them."""
+        return self.slowest not in (_over_slowest, _all_reduce_over)
 
 
 # ---------------------------------------------------------------------------------------------

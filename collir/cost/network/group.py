@@ -10,8 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from collir.layout import Mesh, SubAxis, unplaced_message
 from collir.machine import Level, Machine
+
+Array = npt.NDArray[np.int64]
 
 
 class CostError(ValueError):
@@ -71,12 +76,58 @@ class Group:
         machine = _as_seen(mesh.machine, [digits[axis] for axis in axes])
         ordered = sorted(axes, key=lambda axis: -digits[axis].stride)
         beside = (axis for axis in digits if axis not in axes and axis not in at_root)
-        return Group(
+        group = Group(
             machine,
             tuple(digits[axis] for axis in (ordered if order == "hardware" else axes)),
             tuple(digits[axis] for axis in beside),
             base,
         )
+        return group._among_parents() if machine.levels[0].parents else group
+
+    def _among_parents(self) -> "Group":
+        """Return the group without the parents of the outermost level if no group has ranks below
+        several of them."""
+        if self.parents_reached > 1:
+            return self
+        return replace(self, machine=self.machine.without_parents)
+
+    @cached_property
+    def parents_of_ranks(self) -> Array:
+        """The parent of each rank on the outermost level, as an array of (group, rank); groups that
+        differ only further inside are one. One parent for all if the level has none."""
+        level = self.levels[0]
+        children = np.zeros(1, dtype=np.int64)
+        for digit in self.digits:
+            steps = np.arange(digit.size) * (digit.step if digit.level == 0 else 0)
+            children = (children[:, None] + steps).ravel()
+        reached = np.array(self.first_children(0))[:, None] + children
+        counts = level.parents.children if level.parents else (level.size,)
+        return np.repeat(np.arange(len(counts)), counts)[reached]
+
+    @cached_property
+    def parents_reached(self) -> int:
+        """The largest number of parents of the outermost level below which a group has ranks."""
+        return max(len(np.unique(row)) for row in self.parents_of_ranks)
+
+    @cached_property
+    def hops_between_parents(self) -> int:
+        """The largest number of hops from parent to parent of a ring in the order of ranks."""
+        rows = self.parents_of_ranks
+        return int((rows != np.roll(rows, 1, axis=1)).sum(axis=1).max())
+
+    def ranks_apart(self, rank: int | None = None) -> int:
+        """Return the largest number of ranks of a group below other parents than a rank of it, or
+        than any rank."""
+        rows = self.parents_of_ranks
+        ranks = range(self.size) if rank is None else (rank,)
+        return max(int((rows != rows[:, [own]]).sum(axis=1).max()) for own in ranks)
+
+    @property
+    def latency_between_parents(self) -> float:
+        """The latency of a message between parents of the outermost level; that of the level itself
+        if it has no parents."""
+        parents = self.levels[0].parents
+        return max(self.latencies[0], parents.level.latency if parents else 0.0)
 
     @cached_property
     def size(self) -> int:

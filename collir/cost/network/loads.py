@@ -15,7 +15,7 @@ import numpy as np
 from collir.cost.network import wires
 from collir.cost.network.group import CostError, Group, RankDigit
 from collir.cost.network.wires import Array
-from collir.machine import LinkKind
+from collir.machine import LinkKind, Parents
 
 MAX_WIRED_PAIRS = 512
 """Largest number of children with links of their own whose all-to-all messages are counted."""
@@ -56,6 +56,9 @@ class ResourceKind(StrEnum):
     ports."""
     LINK = "link"
     """The busiest link between children that have links of their own."""
+    PARENT = "parent"
+    """A port of a parent, where parents have different numbers of children; ``where`` says which
+    and in which direction."""
 
 
 class Resource(NamedTuple):
@@ -64,13 +67,17 @@ class Resource(NamedTuple):
     Attributes:
         level: its level (0 is outermost).
         kind: its kind on that level.
-        where: its place, where a simulation tells devices at several places apart; else empty.
+        where: its place, where a simulation tells devices at several places apart or the kind
+            alone does not say; else empty.
     """
 
     level: int
     kind: ResourceKind
     where: str = ""
 
+
+ResourceSeconds = tuple[tuple[Resource, float], ...]
+"""Resources, each with the seconds that it is busy."""
 
 Pairs = Iterable[tuple[int, int, float]]
 """(child, child, messages) under one parent."""
@@ -164,6 +171,25 @@ def _sum(parts: Sequence[tuple[Array | None, float]]) -> Array | None:
     return sum(present[1:], present[0]) if present else None
 
 
+def load_latency(group: Group, loads: Sequence[Load]) -> float:
+    """Return the latency of messages with these loads: of those that go furthest."""
+    outermost, first = next(((i, x) for i, x in enumerate(loads) if x.port), (0, None))
+    if first is None:
+        return 0.0
+    apart = outermost == 0 and group.levels[0].parents and first.busiest_link
+    return group.latency_between_parents if apart else group.latencies[outermost]
+
+
+def parent_seconds(group: Group, parts: SizedLoads) -> ResourceSeconds:
+    """Return the seconds of bytes through the ports of parents that differ in size."""
+    parents = group.levels[0].parents
+    links = parents and _sum([(loads[0].links, size) for loads, size in parts])
+    if parents is None or links is None:
+        return ()
+    used = _parent_seconds(0, parents, links)
+    return tuple(pair for pair in used if pair[0].kind is ResourceKind.PARENT)
+
+
 def load_seconds(group: Group, loads: Sequence[Load]) -> float:
     """Return the seconds of the most loaded port, link or interconnect for loads in bytes."""
     return max((time for _, time in resource_seconds(group, loads)), default=0.0)
@@ -178,6 +204,9 @@ def resource_seconds(group: Group, loads: Sequence[Load]) -> Iterable[tuple[Reso
             yield Resource(index, ResourceKind.PORT), float(np.max(children / np.array(uneven)))
         else:
             yield Resource(index, ResourceKind.PORT), load.port / port
+        if level.parents and load.links is not None:
+            yield from _parent_seconds(index, level.parents, load.links)
+            continue
         if level.taper > 1:
             yield (
                 Resource(index, ResourceKind.CORE),
@@ -187,3 +216,17 @@ def resource_seconds(group: Group, loads: Sequence[Load]) -> Iterable[tuple[Reso
             yield Resource(index, ResourceKind.CORE), load.through / level.port
         elif load.links is not None:
             yield Resource(index, ResourceKind.LINK), load.busiest_link * level.wires / level.port
+
+
+def _parent_seconds(index: int, parents: Parents, links: Array) -> Iterable[tuple[Resource, float]]:
+    """Yield the resources between parents that loads in bytes use, by direction and parent."""
+    level = parents.level
+    ports = level.ports or (level.port,) * level.size
+    for direction, row in zip(("out", "in"), links.reshape(2, -1).tolist(), strict=True):
+        for parent, (port, size) in enumerate(zip(ports, row, strict=True)):
+            if size:
+                where = f"{parent}, {direction}"
+                yield Resource(index, ResourceKind.PARENT, where), size / port
+    if level.taper > 1:
+        sent = float(links[: level.size].sum())
+        yield Resource(index, ResourceKind.CORE), sent * level.taper / (level.size * level.port)

@@ -1,9 +1,10 @@
-"""The links of a level whose children have links of their own, and the routes of messages.
+"""The links of a level that not all pairs of its children share, and the routes of messages.
 
 On a ring messages take the shorter way; if both ways are equally long, half of them take each.
 On a torus they go along one dimension after the other as on rings: half of them in the order of
 the dimensions, half in the reverse order, so that replies use the same links. With a matrix of
 links, messages are divided equally among all shortest paths; parallel links are different paths.
+Between children of different parents, messages take the ports of both parents.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collir.cost.network.group import CostError
-from collir.machine import Level, LinkKind
+from collir.machine import Level, LinkKind, Parents
 from collir.machine.model import Matrix
 
 Array = npt.NDArray[Any]
@@ -25,15 +26,17 @@ MAX_WIRED = {LinkKind.RING: 2**16, LinkKind.FULL: 2**12, LinkKind.TORUS: 2**16}
 
 
 def has_wires(level: Level) -> bool:
-    """Return whether the children of a level have links of their own besides their ports."""
-    return level.kind not in (LinkKind.SWITCH, LinkKind.BUS)
+    """Return whether messages between some children of a level use links besides their ports, or
+    besides one interconnect for all."""
+    return not level.uniform
 
 
 def link_loads(level: Level, sources: Array, targets: Array, counts: Array) -> Array:
     """Return the messages over each link of a level, whose ports have ``level.wires`` links each.
 
     The shape for a ring or torus is (dimension, direction, child): the link after each child.
-    Otherwise it is (child, child): each of the parallel links between two children.
+    For parents it is flat: out of every parent, then into every parent. Otherwise it is
+    (child, child): each of the parallel links between two children.
 
     Raises:
         CostError: more than ``MAX_WIRED`` children.
@@ -43,6 +46,8 @@ def link_loads(level: Level, sources: Array, targets: Array, counts: Array) -> A
             f"level '{level.name}' has {level.size} children: a {level.kind} is costed for {limit} "
             "at most; say kind = switch"
         )
+    if level.parents:
+        return _through_parents(level.parents, sources, targets, counts)
     match level.kind:
         case LinkKind.RING | LinkKind.TORUS:
             return _on_torus(_shape(level), sources, targets, counts)
@@ -55,10 +60,14 @@ def link_loads(level: Level, sources: Array, targets: Array, counts: Array) -> A
 
 
 def all_pairs_loads(level: Level) -> Array:
-    """Return the messages over one link in each dimension if every child sends one to every other.
+    """Return the messages if every child sends one to every other: over one link in each dimension,
+    or over the ports of parents as in ``link_loads``.
 
-    The level must not have a matrix of links: all of its children are alike.
+    The level must not have a matrix of links.
     """
+    if level.parents:
+        inside = np.array(level.parents.children, dtype=float)
+        return np.tile(inside * (level.size - inside), 2)
     if level.kind is LinkKind.FULL:
         return np.ones(1)
     shape = _shape(level)
@@ -101,6 +110,14 @@ def distances(level: Level) -> tuple[int, int]:
 
 def _shape(level: Level) -> tuple[int, ...]:
     return level.shape or (level.size,)
+
+
+def _through_parents(parents: Parents, sources: Array, targets: Array, counts: Array) -> Array:
+    parent = np.repeat(np.arange(len(parents.children)), parents.children)
+    ends = parent[sources], parent[targets]
+    away = ends[0] != ends[1]
+    sides = [np.bincount(end[away], counts[away], len(parents.children)) for end in ends]
+    return np.concatenate(sides)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -61,6 +61,9 @@ class Sites:
 
     def _uses(self, uses: Iterable[tuple[Resource, float]]) -> Iterator[tuple[Resource, float]]:
         for resource, part in uses:
+            if resource.kind is ResourceKind.PARENT:
+                yield resource, part
+                continue
             sites = self.ports if resource.kind is ResourceKind.PORT else self.inside
             for where in sites[resource.level]:
                 yield resource._replace(where=where), part

@@ -193,7 +193,7 @@ def share_links(mesh: Mesh, over: Collection[str]) -> bool:
     own = levels[index]
     used = {mesh.by_name[axis].level for axis in over}
     kinds = {own.kind, *(part.kind for part in own.parts)}
-    plain = kinds == {LinkKind.SWITCH} and own.taper == 1
+    plain = own.uniform and kinds == {LinkKind.SWITCH} and own.taper == 1
     return any(level.name in used for level in levels[:index]) or (own.name in used and not plain)
 
 

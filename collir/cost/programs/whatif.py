@@ -82,6 +82,9 @@ def _better_levels(level: Level) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"half the latency of {level.name}", {"latency": level.latency / 2}
     if level.taper > 1:
         yield f"no taper on {level.name}", {"taper": 1.0}
+    if parents := level.parents:
+        for what, changed in _better_levels(parents.level):
+            yield what, {"parents": replace(parents, level=replace(parents.level, **changed))}
 
 
 def _with_level(machine: Machine, index: int, changed: dict[str, Any]) -> Machine:

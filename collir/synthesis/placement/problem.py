@@ -24,7 +24,7 @@ from collir.ir.renaming import renamed_type
 from collir.layout import DistType, Mesh
 from collir.layout.numbers import divisors
 from collir.layout.steps import USING
-from collir.machine import Level, LinkKind
+from collir.machine import Level
 from collir.search import Problem
 from collir.synthesis.p2.matrices import Matrix, rows
 from collir.synthesis.placement.bounds import PartialPlacement, PlacementBounds, Rows
@@ -392,7 +392,7 @@ def _parts(levels: tuple[Level, ...], devices: int) -> Iterator[tuple[int, ...]]
     first, *rest = levels
     inner = math.prod(level.size for level in rest)
     for size in reversed(divisors(devices)):
-        divisible = first.kind in (LinkKind.SWITCH, LinkKind.BUS) or size in (1, first.size)
+        divisible = first.uniform or first.parents or size in (1, first.size)
         if size <= first.size and devices // size <= inner and divisible:
             for below in _parts(tuple(rest), devices // size):
                 if first.rails == 1 or math.prod(below) == inner:

@@ -19,7 +19,6 @@ from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.model import CostModel, step_estimate
 from collir.cost.network.group import Group
 from collir.layout import Mesh
-from collir.machine import LinkKind
 
 Array = npt.NDArray[Any]
 
@@ -66,9 +65,7 @@ class Ports:
         self.latency = [group.latencies[index] if own is None else own for index in used]
         self._model = model
         self._name = concrete.model
-        kinds = {level.kind for level in group.levels}
-        told_apart = any(level.rails > 1 or level.ports for level in group.levels)
-        self._symmetric = kinds <= {LinkKind.SWITCH, LinkKind.BUS} and not told_apart
+        self._symmetric = group.machine.symmetric
         self._as_written = (concrete.model, concrete.order) == ("alpha-beta", "written")
         self._empty: dict[tuple[str, int], float] = {}
         self._inner: dict[int, tuple[int, ...]] = {}

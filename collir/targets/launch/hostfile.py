@@ -32,4 +32,4 @@ class HostfileTarget(RanksTarget):
         how = f"SLURM_HOSTFILE=FILE srun -n {ranks.mesh.devices} --distribution=arbitrary PROGRAM"
         output.write(ranks.comments("hostfile of SLURM", how))
         for device in ranks.devices():
-            output.write(f"{hosts[device // ranks.slots]}\n")
+            output.write(f"{hosts[ranks.slot(device)[0]]}\n")

@@ -41,7 +41,7 @@ class RankfileTarget(RanksTarget):
         how = f"mpirun -n {ranks.mesh.devices} --map-by rankfile:file=FILE PROGRAM"
         output.write(ranks.comments("rankfile of Open MPI", how))
         for rank, device in enumerate(ranks.devices()):
-            host, slot = divmod(device, ranks.slots)
+            host, slot = ranks.slot(device)
             first, last = slot * self.cores, (slot + 1) * self.cores - 1
             cores = f"{first}" if first == last else f"{first}-{last}"
             output.write(f"rank {rank}={hosts[host]} slot={cores}\n")

@@ -1,9 +1,11 @@
 """The devices of ranks: the order of the ranks of a mesh, and the hosts of its machine."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from functools import cached_property
+from itertools import accumulate, product
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
@@ -14,7 +16,7 @@ from collir.dialects.machine import MeshOp
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import meshes_of
 from collir.layout import Mesh, SubAxis, unplaced_message
-from collir.machine import Fabric, level_fabrics
+from collir.machine import Fabric, Machine, Parents, level_fabrics
 from collir.targets.code.names import raise_all
 from collir.targets.code.python_text import comment
 from collir.targets.code.ranks import axes_text
@@ -82,22 +84,36 @@ class Ranks:
 
     Attributes:
         level: the level whose children are the hosts; empty where the machine is one host.
-        slots: the number of devices of a host.
+        slots: the number of devices of a host, at most.
         order: the order of the ranks, an element of ``ORDERS``.
+        unlike: the numbers of devices of the hosts if they differ.
     """
 
     mesh: Mesh
     level: str
     slots: int
     order: str
+    unlike: tuple[int, ...] = ()
 
     @property
     def hosts(self) -> int:
         """The number of hosts of the machine."""
-        return self.mesh.devices // self.slots
+        return len(self.unlike) or self.mesh.devices // self.slots
+
+    def slot(self, device: int) -> tuple[int, int]:
+        """Return the host of a device, and its number among the devices of the host."""
+        if not self.unlike:
+            return divmod(device, self.slots)
+        starts = self._starts
+        host = bisect_right(starts, device) - 1
+        return host, device - starts[host]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(self.unlike)][:-1]
 
     def devices(self) -> Iterator[int]:
-        """Return the device of every rank, which is on host ``device // slots``."""
+        """Return the device of every rank."""
         if self.order == "hardware":
             return iter(range(self.mesh.devices))
         return offsets(list(self.mesh.sub_axes))
@@ -114,11 +130,29 @@ class Ranks:
         yield f"Written by collir {collir.__version__}: {what}. {how}"
         yield f"Mesh @{mesh.name} on @{mesh.machine.name}: {axes_text(mesh)}"
         order = "by hardware" if self.order == "hardware" else "along the mesh, last axis fastest"
-        yield f"{mesh.devices} ranks on {self.hosts} x {self.slots} devices, numbered {order}"
-        local = list(self.of_a_host()) if self.slots <= _MOST_SHOWN else []
-        if local != sorted(local):
-            shown = ",".join(map(str, local))
-            yield f"Local ranks 0, 1, ... of a host are its devices {shown}: CUDA_VISIBLE_DEVICES"
+        hosts = f"{self.hosts} x {self.slots}"
+        if self.unlike:
+            hosts = f"{self.hosts} hosts with {', '.join(map(str, self.unlike))}"
+        yield f"{mesh.devices} ranks on {hosts} devices, numbered {order}"
+        for host, local in self._local_orders():
+            if local != sorted(local):
+                shown = ",".join(map(str, local))
+                yield (
+                    f"Local ranks 0, 1, ... of {host} are its devices {shown}: CUDA_VISIBLE_DEVICES"
+                )
+
+    def _local_orders(self) -> Iterator[tuple[str, list[int]]]:
+        """Yield the devices of hosts in the order of their ranks: of one, if all are alike."""
+        if self.slots > _MOST_SHOWN or self.order == "hardware":
+            return
+        if not self.unlike:
+            yield "a host", list(self.of_a_host())
+            return
+        slots: list[list[int]] = [[] for _ in self.unlike]
+        for host, slot in map(self.slot, self.devices()):
+            slots[host].append(slot)
+        for host, local in enumerate(slots):
+            yield f"host {host}", local
 
     def comments(self, what: str, how: str) -> str:
         """Return the notes as lines that start with #."""
@@ -174,8 +208,8 @@ class RanksTarget(Target):
                 f"a {self.WHAT} is of one mesh: choose with the option mesh, {_names(candidates)}",
             )
         mesh = op.value()
-        level, slots = self._host_level(op)
-        ranks = Ranks(mesh, level, slots, self.order)
+        ranks = self._on_hosts(op)
+        level = ranks.level
         names = self.host_names()
         if names is not None and names.count != ranks.hosts:
             hosts = (
@@ -192,11 +226,15 @@ class RanksTarget(Target):
             )
         return ranks
 
-    def _host_level(self, op: MeshOp) -> tuple[str, int]:
-        """Return the level whose children are hosts, empty for one host, and the number of devices
-        of a host."""
-        machine = op.value().machine
+    def _on_hosts(self, op: MeshOp) -> Ranks:
+        """Return the ranks on the hosts, which are the children of the level that options name."""
+        mesh = op.value()
+        machine = mesh.machine
         names = [level.name for level in machine.levels]
+        above = [level.parents.level.name for level in machine.levels if level.parents]
+        if unlike := self._unlike(machine):
+            parents, sizes = unlike
+            return Ranks(mesh, parents.level.name, max(sizes), self.order, sizes)
         if self.host in names:
             place = names.index(self.host)
         elif self.host == machine.name:
@@ -205,13 +243,26 @@ class RanksTarget(Target):
             raise DiagnosticError.at(
                 op,
                 f"machine @{machine.name} has no level '{self.host}': the option host is "
-                f"{', '.join(names)}, or {machine.name} where the whole machine is a host",
+                f"{', '.join((*above, *names))}, or {machine.name} where the whole machine is a "
+                "host",
             )
         else:
             kinds = enumerate(level_fabrics(machine.levels))
             place = max((i for i, kind in kinds if kind is Fabric.NETWORK), default=-1)
         slots = math.prod(level.size for level in machine.levels[place + 1 :])
-        return names[place] if place >= 0 else "", slots
+        return Ranks(mesh, names[place] if place >= 0 else "", slots, self.order)
+
+    def _unlike(self, machine: Machine) -> tuple[Parents, tuple[int, ...]] | None:
+        """Return the parents that are the hosts, with the devices of each, where these differ."""
+        parents = machine.levels[0].parents
+        if parents is None or self.host not in ("", parents.level.name):
+            return None
+        networks = [kind is Fabric.NETWORK for kind in level_fabrics(machine.levels)]
+        here = (parents.level.fabric or Fabric.NETWORK) is Fabric.NETWORK and not any(networks)
+        if not self.host and not here:
+            return None
+        inside = machine.devices // machine.levels[0].size
+        return parents, tuple(count * inside for count in parents.children)
 
     def host_text(self, ranks: Ranks, default: Callable[[int], str]) -> list[str]:
         """Return the name of each host."""

@@ -1,7 +1,7 @@
 """The start and time of every step of a program, as a table and as JSON."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from xdsl.context import Context
@@ -66,14 +66,17 @@ def lane_name(simulation: Simulation, step: SimulatedStep) -> str:
 
 def resource_name(simulation: Simulation, resource: Resource) -> str:
     """Return the name of a resource, such as ``port of node``."""
-    level, kind, where = resource
+    level = simulation.mesh.machine.levels[resource.level]
+    if resource.kind is ResourceKind.PARENT and level.parents:
+        level = level.parents.level
     words = {
         ResourceKind.PORT: "port",
         ResourceKind.CORE: "interconnect",
         ResourceKind.LINK: "links",
+        ResourceKind.PARENT: "port",
     }
-    name = f"{words[kind]} of {simulation.mesh.machine.levels[level].name}"
-    return f"{name} ({where})" if where else name
+    name = f"{words[resource.kind]} of {level.name}"
+    return f"{name} ({resource.where})" if resource.where else name
 
 
 def simulation_table(simulation: Simulation) -> list[str]:
@@ -92,7 +95,7 @@ def simulation_table(simulation: Simulation) -> list[str]:
     busy = [
         f"{resource_name(simulation, resource)} busy {seconds_text(time)} "
         f"({percent_text(time, simulation.time)})"
-        for resource, time in sorted(simulation.busy.items())
+        for resource, time in sorted(_shown(simulation.busy))
     ]
     return [
         title_of(simulation),
@@ -100,6 +103,15 @@ def simulation_table(simulation: Simulation) -> list[str]:
         *(f"  {line}" for line in (*busy, *_iterations_text(simulation))),
         f"  {memory_text(simulation)}",
     ]
+
+
+def _shown(busy: Mapping[Resource, float]) -> Iterator[tuple[Resource, float]]:
+    """Yield the resources that a report shows with their times: of parents, the busiest port."""
+    ports = [(time, port) for port, time in busy.items() if port.kind is ResourceKind.PARENT]
+    if ports:
+        time, port = max(ports)
+        yield port, time
+    yield from ((x, time) for x, time in busy.items() if x.kind is not ResourceKind.PARENT)
 
 
 def _iterations_text(simulation: Simulation) -> Iterator[str]:
