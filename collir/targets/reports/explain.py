@@ -235,7 +235,9 @@ def _cause(simulation: Simulation, share: TimeShare) -> str:
         case "latency":
             if share.resource is None:
                 return "latency"
-            return f"latency of {simulation.mesh.machine.levels[share.resource[0]].name}"
+            level = simulation.mesh.machine.levels[share.resource.level]
+            above = f"{level.parents.level.name} or " if level.parents else ""
+            return f"latency of {above}{level.name}"
         case "transfer":
             return f"bytes through the {resource}"
         case "shared":
