@@ -6,16 +6,18 @@ from pathlib import Path
 
 import pytest
 from checks import functions_of
-from on_any_size import differences_at
+from on_any_size import code_for_any_size, differences_at
 from one_step import collectives, local_operations, meshes_of
-from programs import module_of, random_function, random_mesh
+from programs import module_of, random_function, random_mesh, values_that_fit
 from seeds import fresh, some
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.ir.alternatives import place_of
+from collir.ir.diagnostics import DiagnosticError
 
 TARGETS = ("mpi", "nccl")
 
@@ -49,11 +51,55 @@ def test_random_programs_work_on_elements_of_any_width(
 ) -> None:
     rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(3)]
-    functions = [random_function(rng, rng.choice(meshes), 8, f"f{index}") for index in range(20)]
+    functions = [
+        random_function(rng, rng.choice(meshes), 8, f"f{index}", parametric=0)
+        for index in range(20)
+    ]
     functions = [function for function in functions if function.args]
     module = module_of(meshes, functions)
     some_async(module, rng)
     assert differences_at(module, functions, rng.choice([1, 2, 5]), tmp_path, target) == []
+
+
+def has_a_form(module: ModuleOp) -> bool:
+    """Return whether all functions of a module are well typed for all values of their sizes."""
+    try:
+        code_for_any_size(module, "mpi")
+    except DiagnosticError as error:
+        assert all(
+            diagnostic.message.startswith("for any ") or "needs a number" in diagnostic.message
+            for diagnostic in error.diagnostics
+        )
+        return False
+    return True
+
+
+@pytest.mark.parametrize("target", some(TARGETS, 1, "parameters"))
+@pytest.mark.parametrize(
+    ("ranks", "seed"),
+    [(4, 2), *(pytest.param(*more, marks=pytest.mark.slow) for more in ((6, 1), (8, 3)))],
+)
+def test_random_programs_take_their_size_parameters(
+    ranks: int, seed: int, target: str, tmp_path: Path
+) -> None:
+    rng = fresh(seed, "parameters")
+    meshes = [random_mesh(rng, ranks, f"m{index}") for index in range(3)]
+    functions: list[FuncOp] = []
+    values: dict[str, dict[str, int]] = {}
+    for index in range(40):
+        mesh, name = rng.choice(meshes), f"f{index}"
+        function = random_function(rng, mesh, 8, name, parametric=1)
+        if (
+            len(functions) < 12
+            and function.args
+            and has_a_form(module_of([mesh], [function.clone()]))
+        ):
+            functions.append(function)
+            values[name] = values_that_fit(rng, mesh, function, [])
+    assert len(functions) > 5
+    module = module_of(meshes, functions)
+    some_async(module, rng)
+    assert differences_at(module, functions, 1, tmp_path, target, values) == []
 
 
 SYNC = """
