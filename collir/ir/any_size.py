@@ -191,6 +191,13 @@ class Condition:
     formula: Formula
     least: int = 1
 
+    @property
+    def problem(self) -> str:
+        """The words for values that break it."""
+        if is_product(self.formula):
+            return f"{self.formula} is {'0' if self.least else 'too large'}"
+        return f"{self.formula} is no size"
+
 
 def conditions(function: FuncOp) -> list[Condition]:
     """Return the conditions under which the code of a function with open sizes is right.

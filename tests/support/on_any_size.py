@@ -19,6 +19,7 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
+from collir.ir.alternatives import place_of
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import functions_of
 from collir.ir.instantiation import instantiate
@@ -99,6 +100,11 @@ def differences_at(
     code = code_for_any_size(module, target)
     sizes: dict[str, str] = {}
     at = module.clone()
+    for function in functions_of(at):  # those for larger values may not fit the others
+        if place_of(function) and function.sym_name.data not in {
+            f.sym_name.data for f in functions
+        }:
+            function.detach()
     for function in functions:
         name = function.sym_name.data
         own = {**parameters_of(function), **values.get(name, {})}

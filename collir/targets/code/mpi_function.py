@@ -270,7 +270,7 @@ class MpiFunction(CFunction):
 
     def checked(self, condition: Condition) -> str:
         self.needs.add("check_size")
-        call = f'check_size({condition_text(condition)}, "{condition.formula}")'
+        call = f'check_size({condition_text(condition)}, "{condition.problem}")'
         return f"if ((err = {call}) != MPI_SUCCESS) return err;"
 
     def attempt(self, call: str) -> str:

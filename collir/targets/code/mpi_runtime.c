@@ -33,14 +33,14 @@ static int is_size(size_t least, double about, size_t plus, size_t minus, size_t
 }
 
 //: check_size
-/* An error of class MPI_ERR_ARG unless a number is a size. */
-static int check_size(int holds, const char *size)
+/* An error of class MPI_ERR_ARG, with its text, unless sizes are as they must be. */
+static int check_size(int holds, const char *problem)
 {
   char text[MPI_MAX_ERROR_STRING];
   int code;
   if (holds) return MPI_SUCCESS;
   if (MPI_Add_error_code(MPI_ERR_ARG, &code) != MPI_SUCCESS) return MPI_ERR_ARG;
-  snprintf(text, sizeof text, "%s is no size", size);
+  snprintf(text, sizeof text, "%s", problem);
   return MPI_Add_error_string(code, text) == MPI_SUCCESS ? code : MPI_ERR_ARG;
 }
 
