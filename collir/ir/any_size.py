@@ -127,8 +127,8 @@ def _check_choices(module: ModuleOp) -> None:
             elif len(parameters) > 1:
                 listed = ", ".join(parameters)
                 problem = (
-                    f"@{name} has several size parameters ({listed}): code for any size compares "
-                    "one to choose a function for larger values"
+                    f"@{name} has several size parameters ({listed}), and code for any size compares "
+                    "one to choose a function for larger values: leave those functions out"
                 )
             else:
                 continue
