@@ -42,10 +42,8 @@ Naming = Callable[[Sequence[str]], Sequence[str]]
 
 
 def open_sizes(module: ModuleOp, written: ModuleOp, naming: Naming) -> set[FuncOp]:
-    """Give every function of a module size parameters, and open its sizes, in place.
-
-    Returns:
-        the functions that got a width.
+    """Give every function of a module size parameters, and open its sizes, in place; return the
+    functions that got a width.
 
     Args:
         module: the module, without calls.
@@ -127,8 +125,8 @@ def _check_choices(module: ModuleOp) -> None:
             elif len(parameters) > 1:
                 listed = ", ".join(parameters)
                 problem = (
-                    f"@{name} has several size parameters ({listed}), and code for any size compares "
-                    "one to choose a function for larger values: leave those functions out"
+                    f"@{name} has several size parameters ({listed}), and code for any size "
+                    "compares one to choose a function for larger values: leave those functions out"
                 )
             else:
                 continue

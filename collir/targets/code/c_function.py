@@ -52,10 +52,10 @@ from collir.targets.code.names import Definition, check_definitions
 from collir.targets.code.ranks import OverList, axes_text
 
 SIZED = """ *
- * The functions are for values of any size: sizes in the types below are formulas of their last
- * arguments. Where `width` is one, each element of the program is a row of so many. Values that a
- * formula is no size for are an error. A function that has others for larger values calls the right
- * one.
+ * The functions are for values of any size. Behind the buffers they take size parameters; sizes in
+ * the types below are formulas of these. `width` is the size of a dimension behind those of the
+ * program. Where a formula is no whole number, or too large, the function returns an error before
+ * it does anything. A function that has others for larger values calls the right one.
 """
 """The part of the header of code for values of any size."""
 
@@ -211,7 +211,7 @@ class CFunction(StepEmitter):
             for word in ("spare", "from", "to")
         ]
         self.sizes = parameters_of(self.function) if self.sized else {}
-        # These names are taken: a variable must not hide a function that is called.
+        # These names are taken: a variable must not hide the function itself, or a size.
         taken = [self.function.sym_name.data, *self.sizes]
         chosen = variables([*taken, *names, *carries], self.words)[len(taken) :]
         of_carries = iter(chosen[len(names) :])
