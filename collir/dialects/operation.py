@@ -46,7 +46,7 @@ from collir.dialects.tensor import (
     size_text,
 )
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
-from collir.layout.sizes import Size
+from collir.layout.sizes import Size, without_formula
 from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, StepKind
 from collir.machine import MachineError
 
@@ -142,10 +142,10 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         return arguments_of(self.kind, self.properties)
 
     def integer(self, name: str) -> int:
-        """Return an argument that is an integer, without its formula."""
+        """Return an argument that is an integer, without its formula unless it is open."""
         value = self.properties[name]
         if isinstance(value, SizeAttr):
-            return int(value.data)
+            return without_formula(value.data)
         assert isinstance(value, IntegerAttr)
         return value.value.data
 
@@ -168,10 +168,11 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         return value.data
 
     def sizes(self, name: str) -> tuple[int, ...]:
-        """Return an argument that is a list of sizes, without their formulas."""
+        """Return an argument that is a list of sizes, without their formulas unless they are
+        open."""
         value = self.properties[name]
         assert isinstance(value, SizesAttr)
-        return tuple(map(int, value.data))
+        return tuple(map(without_formula, value.data))
 
     def layout(self, name: str) -> DistType:
         """Return an argument that is a type."""

@@ -18,6 +18,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.names import unique_names
 from collir.layout import Mesh
+from collir.layout.sizes import OpenSize
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class BufferPlan:
         spares: list[SSAValue | None] = []
         for start, result in zip(loop.carried, loop.results, strict=False):
             free = (
-                loop.times % 2 == 1
+                not isinstance(loop.times, OpenSize)
+                and loop.times % 2 == 1
                 and start.type == result.type
                 and self.is_temporary(start)
                 and start not in self.first_write
@@ -206,7 +208,7 @@ def _parts(result: SSAValue, mesh: Mesh) -> list[tuple[SSAValue, int]]:
         return [(operand, 0) for operand in op.operands]
     if not isinstance(op, DistOp) or not op.kind.packs:
         return []
-    if math.prod(dist_type(result).local_shape(mesh)[: op.integer("dim")]) > 1:
+    if math.prod(dist_type(result).local_shape(mesh)[: op.integer("dim")]) != 1:
         return []
     parts: list[tuple[SSAValue, int]] = []
     start = 0

@@ -122,7 +122,7 @@ def _check_formula(size: Size, values: Mapping[str, int]) -> None:
         value = size_at(formula, values)
     except FormulaError as error:
         raise VerifyException(f"with {bindings}, {error}") from error
-    if value != size:
+    if int(value) != int(size):
         raise VerifyException(f"with {bindings}, {formula} is {value}, not {int(size)}")
 
 

@@ -103,6 +103,23 @@ class Formula:
             total += number
         return total
 
+    def fraction(self) -> tuple["Formula", "Formula"]:
+        """Return two sums of products of parameters, with integers as coefficients, whose quotient
+        is the formula.
+
+        Raises:
+            FormulaError: they are too long.
+        """
+        above, below = _fraction(self)
+        over = lcm(*(number.denominator for _, number in above.terms))
+        least: dict[Atom, int] = {}
+        for powers, _ in above.terms:
+            for atom, exponent in powers:
+                least[atom] = min(least.get(atom, 0), exponent)
+        powers = ((atom, -least[atom]) for atom in sorted(least, key=_key) if least[atom])
+        factor = Formula(((tuple(powers), Fraction(over)),))
+        return above * factor, below * factor
+
     def substituted(self, formulas: Mapping[str, "Formula"]) -> "Formula":
         """Return the formula with formulas in the place of some parameters.
 

@@ -791,7 +791,7 @@ def _reshape_groups(
         sources, targets = [i], [want]
         i, j = i + 1, j + 1
         while have != want:  # the totals are equal, so the smaller side has more dimensions
-            if have < want:
+            if have < want or j == len(target):
                 have *= source[i]
                 sources.append(i)
                 i += 1

@@ -57,12 +57,48 @@ class Size(int):
         return _divided(other, self)
 
     def __neg__(self) -> int:
-        return sized(-int(self), -self.formula)
+        return 0 - self
+
+
+class OpenSize(Size):
+    """A size whose parameters have no values yet, as in code that takes them as arguments.
+
+    It is equal to another open size of the same formula, and to no other number: what is equal is
+    equal for all values. Its text is its formula. Quotients have to divide at the defaults, and all
+    other questions (``<``, ``%``) are answered for the defaults too.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OpenSize) and self.formula == other.formula
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = int.__hash__
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return str(self.formula)
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return str(self.formula)
+
+    def __reduce__(self) -> tuple[type["OpenSize"], tuple[int, Formula]]:
+        return OpenSize, (int(self), self.formula)
 
 
 def sized(value: int, formula: Formula) -> int:
     """Return an integer with its formula; a plain integer if the formula has no parameters."""
     return Size(value, formula) if formula.parameters else int(value)
+
+
+def without_formula(size: int) -> int:
+    """Return an integer as a plain one; an open size stays, since its value is only a default."""
+    return size if isinstance(size, OpenSize) else int(size)
 
 
 def formula_of(size: int) -> Formula:
@@ -77,6 +113,8 @@ def written(size: int | str) -> str:
 
 def explained(size: int) -> str:
     """Return an integer as messages write it: ``12``, or ``12 (3 * batch)``."""
+    if isinstance(size, OpenSize):
+        return str(size)
     return f"{size} ({size.formula})" if isinstance(size, Size) else str(size)
 
 
@@ -86,21 +124,35 @@ def _combined(
     a: int,
     b: int,
 ) -> int:
-    """Return a result with its formula; without one, if that would be too long."""
+    """Return a result with its formula; without one, if that would be too long.
+
+    Raises:
+        FormulaError: it would be too long for an open size.
+    """
     if not isinstance(cast("object", a), int) or not isinstance(cast("object", b), int):
         return NotImplemented
     value = numbers(int(a), int(b))
+    is_open = isinstance(a, OpenSize) or isinstance(b, OpenSize)
     try:
-        return sized(value, formulas(formula_of(a), formula_of(b)))
+        formula = formulas(formula_of(a), formula_of(b))
     except FormulaError:
+        if is_open:
+            raise
         return value
+    return OpenSize(value, formula) if is_open and formula.parameters else sized(value, formula)
 
 
 def _divided(a: int, b: int) -> int:
-    """Return the quotient rounded down, with its formula if it divides."""
+    """Return the quotient rounded down, with its formula if it divides.
+
+    Raises:
+        FormulaError: an open size does not divide.
+    """
     if not isinstance(cast("object", a), int) or not isinstance(cast("object", b), int):
         return NotImplemented
-    if not b or int(a) % int(b):
+    if not int(b) or int(a) % int(b):
+        if isinstance(a, OpenSize) or isinstance(b, OpenSize):
+            raise FormulaError(f"{a} does not divide by {b}")
         return int(a) // int(b)
     return _combined(int.__floordiv__, Formula.__truediv__, a, b)
 

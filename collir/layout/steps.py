@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Literal
 
 from collir.layout import rules
 from collir.layout.errors import LayoutError
@@ -57,6 +58,8 @@ class Parameter:
         default: the value if it is not written; None if it must be written.
         hint: True if it says how the step is carried out and not what it does. It may then be left
             out, and the typing rule does not take it.
+        of_dims: what it has for each dimension of the result: its size, the dimension of the
+            operand that it is, or nothing.
     """
 
     keyword: str
@@ -64,6 +67,7 @@ class Parameter:
     kind: ArgumentKind
     default: int | None = None
     hint: bool = False
+    of_dims: Literal["size", "number", ""] = ""
 
     @property
     def required(self) -> bool:
@@ -374,7 +378,7 @@ def _transposed(shape: Shape, arguments: Arguments) -> int | None:
     """Return offset 0 if a transpose exchanges only dimensions of local size 1, else None."""
     order = arguments["order"]
     assert isinstance(order, tuple)
-    moved = [dim for dim in order if isinstance(dim, int) and shape[dim] > 1]
+    moved = [dim for dim in order if isinstance(dim, int) and shape[dim] != 1]
     return 0 if moved == sorted(moved) else None
 
 
@@ -382,7 +386,7 @@ def _cut_off(shape: Shape, arguments: Arguments) -> int | None:
     """Return the offset of a pad that only cuts off and whose result is contiguous, else None."""
     dim, low, high = (arguments[name] for name in ("dim", "low", "high"))
     assert isinstance(dim, int) and isinstance(low, int) and isinstance(high, int)
-    if low > 0 or high > 0 or math.prod(shape[:dim]) > 1:
+    if low > 0 or high > 0 or math.prod(shape[:dim]) != 1:
         return None
     return -low * math.prod(shape[dim + 1 :])
 
@@ -624,7 +628,7 @@ RESHAPE = row(
     StepKind(
         name="reshape",
         rule=rules.reshape,
-        parameters=(Parameter("to", "shape", ArgumentKind.SIZES),),
+        parameters=(Parameter("to", "shape", ArgumentKind.SIZES, of_dims="size"),),
         is_view=True,
         identity=_same_type,
     )
@@ -633,7 +637,7 @@ TRANSPOSE = row(
     StepKind(
         name="transpose",
         rule=rules.transpose,
-        parameters=(Parameter("order", "order", ArgumentKind.SIZES),),
+        parameters=(Parameter("order", "order", ArgumentKind.SIZES, of_dims="number"),),
         place=_transposed,
         identity=_in_order,
     )

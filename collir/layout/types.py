@@ -11,7 +11,7 @@ from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.formulas import Formula
 from collir.layout.mesh import Mesh, index_over
-from collir.layout.sizes import Size, explained, formula_of, written
+from collir.layout.sizes import Size, explained, formula_of, without_formula, written
 
 State = Literal["partial", "root", "sharded", "replicated"]
 """The state of a value on a sub-axis; ``root`` is the name for all values held at one coordinate,
@@ -105,7 +105,7 @@ class DistType:
 
     def local_shape(self, mesh: Mesh) -> tuple[int, ...]:
         """Return the shape of a device's buffer; a size that differs is an ``Extent``."""
-        return tuple(block_size(mesh, int(dim.size), dim.axes) for dim in self.dims)
+        return tuple(block_size(mesh, without_formula(dim.size), dim.axes) for dim in self.dims)
 
     def shape_at(self, mesh: Mesh, coordinates: Coordinates) -> tuple[int, ...]:
         """Return the shape of the buffer of the device at some coordinates."""

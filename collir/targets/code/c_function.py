@@ -1,5 +1,6 @@
 """The functions of the targets for C and C++: names, steps, headers, the runtime in sections."""
 
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,25 +17,31 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
+from collir.ir.any_size import Condition, conditions, open_sizes
 from collir.ir.blocks import cuts_in, shares_in
 from collir.ir.buffers import BufferPlan, plan_buffers
+from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import body_name
+from collir.ir.parameters import parameters_of
+from collir.ir.rotation import ready_for_code
 from collir.layout import DistType, Mesh, place_at
 from collir.layout.cuts import GroupShares
+from collir.layout.formulas import Formula
 from collir.layout.mesh import digits_over, index_over
+from collir.layout.sizes import OpenSize
 from collir.layout.steps import PAD
 from collir.syntax.writer import nested_text
 from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (
-    AS_TYPED,
     C,
     Comment,
     CustomOperator,
     MeshNames,
-    Sizes,
     Words,
     comment,
+    condition_text,
     element_count,
+    factor_text,
     name_problem,
     only_if,
     size_text,
@@ -45,9 +52,10 @@ from collir.targets.code.names import Definition, check_definitions
 from collir.targets.code.ranks import OverList, axes_text
 
 SIZED = """ *
- * The functions are for values of any size: where the types below have one element, `width` of
- * them lie one behind the other, so that the last dimension is `width` times as large. A function
- * that has others for larger values calls the right one.
+ * The functions are for values of any size. Behind the buffers they take size parameters; sizes in
+ * the types below are formulas of these. `width` is the size of a dimension behind those of the
+ * program. Where a formula is no whole number, or too large, the function returns an error before
+ * it does anything. A function that has others for larger values calls the right one.
 """
 """The part of the header of code for values of any size."""
 
@@ -159,8 +167,10 @@ class CFunction(StepEmitter):
 
     Attributes:
         static: whether the function is for its own file only.
-        size: the form of counts.
-        instead: the functions that take the place of this one from a width on, with that width.
+        sized: whether the size parameters of the function are arguments.
+        wide: whether its size parameter is the width that every function can have.
+        instead: the functions that take the place of this one from some sizes on, as multiples of
+            the default of its parameter.
         scoped: the steps whose statements declare variables, and so need a block.
     """
 
@@ -172,12 +182,13 @@ class CFunction(StepEmitter):
     linkage: ClassVar[str] = ""
     """The words before functions that other files may call."""
     last_parameters: ClassVar[Sequence[tuple[str, str]]] = ()
-    """The types and names of the parameters behind the buffers and the width."""
+    """The types and names of the parameters behind the buffers and the sizes."""
 
     function: FuncOp
     names: MeshNames
     static: bool = field(default=False, kw_only=True)
-    size: Sizes = field(default=AS_TYPED, kw_only=True)
+    sized: bool = field(default=False, kw_only=True)
+    wide: bool = field(default=False, kw_only=True)
     instead: Sequence[tuple[int, FuncOp]] = field(default=(), kw_only=True)
     scoped: set[DistOp] = field(default_factory=set[DistOp], kw_only=True)
 
@@ -199,8 +210,10 @@ class CFunction(StepEmitter):
             for result in op.results[: len(op.carried)]
             for word in ("spare", "from", "to")
         ]
-        # The first name is taken: a variable must not hide the function itself.
-        chosen = variables([self.function.sym_name.data, *names, *carries], self.words)[1:]
+        self.sizes = parameters_of(self.function) if self.sized else {}
+        # These names are taken: a variable must not hide the function itself, or a size.
+        taken = [self.function.sym_name.data, *self.sizes]
+        chosen = variables([*taken, *names, *carries], self.words)[len(taken) :]
         of_carries = iter(chosen[len(names) :])
         chosen = chosen[: len(names)]
         self.loops = {
@@ -230,7 +243,7 @@ class CFunction(StepEmitter):
         return memory[owner], offset
 
     def _place_text(self, buffer: str, offset: int) -> str:
-        return f"({buffer} + {self.size(offset)})" if offset else buffer
+        return f"({buffer} + {size_text(offset)})" if offset else buffer
 
     def _result_names(self) -> list[str]:
         """Return a name for each result: that of the value written there, or ``out`` if copied."""
@@ -255,13 +268,40 @@ class CFunction(StepEmitter):
         }
         return [self.variable[arg] for arg in self.function.args if arg not in named]
 
+    def unused_sizes(self, lines: Iterable[str]) -> list[str]:
+        """Return the sizes among the arguments that no line of a function names."""
+        text = "\n".join(line for line in lines if not isinstance(line, Comment))
+        return [name for name in self.sizes if not re.search(rf"\b{name}\b", text)]
+
+    def scaled_seconds(self, op: DistOp, number: Callable[[float], str] = repr) -> str:
+        """Return the seconds that a computation takes on this rank as an expression; empty if it
+        takes none. They grow with the number of its operations.
+
+        Args:
+            number: a function that returns seconds as text.
+        """
+        flops = next((x for x in op.arguments.values() if isinstance(x, OpenSize)), None)
+        if flops is None:
+            return self.names.seconds(op, number)
+        above, below = flops.formula.fraction()
+        unit = 1
+        if len(above.terms) == 1 and not below.parameters:  # a number times parameters
+            unit = int(above.terms[0][1])
+        grown = size_text(flops // unit)
+        each = unit / int(flops)
+        text = self.names.seconds(op, lambda seconds: number(seconds * each))
+        if not text:
+            return ""
+        grown = f"({grown})" if " " in grown else grown
+        return f"{grown} * ({text})" if " " in text else f"{grown} * {text}"
+
     def holds(self, x: DistType) -> str:
         """Return the condition that this rank holds a value of a type; empty if all ranks do."""
         return self.names.at_place(x.place)
 
     def bytes_of(self, x: DistType) -> str:
         """Return the bytes that a rank holds of a value."""
-        return self.size(element_count(x, self.mesh) * x.dtype.bytes)
+        return size_text(element_count(x, self.mesh) * x.dtype.bytes)
 
     # --- declarations and comments ----------------------------------------------------------
 
@@ -276,7 +316,7 @@ class CFunction(StepEmitter):
             f"{types[dist_type(value).dtype]} *{name}"
             for value, name in zip(self.plan.returned, self.results, strict=True)
         ]
-        parameters += ["size_t width"] if self.size.by_width else []
+        parameters += [f"size_t {name}" for name in self.sizes]
         parameters += [f"{kind} {name}" for kind, name in self.last_parameters]
         return f"{self.function.sym_name.data}({', '.join(parameters) or 'void'})"
 
@@ -289,20 +329,33 @@ class CFunction(StepEmitter):
         return f"{'static ' if self.static else self.linkage}{self.declaration()}"
 
     def choice(self) -> list[str]:
-        """Return the calls of the functions that take the place of this one, those for the largest
-        values first."""
-        if not self.size.by_width:
+        """Return the statements that check the sizes, and the calls of the functions that take the
+        place of this one, those for the largest values first."""
+        if not self.sizes or self.static:
             return []
+        lines: list[str] = []
+        needed = conditions(self.function)
+        if self.wide:
+            (width,) = self.sizes
+            lines.append(f"  if ({width} == 0) return {self.success};")
+            needed = [x for x in needed if x.formula != Formula.parameter(width)]
+        lines += [f"  {self.checked(condition)}" for condition in needed]
         buffers = [*(self.variable[arg] for arg in self.function.args), *self.results]
         last = [name for _, name in self.last_parameters]
-        arguments = ", ".join([*buffers, "width", *last])
-        return [
-            f"  if (width == 0) return {self.success};",
-            *(
-                f"  if (width >= {size_text(least)}) return {function.sym_name.data}({arguments});"
-                for least, function in self.instead
-            ),
-        ]
+        arguments = ", ".join([*buffers, *self.sizes, *last])
+        for least, function in self.instead:
+            ((name, default),) = self.sizes.items()
+            more = [x for x in conditions(function) if x not in needed and not self.wide]
+            tests = [f"{name} >= {size_text(least * default)}", *map(condition_text, more)]
+            call = f"{function.sym_name.data}({arguments})"
+            lines.append(f"  if ({' && '.join(tests)}) return {call};")
+        if any("is_size(" in line for line in lines):
+            self.local.needs.add("is_size")
+        return lines
+
+    @abstractmethod
+    def checked(self, condition: Condition) -> str:
+        """Return the statement that ends the function unless a condition on its sizes holds."""
 
     def comment(self) -> Comment:
         """Return a comment with the types of the buffers in ``.coll``."""
@@ -311,7 +364,7 @@ class CFunction(StepEmitter):
             x = dist_type(value)
             where = f", at {self.holds(x)}" if x.place else ""
             count = element_count(x, self.mesh)
-            size = self.size(count) if self.size.by_width else count
+            size = size_text(count) if self.sizes else count
             return f"{name}[{size}] is {comment(x.text(self.mesh))}{where}"
 
         parts = [described(arg, self.variable[arg]) for arg in self.function.args]
@@ -382,9 +435,11 @@ class CFunction(StepEmitter):
         for operand, result, names in zip(op.carried, op.results, self.loops[op], strict=False):
             y, out = dist_type(result), self.variable[result]
             kind = self.local.elements.types[y.dtype]
-            if op.times > 1 and names.kept is None:
+            if op.times != 1 and names.kept is None:
                 lines += self.new_spare(names.spare, y)
             first = out if op.times % 2 else names.spare
+            if isinstance(op.times, OpenSize):
+                first = f"{factor_text(op.times)} % 2 ? {out} : {names.spare}"
             lines.append(f"const {kind} *{names.source} = {self.variable[operand]};")
             lines.append(f"{kind} *{names.target} = {first};")
         return lines
@@ -395,8 +450,7 @@ class CFunction(StepEmitter):
         inputs += [self._row(op, operand) for operand in op.sliced]
         inputs += [self.variable[operand] for operand in op.invariant]
         outputs += [self._row(op, result) for result in op.results[len(carries) :]]
-        last = ["width"] if self.size.by_width else []
-        last += [name for _, name in self.last_parameters]
+        last = [*self.sizes, *(name for _, name in self.last_parameters)]
         call = f"{body_name(op)}({', '.join([*inputs, *outputs, *last])})"
         lines = [
             f"for (size_t i = 0; i < {size_text(op.times)}; ++i) {{",
@@ -404,7 +458,7 @@ class CFunction(StepEmitter):
         ]
         for result, names in zip(op.results, carries, strict=False):
             lines.append(f"  {names.source} = {names.target};")
-            if op.times > 1:
+            if op.times != 1:
                 out = self.variable[result]
                 spare = names.spare if names.kept is None else self.variable[names.kept]
                 swapped = f"{names.target} == {out} ? {spare} : {out}"
@@ -416,7 +470,7 @@ class CFunction(StepEmitter):
         x = dist_type(value)
         number = f"({size_text(op.times - 1)} - i)" if op.is_reverse else "i"
         elements = element_count(x, self.mesh) // op.times
-        row = f"{self.variable[value]} + {number} * {self.size(elements)}"
+        row = f"{self.variable[value]} + {number} * {factor_text(elements)}"
         condition = self.holds(x)
         return f"({condition} ? {row} : NULL)" if condition else row
 
@@ -605,6 +659,33 @@ def check_names(
         ],
         lambda function: [definition(function)],
     )
+
+
+def for_code(
+    module: ModuleOp, static: Iterable[FuncOp], library: str, sized: bool, words: Words = C
+) -> tuple[ModuleOp, set[FuncOp], set[FuncOp]]:
+    """Return a module as code has it, its functions that are for the file only, and those whose
+    size parameter is a width; if not ``sized``, none.
+
+    Args:
+        static: the functions of the module that are for the file only.
+        sized: whether size parameters are arguments of functions.
+
+    Raises:
+        DiagnosticError: operations that are not collectives, or have no form for any size.
+    """
+    ready, bodies = ready_for_code(module)
+    cannot = f"has no form in {library}"
+    check_programs(functions_of(ready), cannot, nested=True)
+    if not sized:
+        return ready, {*static, *bodies}, set()
+    check_programs(functions_of(ready), f"{cannot} for values of any size", even=True, nested=True)
+    if ready is module:
+        ready = module.clone()
+    hidden = {function.sym_name.data for function in (*static, *bodies)}
+    wide = open_sizes(ready, module, lambda names: variables(names, words))
+    functions = functions_of(ready)
+    return ready, {f for f in functions if f.sym_name.data in hidden}, wide
 
 
 Text = TypeVar("Text", bound=CFunction)

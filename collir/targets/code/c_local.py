@@ -14,12 +14,11 @@ from collir.layout.cuts import GroupShares
 from collir.layout.mesh import digits_over
 from collir.targets.code.c_text import (
     AS_BITS,
-    AS_TYPED,
     C_ELEMENTS,
     Elements,
     MeshNames,
-    Sizes,
     element_count,
+    factor_text,
     loop,
     number_text,
     only_if,
@@ -82,7 +81,6 @@ class LocalSteps(ABC):
     zeroing: ClassVar[str]
     """The function that sets bytes."""
 
-    size: Sizes = AS_TYPED
     needs: set[str] = field(default_factory=lambda: {"check"})
 
     # --- what a language says ---------------------------------------------------------------
@@ -137,27 +135,27 @@ class LocalSteps(ABC):
         """Return the statement that copies rows; strides and ``count`` are in elements of ``size``
         bytes."""
         if rows == 1:
-            return self.copy(to, start, self.size(count * size))
+            return self.copy(to, start, size_text(count * size))
         self.needs.add("copy_rows")
         return self.called(
             "copy_rows",
             to,
-            self.size(to_stride * size),
+            size_text(to_stride * size),
             start,
-            self.size(from_stride * size),
+            size_text(from_stride * size),
             size_text(rows),
-            self.size(count * size),
+            size_text(count * size),
         )
 
     def fill(self, out: str, count: int, value: float, dtype: DType) -> list[str]:
         """Return the statements that write the same value everywhere."""
         if value == 0 and math.copysign(1, value) > 0:
-            return [self.called(self.zeroing, out, "0", self.size(count * dtype.bytes))]
+            return [self.called(self.zeroing, out, "0", size_text(count * dtype.bytes))]
         return self.repeated(out, count, value, dtype)
 
     def place(self, buffer: str, offset: int) -> str:
         """Return the place some elements behind the start of a buffer."""
-        return f"{buffer} + {self.size(offset)}" if offset else buffer
+        return f"{buffer} + {size_text(offset)}" if offset else buffer
 
     def _add(self, s: Local) -> list[str]:
         return self.arithmetic(s, "add", "+")
@@ -170,7 +168,7 @@ class LocalSteps(ABC):
 
     def _mask(self, s: Local) -> list[str]:
         ones = Reduction(s.op.word("reduction")) is Reduction.PROD
-        copied = self.copy(s.out, s.operand, self.size(s.elements * s.y.dtype.bytes))
+        copied = self.copy(s.out, s.operand, size_text(s.elements * s.y.dtype.bytes))
         filled = self.fill(s.out, s.elements, float(ones), s.y.dtype)
         return self.either(s, s.names.at_zero(s.op.over), copied, filled)
 
@@ -182,10 +180,10 @@ class LocalSteps(ABC):
         if (shares := shares_by_dim(s.op, s.mesh)) is not None:
             unit = shares[dim].unit(block[dim]) * math.prod(block[dim + 1 :])
             row = math.prod(s.x.local_shape(s.mesh)[dim:])
-            start = f"{s.operand} + {self.units_before(s, shares[dim])} * {self.size(unit)}"
+            start = f"{s.operand} + {self.units_before(s, shares[dim])} * {factor_text(unit)}"
         else:
             row = piece * group
-            start = f"{s.operand} + (size_t){s.names.factor_over(s.op.over)} * {self.size(piece)}"
+            start = f"{s.operand} + (size_t){s.names.factor_over(s.op.over)} * {factor_text(piece)}"
         return [self.rows(s.out, piece, start, row, rows, piece, s.y.dtype.bytes)]
 
     def units_before(self, s: Local, shares: GroupShares) -> str:
@@ -209,7 +207,7 @@ class LocalSteps(ABC):
         return lines
 
     def _assemble(self, s: Local) -> list[str]:
-        copy_bytes = self.size(s.elements * s.y.dtype.bytes)
+        copy_bytes = size_text(s.elements * s.y.dtype.bytes)
         lines: list[str] = []
         for index, (name, start) in enumerate(zip(s.operands, s.starts, strict=True)):
             if start != 0:
@@ -226,14 +224,14 @@ class LocalSteps(ABC):
         if low > 0 or high > 0:
             lines = self.fill(s.out, s.elements, s.op.number("value"), s.y.dtype)
         kept = (before[dim] + min(low, 0) + min(high, 0)) * inner
-        to = self.place(s.out, max(low, 0) * inner)
-        start = self.place(s.operand, max(-low, 0) * inner)
+        to = self.place(s.out, max(0, low) * inner)
+        start = self.place(s.operand, -min(low, 0) * inner)
         strides = after[dim] * inner, before[dim] * inner
         return [*lines, self.rows(to, strides[0], start, strides[1], rows, kept, s.y.dtype.bytes)]
 
     def _transpose(self, s: Local) -> list[str]:
         shape = s.x.local_shape(s.mesh)
-        kept = [d for d in range(len(shape)) if shape[d] > 1]
+        kept = [d for d in range(len(shape)) if shape[d] != 1]
         order = [kept.index(d) for d in s.op.sizes("order") if d in kept]
         return self.transposed(s, [shape[d] for d in kept], order)
 
@@ -267,7 +265,7 @@ class HostSteps(LocalSteps):
     def repeated(self, out: str, count: int, value: float, dtype: DType) -> list[str]:
         self._use(dtype)
         text = self.elements.store(number_text(value, dtype), dtype)
-        return [loop(self.size(count), f"{out}[i] = {text};")]
+        return [loop(size_text(count), f"{out}[i] = {text};")]
 
     def _use(self, *dtypes: DType) -> None:
         """Record the sections of dtypes that C does not know."""
@@ -275,7 +273,7 @@ class HostSteps(LocalSteps):
 
     def _assigned(self, s: Local, value: str) -> list[str]:
         self._use(s.x.dtype, s.y.dtype)
-        return [loop(self.size(s.elements), f"{s.out}[i] = {value};")]
+        return [loop(size_text(s.elements), f"{s.out}[i] = {value};")]
 
     def arithmetic(
         self, s: Local, name: str, operator: str, factor: str | None = None
@@ -308,10 +306,10 @@ class HostSteps(LocalSteps):
             f"{'  ' * level}for (size_t i{d} = 0; i{d} < {size_text(shape[d])}; ++i{d})"
             for level, d in enumerate(order[:moving])
         ]
-        if run == 1 and not self.size.by_width:
+        if run == 1:
             moved = f"{s.out}[{target}] = {s.operand}[{source}];"
         else:
-            size = self.size(run * s.y.dtype.bytes)
+            size = size_text(run * s.y.dtype.bytes)
             moved = self.copy(f"{s.out} + {target}", f"{s.operand} + {source}", size)
         return [*lines, f"{'  ' * moving}{moved}"]
 
@@ -321,6 +319,5 @@ class HostSteps(LocalSteps):
         terms: list[str] = []
         for place, d in enumerate(dims):
             stride = math.prod(sizes[place + 1 :])
-            unit = stride == 1 and not self.size.by_width
-            terms.append(f"i{d}" if unit else f"i{d} * {self.size(stride)}")
+            terms.append(f"i{d}" if stride == 1 else f"i{d} * {factor_text(stride)}")
         return " + ".join(terms) or "0"

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from collir.ir.any_size import Condition, is_product
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.cuts import Extent, GroupShares
+from collir.layout.formulas import Formula
+from collir.layout.sizes import OpenSize
 from collir.semantics.reference.buffers import NUMPY
 from collir.targets.code.names import distinct
 from collir.targets.code.ranks import OverList, RankText
@@ -42,13 +45,13 @@ KEYWORDS = frozenset(
 
 USED = frozenset(
     """
-    err i pending width main malloc free memcpy memset printf fprintf stdout stderr stdin errno unix
+    err i pending main malloc free memcpy memset printf fprintf stdout stderr stdin errno unix
     linux size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     done to from TRY NEW MOST_DIMS
     all_reduce reduce broadcast reduce_scatter all_gather gather scatter all_to_all permute
     reduce_scatter_rows all_gather_rows gather_rows scatter_rows all_to_all_rows
     send_to receive_from shift broadcast_from scatter_from scatter_rows_from
-    least size_of copy_rows swap_blocks strided compute_for wrong_size snprintf
+    least size_of copy_rows swap_blocks strided compute_for wrong_size is_size check_size snprintf
     all_gather_blocks gather_blocks scatter_blocks reduce_scatter_blocks all_to_all_blocks
     units_before unit_columns gather_units block_starts move_blocks
     bf16_load bf16_store f16_load f16_store f16_of_double
@@ -142,32 +145,49 @@ def with_comments_kept(line: str, change: Callable[[str], str]) -> str:
 def size_text(count: int) -> str:
     """Return a count as a C expression of a type that holds it.
 
-    A count that differs between ranks has tokens, which ``MeshNames.resolved`` replaces.
+    An open size is an expression of the parameters of its function. A count that differs between
+    ranks has tokens, which ``MeshNames.resolved`` replaces.
     """
+    if isinstance(count, OpenSize):
+        above, below = map(str, count.formula.fraction())
+        if below == "1":
+            return above
+        above = f"({above})" if _is_sum(above) else above
+        return f"{above} / ({below})" if " " in below else f"{above} / {below}"
     if isinstance(count, Extent):
         return count.formula()
     return str(count) if count < 2**31 else f"(size_t){count}"
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """The form of counts that grow with the values.
-
-    Attributes:
-        by_width: whether values have any size, so that counts are multiplied by ``width``, the
-            number of elements that lie where the types have one.
-    """
-
-    by_width: bool = False
-
-    def __call__(self, count: int) -> str:
-        if not self.by_width:
-            return size_text(count)
-        return f"{size_text(count)} * width" if count != 1 else "width"
+def factor_text(count: int) -> str:
+    """Return a count as a factor of a product in C."""
+    text = size_text(count)
+    return f"({text})" if _is_sum(text) or " / " in text else text
 
 
-AS_TYPED = Sizes()
-"""The form of counts of values as large as their types say."""
+def _is_sum(text: str) -> bool:
+    return " + " in text or " - " in text or text.startswith("-")
+
+
+def double_text(formula: Formula) -> str:
+    """Return a bound of the absolute value of a sum of products as a C expression of a double."""
+    terms: list[str] = []
+    for powers, number in formula.terms:
+        factors = [name for name, exponent in powers for _ in range(exponent)]
+        terms.append(" * ".join([f"{abs(int(number))}.0", *map(str, factors)]))
+    return " + ".join(terms) or "0.0"
+
+
+def condition_text(condition: Condition) -> str:
+    """Return a condition on the parameters of a function in C."""
+    formula = condition.formula
+    if is_product(formula):
+        return f"{formula} > 0" if condition.least else f"{double_text(formula)} < 9.2e18"
+    above, below = formula.fraction()
+    plus = Formula(tuple(term for term in above.terms if term[1] > 0))
+    bounds = [plus, plus - above, below]
+    about = " + ".join(double_text(x) for x in bounds if x.parameters)
+    return f"is_size({', '.join([str(condition.least), about, *map(str, bounds)])})"
 
 
 def number_text(value: float, dtype: DType) -> str:

@@ -37,8 +37,8 @@ class MpiTarget(Target):
     main: bool = False
     """Print a program with a main that runs each function, checks it and times it."""
     sized: bool = False
-    """Print functions for values of any size, which call the functions for larger values where
-    there are some."""
+    """Print functions for values of any size, which take their size parameters or a width, and call
+    the functions for larger values where there are some."""
     header: bool = False
     """Print the header of the file instead: declarations for C and C++ programs to include."""
 

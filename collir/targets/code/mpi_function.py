@@ -16,11 +16,12 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
+from collir.ir.any_size import Condition
 from collir.ir.blocks import Part, parts_of
-from collir.ir.functions import check_programs, functions_of
-from collir.ir.rotation import ready_for_code
+from collir.ir.functions import functions_of
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
+from collir.layout.sizes import OpenSize
 from collir.targets.code import c_function
 from collir.targets.code.c_function import (
     DECLARATIONS,
@@ -29,6 +30,7 @@ from collir.targets.code.c_function import (
     called_by_others,
     check_names,
     coordinates_text,
+    for_code,
     header_text,
     runtime,
     struct_text,
@@ -40,7 +42,7 @@ from collir.targets.code.c_text import (
     C_TYPES,
     CustomOperator,
     MeshNames,
-    Sizes,
+    condition_text,
     element_count,
     loop,
     number_text,
@@ -223,7 +225,7 @@ class MpiFunction(CFunction):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._local = HostSteps(self.size)
+        self._local = HostSteps()
 
     @property
     def local(self) -> HostSteps:
@@ -239,6 +241,7 @@ class MpiFunction(CFunction):
         body = self.program()
         body += self._wait(op.result for op in list(self.started))
         body += self.copied_results()
+        choice = self.choice()
         lines = [self.comment(), self.signature(), "{", f"  int err = {self.success};"]
         requests = sum(map(len, self.started.values()))
         if requests:
@@ -248,8 +251,9 @@ class MpiFunction(CFunction):
             for value in self.temporaries()
         ]
         lines += [f"  {kind} *{name} = NULL;" for name, kind in self.spares.items()]
-        lines += self.choice()
-        lines += [f"  (void){name};" for name in self.unused()]
+        lines += choice
+        unused = [*self.unused(), *self.unused_sizes([*choice, *body])]
+        lines += [f"  (void){name};" for name in unused]
         if requests:
             lines.append(f"  for (int i = 0; i < {requests}; ++i) pending[i] = MPI_REQUEST_NULL;")
         lines += body
@@ -263,6 +267,11 @@ class MpiFunction(CFunction):
         if not self.names.shares:
             return lines
         return [with_comments_kept(line, self.names.resolved) for line in lines]
+
+    def checked(self, condition: Condition) -> str:
+        self.needs.add("check_size")
+        call = f'check_size({condition_text(condition)}, "{condition.problem}")'
+        return f"if ((err = {call}) != MPI_SUCCESS) return err;"
 
     def attempt(self, call: str) -> str:
         """Return the statement that goes to the label ``done`` if a call fails."""
@@ -306,12 +315,10 @@ class MpiFunction(CFunction):
         return []
 
     def computation(self, op: DistOp) -> list[str]:
-        seconds = self.names.seconds(op)
+        seconds = self.scaled_seconds(op)
         if not seconds:
             return []
         self.needs.add("compute_for")
-        if self.size.by_width:
-            seconds = f"width * ({seconds})" if " " in seconds else f"width * {seconds}"
         return [self.attempt(f"compute_for({seconds}, {self.names.variable}.comm)")]
 
     # --- collectives ------------------------------------------------------------------------
@@ -334,12 +341,12 @@ class MpiFunction(CFunction):
             copy = self.local.copy(out, operand, self.bytes_of(dist_type(op.operands[0])))
             lines.append(only_if(self.names.at_place(root_place(op)), copy))
         start = self._start(op, operand, out)
-        if not self.size.by_width:
+        count = self._blocks(op)[0]
+        if not isinstance(count, OpenSize):
             return [*lines, start]
-        count = self.size(self._blocks(op)[0])
         return [
             *lines,
-            f"if ({count} <= INT_MAX) {start}",
+            f"if ({size_text(count)} <= INT_MAX) {start}",
             f"else {self._call(op, operand, out)}",
         ]
 
@@ -352,7 +359,7 @@ class MpiFunction(CFunction):
             STARTS[op.mnemonic].call.format(
                 x=operand,
                 y=out,
-                n=f"(int)({self.size(count)})" if self.size.by_width else str(count),
+                n=_int_text(count),
                 type=MPI_TYPES[x.dtype],
                 op=self._operator(x) if op.kind.reduces else "",
                 comm=self.communicator(op),
@@ -445,8 +452,8 @@ class MpiFunction(CFunction):
             return self._call_uneven(op, operand, out, parts)
         x = dist_type(op.operands[0])
         count, rows = self._blocks(op)
-        name, arguments = op.mnemonic, [operand, out, self.size(count)]
-        if any(row > 1 for row in rows):
+        name, arguments = op.mnemonic, [operand, out, size_text(count)]
+        if any(row != 1 for row in rows):
             name += "_rows"
             arguments += map(size_text, rows)
         if root := self.root(op):
@@ -468,7 +475,7 @@ class MpiFunction(CFunction):
         arguments = [operand, out]
         for part in parts:
             arguments.append(self.names.parts_of(op.over, part.shares))
-            arguments += [self.size(part.row), size_text(part.rows)]
+            arguments += [size_text(part.row), size_text(part.rows)]
         arguments.append(MPI_TYPES[x.dtype])
         if op.kind.reduces:
             arguments.append(self._operator(x))
@@ -486,7 +493,7 @@ class MpiFunction(CFunction):
         number = number_text(group, DType.F32 if x.dtype in AS_BITS else x.dtype)
         value = f"{C_ELEMENTS.load(f'{out}[i]', x.dtype)} / {number}"
         count = element_count(dist_type(op.result), self.mesh)
-        division = loop(self.size(count), f"{out}[i] = {C_ELEMENTS.store(value, x.dtype)};")
+        division = loop(size_text(count), f"{out}[i] = {C_ELEMENTS.store(value, x.dtype)};")
         if op.kind.after == "root":
             return [f"if ({self.names.at_zero(op.over)})", f"  {division}"]
         return [division]
@@ -499,7 +506,7 @@ class MpiFunction(CFunction):
         values = {
             "x": self.variable[op.input],
             "y": self.variable[op.result],
-            "n": f"(int)({self.size(count)})" if self.size.by_width else str(count),
+            "n": _int_text(count),
             "type": MPI_TYPES[x.dtype],
             "comm": self.communicator(op),
         }
@@ -507,13 +514,17 @@ class MpiFunction(CFunction):
         receive = start.receive.format(**values, source=source, request=f"&pending[{numbers[-1]}]")
         return self.attempt(send), self.attempt(receive)
 
+    def _may_be_large(self, op: DistOp) -> bool:
+        """Return whether only the values of parameters say if a message takes one call."""
+        return isinstance(element_count(dist_type(op.input), self.mesh), OpenSize)
+
     def _either(self, op: DistOp, started: list[str], waiting: list[str]) -> list[str]:
         """Return the statements that start a message, or those that wait where it is too large."""
-        if not self.size.by_width:
+        if not self._may_be_large(op):
             return started
-        count = self.size(element_count(dist_type(op.input), self.mesh))
+        count = element_count(dist_type(op.input), self.mesh)
         return [
-            f"if ({count} <= INT_MAX) {{",
+            f"if ({size_text(count)} <= INT_MAX) {{",
             *(f"  {line}" for line in started),
             "} else {",
             *(f"  {line}" for line in waiting),
@@ -523,7 +534,7 @@ class MpiFunction(CFunction):
     def _send(self, op: DistOp) -> list[str]:
         """Return the statements that send from one rank of each group to another."""
         x, (sends, receives) = dist_type(op.input), self.ends(op)
-        count, comm = self.size(element_count(x, self.mesh)), self.communicator(op)
+        count, comm = size_text(element_count(x, self.mesh)), self.communicator(op)
         to, source = op.integer("receiver"), op.integer("sender")
         kind = MPI_TYPES[x.dtype]
         call = f"send_to({self.variable[op.input]}, {count}, {kind}, {to}, {comm})"
@@ -534,7 +545,7 @@ class MpiFunction(CFunction):
             self._requested(op, 1)  # a rank sends or receives
             send, receive = self._message(op, to, source)
             started = _at_ends(sends, send, receives, receive)
-        if not started or self.size.by_width:
+        if not started or self._may_be_large(op):
             self.needs.add("send")
         return self._either(op, started, waiting) if started else waiting
 
@@ -542,7 +553,7 @@ class MpiFunction(CFunction):
         """Return the statements that send to one neighbour and receive from the other."""
         x, out = dist_type(op.input), self.variable[op.result]
         count = element_count(x, self.mesh)
-        arguments = [self.variable[op.input], "to", out, "from", self.size(count)]
+        arguments = [self.variable[op.input], "to", out, "from", size_text(count)]
         arguments += [MPI_TYPES[x.dtype], self.communicator(op)]
         waiting = [self.attempt(f"shift({', '.join(arguments)})")]
         started: list[str] = []
@@ -552,7 +563,7 @@ class MpiFunction(CFunction):
                 (filled,) = self.local.fill(out, count, 0.0, x.dtype)
                 started = [only_if("from == MPI_PROC_NULL", filled)]
             started += self._message(op, "to", "from")
-        if not started or self.size.by_width:
+        if not started or self._may_be_large(op):
             self.needs.add("shift")
         lines = self._either(op, started, waiting) if started else waiting
         return [*self.neighbours(op, "MPI_PROC_NULL"), *lines]
@@ -565,7 +576,7 @@ class MpiFunction(CFunction):
         r-th rank that holds a block sends it to the r-th rank that wants it.
         """
         x = dist_type(op.input)
-        count = self.size(element_count(x, self.mesh))
+        count = size_text(element_count(x, self.mesh))
         self.needs.add("permute")
         ends = self.variable[op.input], self.variable[op.result]
         arguments = [ends[0], "to", ends[1], "from", count, MPI_TYPES[x.dtype]]
@@ -578,6 +589,11 @@ class MpiFunction(CFunction):
         "permute": _permute,
     }
     """The statements of each collective in which ranks send to single ranks."""
+
+
+def _int_text(count: int) -> str:
+    """Return a count as an argument of MPI's own."""
+    return f"(int)({size_text(count)})" if isinstance(count, OpenSize) else str(count)
 
 
 def _at_ends(sends: str, send: str, receives: str, receive: str) -> list[str]:
@@ -622,19 +638,14 @@ def emit_c(
     Args:
         static: the functions that are for this file only.
         sections: the sections of the runtime to print in any case.
-        sized: whether functions take a width, and choose by it.
+        sized: whether functions take their size parameters, or a width, and choose by them.
         header: whether to print declarations instead, for C and C++.
 
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
     """
-    module, bodies = ready_for_code(module)
-    hidden = {*static, *bodies}
+    module, hidden, wide = for_code(module, static, "MPI", sized)
     functions = functions_of(module)
-    check_programs(functions, "has no form in MPI", nested=True)
-    if sized:
-        cannot = "has no form in MPI for values of any size"
-        check_programs(functions, cannot, even=True, nested=True)
     # A mesh that is only for this file, of one device, needs no communicators.
     open_on = {mesh_of(function).name for function in functions if function not in hidden}
     meshes = mesh_names(functions)
@@ -646,7 +657,8 @@ def emit_c(
             function,
             meshes[mesh_of(function).name],
             static=function in hidden,
-            size=Sizes(sized),
+            sized=sized,
+            wide=function in wide,
             instead=choices.get(function.sym_name.data, []),
         )
         for function in functions

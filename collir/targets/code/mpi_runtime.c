@@ -23,6 +23,27 @@ static int wrong_size(const char *needs, int has) {
   return MPI_Add_error_string(code, text) == MPI_SUCCESS ? code : MPI_ERR_COMM;
 }
 
+//: is_size
+/* Whether (plus - minus) / by is an integer from least. Nothing overflows if about, a bound of all
+ * three, is below 2^63. */
+static int is_size(size_t least, double about, size_t plus, size_t minus, size_t by)
+{
+  return about < 9.2e18 && plus >= minus && by > 0 && (plus - minus) % by == 0 &&
+         (plus - minus) / by >= least;
+}
+
+//: check_size
+/* An error of class MPI_ERR_ARG, with its text, unless sizes are as they must be. */
+static int check_size(int holds, const char *problem)
+{
+  char text[MPI_MAX_ERROR_STRING];
+  int code;
+  if (holds) return MPI_SUCCESS;
+  if (MPI_Add_error_code(MPI_ERR_ARG, &code) != MPI_SUCCESS) return MPI_ERR_ARG;
+  snprintf(text, sizeof text, "%s", problem);
+  return MPI_Add_error_string(code, text) == MPI_SUCCESS ? code : MPI_ERR_ARG;
+}
+
 //: compute_for needs check
 /* Stands for a computation of so many seconds: put yours in its place. Meanwhile MPI goes on. */
 static int compute_for(double seconds, MPI_Comm comm)

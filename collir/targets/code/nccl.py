@@ -40,8 +40,8 @@ class NcclTarget(Target):
     symmetric: bool = False
     """Put temporaries into symmetric memory, registered with NCCL."""
     sized: bool = False
-    """Print functions for values of any size, which call the functions for larger values where
-    there are some."""
+    """Print functions for values of any size, which take their size parameters or a width, and call
+    the functions for larger values where there are some."""
     header: bool = False
     """Print the header of the file instead: declarations for programs to include."""
 

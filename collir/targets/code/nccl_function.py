@@ -17,10 +17,10 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
+from collir.ir.any_size import Condition
 from collir.ir.blocks import Part, parts_of
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import check_programs, functions_of, refuse_nested
-from collir.ir.rotation import ready_for_code
+from collir.ir.functions import functions_of, refuse_nested
 from collir.layout import DistType, DType, Reduction
 from collir.layout.steps import PERMUTE
 from collir.layout.types import MAX_BYTES
@@ -31,14 +31,15 @@ from collir.targets.code.c_function import (
     CFunction,
     called_by_others,
     check_names,
+    for_code,
     header_text,
     runtime,
     sections,
 )
 from collir.targets.code.c_text import (
     Comment,
-    Sizes,
     Words,
+    condition_text,
     element_count,
     only_if,
     size_text,
@@ -156,13 +157,14 @@ class FunctionText(CFunction):
         ]
         if self.workspace is not None:
             self.workspace.taken.clear()
-        unused = self.unused()
+        choice = self.choice()
+        unused = [*self.unused(), *self.unused_sizes([*choice, *declarations, *body, *copies])]
         if not (declarations or copies or self.streams.events or self.on_stream):
             unused.append(CALLERS)
         lines = [self.comment(), self.signature(), "{"]
         lines += [f"  {line}" for line in declarations]
         lines += [f"  (void){name};" for name in unused]
-        lines += self.choice()
+        lines += choice
         lines = [*lines, *body, *copies, "  return ncclSuccess;", "}", ""]
         if not self.names.shares:
             return lines
@@ -181,7 +183,7 @@ class FunctionText(CFunction):
     def _memory(self, name: str, count: int, dtype: DType) -> list[str]:
         """Return the statement that allocates a temporary, or take its part of the workspace."""
         if self.workspace is None:
-            return [f"TRY({name}.allocate({self.size(count)}));"]
+            return [f"TRY({name}.allocate({size_text(count)}));"]
         self.offsets[name] = self.workspace.take(int(count * dtype.bytes))
         return []
 
@@ -208,6 +210,9 @@ class FunctionText(CFunction):
 
     def release(self, op: Operation) -> list[str]:
         return [] if self.streams.events else super().release(op)
+
+    def checked(self, condition: Condition) -> str:
+        return f"if (!({condition_text(condition)})) return ncclInvalidArgument;"
 
     def attempt(self, call: str) -> str:
         self.on_stream = True
@@ -251,14 +256,19 @@ class FunctionText(CFunction):
         return statements
 
     def computation(self, op: DistOp) -> list[str]:
-        nanoseconds = self.names.seconds(op, lambda seconds: str(round(1e9 * seconds)))
+        nanoseconds = self.scaled_seconds(op, self._nanoseconds)
         if nanoseconds in ("", "0"):
             return []
         self.cuda.needs.add("compute_for")
         if not nanoseconds.isdigit():
             nanoseconds = f"(size_t)({nanoseconds})"
-        duration = f"width * {nanoseconds}" if self.size.by_width else nanoseconds
-        return [f"TRY_CUDA(cudaLaunchHostFunc({CALLERS}, compute_for, (void *)({duration})));"]
+        return [f"TRY_CUDA(cudaLaunchHostFunc({CALLERS}, compute_for, (void *)({nanoseconds})));"]
+
+    def _nanoseconds(self, seconds: float) -> str:
+        """Return seconds in nanoseconds; a part of one counts where it is multiplied by a size."""
+        exact, rounded = 1e9 * seconds, round(1e9 * seconds)
+        near = abs(exact - rounded) <= 1e-9 * exact
+        return repr(exact) if self.sizes and not near else str(rounded)
 
     def collective(self, op: DistOp) -> list[str]:
         x, y = dist_type(op.input), dist_type(op.result)
@@ -284,7 +294,7 @@ class FunctionText(CFunction):
         arguments: list[str] = []
         for part in parts:
             name = "NULL"
-            if padded or part.rows > 1:
+            if padded or part.rows != 1:
                 name = "coming" if part.comes else "packed"
                 count = element_count(s.y if part.comes else s.x, self.mesh)
                 if padded:
@@ -295,7 +305,7 @@ class FunctionText(CFunction):
             arguments.append(self.names.parts_of(s.op.over, part.shares))
             if s.op.mnemonic in PADDED:
                 arguments.append(str(part.most if padded else 0))
-            arguments += [self.size(part.row), size_text(part.rows)]
+            arguments += [size_text(part.row), size_text(part.rows)]
         function = f"{s.op.mnemonic}_blocks"
         check_uneven(s.op, sections("nccl_runtime.cu"), function)
         self.cuda.needs.add(function)
@@ -361,7 +371,7 @@ class FunctionText(CFunction):
 
     def call(self, name: str, s: Sent, count: int, *tail: str) -> str:
         """Return a call on a number of elements."""
-        arguments = [s.operand, s.out, self.size(count), s.kind, *tail, s.comm, self.cuda.stream]
+        arguments = [s.operand, s.out, size_text(count), s.kind, *tail, s.comm, self.cuda.stream]
         return f"TRY({name}({', '.join(arguments)}));"
 
     def _packed(
@@ -392,13 +402,13 @@ class FunctionText(CFunction):
         """Return the statements that send this rank's block to one rank and get one: the r-th rank
         that holds a block sends it to the r-th rank that wants it."""
         self.cuda.needs.add("permute")
-        count = self.size(element_count(s.x, self.mesh))
+        count = size_text(element_count(s.x, self.mesh))
         arguments = [s.operand, "to", s.out, "from", count, s.kind, f"{self.names.variable}.comm"]
         return [*self.partners(s.op), f"TRY(permute({', '.join([*arguments, CALLERS])}));"]
 
     def _send(self, s: Sent) -> list[str]:
         sends, receives = self.ends(s.op)
-        rest = [self.size(self.elements(s.x)), s.kind]
+        rest = [size_text(self.elements(s.x)), s.kind]
         ends = [s.comm, self.cuda.stream]
         send = [s.operand, *rest, str(s.op.integer("receiver")), *ends]
         receive = [s.out, *rest, str(s.op.integer("sender")), *ends]
@@ -416,7 +426,7 @@ class FunctionText(CFunction):
         if "open" in s.op.properties:
             (filled,) = self.cuda.fill(s.out, count, 0.0, s.x.dtype)
             lines.append(only_if("from < 0", filled))
-        arguments = [s.operand, "to", s.out, "from", self.size(count), s.kind, s.comm]
+        arguments = [s.operand, "to", s.out, "from", size_text(count), s.kind, s.comm]
         return [*lines, f"TRY(shift({', '.join([*arguments, self.cuda.stream])}));"]
 
     COLLECTIVES: ClassVar[Emitters[Sent]] = {
@@ -499,22 +509,17 @@ def emit_cpp(
     Args:
         static: the functions that are for this file only.
         symmetric: whether temporaries are symmetric memory.
-        sized: whether functions take a width, and choose by it.
+        sized: whether functions take their size parameters, or a width, and choose by them.
         header: whether to print declarations instead.
 
     Raises:
         DiagnosticError: names that C++ cannot have, operations that are not collectives.
     """
-    module, bodies = ready_for_code(module)
-    hidden = {*static, *bodies}
+    module, hidden, wide = for_code(module, static, "NCCL", sized, CPP)
     functions = functions_of(module)
-    check_programs(functions, "has no form in NCCL", nested=True)
-    if sized:
-        cannot = "has no form in NCCL for values of any size"
-        check_programs(functions, cannot, even=True, nested=True)
     if symmetric:
         refuse_nested(functions, "has no form in NCCL with symmetric memory")
-    cuda = CudaText(size=Sizes(sized))
+    cuda = CudaText()
     choices = alternatives(module) if sized else {}
     names = mesh_names(functions)
     meshes = {
@@ -530,7 +535,8 @@ def emit_cpp(
             meshes[mesh_of(function).name].workspace,
             meshes[mesh_of(function).name].levels,
             static=function in hidden,
-            size=cuda.size,
+            sized=sized,
+            wide=function in wide,
             instead=choices.get(function.sym_name.data, []),
         )
         for function in functions

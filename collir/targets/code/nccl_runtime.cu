@@ -33,6 +33,15 @@ public:
   }
 };
 
+//: is_size
+/* Whether (plus - minus) / by is an integer from least. Nothing overflows if about, a bound of all
+ * three, is below 2^63. */
+static bool is_size(size_t least, double about, size_t plus, size_t minus, size_t by)
+{
+  return about < 9.2e18 && plus >= minus && by > 0 && (plus - minus) % by == 0 &&
+         (plus - minus) / by >= least;
+}
+
 //: compute_for
 /* Stands for a computation of so many nanoseconds, for which a stream waits: put yours in its
  * place. */

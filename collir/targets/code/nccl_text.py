@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from collir.layout import DType
 from collir.layout.cuts import Extent
+from collir.layout.sizes import OpenSize
 from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (
     AS_BITS,
@@ -91,7 +92,7 @@ class CudaText(LocalSteps):
         [second][first]; a block has ``size`` bytes."""
         self.needs.add("swap_blocks")
         counts = size_text(first), size_text(second)
-        return self.called("swap_blocks", to, start, *counts, self.size(size))
+        return self.called("swap_blocks", to, start, *counts, size_text(size))
 
     # --- kernels ----------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class CudaText(LocalSteps):
                 "",
             ],
         )
-        n = self.size(count)
+        n = size_text(count)
         passed = ", ".join([n, *arguments])
         return [
             f"kernel_{name}<<<blocks({n}), THREADS, 0, {self.stream}>>>({passed});",
@@ -178,23 +179,15 @@ class CudaText(LocalSteps):
         """Return the statements that launch a kernel for this shape and order, or a plain copy."""
         dtype, count = s.y.dtype, math.prod(shape)
         if order == sorted(order):
-            return [self.copy(s.out, s.operand, self.size(count * dtype.bytes))]
-        if any(isinstance(size, Extent) for size in shape):
+            return [self.copy(s.out, s.operand, size_text(count * dtype.bytes))]
+        if any(isinstance(size, Extent | OpenSize) for size in shape):
             return self._transposed_here(s, shape, order)
-        wide = self.size.by_width
-        name = (
-            f"transpose_{'wide_' * wide}{dtype}_{'x'.join(map(str, shape))}"
-            f"_to_{'_'.join(map(str, order))}"
-        )
+        name = f"transpose_{dtype}_{'x'.join(map(str, shape))}_to_{'_'.join(map(str, order))}"
         sizes = ", ".join(map(str, shape))
         comment = f"out = a[{sizes}] with its dimensions in the order {order}"
         parameters = [f"const {CUDA_TYPES[dtype]} *a", f"{CUDA_TYPES[dtype]} *out"]
         arguments = [s.operand, s.out]
-        if wide:
-            parameters.append("size_t width")
-            arguments.append("width")
-        body = _transposing(shape, order, wide)
-        return self._launch(name, comment, parameters, body, count, arguments)
+        return self._launch(name, comment, parameters, _transposing(shape, order), count, arguments)
 
     def _transposed_here(self, s: Local, shape: Sequence[int], order: Sequence[int]) -> list[str]:
         """Return the statements that launch a kernel for this order and the shape of this rank."""
@@ -220,16 +213,12 @@ def _strides(sizes: Sequence[str]) -> list[str]:
     return [" * ".join(sizes[place + 1 :]) for place in range(len(sizes))]
 
 
-def _transposing(shape: Sequence[int], order: Sequence[int], wide: bool) -> list[str]:
-    """Return the body of a kernel that reorders the dimensions of an array.
-
-    The array is of elements; if ``wide``, it is of rows of ``width`` elements.
-    """
+def _transposing(shape: Sequence[int], order: Sequence[int]) -> list[str]:
+    """Return the body of a kernel that reorders the dimensions of an array."""
     body = ["  for (size_t i = FIRST; i < n; i += STEP) {"]
-    position = "(i / width)" if wide else "i"
     stride = 1  # of dimension d in the result
     for result_dim, d in reversed(list(enumerate(order))):
-        quotient = f"{position} / {size_text(stride)}" if stride > 1 else position
+        quotient = f"i / {size_text(stride)}" if stride > 1 else "i"
         wrap = f" % {size_text(shape[d])}" if result_dim else ""
         body.append(f"    size_t i{d} = {quotient}{wrap};")
         stride *= shape[d]
@@ -237,5 +226,4 @@ def _transposing(shape: Sequence[int], order: Sequence[int], wide: bool) -> list
     for d in range(len(shape)):
         stride = math.prod(shape[d + 1 :])  # of dimension d in the operand
         terms.append(f"i{d} * {size_text(stride)}" if stride > 1 else f"i{d}")
-    index = " + ".join(terms)
-    return [*body, f"    out[i] = a[{f'({index}) * width + i % width' if wide else index}];", "  }"]
+    return [*body, f"    out[i] = a[{' + '.join(terms)}];", "  }"]
