@@ -33,20 +33,10 @@ from collir.cost.programs.classes import Classes, Instance, Sites, classes_of
 from collir.cost.programs.compute import compute_seconds, step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
 from collir.cost.programs.kinds import seen_by
+from collir.cost.programs.loops import Bound, Node, Placed, Repeated, TooManyError, least_time
 from collir.cost.programs.memory import AT_END, Buffer, buffers_of, memory_use
-from collir.cost.programs.repetition import (
-    Bound,
-    Node,
-    Placed,
-    Repeated,
-    Timeline,
-    TooManyError,
-    busy_seconds,
-    least_time,
-    straight_timeline,
-    timeline,
-)
 from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain
+from collir.cost.programs.timeline import Timeline, busy_seconds, straight_timeline, timeline
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, is_collective
