@@ -11,7 +11,8 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.classes import Classes, classes_of
-from collir.cost.programs.simulation import Simulation, simulate_function
+from collir.cost.programs.simulate import simulate_function
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type

@@ -8,7 +8,7 @@ from programs import RANDOM, random_module
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
-from collir.cost.programs.simulation import simulate
+from collir.cost.programs.simulate import simulate
 from collir.dialects.operation import DistOp
 from collir.ir.calls import inline_calls
 from collir.ir.diagnostics import DiagnosticError

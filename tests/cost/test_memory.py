@@ -20,7 +20,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, SSAValue
 
 import collir
-from collir.cost.programs.simulation import COPY, Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import COPY, Simulation
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp

@@ -19,7 +19,8 @@ from collir.cost.network.group import CostError
 from collir.cost.programs.cost import cost
 from collir.cost.programs.critical import critical_path, time_shares
 from collir.cost.programs.schedule import Interval, StepTask, schedule
-from collir.cost.programs.simulation import Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
 from collir.cost.programs.whatif import improvements, large_buffer_ratio
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr

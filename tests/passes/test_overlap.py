@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from programs import RANDOM, random_module
 
 import collir
-from collir.cost.programs.simulation import Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of
 from collir.synthesis.scheduling.ordering import work_of

@@ -26,7 +26,7 @@ from xdsl.ir import Attribute
 
 import collir
 from collir.cost.model import CostModel
-from collir.cost.programs.simulation import simulate
+from collir.cost.programs.simulate import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp

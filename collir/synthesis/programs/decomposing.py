@@ -9,7 +9,7 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 
 from collir.cost.model import step_cost
 from collir.cost.programs.cost import collective_of
-from collir.cost.programs.simulation import simulate_function
+from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import is_placeholder
 from collir.ir.functions import functions_of, names_weights, scratch_copy
