@@ -1,4 +1,4 @@
-"""Steps that run one iteration ahead of the others: what feeds them, and where they are legal.
+"""Steps that run one iteration ahead of the others: their operands, and where they are legal.
 
 The value of such a step may depend on the slices and invariants of its loop only, which are known
 before the iteration begins. The steps between these and the step are its chain.
@@ -44,7 +44,7 @@ def start_early(op: DistOp) -> None:
 
 @dataclass(frozen=True)
 class _Source:
-    """What feeds a step that is ahead and may not.
+    """The reason why a step may not be ahead: it depends on a value of the iteration.
 
     Attributes:
         value: a carry, or the result of an operation that is no step.
