@@ -18,7 +18,7 @@ from collir.layout.steps import AHEAD, ASYNC
 
 def is_ahead(op: Operation) -> bool:
     """Return whether the program marks an operation as one iteration ahead."""
-    return isinstance(op, DistOp) and AHEAD.name in op.properties
+    return AHEAD.name in op.properties and isinstance(op, DistOp)
 
 
 def steps_ahead(loop: RepeatOp) -> list[DistOp]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource, ResourceKind
@@ -144,6 +144,7 @@ class Classes:
         if self.children is not None:
             self._split_by_kind(self.children)
         self._rails: dict[int, list[tuple[str, ...]]] = {}
+        self._bytes: list[dict[SSAValue, int]] = [{} for _ in self.places]
 
     def _split_by_kind(self, children: Children) -> None:
         """Split each class by the sets of the children."""
@@ -200,8 +201,16 @@ class Classes:
             kinds = (kind for n in on for kind in self.children.kinds(self.sets[n]))
         return tuple(dict.fromkeys(kinds))
 
-    def local_bytes(self, number: int, x: DistType) -> int:
+    def bytes_of(self, number: int, value: SSAValue) -> int:
         """Return the bytes of the largest buffer of a value on the devices of a class."""
+        known = self._bytes[0 if self.children is None else number]
+        size = known.get(value)
+        if size is None:
+            size = known[value] = self.local_bytes(number, dist_type(value))
+        return size
+
+    def local_bytes(self, number: int, x: DistType) -> int:
+        """Return the bytes of the largest buffer of a type on the devices of a class."""
         if self.children is None or x.is_even(self.mesh):
             return x.local_bytes(self.mesh)
         uneven = [axis for dim in x.dims for axis in dim.axes if axis in self.mesh.uneven]

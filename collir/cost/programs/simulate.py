@@ -98,7 +98,7 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes) -> Simulati
             phases = instance.located(sent_phases(does))
             stream, waited = stream_of(does.collective), not op.is_async
         else:
-            bytes_of = partial(_bytes_on, classes, instance.on[0])
+            bytes_of = partial(classes.bytes_of, instance.on[0])
             does = local_step(op, mesh, where, instance.kinds, bytes_of)
             phases = local_phases(does, mesh.machine.slowest_of(instance.kinds))
             stream, waited = len(mesh.machine.levels), True
@@ -113,7 +113,7 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes) -> Simulati
                 where,
                 numbers,
                 partial(_is_held, classes, device_class),
-                partial(_bytes_on, classes, device_class),
+                partial(classes.bytes_of, device_class),
             ),
             *inside[device_class],
         )
@@ -128,10 +128,6 @@ def _is_held(classes: Classes, device_class: int, value: SSAValue) -> bool:
     return device_class in classes.holding(dist_type(value))
 
 
-def _bytes_on(classes: Classes, device_class: int, value: SSAValue) -> int:
-    return classes.local_bytes(device_class, dist_type(value))
-
-
 def _copies(
     where: BufferPlan, mesh: Mesh, classes: Classes, before: Sequence[SimulatedStep]
 ) -> list[SimulatedStep]:
@@ -144,7 +140,7 @@ def _copies(
     for value in copied_results(where):
         for device_class in classes.holding(dist_type(value)):
             kinds = classes.kinds_of((device_class,))
-            does = LocalStep(COPY, 2 * _bytes_on(classes, device_class, value))
+            does = LocalStep(COPY, 2 * classes.bytes_of(device_class, value))
             if phases := local_phases(does, mesh.machine.slowest_of(kinds)):
                 after = (n for n, step in enumerate(steps) if device_class in step.task.on)
                 task = StepTask(phases, len(mesh.machine.levels), tuple(after), on=(device_class,))
