@@ -1,7 +1,7 @@
 # pyright: basic
 """The lowering of functions in ``.coll`` to IR: their steps, calls and loops in order."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from lark import Token
@@ -14,17 +14,16 @@ from collir.dialects.nested import (
     CallOp,
     NestedOp,
     RepeatOp,
-    Signature,
     YieldOp,
     argument_types,
     yield_problem,
 )
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import FOR, FROM
-from collir.ir.diagnostics import Diagnostic, note
+from collir.ir.diagnostics import note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
-from collir.layout import DistType, LayoutError, Mesh
+from collir.layout import DistType, LayoutError
 from collir.layout.loops import stack_type
 from collir.syntax.formulas import first_token
 from collir.syntax.lowering import bare
@@ -36,22 +35,7 @@ BINDINGS = ("carry", "slice", "with")
 
 
 class FunctionLowering(StepLowering):
-    """The lowering of a function.
-
-    Args:
-        signatures: the functions that may be called, by name; None for one with errors.
-    """
-
-    def __init__(
-        self,
-        file: str,
-        errors: list[Diagnostic],
-        mesh: Mesh,
-        overridden: Mapping[str, int] | None = None,
-        signatures: Mapping[str, Signature | None] | None = None,
-    ):
-        super().__init__(file, errors, mesh, overridden)
-        self.signatures = signatures or {}
+    """The lowering of a function."""
 
     def lower(self, tree: SyntaxTree, function_name: str) -> FuncOp | None:
         """Return a function under a name, or None after errors."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from lark import Token, Tree
 from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
 
+from collir.dialects.nested import Signature
 from collir.dialects.operation import DistOp, arguments_of, attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
@@ -27,6 +28,9 @@ class StepLowering(TypeLowering):
 
     A value whose definition failed is kept as None, so that its uses are not reported too.
 
+    Args:
+        signatures: the functions that may be called, by name; None for one with errors.
+
     Attributes:
         outside: the names of values outside of the loops whose bodies are lowered.
     """
@@ -37,8 +41,10 @@ class StepLowering(TypeLowering):
         errors: list[Diagnostic],
         mesh: Mesh,
         overridden: Mapping[str, int] | None = None,
+        signatures: Mapping[str, Signature | None] | None = None,
     ):
         super().__init__(file, errors, mesh, overridden)
+        self.signatures = signatures or {}
         self.values: dict[str, SSAValue | None] = {}
         self.tokens: dict[str, Token] = {}
         self.outside: list[set[str]] = []
