@@ -14,7 +14,7 @@ from collections.abc import Callable
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
-from collir.cost.programs.simulation import simulate
+from collir.cost.programs.simulate import simulate
 from collir.ir.functions import functions_of
 from collir.ir.verification import verify
 from collir.semantics.validation.validate import compare

@@ -15,7 +15,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.cost.model import CostModel, step_cost
-from collir.cost.programs.simulation import Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
 
 HIDDEN = 12288
 TOKENS = 2048

@@ -26,8 +26,9 @@ When not: steps that say how they run (``using``), or that they need not be wait
 values that are used twice, or returned. On meshes that are not placed, only rows that lead back to
 their first layout, and sums. A sum is not moved where adding more takes longer than the step.
 
-Cost: never more than before under the model; at the same cost, fewer steps. Sums in another order
-may round differently.
+Cost: never more than before under the model; at the same cost, fewer steps. A function with
+``async`` steps that would take longer in all stays as it is, and a remark says so. Sums in another
+order may round differently.
 """
 
 from dataclasses import dataclass

@@ -44,7 +44,8 @@ from xdsl.passes import ModulePass
 from collir.cost.model import CostModel
 from collir.cost.programs.classes import runs_apart
 from collir.cost.programs.kinds import has_kinds
-from collir.cost.programs.simulation import Simulation, simulate_function
+from collir.cost.programs.simulate import simulate_function
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of, scratch_copy

@@ -26,7 +26,7 @@ from results import read
 from run import RESULTS, compact
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
-from collir.cost.programs.simulation import simulate
+from collir.cost.programs.simulate import simulate
 from collir.dialects import coll
 from collir.ir.functions import functions_of
 from collir.machine import Machine

@@ -26,7 +26,8 @@ from run import RESULTS, WEIGHTS, compact
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 
 from collir.cost.model import StepCost
-from collir.cost.programs.simulation import Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
 from collir.dialects import coll
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import ClassVar
+from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects.builtin import (
@@ -509,8 +509,7 @@ def function_of(op: Operation) -> FuncOp | None:
     function: Operation | None = op
     while function is not None and function.name != "func.func":
         function = function.parent_op()
-    assert function is None or isinstance(function, FuncOp)
-    return function
+    return cast("FuncOp | None", function)
 
 
 def mesh_of(op: Operation) -> Mesh:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, TypeGuard
 
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.interfaces import HasFolderInterface
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.irdl import (
     IRDLOperation,
     irdl_op_definition,
@@ -110,7 +110,7 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         mesh = mesh_of(self)
         types = [dist_type(operand) for operand in self.operands]
         for operand, x in zip(self.operands, types, strict=True):
-            if not isinstance(operand.owner, Operation):
+            if type(operand) is BlockArgument:
                 check_type(mesh, x)
         return self.result_type(mesh, types, self.properties)
 

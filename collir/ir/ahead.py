@@ -1,4 +1,4 @@
-"""Steps that run one iteration ahead of the others: what feeds them, and where they are legal.
+"""Steps that run one iteration ahead of the others: their operands, and where they are legal.
 
 The value of such a step may depend on the slices and invariants of its loop only, which are known
 before the iteration begins. The steps between these and the step are its chain.
@@ -18,7 +18,7 @@ from collir.layout.steps import AHEAD, ASYNC
 
 def is_ahead(op: Operation) -> bool:
     """Return whether the program marks an operation as one iteration ahead."""
-    return isinstance(op, DistOp) and AHEAD.name in op.properties
+    return AHEAD.name in op.properties and isinstance(op, DistOp)
 
 
 def steps_ahead(loop: RepeatOp) -> list[DistOp]:
@@ -44,7 +44,7 @@ def start_early(op: DistOp) -> None:
 
 @dataclass(frozen=True)
 class _Source:
-    """What feeds a step that is ahead and may not.
+    """The reason why a step may not be ahead: it depends on a value of the iteration.
 
     Attributes:
         value: a carry, or the result of an operation that is no step.

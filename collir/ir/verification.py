@@ -10,7 +10,7 @@ from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import MachineOp, MeshOp, function_of, mesh_of, meshes_remembered
-from collir.dialects.nested import RepeatOp, YieldOp
+from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.ahead import ahead_errors, is_ahead
@@ -33,19 +33,22 @@ def verify(module: ModuleOp) -> None:
     failed: set[Operation | None] = set()
     ops = list(module.walk())
     for kind in (MachineOp, MeshOp):
-        errors += [error for op in ops if isinstance(op, kind) for error in _errors_at(op)]
+        errors += [error for op in ops if type(op) is kind for error in _errors_at(op)]
         if errors:  # functions on wrong machines or meshes cannot be checked
             raise DiagnosticError(errors)
     with meshes_remembered():
         for op in ops:
-            if op.parent_op() in failed or isinstance(op, MachineOp | MeshOp):
+            # Not by ``isinstance``, which is slow for operations.
+            if type(op) in (MachineOp, MeshOp) or op.parent_op() in failed:
                 continue  # a function with a wrong signature or mesh is not checked further
             new_errors = _errors_at(op)
             errors += new_errors
             if new_errors and isinstance(op, FuncOp):
                 failed.add(op)
-        errors = errors or alternative_errors(module) or recursion_errors(module)
-    if errors := errors or call_errors(module, errors_in):
+        errors = errors or alternative_errors(module)
+        if not errors and any(type(op) is CallOp for op in ops):
+            errors = recursion_errors(module) or call_errors(module, errors_in)
+    if errors:
         raise DiagnosticError(errors)
 
 
@@ -55,7 +58,6 @@ def errors_in(function: FuncOp) -> list[Diagnostic]:
 
 
 def _errors_at(op: Operation) -> list[Diagnostic]:
-    position = Position.of(op)
     try:
         match op:
             case DistOp():
@@ -87,11 +89,11 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
         if isinstance(cause, LayoutError) and cause.operand is not None and isinstance(op, DistOp):
             operand = op.operands[cause.operand]
             notes = origin_notes(operand, cause.axes, "the operand", mesh_of(op))
-        return [Diagnostic(one_line(error), position, notes)]
+        return [Diagnostic(one_line(error), Position.of(op), notes)]
     except (MachineError, MeshError) as error:
-        return [Diagnostic(str(error), position)]
+        return [Diagnostic(str(error), Position.of(op))]
     except LayoutError as error:
-        return [Diagnostic(error.text(()), position)]
+        return [Diagnostic(error.text(()), Position.of(op))]
 
 
 def _verify_formulas(op: Operation) -> None:

@@ -94,9 +94,10 @@ def _require(op: str, mesh: Mesh, x: DistType, axes: Axes, state: str) -> None:
             raise LayoutError(unknown_axis_message(mesh, axis), axes=(axis,))
         if axes.count(axis) > 1:
             raise LayoutError(f"{op} names sub-axis {axis} twice", axes=(axis,))
+    states = [x.state_of(axis) for axis in axes]
     for actual in ("partial", "sharded", "root", "replicated"):
-        wrong = tuple(axis for axis in axes if x.state_of(axis) == actual)
-        if wrong and actual != state:
+        if actual in states and actual != state:
+            wrong = tuple(axis for axis in axes if x.state_of(axis) == actual)
             wish = _WISHES.get(op, "it at root there") if state == "root" else f"it {state}"
             found = _held_at(mesh, x, wrong) if actual == "root" else _STATES[actual]
             raise LayoutError(

@@ -218,7 +218,7 @@ def place_entries(place: Place, mesh: Mesh | None) -> dict[str, int]:
 
 
 _REDUCTIONS = {dtype: (None, *dtype.reductions) for dtype in DType}
-"""What the reduction of a type may be, by its dtype."""
+"""The reductions that a type may have, by its dtype; None if it is not partial."""
 
 
 def check_type(mesh: Mesh, tensor: DistType) -> None:

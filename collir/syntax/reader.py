@@ -8,13 +8,11 @@ errors are reported once per declaration.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from lark import Token, Tree
+from lark import Token
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
 
 from collir.dialects.machine import MachineOp, MeshOp
 from collir.dialects.nested import Signature
@@ -26,9 +24,10 @@ from collir.ir.verification import errors_in
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.imports import IMPORT, FunctionImports, Template, declared_functions
-from collir.syntax.lowering import Lowering, bare
+from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
 from collir.syntax.parsing import SyntaxTree, no_gc
+from collir.syntax.taken import Taken, TakenFunctions, called_symbols, is_symbol, signature_of
 
 
 def read(text: str, file: str = "<string>", sources: Sources | None = None) -> ModuleOp:
@@ -64,27 +63,16 @@ class _ModuleLowering(MachineLowering):
     Attributes:
         meshes: the meshes by name.
         signatures: the functions that the file declares, by name; None for one with errors.
-        along: the functions that come along with those that are taken, by the file of the call,
-            the name in the call, and the mesh; None for one with errors.
-        waiting: those of them that are not lowered yet.
-        behind: the functions that come along, by the number of the declaration that takes them.
         numbers: the numbers of the declarations, by the identity of their trees.
-        reserved: the names that functions that come along may not have.
         function_templates: the functions that imports lead to, by the number of the declaration.
-        ways: a note at an import, for each file that functions are taken from.
     """
 
     def __init__(self, file: str, sources: Sources):
         super().__init__(file, sources)
         self.meshes: dict[str, Mesh] = {}
         self.signatures: dict[str, Signature | None] = {}
-        self.along: dict[tuple[str, str, str], Signature | None] = {}
-        self.waiting: list[_Taken] = []
-        self.behind: dict[int, list[Operation]] = {}
         self.numbers: dict[int, int] = {}
-        self.reserved: set[str] = set()
         self.function_templates: dict[int, Template | None] = {}
-        self.ways: dict[str, Diagnostic] = {}
 
     def lower(self, text: str) -> ModuleOp:
         items = self.declare_machines(text)
@@ -94,16 +82,17 @@ class _ModuleLowering(MachineLowering):
         with no_gc():
             self.signatures = dict.fromkeys(self.failed)
             self.numbers = {id(tree): index for index, tree in items}
-            self.reserved = {*self.failed, *(bare(tree.children[0]) for _, tree in items)}
+            names = {*self.failed, *(bare(tree.children[0]) for _, tree in items)}
+            self.taken = TakenFunctions(self.file, self.imports, self.signatures, names)
             if any(tree.data == "func" and called_symbols(tree) for _, tree in items):
                 self.declare_signatures([t for _, t in items if t.data in ("func", IMPORT)])
             self.declare("func", items, self.function)
             self.declare(IMPORT, items, self.imported)
-            self.lower_waiting()
+            self.taken.lower_waiting()
         module = ModuleOp(
             op
             for index in sorted(self.ops)
-            for op in (self.ops[index], *self.behind.get(index, ()))
+            for op in (self.ops[index], *self.taken.behind.get(index, ()))
         )
         if errors := self.errors or alternative_errors(module) or self.errors_of_calls(module):
             raise DiagnosticError(errors)
@@ -113,7 +102,7 @@ class _ModuleLowering(MachineLowering):
         """Return the errors of calls, with a note at an import if they are in another file."""
         errors: list[Diagnostic] = []
         for error in recursion_errors(module) or call_errors(module, errors_in):
-            way = self.ways.get(error.position.file) if error.position else None
+            way = self.taken.ways.get(error.position.file) if error.position else None
             errors.append(replace(error, notes=(*error.notes, way)) if way else error)
         return errors
 
@@ -199,18 +188,10 @@ class _ModuleLowering(MachineLowering):
             signature = None
             if tree.data == IMPORT:
                 template = self.function_template(tree)
-                signature = mesh and template and self.signature(template, mesh, name)
+                signature = mesh and template and signature_of(template, mesh, name)
             elif mesh is not None:
-                signature = self.signature(Template(self.file, tree, (), {}), mesh, name)
+                signature = signature_of(Template(self.file, tree, (), {}), mesh, name)
             self.signatures.setdefault(name, signature)
-
-    def signature(self, template: Template, mesh: Mesh, name: str) -> Signature | None:
-        """Return the types of a function under a name, or None after errors.
-
-        The errors are reported where the function is lowered.
-        """
-        lowering = FunctionLowering(template.file, [], mesh, template.sizes)
-        return lowering.signature(template.tree, name)
 
     def function_template(self, tree: SyntaxTree) -> Template | None:
         """Return the function that an import leads to, or None after errors, reported once."""
@@ -232,74 +213,9 @@ class _ModuleLowering(MachineLowering):
         symbol, _, _, mesh_symbol, _ = tree.children
         mesh = self.mesh_named(mesh_symbol)
         template = self.function_template(tree)
-        if mesh is None or template is None or self.has_failed(template):
+        if mesh is None or template is None or self.taken.has_failed(template):
             return None
-        taken = _Taken(bare(symbol), template, mesh, self.numbers[id(tree)])
-        return self.taken(taken)
-
-    def has_failed(self, template: Template) -> bool:
-        """Return whether a function of this file has errors, which say why it cannot be taken."""
-        return template.file == self.file and bare(template.tree.children[0]) in self.failed
-
-    # --- functions of other files -----------------------------------------------------------
-
-    def taken(self, taken: "_Taken") -> FuncOp | None:
-        """Return a function with the text of another, or None after errors."""
-        template = taken.template
-        self.ways.setdefault(template.file, template.notes[-1])
-        signatures = self.callees(taken)
-        lowering = FunctionLowering(template.file, [], taken.mesh, template.sizes, signatures)
-        function = lowering.lower(template.tree, taken.name)
-        for error in lowering.errors:
-            self.errors.append(replace(error, notes=(*error.notes, *template.notes)))
-        return function
-
-    def callees(self, caller: "_Taken") -> dict[str, Signature | None]:
-        """Return the functions that one that is taken calls, by their names in its file.
-
-        They have the names that they get in this file; None for one with errors.
-        """
-        file = caller.template.file
-        callees: dict[str, Signature | None] = dict.fromkeys(self.imports.files[file] or ())
-        for symbol in called_symbols(caller.template.tree):
-            name = bare(symbol)
-            if name not in callees:
-                continue  # reported where the call is lowered
-            own = self.signatures.get(name) if file == self.file else None
-            if own is not None and own.mesh == caller.mesh.name:
-                callees[name] = own
-                continue
-            key = (file, name, caller.mesh.name)
-            if key not in self.along:
-                self.along[key] = self.coming_along(symbol, caller)
-            callees[name] = self.along[key]
-        return callees
-
-    def coming_along(self, symbol: Token, caller: "_Taken") -> Signature | None:
-        """Return a function that is called by one that is taken; it is lowered later.
-
-        Its name is its own, or its own with a number if the file has that name.
-        """
-        template = self.imports.callee(symbol, caller.template.file, caller.template.notes)
-        if template is None or self.has_failed(template):
-            return None
-        name, number = bare(symbol), 1
-        while name in self.reserved:
-            number += 1
-            name = f"{bare(symbol)}_{number}"
-        self.reserved.add(name)
-        self.waiting.append(_Taken(name, template, caller.mesh, caller.number))
-        return self.signature(template, caller.mesh, name)
-
-    def lower_waiting(self) -> None:
-        """Lower the functions that come along with those that are taken, and those they call."""
-        for taken in self.waiting:  # grows meanwhile
-            function = self.taken(taken)
-            if function is not None:
-                symbol = taken.template.tree.children[0]
-                position = Lowering(taken.template.file, []).position(symbol)
-                function.location = position.location()
-                self.behind.setdefault(taken.number, []).append(function)
+        return self.taken.lower(Taken(bare(symbol), template, mesh, self.numbers[id(tree)]))
 
     def mesh_named(self, symbol: Token) -> Mesh | None:
         name = bare(symbol)
@@ -314,39 +230,4 @@ class _ModuleLowering(MachineLowering):
 def _mesh_symbol(tree: SyntaxTree) -> Token:
     """Return the name of the mesh that a function is on."""
     first = 2 if tree.data == IMPORT else 1  # behind the name of the function that is taken
-    return next(child for child in tree.children[first:] if _is_symbol(child))
-
-
-def _is_symbol(tree: SyntaxTree) -> bool:
-    return isinstance(tree, Token) and tree.type == "SYMBOL"
-
-
-def called_symbols(tree: SyntaxTree) -> list[Token]:
-    """Return the names of the functions that a function calls, each once."""
-    symbols: dict[str, Token] = {}
-    trees = [tree]
-    while trees:
-        for child in trees.pop().children:
-            if isinstance(child, Tree) and child.data == "call":
-                symbol: Any = next(t for t in child.children if _is_symbol(t))
-                symbols.setdefault(str(symbol), symbol)
-            elif isinstance(child, Tree) and child.data == "repeat":
-                trees.append(child)
-    return list(symbols.values())
-
-
-@dataclass(frozen=True)
-class _Taken:
-    """A function that is taken from another.
-
-    Attributes:
-        name: its name in the file that takes it.
-        template: the other function.
-        mesh: the mesh that it is on.
-        number: the number of the declaration that takes it, or that takes a function that calls it.
-    """
-
-    name: str
-    template: Template
-    mesh: Mesh
-    number: int
+    return next(child for child in tree.children[first:] if is_symbol(child))

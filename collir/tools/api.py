@@ -270,9 +270,9 @@ def simulate(
         ValueError: a model, algorithm or order that does not exist.
     """
     from collir.cost.model import CostModel
-    from collir.cost.programs import simulation
+    from collir.cost.programs import simulate as simulations
 
-    return simulation.simulate(module, CostModel(model, algorithm, order))
+    return simulations.simulate(module, CostModel(model, algorithm, order))
 
 
 def emit(module: ModuleOp, target: str = "coll") -> str:

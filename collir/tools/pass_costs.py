@@ -9,7 +9,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel, StepCost
-from collir.cost.programs.simulation import Simulation, simulate_function
+from collir.cost.programs.simulate import simulate_function
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import meshes_remembered
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of

@@ -80,7 +80,7 @@ def permutes(draw: st.DrawFn) -> Collective:
     ("kind", "name"),
     KINDS,
 )
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=24)
 @given(data=st.data())
 def test_no_algorithm_is_faster(kind: str, name: str, data: st.DataObject) -> None:
     collective = data.draw(collectives(kind))
@@ -92,7 +92,7 @@ def test_no_algorithm_is_faster(kind: str, name: str, data: st.DataObject) -> No
     assert collective_bound(collective).time <= time * (1 + 1e-9)
 
 
-@settings(max_examples=45, deadline=None)
+@settings(max_examples=45)
 @given(collective=permutes())
 def test_no_permute_is_faster(collective: Collective) -> None:
     assert collective_bound(collective).time <= step_cost(
@@ -242,7 +242,9 @@ def test_large_machines_cost_no_more_work(kind: str, name: str) -> None:
 
         def profile(frame: FrameType, event: str, _: object) -> None:
             module = frame.f_globals.get("__name__", "")
-            if event == "call" and str(module).startswith("collir.cost."):
+            # Dictionaries compare keys of equal hash more or less often, by what is in them before.
+            compares = frame.f_code.co_name == "__eq__"
+            if event == "call" and str(module).startswith("collir.cost.") and not compares:
                 counted[f"{module}.{frame.f_code.co_qualname}"] += 1
 
         before = sys.getprofile()
@@ -298,7 +300,7 @@ NOT_REACHED = {
     },
     **{(f"a slow port {where}", "all_reduce"): 1.5 for where in ("at the root", "elsewhere")},
 }
-"""How many times as long as its bound the best algorithm takes, where that is not 1."""
+"""The time of the best algorithm, divided by its bound, where that is not 1."""
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from calibrations import SIZES, machines, mesh_of, samples, scaled
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from collir.cost.calibration import (
@@ -53,10 +53,8 @@ ALGORITHMS = ["cheapest", "runtime", "ring", "direct", "halving_doubling", "pair
 @pytest.mark.fixed_cases
 @settings(
     max_examples=4,
-    deadline=None,
     derandomize=True,  # about one in 100 random cases ends in a wrong valley
     phases=(Phase.explicit, Phase.generate),  # shrinking takes minutes
-    suppress_health_check=[HealthCheck.too_slow],
 )
 @given(
     machines(), st.sampled_from(ALGORITHMS), st.lists(st.floats(-1.5, 1.5), min_size=5, max_size=5)

@@ -1,17 +1,21 @@
 """Devices at several places run different steps, and hold different values."""
 
+import math
 import random
 
 import pytest
 from checks import functions_of
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from programs import RANDOM, module_of, random_function, random_mesh
 from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel
+from collir.cost.network.group import CostError
 from collir.cost.programs.classes import Classes, classes_of
-from collir.cost.programs.simulation import Simulation, simulate_function
+from collir.cost.programs.simulate import simulate_function
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -66,6 +70,33 @@ def test_the_classes_that_run_a_step_are_those_that_hold_its_result(rng: random.
                 assert device_class(classes, rank) in on
         if not op.kind.sends:
             assert on == set(classes.holding(y))
+
+
+@given(rng=RANDOM, by_kind=st.booleans())
+@settings(max_examples=60)
+def test_the_rails_of_a_class_are_those_of_its_devices(rng: random.Random, by_kind: bool) -> None:
+    function = random_placed(rng)
+    mesh = mesh_of(function)
+    sizes = [level.size for level in mesh.machine.levels]
+    arguments = [dist_type(argument) for argument in function.args]
+    try:
+        classes = classes_of(function.body.ops, mesh, by_kind, arguments)
+    except CostError:  # the mesh does not say which devices are of which kind
+        return
+    for number, place in enumerate(classes.places):
+        ranks = [
+            rank
+            for rank in range(mesh.devices)
+            if all(coordinate(mesh, rank, axis) == n for axis, n in place.items())
+        ]
+        if classes.children is not None:
+            inside, size = math.prod(sizes[(kinds := classes.children.level) + 1 :]), sizes[kinds]
+            members = classes.children.members[classes.sets[number]]
+            ranks = [rank for rank in ranks if rank // inside % size in members]
+        for index, level in enumerate(mesh.machine.levels):
+            below = math.prod(sizes[index + 1 :])
+            rails = {rank % below // (below // level.rails) for rank in ranks}
+            assert classes.rails_reached(number, index) == rails
 
 
 @given(rng=RANDOM)
@@ -214,3 +245,13 @@ def test_stages_reduce_apart_and_share_the_port_of_their_node() -> None:
     (function,) = functions_of(together)
     both = simulate_function(function, model).time
     assert alone < both
+
+
+@pytest.mark.parametrize("rails", [2, 4])
+def test_stages_on_rails_of_their_own_share_no_port(rails: int) -> None:
+    text = STAGES_REDUCE.replace("{ port = 1 GB/s,", f"{{ port = 1 GB/s, rails = {rails},", 1)
+    (function,) = functions_of(collir.parse(text))
+    run = simulate_function(function, CostModel("alpha-beta", algorithm="ring"))
+    (start, end), alone = run.spans[1], run.steps[1].task.time
+    assert run.spans[2][0] < end  # they overlap
+    assert end - start == pytest.approx(alone)

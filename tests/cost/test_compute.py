@@ -5,7 +5,8 @@ from textwrap import dedent
 import pytest
 
 import collir
-from collir.cost.programs.simulation import COPY, Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import COPY, Simulation
 
 MESH = """\
 machine @c {

@@ -26,14 +26,8 @@ from collir.cost.calibration.knobs import knobs_of, machine_with_values
 from collir.cost.model import CostModel
 from collir.cost.programs.classes import classes_of
 from collir.cost.programs.cost import function_cost, op_cost
-from collir.cost.programs.simulation import (
-    Simulation,
-    local_phases,
-    local_step,
-    sent_phases,
-    simulate,
-    simulate_function,
-)
+from collir.cost.programs.simulate import local_step, simulate, simulate_function
+from collir.cost.programs.simulation import Simulation, local_phases, sent_phases
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import NestedOp
 from collir.dialects.operation import DistOp, is_collective
@@ -336,7 +330,7 @@ def test_there_is_a_class_for_each_kind_however_many_nodes_there_are() -> None:
 
 
 def test_children_that_work_with_others_are_told_apart() -> None:
-    """Of four pairs of nodes, one has two v100, one has one, and two have none."""
+    """Four pairs of nodes: one has two v100, one has one, and two have none."""
     simulation = simulated(
         "data = node:4, tensor = node:2 * gpu:2",
         """\
@@ -408,7 +402,7 @@ def test_memory_is_that_of_each_kind() -> None:
 
 
 def test_weights_in_proportion_to_the_speeds_make_kinds_end_together() -> None:
-    """Of 14 blocks a V100 has 2 and a P100 has 1: 2e9 operations at 2 TFLOP/s, 1e9 at 1."""
+    """A V100 has 2 of 14 blocks and a P100 has 1: 2e9 operations at 2 TFLOP/s, 1e9 at 1."""
     function = """\
         func @f(%x: f32[1400@data]) -> f32[1400@data] on @m {
           %a = compute %x flops 2e9

@@ -8,7 +8,7 @@ from programs import RANDOM, random_module
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
-from collir.cost.programs.simulation import simulate
+from collir.cost.programs.simulate import simulate
 from collir.dialects.operation import DistOp
 from collir.ir.calls import inline_calls
 from collir.ir.diagnostics import DiagnosticError
@@ -34,7 +34,7 @@ def straight(module: ModuleOp) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_it_is_the_time_of_all_iterations(rng: random.Random) -> None:
     module = at_once(random_module(rng, functions=2, steps=8))
     try:
@@ -139,7 +139,7 @@ def test_other_machines_and_sizes_count_in_loops() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_what_is_ahead_never_takes_longer(rng: random.Random) -> None:
     module = random_module(rng, functions=2, steps=8)
     try:

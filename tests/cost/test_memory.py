@@ -20,7 +20,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, SSAValue
 
 import collir
-from collir.cost.programs.simulation import COPY, Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import COPY, Simulation
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
@@ -214,7 +215,7 @@ def simulation_of(module: ModuleOp) -> tuple[Simulation, Lives] | None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_between_events_what_must_be_held_is_held(rng: random.Random) -> None:
     module = random_program(rng, rng.random() < 0.5, rng.random() < 0.7)
     both = simulation_of(module)
@@ -246,7 +247,7 @@ def _after(lives: Lives, spans: Sequence[tuple[float, float]], time: float) -> i
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_peak_is_the_most_that_is_held_at_any_instant(rng: random.Random) -> None:
     """The instants include those at which a step that takes no time starts and ends."""
     module = random_program(rng, rng.random() < 0.5, rng.random() < 0.5)
@@ -286,7 +287,7 @@ def allocated(lines: list[str]) -> dict[str, dict[str, int]]:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_c_has_the_same_temporaries_at_every_step(rng: random.Random) -> None:
     """The programs wait for all of their steps and use all of their results, as the C frees unused
     results only at the end."""

@@ -4,7 +4,7 @@ import itertools
 import statistics
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import collir
@@ -196,7 +196,6 @@ def test_an_h100_reduces_in_its_switches() -> None:
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all")
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(KINDS),
     st.sampled_from([1, 2, 4]),

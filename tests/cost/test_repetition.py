@@ -10,8 +10,9 @@ from programs import RANDOM
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource, ResourceKind
-from collir.cost.programs.repetition import Node, Repeated, timeline
+from collir.cost.programs.loops import Node, Repeated
 from collir.cost.programs.schedule import StepTask, schedule
+from collir.cost.programs.timeline import timeline
 
 
 def random_task(rng: random.Random, classes: int, before: Sequence[int]) -> StepTask:

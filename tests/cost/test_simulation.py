@@ -19,7 +19,8 @@ from collir.cost.network.group import CostError
 from collir.cost.programs.cost import cost
 from collir.cost.programs.critical import critical_path, time_shares
 from collir.cost.programs.schedule import Interval, StepTask, schedule
-from collir.cost.programs.simulation import Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
 from collir.cost.programs.whatif import improvements, large_buffer_ratio
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
@@ -46,7 +47,7 @@ def one_of(text: str, passes: str = "") -> Simulation:
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(step=steps())
 def test_phases_take_what_the_closed_form_says(
     kind: str, step: tuple[Mesh, tuple[str, ...], frozenset[str]]
@@ -70,7 +71,7 @@ def test_phases_take_what_the_closed_form_says(
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(step=steps())
 def test_two_at_the_same_time_share_what_they_use(
     kind: str, step: tuple[Mesh, tuple[str, ...], frozenset[str]]
@@ -105,7 +106,7 @@ def random_program(rng: random.Random) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=45, deadline=None)
+@settings(max_examples=45)
 def test_programs_take_what_they_cost(rng: random.Random) -> None:
     """If the memory of a device has no bandwidth, local steps take no time in either."""
     module = random_program(rng)
@@ -127,7 +128,7 @@ def test_programs_take_what_they_cost(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=45, deadline=None)
+@settings(max_examples=45)
 def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
     module = random_program(rng)
     try:
@@ -144,7 +145,7 @@ def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_what_is_in_use_adds_up_to_what_is_busy(rng: random.Random) -> None:
     try:
         (simulation,) = simulate(random_program(rng), rng.choice(MODELS))
@@ -162,7 +163,7 @@ def test_what_is_in_use_adds_up_to_what_is_busy(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_what_helps_is_no_worse_and_a_byte_costs_no_more_in_larger_buffers(
     rng: random.Random,
 ) -> None:

@@ -19,7 +19,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.cost.programs.simulation import simulate
+from collir.cost.programs.simulate import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import is_collective
@@ -102,7 +102,7 @@ def partitions(count: int) -> list[list[range]]:
 
 
 @given(data=st.data(), count=st.integers(1, 8))
-@settings(max_examples=45, deadline=None)
+@settings(max_examples=45)
 def test_the_earliest_is_that_of_all(data: st.DataObject, count: int) -> None:
     sizes = [data.draw(st.integers(1, 9)) for _ in range(count)]
     waits = [data.draw(st.sampled_from([0.0, 1.0, 5.0])) for _ in range(count)]
@@ -138,7 +138,7 @@ PASSES = [
 
 @pytest.mark.parametrize("passes", some(PASSES, 2))
 @given(rng=RANDOM)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_it_computes_the_same(passes: str, rng: random.Random) -> None:
     before = gradients(rng)
     after = before.clone()
@@ -155,7 +155,7 @@ def test_it_computes_the_same(passes: str, rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_it_never_takes_longer(rng: random.Random) -> None:
     module = gradients(rng)
     try:

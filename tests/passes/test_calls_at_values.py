@@ -34,7 +34,7 @@ def module_with_calls(rng: random.Random) -> ModuleOp:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_instantiation_is_reading_with_other_defaults(seed: int) -> None:
-    """Of a function that calls others, or that others call."""
+    """The function calls others, or others call it."""
     rng = fresh(seed)
     module = module_with_calls(rng)
     text = write(module)

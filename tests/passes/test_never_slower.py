@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.cost.model import CostModel
-from collir.cost.programs.simulation import simulate
+from collir.cost.programs.simulate import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
 from collir.ir.functions import functions_of

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from programs import RANDOM, random_module
 
 import collir
-from collir.cost.programs.simulation import Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of
 from collir.synthesis.scheduling.ordering import work_of
@@ -94,7 +95,7 @@ func @f(%h: f32[1024], %v: f32[4194304@data], %w: f32[4194304@data]) -> f32[1024
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=24)
 def test_it_takes_what_was_planned_and_never_longer(rng: random.Random) -> None:
     module = random_module(rng, functions=1, steps=10, weights=0.3, nested=False)
     try:

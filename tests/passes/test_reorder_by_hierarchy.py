@@ -26,7 +26,7 @@ from xdsl.ir import SSAValue
 
 import collir
 from collir.cost.model import CostModel
-from collir.cost.programs.simulation import simulate
+from collir.cost.programs.simulate import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr, mesh_of
 from collir.dialects.tensor import AxesAttr, SizesAttr, dist_type
@@ -183,7 +183,7 @@ def assert_no_dearer(before: ModuleOp, after: ModuleOp, model: str) -> None:
 
 @pytest.mark.parametrize("made", some(MADE, 1, "same"))
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_it_computes_the_same(
     made: Callable[[random.Random], ModuleOp], rng: random.Random
 ) -> None:
@@ -195,7 +195,7 @@ def test_it_computes_the_same(
 
 @pytest.mark.parametrize("made", some(MADE, 1, "costs"))
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_it_never_costs_more(made: Callable[[random.Random], ModuleOp], rng: random.Random) -> None:
     no_dearer(made, rng)
 
@@ -203,7 +203,7 @@ def test_it_never_costs_more(made: Callable[[random.Random], ModuleOp], rng: ran
 @pytest.mark.slow
 @pytest.mark.parametrize("made", MADE)
 @given(rng=RANDOM)
-@settings(max_examples=105, deadline=None)
+@settings(max_examples=105)
 def test_it_never_costs_more_on_a_thousand_programs(
     made: Callable[[random.Random], ModuleOp], rng: random.Random
 ) -> None:
@@ -278,7 +278,7 @@ def layers_take(count: int, seconds: float) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_every_step_stands_where_one_of_the_program_stood(rng: random.Random) -> None:
     module = read(write(joined(rng)), "x.coll")
     places = {op.location for op in module.walk()}
@@ -288,7 +288,7 @@ def test_every_step_stands_where_one_of_the_program_stood(rng: random.Random) ->
 
 
 @given(rng=RANDOM)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_same_program_becomes_the_same(rng: random.Random) -> None:
     before = joined(rng)
     once, again = before.clone(), before.clone()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from plain_search import Found, plain_decide, plain_enumerate, plain_optimise
 from seeds import some
@@ -157,7 +157,6 @@ def test_the_kernel_visits_the_same_nodes(graph: Graph) -> None:
 
 
 @numba
-@settings(deadline=None)
 @given(some_graphs(), st.integers(1, 5), st.integers(-1, 5))
 def test_the_kernel_agrees_on_random_graphs(graph: Graph, limit: int, known: int) -> None:
     problem = MaxClique(graph, kernel=True)
@@ -180,7 +179,6 @@ def test_a_kernel_that_stops_leaves_exactly_the_rest(limit: int) -> None:
 
 
 @numba
-@settings(deadline=None)
 @given(some_graphs(8), st.integers(0, 9))
 def test_the_kernel_decides(graph: Graph, k: int) -> None:
     problem = KClique(graph, k, kernel=True)

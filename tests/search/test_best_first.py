@@ -86,10 +86,9 @@ def engines() -> st.SearchStrategy[Engine]:
     return st.builds(Local, st.sampled_from([1, 2, 3, 20]), st.integers(0, 999))
 
 
-HERE = settings(max_examples=75, deadline=None)
+HERE = settings(max_examples=75)
 AWAY = settings(
     max_examples=24,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

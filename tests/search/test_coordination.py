@@ -177,10 +177,9 @@ def agrees_on_folds(problem: Problem[Any], options: Options) -> None:
 
 
 KINDS = st.integers(0, 8)
-HERE = settings(max_examples=120, deadline=None)
+HERE = settings(max_examples=120)
 AWAY = settings(
     max_examples=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

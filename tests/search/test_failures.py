@@ -50,7 +50,6 @@ COORDINATIONS: list[Coordination] = [
 PLACES = ("children", "second child", "objective", "bound")
 HERE = settings(
     max_examples=90,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

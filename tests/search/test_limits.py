@@ -44,7 +44,6 @@ from collir.search.running.checkpoint import MAGIC
 
 HERE = settings(
     max_examples=36,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

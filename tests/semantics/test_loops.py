@@ -36,7 +36,7 @@ def straight(module: ModuleOp) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_iterations_one_after_the_other_are_the_loop(rng: random.Random) -> None:
     """On all devices, and on one device where no step rounds."""
     module = random_module(rng, functions=2, steps=8)
@@ -53,7 +53,7 @@ def test_iterations_one_after_the_other_are_the_loop(rng: random.Random) -> None
 
 
 @given(rng=RANDOM)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_the_proof_sees_that(rng: random.Random) -> None:
     module = read(write(random_module(rng, functions=2, steps=6)))
     for checked in compare_modules(module, straight(module)):
@@ -175,7 +175,7 @@ def test_a_loop_is_a_chain_of_loops_over_parts(count: int, wrong: bool, reverse:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_rotated_loops_are_the_loops(rng: random.Random) -> None:
     """On all devices, and for the proof."""
     module = read(write(random_module(rng, functions=2, steps=8)))

@@ -189,7 +189,7 @@ def test_casts_in_another_place_are_told_apart(before: Tree, after: Tree) -> Non
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=24)
 def test_different_programs_are_told_apart(rng: random.Random) -> None:
     before = random_tree(rng)
     after = rng.choice(list(changed(before)))
@@ -200,7 +200,7 @@ def test_different_programs_are_told_apart(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=24)
 def test_equal_programs_are_equal_in_a_run(rng: random.Random) -> None:
     before = random_tree(rng)
     after = equal(before, rng)

@@ -74,7 +74,7 @@ def random_program(rng: random.Random) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_placing_changes_no_result(rng: random.Random) -> None:
     before = read(write(random_program(rng)), "x.coll")
     after = run_passes(before.clone(), "place")
@@ -106,7 +106,7 @@ def all_matrices(mesh: Mesh) -> list[Matrix]:
 
 
 @given(rng=RANDOM, model=st.sampled_from(["alpha-beta", "p2"]))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_the_best_placement_is_the_cheapest_one_written_by_hand(
     rng: random.Random, model: str
 ) -> None:

@@ -116,7 +116,7 @@ def test_random_programs(ranks: int, seed: int, target: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("target", some(["mpi", "nccl"], 1))
 def test_async_steps_in_loops(target: str, tmp_path: Path) -> None:
-    """All that is under way is waited for at the end of an iteration, and before a loop."""
+    """Steps under way are waited for at the end of an iteration, and before a loop."""
     module = random_programs(4, 5, 12, nested=True)
     assert wrong(module, functions_of(module), target, tmp_path) == []
 
@@ -152,7 +152,7 @@ def assert_waits(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_code_waits_for_what_it_uses(rng: random.Random) -> None:
     """No buffer is touched while a collective writes it, or freed while one reads it."""
     assert_waits(rng)
@@ -363,7 +363,7 @@ def assert_round_trips(module: ModuleOp) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=24)
 def test_nothing_is_lost_in_text(rng: random.Random) -> None:
     module = random_module(rng, functions=3, steps=rng.randint(1, 8))
     make_async(functions_of(module), rng, 0.6)
@@ -391,7 +391,7 @@ def test_it_is_written_behind_the_algorithm() -> None:
 
 @pytest.mark.parametrize("passes", ["canonicalize", "cse", "dce", "canonicalize,cse,dce"])
 @given(rng=RANDOM)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_passes_keep_it(passes: str, rng: random.Random) -> None:
     """The collectives that remain are still async, and the program keeps its meaning."""
     module = random_module(rng, functions=2, steps=6)
@@ -423,7 +423,7 @@ def test_equal_ones_become_one_and_others_do_not() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24, deadline=None)
+@settings(max_examples=24)
 def test_the_meaning_is_that_of_the_program_without(rng: random.Random) -> None:
     module = random_module(rng, functions=2, steps=6)
     changed = module.clone()

@@ -11,7 +11,8 @@ import pytest
 import collir
 from collir.cost.model import CostModel
 from collir.cost.network.loads import Resource, ResourceKind
-from collir.cost.programs.simulation import Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
 from collir.targets.reports.text import seconds_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

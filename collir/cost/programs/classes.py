@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource, ResourceKind
@@ -146,6 +146,8 @@ class Classes:
         ]
         if self.children is not None:
             self._split_by_kind(self.children)
+        self._rails: dict[int, list[tuple[str, ...]]] = {}
+        self._bytes: list[dict[SSAValue, int]] = [{} for _ in self.places]
 
     def _split_by_kind(self, children: Children) -> None:
         """Split each class by the sets of the children."""
@@ -202,8 +204,16 @@ class Classes:
             kinds = (kind for n in on for kind in self.children.kinds(self.sets[n]))
         return tuple(dict.fromkeys(kinds))
 
-    def local_bytes(self, number: int, x: DistType) -> int:
+    def bytes_of(self, number: int, value: SSAValue) -> int:
         """Return the bytes of the largest buffer of a value on the devices of a class."""
+        known = self._bytes[0 if self.children is None else number]
+        size = known.get(value)
+        if size is None:
+            size = known[value] = self.local_bytes(number, dist_type(value))
+        return size
+
+    def local_bytes(self, number: int, x: DistType) -> int:
+        """Return the bytes of the largest buffer of a type on the devices of a class."""
         if self.children is None or x.is_even(self.mesh):
             return x.local_bytes(self.mesh)
         uneven = [axis for dim in x.dims for axis in dim.axes if axis in self.mesh.uneven]
@@ -277,7 +287,9 @@ class Classes:
             for number in on:
                 for direction, end in zip(("out", "in"), ends or ({}, {}), strict=True):
                     if _agree(self.places[number], end):
-                        names[f"{self._path(number, level + 1)}{direction}"] = None
+                        path = self._path(number, level + 1)
+                        rails = self._rails_of(level)[number]
+                        names |= {f"{path}{rail}{direction}": None for rail in rails}
             ports.append(tuple(names))
             inside.append(tuple(dict.fromkeys(self._path(n, level).rstrip(", ") for n in on)))
         sites = Sites(tuple(ports), tuple(inside))
@@ -296,6 +308,46 @@ class Classes:
         if self.children is not None and levels > self.children.level:
             text += f"{self.children.text(self.sets[number])}, "
         return text
+
+    def _rails_of(self, level: int) -> list[tuple[str, ...]]:
+        """Return for each class the rails of a port that its devices use, as parts of a text.
+
+        Rails that the same classes use are one; if no classes differ in their rails, the port is.
+        """
+        if level not in self._rails:
+            reached = [self.rails_reached(number, level) for number in range(len(self.places))]
+            users: dict[tuple[int, ...], list[int]] = {}
+            for rail in sorted(frozenset[int]().union(*reached)):
+                using = tuple(n for n, rails in enumerate(reached) if rail in rails)
+                users.setdefault(using, []).append(rail)
+            texts = {
+                using: f"rail {', '.join(map(str, rails))}, " if len(users) > 1 else ""
+                for using, rails in users.items()
+            }
+            self._rails[level] = [
+                tuple(text for using, text in texts.items() if number in using)
+                for number in range(len(reached))
+            ]
+        return self._rails[level]
+
+    def rails_reached(self, number: int, level: int) -> frozenset[int]:
+        """Return the rails of a level's port that are linked to devices of a class."""
+        levels, children = self.mesh.machine.levels, self.children
+        below = math.prod(inner.size for inner in levels[level + 1 :])
+        block = below // levels[level].rails
+        reached = {0}
+        if children is not None and children.level > level:
+            inside = math.prod(inner.size for inner in levels[children.level + 1 :])
+            reached = {inside * child for child in children.members[self.sets[number]]}
+        for sub in self.mesh.sub_axes:
+            if sub.stride >= below or (children is not None and sub.name in children.axes):
+                continue
+            # The devices along a sub-axis inside of one block are on one rail.
+            free = range(1 if block % (sub.stride * sub.size) == 0 else sub.size)
+            coordinate = self.places[number].get(sub.name)
+            steps = free if coordinate is None else [coordinate]
+            reached = {offset + sub.stride * x for offset in reached for x in steps}
+        return frozenset(offset // block for offset in reached)
 
     def _text(self, on: Sequence[int], ends: Sequence[Mapping[str, int]]) -> str:
         """Return the place of an instance: what its classes have in common, or its two ends."""

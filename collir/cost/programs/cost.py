@@ -21,15 +21,9 @@ from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.classes import Classes, Instance, classes_of
 from collir.cost.programs.kinds import seen_by
-from collir.cost.programs.repetition import (
-    Bound,
-    Node,
-    Repeated,
-    TooManyError,
-    least_time,
-    timeline,
-)
+from collir.cost.programs.loops import Bound, Node, Repeated, TooManyError, least_time
 from collir.cost.programs.schedule import StepTask, TimeSpan, longest_chain, schedule
+from collir.cost.programs.timeline import timeline
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp

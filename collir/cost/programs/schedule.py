@@ -142,7 +142,7 @@ class _Running:
 
 
 class Moment:
-    """What is known between two events of the schedule of a program, as it is written.
+    """The state of a schedule in program order, between two events.
 
     Attributes:
         now: seconds from the first start.

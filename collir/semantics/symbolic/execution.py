@@ -27,7 +27,6 @@ from typing import Any, Generic, Protocol, TypeVar
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import SSAValue
 
-from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -184,18 +183,6 @@ class Casts(Enum):
     range, and scaling by less than 1 within such a type."""
 
 
-def symbolic_results(
-    function: FuncOp, computations: Computations, casts: Casts = Casts.KEPT
-) -> list[Value]:
-    """Return the results of a function.
-
-    Raises:
-        ImpossibleError: a step cannot be carried out, which does not happen in typed programs.
-        UnprovenError: a step has no symbolic meaning.
-    """
-    return results_of(function, Run(mesh_of(function), computations, casts))
-
-
 def rank_in_group(mesh: Mesh, axes: Axes) -> Index:
     """Return the rank of a device in its group over sub-axes, the first most significant."""
     variables = [coordinate_variable(mesh, axis) for axis in axes]
@@ -346,7 +333,8 @@ def results_of(function: FuncOp, run: "AnyRun[V]") -> list[V]:
     """Return the results of a function by a run of its steps.
 
     Raises:
-        ImpossibleError, UnprovenError: see ``symbolic_results``.
+        ImpossibleError: a step cannot be carried out, which does not happen in typed programs.
+        UnprovenError: a step has no symbolic meaning.
     """
     values: dict[SSAValue, V] = {
         arg: run.argument(index, dist_type(arg)) for index, arg in enumerate(function.args)

@@ -72,8 +72,7 @@ def results_by_class(
     """Return the results of a function; without weights there is one class, of no coordinates.
 
     Raises:
-        ImpossibleError: a step cannot be carried out, which does not happen in typed programs.
-        UnprovenError: a step has no symbolic meaning.
+        ImpossibleError, UnprovenError: see ``results_of``.
     """
     mesh = mesh_of(function)
     if mesh.uneven:

@@ -9,27 +9,23 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 
 from collir.cost.model import step_cost
 from collir.cost.programs.cost import collective_of
-from collir.cost.programs.simulation import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.dialects.operation import is_placeholder
-from collir.ir.functions import functions_of, names_weights, scratch_copy
+from collir.ir.functions import functions_of, names_weights
 from collir.ir.progress import activity
 from collir.ir.straight import on_straight_programs
 from collir.syntax.units import seconds_text
-from collir.synthesis.programs.choices import TIE, Choice, Choices, SearchOptions, alike, choices
+from collir.synthesis.programs.choices import Choice, Choices, SearchOptions, alike, choices
 from collir.synthesis.programs.rewriting import (
+    KEEPS_WAITING,
     KeptCollective,
     Programs,
     add_copies,
+    is_slower,
     rewrite,
     searched_in,
     unplaced_in,
 )
 from collir.synthesis.programs.uneven import split_all_reduces
-
-_LATER = (
-    "the programs that are the cheapest alone keep others waiting, so that all of it takes longer"
-)
 
 
 @on_straight_programs
@@ -65,7 +61,7 @@ def decompose_by_search(
             for copy, combination in zip((function, *others), combinations, strict=True):
                 picked = _picked(listed, combination)
                 if not _rewritten_if_it_pays(copy, picked, options, listener) and any(picked):
-                    kept.append(KeptCollective(copy, f"@{copy.sym_name.data}", _LATER))
+                    kept.append(KeptCollective(copy, f"@{copy.sym_name.data}", KEEPS_WAITING))
     return kept
 
 
@@ -127,25 +123,11 @@ def _rewritten_if_it_pays(
     options: SearchOptions,
     listener: PatternRewriterListener | None,
 ) -> bool:
-    """Rewrite a function, if that pays; return whether it does.
-
-    It always does where no step is ``async``. Otherwise the function as a whole must not be slower:
-    the program that is cheapest alone may keep others waiting.
-    """
-    under_way = any("async" in op.properties for op in function.body.ops)
-    if not under_way or any(map(is_placeholder, function.body.ops)):
-        rewrite(function, picked, listener)
-        return True
-    before = simulate_function(function, options.model).time
-    # Steps that overlap have no price of their own: the whole function is simulated, buffers
-    # included, so the trial needs its operations.
-    with scratch_copy(function) as copy:
-        rewrite(copy, picked, None)
-        after = simulate_function(copy, options.model).time
-    if after <= before * (1 + TIE):
-        rewrite(function, picked, listener)
-        return True
-    return False
+    """Rewrite a function, unless that makes it slower; return whether it was rewritten."""
+    if is_slower(function, options.model, lambda copy: rewrite(copy, picked, None)):
+        return False
+    rewrite(function, picked, listener)
+    return True
 
 
 def _combinations(times: Sequence[Sequence[float]], top: int) -> Iterator[tuple[int, ...]]:

@@ -20,13 +20,15 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, without_weights
+from collir.ir.remarks import remark
 from collir.ir.straight import on_straight_programs
 from collir.layout import LayoutError, Mesh
 from collir.layout.steps import ADD
 from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.choices import TIE, SearchOptions, best_between, choices
-from collir.synthesis.programs.rewriting import erase, replace_by
+from collir.synthesis.programs.rewriting import KEEPS_WAITING, erase, is_slower, replace_by
 from collir.synthesis.searching import grouped_remarks
 
 
@@ -41,11 +43,20 @@ def fuse(
     """
     with meshes_remembered():
         for function in without_weights(functions_of(module), "fused"):
-            fusion = _Fusion(function, options, listener)
-            with grouped_remarks(function, f"fewer steps in @{function.sym_name.data}"):
-                fusion.shorten_chains()
-                fusion.add_first()
-                fusion.shorten_chains()
+            name = f"@{function.sym_name.data}"
+            with grouped_remarks(function, f"fewer steps in {name}"):
+                if _is_slower_fused(function, options):
+                    remark(function, f"fuse keeps {name}: {KEEPS_WAITING}")
+                else:
+                    _Fusion(function, options, listener).run()
+
+
+def _is_slower_fused(function: FuncOp, options: SearchOptions) -> bool:
+    """Return whether fusion makes a function slower; False if no time of it is known."""
+    try:
+        return is_slower(function, options.model, lambda copy: _Fusion(copy, options, None).run())
+    except DiagnosticError:
+        return False
 
 
 class _Fusion:
@@ -56,6 +67,12 @@ class _Fusion:
     ):
         self.function, self.options, self.listener = function, options, listener
         self.mesh: Mesh = mesh_of(function)
+
+    def run(self) -> None:
+        """Rewrite the steps of the function."""
+        self.shorten_chains()
+        self.add_first()
+        self.shorten_chains()
 
     def add_first(self) -> None:
         """Rewrite the ``add`` of the results of two equal steps to the step on the sum."""

@@ -16,7 +16,7 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 from xdsl.rewriter import InsertPoint
 
 from collir.cost.programs.cost import function_cost
-from collir.cost.programs.simulation import simulate_function
+from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import AxesAttr, dist_type

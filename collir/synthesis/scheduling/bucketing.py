@@ -29,7 +29,7 @@ from xdsl.ir import Operation, SSAValue
 
 from collir.cost.model import step_cost
 from collir.cost.programs.cost import collective_of
-from collir.cost.programs.simulation import simulate_function
+from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type

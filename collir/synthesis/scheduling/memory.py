@@ -3,7 +3,8 @@
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
-from collir.cost.programs.simulation import Simulation, simulate_function
+from collir.cost.programs.simulate import simulate_function
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.operation import DistOp, is_collective
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs

@@ -53,7 +53,7 @@ USED = frozenset(
     send_to receive_from shift broadcast_from scatter_from scatter_rows_from
     least size_of copy_rows swap_blocks strided compute_for wrong_size is_size check_size snprintf
     all_gather_blocks gather_blocks scatter_blocks reduce_scatter_blocks all_to_all_blocks
-    units_before unit_columns gather_units block_starts move_blocks
+    units_before unit_columns move_units block_starts move_blocks
     bf16_load bf16_store f16_load f16_store f16_of_double
     sum_of_f16 prod_of_f16 max_of_f16 min_of_f16 sum_of_bf16 prod_of_bf16 max_of_bf16 min_of_bf16
     layout place mixed part_value whole_value differ fabs fmax atoi math_errhandling

@@ -22,6 +22,7 @@ from collir.targets.code.python_text import (
     classes,
     example,
     header,
+    helpers,
     is_first,
     number_text,
     tuple_text,
@@ -179,8 +180,8 @@ class Mpi4pyFunction(FunctionText):
 
     def _counted(self, s: Sent, array: str, part: CutDim) -> str:
         """Return an array with the elements of each rank, as an argument."""
-        bits = ".view(np.uint16)" if s.x.dtype in _AS_BITS else ""
-        return f"[{array}{bits}, {part.counts}]"
+        (counted,) = self.bits(s, [array])
+        return f"[{counted}, {part.counts}]"
 
     def _uneven_all_gather(self, s: Sent, blocks: Blocks) -> list[str]:
         (sent,) = self.bits(s, [s.operand])
@@ -248,22 +249,17 @@ class Mpi4pyFunction(FunctionText):
     def _communicator(self, s: Sent) -> str:
         return f"self.{self.names.groups[s.axes]}"
 
-    def bits(self, s: Sent, arrays: Sequence[str]) -> list[str]:
+    def bits(self, s: Sent, arrays: Sequence[str | None]) -> list[str]:
         """Return arrays as arguments; those of types that MPI does not know as their bits."""
-        if s.x.dtype not in _AS_BITS:
-            return list(arrays)
-        self.needs.add("np")
-        return [f"{array}.view(np.uint16)" for array in arrays]
-
-    def send(self, s: Sent, method: str, arrays: Sequence[str | None], *rest: str) -> list[str]:
-        """Return a call of a communicator; arrays of types that MPI does not know go as their
-        bits."""
         bits = ""
         if s.x.dtype in _AS_BITS:
             self.needs.add("np")
             bits = ".view(np.uint16)"
-        names = ["None" if array is None else f"{array}{bits}" for array in arrays]
-        return call(f"self.{self.names.groups[s.axes]}.{method}", [*names, *rest])
+        return ["None" if array is None else f"{array}{bits}" for array in arrays]
+
+    def send(self, s: Sent, method: str, arrays: Sequence[str | None], *rest: str) -> list[str]:
+        """Return a call of a communicator."""
+        return call(f"{self._communicator(s)}.{method}", [*self.bits(s, arrays), *rest])
 
     def _from(self, s: Sent) -> list[str]:
         """Return the argument that names the root, if that is not the first rank."""
@@ -330,17 +326,12 @@ class Mpi4pyFunction(FunctionText):
     def _permute(self, s: Sent) -> list[str]:
         x, y, operand, out = s.x, s.y, s.operand, s.out
         indent = 12 if x.place else 8
-        names = [operand, out]
-        if x.dtype in _AS_BITS:
-            self.needs.add("np")
-            names = [f"{name}.view(np.uint16)" for name in names]
+        sent, received = self.bits(s, [operand, out])
         return [
             *self.names.partner("to", x, y, indent),
             *self.names.partner("from_", y, x, indent),
             s.new,
-            *call(
-                "self.comm.Sendrecv", [names[0], "dest=to", f"recvbuf={names[1]}", "source=from_"]
-            ),
+            *call("self.comm.Sendrecv", [sent, "dest=to", f"recvbuf={received}", "source=from_"]),
         ]
 
     def _send(self, s: Sent) -> list[str]:
@@ -361,11 +352,9 @@ class Mpi4pyFunction(FunctionText):
                 f"if {self.names.beyond_line(s.axes, distance, name)}:",
                 f"    {name} = MPI.PROC_NULL",
             ]
-        bits = ".view(np.uint16)" if s.x.dtype in _AS_BITS else ""
-        self.needs |= {"np"} if bits else set[str]()
-        ends = ["dest=to", f"recvbuf={s.out}{bits}", "source=from_"]
-        head = f"self.{self.names.groups[s.axes]}.Sendrecv"
-        return [*lines, *call(head, [f"{s.operand}{bits}", *ends])]
+        sent, received = self.bits(s, [s.operand, s.out])
+        ends = ["dest=to", f"recvbuf={received}", "source=from_"]
+        return [*lines, *call(f"{self._communicator(s)}.Sendrecv", [sent, *ends])]
 
     COLLECTIVES: ClassVar[Emitters[Sent]] = {
         "all_reduce": _all_reduce,
@@ -486,15 +475,17 @@ def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
     for text in texts:
         lines += ["", *text.text()]
     needs = {need for text in texts for need in text.needs}
-    if needs & {"argument"}:
-        lines += ["", _ARGUMENT.rstrip()]
-    if needs & {"argument", "packed"}:
-        lines += ["", _PACKED.rstrip()]
-    if "cut_blocks" in needs:
-        lines += ["", _CUT_BLOCKS.rstrip()]
-    if "joined_blocks" in needs:
-        lines += ["", _JOINED_BLOCKS.rstrip()]
-    return lines
+    needs |= {"packed"} if "argument" in needs else set()
+    return lines + helpers(needs, _HELPERS)
+
+
+_HELPERS = {
+    "argument": _ARGUMENT,
+    "packed": _PACKED,
+    "cut_blocks": _CUT_BLOCKS,
+    "joined_blocks": _JOINED_BLOCKS,
+}
+"""The methods that methods of functions call, by what needs them."""
 
 
 def emit_mpi4py(module: ModuleOp) -> str:
@@ -515,7 +506,7 @@ def emit_mpi4py(module: ModuleOp) -> str:
         for text in texts:
             needs |= text.needs
             operators |= text.operators
-    lines = header("mpi4py and numpy", _USE + ("\n\n" + shown if shown else ""), _HEADER)
+    lines = header("mpi4py and numpy", _USE, shown, _HEADER)
     standard = [name for name, need in _MODULES.items() if need in needs]
     lines += ["", *standard] if standard else []
     imports = ["import ml_dtypes"] if "ml_dtypes" in needs else []

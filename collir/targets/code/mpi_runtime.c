@@ -494,10 +494,11 @@ static int *block_starts(const int *parts, int p) {
   return starts;
 }
 
-//: gather_units needs least, size_of, unit_columns, block_starts
-/* parts[r] columns from rank r, each with n elements in every row, to rank 0 or to all ranks. */
-static int gather_units(const void *in, void *out, const int *parts, size_t n, size_t rows,
-                        int to_all, MPI_Datatype type, MPI_Comm comm) {
+//: move_units needs least, size_of, unit_columns, block_starts
+/* parts[r] columns of rank r, each with n elements in every row: to all ranks ('a'), to rank 0
+ * ('g'), or from rank 0 ('s'). */
+static int move_units(char way, const void *in, void *out, const int *parts, size_t n, size_t rows,
+                      MPI_Datatype type, MPI_Comm comm) {
   size_t size = size_of(type), c;
   int err = MPI_SUCCESS, p, rank;
   MPI_Comm_size(comm, &p);
@@ -509,10 +510,11 @@ static int gather_units(const void *in, void *out, const int *parts, size_t n, s
     c = least(n - i);
     if ((err = unit_columns(type, c, n, rows, (size_t)parts[rank] * n, size, &own)) != MPI_SUCCESS) break;
     if ((err = unit_columns(type, c, n, rows, units_before(parts, p) * n, size, &all)) == MPI_SUCCESS) {
-      const char *from = (const char *)in + i * size;
-      char *to = to_all || rank == 0 ? (char *)out + i * size : NULL;
-      err = to_all ? MPI_Allgatherv(from, parts[rank], own, to, parts, starts, all, comm)
-                   : MPI_Gatherv(from, parts[rank], own, to, parts, starts, all, 0, comm);
+      const char *from = way != 's' || rank == 0 ? (const char *)in + i * size : NULL;
+      char *to = way != 'g' || rank == 0 ? (char *)out + i * size : NULL;
+      err = way == 'a'   ? MPI_Allgatherv(from, parts[rank], own, to, parts, starts, all, comm)
+            : way == 'g' ? MPI_Gatherv(from, parts[rank], own, to, parts, starts, all, 0, comm)
+                         : MPI_Scatterv(from, parts, starts, all, to, parts[rank], own, 0, comm);
       MPI_Type_free(&all);
     }
     MPI_Type_free(&own);
@@ -520,40 +522,20 @@ static int gather_units(const void *in, void *out, const int *parts, size_t n, s
   free(starts);
   return err;
 }
-//: all_gather_blocks needs gather_units
+//: all_gather_blocks needs move_units
 static int all_gather_blocks(const void *in, void *out, const int *parts, size_t n, size_t rows,
                              MPI_Datatype type, MPI_Comm comm) {
-  return gather_units(in, out, parts, n, rows, 1, type, comm);
+  return move_units('a', in, out, parts, n, rows, type, comm);
 }
-//: gather_blocks needs gather_units
+//: gather_blocks needs move_units
 static int gather_blocks(const void *in, void *out, const int *parts, size_t n, size_t rows,
                          MPI_Datatype type, MPI_Comm comm) {
-  return gather_units(in, out, parts, n, rows, 0, type, comm);
+  return move_units('g', in, out, parts, n, rows, type, comm);
 }
-
-//: scatter_blocks needs least, size_of, unit_columns, block_starts
-/* parts[r] columns for rank r, each with n elements in every row. */
+//: scatter_blocks needs move_units
 static int scatter_blocks(const void *in, void *out, const int *parts, size_t n, size_t rows,
                           MPI_Datatype type, MPI_Comm comm) {
-  size_t size = size_of(type), c;
-  int err = MPI_SUCCESS, p, rank;
-  MPI_Comm_size(comm, &p);
-  MPI_Comm_rank(comm, &rank);
-  int *starts = block_starts(parts, p);
-  if (!starts) return MPI_ERR_NO_MEM;
-  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
-    MPI_Datatype own, all;
-    c = least(n - i);
-    if ((err = unit_columns(type, c, n, rows, (size_t)parts[rank] * n, size, &own)) != MPI_SUCCESS) break;
-    if ((err = unit_columns(type, c, n, rows, units_before(parts, p) * n, size, &all)) == MPI_SUCCESS) {
-      err = MPI_Scatterv(rank ? NULL : (const char *)in + i * size, parts, starts, all,
-                         (char *)out + i * size, parts[rank], own, 0, comm);
-      MPI_Type_free(&all);
-    }
-    MPI_Type_free(&own);
-  }
-  free(starts);
-  return err;
+  return move_units('s', in, out, parts, n, rows, type, comm);
 }
 
 //: reduce_scatter_blocks needs least, size_of, copy_rows, units_before

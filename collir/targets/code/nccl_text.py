@@ -58,7 +58,7 @@ CUDA_ELEMENTS = Elements(
     {DType.F16: "__float2half_rn", DType.BF16: "__float2bfloat16_rn"},
     "__double2half",
 )
-"""How kernels load, convert and store elements; f16 and bf16 by the functions of CUDA."""
+"""The loads, conversions and stores of kernels; f16 and bf16 by the functions of CUDA."""
 
 
 def _constant_type(dtype: DType) -> str:

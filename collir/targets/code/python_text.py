@@ -9,7 +9,7 @@ import keyword
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, ClassVar
@@ -838,9 +838,16 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
     return texts
 
 
-def header(target: str, use: str, rest: str) -> list[str]:
-    """Return the docstring of an emitted module."""
-    return [f'"""Written by collir {collir.__version__}: {target}.', "", use, "", rest, '"""']
+def header(target: str, use: str, shown: str, rest: str) -> list[str]:
+    """Return the docstring of an emitted module; ``shown`` is an example of its use, if any."""
+    parts = [f'"""Written by collir {collir.__version__}: {target}.', use, shown, rest]
+    return ["\n\n".join(filter(None, parts)), '"""']
+
+
+def helpers(needs: Container[str], methods: Mapping[str, str]) -> list[str]:
+    """Return the methods of a class that others need, each behind an empty line."""
+    used = [method.rstrip() for need, method in methods.items() if need in needs]
+    return [line for method in used for line in ("", method)]
 
 
 def example(constructor: str, texts: Sequence[FunctionText]) -> str:

@@ -28,6 +28,7 @@ from collir.targets.code.python_text import (
     comment,
     example,
     header,
+    helpers,
     is_first,
     number_text,
     summed,
@@ -531,20 +532,16 @@ def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
     methods = [text.text() for text in texts]
     for method in methods:
         lines += ["", "    @torch.no_grad()", *method]
-    if any("argument" in text.needs for text in texts):
-        lines += ["", _ARGUMENT.rstrip()]
-    needs = {need for text in texts for need in text.needs}
-    for need, method in _BLOCK_METHODS.items():
-        lines += ["", method.rstrip()] if need in needs else []
-    return lines
+    return lines + helpers({need for text in texts for need in text.needs}, _HELPERS)
 
 
-_BLOCK_METHODS = {
+_HELPERS = {
+    "argument": _ARGUMENT,
     "cut_blocks": _CUT_BLOCKS,
     "joined_blocks": _JOINED_BLOCKS,
     "padded": _PADDED,
 }
-"""The methods for blocks that differ in size, by what needs them."""
+"""The methods that methods of functions call, by what needs them."""
 
 
 def emit_torch(module: ModuleOp) -> str:
@@ -561,7 +558,7 @@ def emit_torch(module: ModuleOp) -> str:
         shown = shown or example(f"{names.mesh.name} = {names.class_name}()", texts)
         bodies += ["", "", *_class(names, texts)]
         needs |= {need for text in texts for need in text.needs}
-    lines = header("torch.distributed", _USE + ("\n\n" + shown if shown else ""), _HEADER)
+    lines = header("torch.distributed", _USE, shown, _HEADER)
     if bodies:
         lines += ["", "import time"] if "time" in needs else []
         lines += ["", "import torch", "import torch.distributed as dist"]

@@ -11,7 +11,8 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.network.group import CostError
 from collir.cost.programs.critical import CriticalStep, TimeShare, critical_path, time_shares
 from collir.cost.programs.kinds import has_kinds
-from collir.cost.programs.simulation import SimulatedStep, Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.cost.programs.whatif import BUFFER_FACTOR, Improvement, improvements, large_buffer_ratio
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.functions import meshes_of

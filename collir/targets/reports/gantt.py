@@ -7,7 +7,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.programs.critical import critical_path
-from collir.cost.programs.simulation import SimulatedStep, Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.targets.reports.cost import CostingTarget, title_of
 from collir.targets.reports.simulate import lane_name, resource_name

@@ -9,7 +9,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.programs.critical import critical_path
-from collir.cost.programs.simulation import SimulatedStep, Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.targets.reports.cost import CostingTarget, heading_json, title_of
 from collir.targets.reports.text import (
     bytes_text,

@@ -9,7 +9,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.programs.critical import critical_path
-from collir.cost.programs.simulation import Simulation, simulate
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
 from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.simulate import resource_name, stream_name
 

@@ -1,0 +1,227 @@
+"""Simulations of the functions of a module, built from their operations.
+
+A loop waits for all steps before it, and so does each of its iterations. If there is one class of
+devices, one iteration is simulated, and the loop is a step that takes the time of all. If there are
+several, each waits for its own steps only, and iterations are simulated until they recur
+(``repetition``).
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+
+from collir.cost.model import CostModel
+from collir.cost.network.group import CostError
+from collir.cost.programs.classes import Classes, Instance, classes_of
+from collir.cost.programs.compute import step_seconds
+from collir.cost.programs.cost import op_cost, stream_of
+from collir.cost.programs.kinds import seen_by
+from collir.cost.programs.loops import TooManyError
+from collir.cost.programs.memory import Buffer, buffers_of
+from collir.cost.programs.schedule import StepTask
+from collir.cost.programs.simulation import (
+    COPY,
+    LocalStep,
+    LoopStep,
+    SimulatedStep,
+    Simulation,
+    local_phases,
+    sent_phases,
+)
+from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.nested import RepeatOp
+from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.tensor import dist_type
+from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import check_programs, functions_of
+from collir.ir.loops import as_function
+from collir.ir.rotation import as_run
+from collir.ir.steps import PlannedStep
+from collir.layout import Mesh
+
+
+def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulation]:
+    """Return the simulations of all functions of a module, in order.
+
+    Raises:
+        DiagnosticError: an operation that is not of the coll dialect, a mesh that is not placed on
+            levels, an algorithm that does not fit its group, a computation on a device without a
+            rate; with its position.
+    """
+    functions = functions_of(as_run(module))
+    check_programs(functions, "cannot be simulated", nested=True)
+    with meshes_remembered():
+        return [simulate_function(function, model or CostModel()) for function in functions]
+
+
+def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
+    """Return the simulation of one function.
+
+    Raises:
+        DiagnosticError: see ``simulate``.
+    """
+    held = [dist_type(argument) for argument in function.args]
+    try:
+        classes = classes_of(function.body.ops, mesh_of(function), by_kind=True, arguments=held)
+        simulation = _simulated(function, model, classes)
+        _ = simulation.timeline
+    except (CostError, TooManyError) as error:
+        raise DiagnosticError.at(function, str(error)) from error
+    return simulation
+
+
+def _simulated(function: FuncOp, model: CostModel, classes: Classes) -> Simulation:
+    """Return the simulation of a function, or of the body of a loop, that classes run."""
+    mesh, where = mesh_of(function), plan_buffers(function)
+    steps: list[SimulatedStep] = []
+    number_of: list[dict[Operation, int]] = [{} for _ in classes.places]
+    inside: list[list[Buffer]] = [[] for _ in classes.places]  # of loops
+    for instance in classes.instances(function.body.ops):
+        op, after = instance.step, instance.after
+        assert not isinstance(op, PlannedStep)
+        for device_class in instance.on:
+            number_of[device_class][op] = len(steps)
+        if type(op) is RepeatOp:
+            step, sizes = _loop(op, model, instance, len(steps), where, classes)
+            for device_class, size in zip(instance.on, sizes, strict=True):
+                inside[device_class].append(Buffer(size, len(steps), (len(steps),)))
+            steps.append(step)
+            continue
+        if not isinstance(op, DistOp):
+            raise DiagnosticError.at(op, f"a {op.mnemonic} is not simulated by itself")
+        if is_collective(op):
+            does = op_cost(op, seen_by(mesh, instance.kinds), model, instance.place)
+            phases = instance.located(sent_phases(does))
+            stream, waited = stream_of(does.collective), not op.is_async
+        else:
+            bytes_of = partial(classes.bytes_of, instance.on[0])
+            does = local_step(op, mesh, where, instance.kinds, bytes_of)
+            phases = local_phases(does, mesh.machine.slowest_of(instance.kinds))
+            stream, waited = len(mesh.machine.levels), True
+        task = StepTask(phases, stream, after, waited, instance.on)
+        name = where.names[op.result]
+        steps.append(SimulatedStep(name, does, task, instance.at, instance.sites, instance.kinds))
+    steps += _copies(where, mesh, classes, steps)
+    buffers = tuple(
+        (
+            *buffers_of(
+                function,
+                where,
+                numbers,
+                partial(_is_held, classes, device_class),
+                partial(classes.bytes_of, device_class),
+            ),
+            *inside[device_class],
+        )
+        for device_class, numbers in enumerate(number_of)
+    )
+    places = tuple(classes.text(number) for number in range(len(classes.places)))
+    kinds = tuple(classes.kinds_of((number,)) for number in range(len(classes.places)))
+    return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers, places, kinds)
+
+
+def _is_held(classes: Classes, device_class: int, value: SSAValue) -> bool:
+    return device_class in classes.holding(dist_type(value))
+
+
+def _copies(
+    where: BufferPlan, mesh: Mesh, classes: Classes, before: Sequence[SimulatedStep]
+) -> list[SimulatedStep]:
+    """Return the copies at the end, of results that lie in other buffers, on each class.
+
+    Args:
+        before: the steps before them.
+    """
+    steps = list(before)
+    for value in copied_results(where):
+        for device_class in classes.holding(dist_type(value)):
+            kinds = classes.kinds_of((device_class,))
+            does = LocalStep(COPY, 2 * classes.bytes_of(device_class, value))
+            if phases := local_phases(does, mesh.machine.slowest_of(kinds)):
+                after = (n for n, step in enumerate(steps) if device_class in step.task.on)
+                task = StepTask(phases, len(mesh.machine.levels), tuple(after), on=(device_class,))
+                at = classes.text(device_class)
+                steps.append(SimulatedStep(where.names[value], does, task, at, kinds=kinds))
+    return steps[len(before) :]
+
+
+def _loop(
+    op: RepeatOp,
+    model: CostModel,
+    instance: Instance,
+    before: int,
+    where: BufferPlan,
+    classes: Classes,
+) -> tuple[SimulatedStep, list[float]]:
+    """Return a loop as a step, and the bytes that a device of each class needs throughout it.
+
+    Each carry is in one of two buffers while it is computed from the other. A loop that one class
+    runs is a step with phases behind all steps before it, and its memory is that of an iteration.
+    """
+    mesh, alone = mesh_of(op), len(classes.places) == 1
+    with as_function(op) as body:
+        loop = LoopStep(op.times, _simulated(body, model, classes))
+    phases, after = (loop.phases, tuple(range(before))) if alone else ((), ())
+    task = StepTask(phases, len(mesh.machine.levels), after, on=instance.on)
+    step = SimulatedStep(where.names[op.results[0]], loop, task)
+    own = loop.memory if alone else 0.0
+    spares = zip(op.carried, where.spares(op), strict=True)
+    carried = [dist_type(x) for x, spare in spares if spare is None and op.times > 1]
+    second = (
+        sum(classes.local_bytes(n, x) for x in carried if n in classes.holding(x))
+        for n in instance.on
+    )
+    return step, [own + size for size in second]
+
+
+def local_step(
+    op: DistOp,
+    mesh: Mesh,
+    where: BufferPlan,
+    kinds: Sequence[str] = (),
+    bytes_of: Callable[[SSAValue], int] | None = None,
+) -> LocalStep:
+    """Return an operation that sends nothing as a local step.
+
+    Args:
+        kinds: the kinds of the devices that run it, if the machine has several.
+        bytes_of: a function that returns the bytes of a value on these devices; by default those
+            of the largest block.
+
+    Raises:
+        DiagnosticError: it computes, and the device has no rate.
+    """
+
+    def largest(value: SSAValue) -> int:
+        return dist_type(value).local_bytes(mesh)
+
+    bytes_of = bytes_of or largest
+    if not op.kind.computes:
+        return LocalStep(op.mnemonic, _moved(op, where, bytes_of))
+    share = bytes_of(op.result) / largest(op.result)
+    local = LocalStep(op.mnemonic, 0.0, op.flops * share, dist_type(op.result).dtype.value)
+    step_seconds(op, mesh, kinds)
+    return local
+
+
+def _moved(op: DistOp, where: BufferPlan, bytes_of: Callable[[SSAValue], int]) -> float:
+    """Return the bytes that a local step reads and writes, without operands already in place."""
+    if where.is_view(op):
+        return 0
+    if op.kind.assembles and all(
+        where.part_of.get(where.owner[operand], (None, 0))[0] is op.result
+        for operand in op.operands
+    ):
+        return 0
+    moved = list(op.operands)
+    if op.kind.packs:  # a value that is an operand twice is in place only once
+        in_place = {v for v, (buffer, _) in where.part_of.items() if buffer is op.result}
+        for operand in op.operands:
+            if where.owner[operand] in in_place:
+                in_place.remove(where.owner[operand])
+                moved.remove(operand)
+    return op.kind.moved(list(map(bytes_of, moved)), bytes_of(op.result))

@@ -1,0 +1,240 @@
+# pyright: basic
+"""The lowering of steps and of the values that they use; typing rules infer the result types."""
+
+from collections.abc import Mapping, Sequence
+
+from lark import Token, Tree
+from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
+
+from collir.dialects.nested import Signature
+from collir.dialects.operation import DistOp, arguments_of, attribute_of
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import Diagnostic, note
+from collir.ir.names import set_name
+from collir.ir.origins import origin_notes
+from collir.layout import LayoutError, Mesh, place_at
+from collir.layout.steps import Argument, ArgumentKind, StepKind
+from collir.syntax.lowering import bare
+from collir.syntax.operations import SHOWN, usage
+from collir.syntax.parsing import SyntaxTree
+from collir.syntax.types import TypeLowering
+
+Operation = type[DistOp]
+
+
+class StepLowering(TypeLowering):
+    """The base class of lowerings that add steps to a block.
+
+    A value whose definition failed is kept as None, so that its uses are not reported too.
+
+    Args:
+        signatures: the functions that may be called, by name; None for one with errors.
+
+    Attributes:
+        outside: the names of values outside of the loops whose bodies are lowered.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        errors: list[Diagnostic],
+        mesh: Mesh,
+        overridden: Mapping[str, int] | None = None,
+        signatures: Mapping[str, Signature | None] | None = None,
+    ):
+        super().__init__(file, errors, mesh, overridden)
+        self.signatures = signatures or {}
+        self.values: dict[str, SSAValue | None] = {}
+        self.tokens: dict[str, Token] = {}
+        self.outside: list[set[str]] = []
+
+    def forget_numbers(self) -> None:
+        """Take their names from the values of a scope that are only numbered."""
+        for value in self.values.values():
+            if value is not None and value.name_hint and value.name_hint.isdigit():
+                set_name(value, None)  # the printers number values anew
+
+    def define(self, token: Token, value: SSAValue | None) -> None:
+        name = bare(token)
+        if name in self.tokens:
+            first = note(f"{token} is first defined here", self.position(self.tokens[name]))
+            self.error(token, f"{token} is defined twice", first)
+            return
+        self.values[name] = value
+        self.tokens[name] = token
+        if value is not None and (value.name_hint is None or value.name_hint.isdigit()):
+            set_name(value, name)  # a value that has a name keeps it behind a step over nothing
+            if isinstance(value, BlockArgument):
+                value.location = self.position(token).location()
+
+    def use(self, token: Token) -> SSAValue | None:
+        name = bare(token)
+        if name not in self.values:
+            hint = self.suggest(name, self.values, "%")
+            if any(name in names for names in self.outside):
+                hint = (
+                    " in the body of this repeat, which sees only what it is given: "
+                    f"add with({token} = {token})"
+                )
+                self.error(token, f"{token} is not defined{hint}")
+                return None
+            self.error(token, f"{token} is not defined before this use{hint}")
+            return None
+        return self.values[name]
+
+    def step(self, tree: SyntaxTree, block: Block) -> None:
+        target, name, operand_tree, *clauses, type_tree = tree.children
+        operation = OPERATIONS.get(str(name))
+        if operation is None:
+            hint = self.suggest(name, OPERATIONS) or f"; there are {', '.join(OPERATIONS)}"
+            self.error(name, f"there is no operation '{name}'{hint}")
+            self.define(target, None)
+            return
+        kind = operation.KIND
+        errors_before = len(self.errors)
+        tokens: list[Token] = operand_tree.children
+        operands = [self.use(token) for token in tokens]
+        if kind.operands not in (None, len(tokens)):
+            count = kind.operands
+            self.error(
+                name,
+                f"{name} takes {count} operand{'s' * (count != 1)}, not {len(tokens)}: "
+                f"`{usage(kind)}`",
+            )
+        places: dict[str, list[Token]] = {}
+        properties = self.clauses(name, kind, clauses, places)
+        expected = self.type(type_tree) if type_tree is not None else None
+        defined = [operand for operand in operands if operand is not None]
+        result = None
+        if len(self.errors) == errors_before and len(defined) == len(operands):
+            result = self.build(name, operation, defined, tokens, properties, places, block)
+        if result is not None and expected is not None and dist_type(result) != expected:
+            place: Token = tree.children[-1].children[0]
+            self.error(
+                place,
+                f"{target} is {dist_type(result).text(self.mesh)}, not {expected.text(self.mesh)}",
+            )
+        self.define(target, result)
+
+    def build(
+        self,
+        name: Token,
+        operation: Operation,
+        operands: Sequence[SSAValue],
+        tokens: Sequence[Token],
+        properties: dict[str, Attribute],
+        places: dict[str, list[Token]],
+        block: Block,
+    ) -> SSAValue | None:
+        """Add an operation and return its result, or None after an error.
+
+        A step whose axes all have size 1 is not added: its result is its operand.
+        """
+        try:
+            arguments = arguments_of(operation.KIND, properties)
+            if operation.KIND.is_over_nothing(arguments):
+                types = [dist_type(operand) for operand in operands]
+                operation.KIND.check_over_nothing(self.mesh, types, arguments)
+                return operands[0]
+            op = operation.make(self.mesh, *operands, **properties)
+            op.location = self.position(name).location()
+            block.add_op(op)
+            return op.result
+        except LayoutError as error:
+            place = name
+            notes: tuple[Diagnostic, ...] = ()
+            if error.operand is not None:
+                place = tokens[error.operand]
+                notes = origin_notes(operands[error.operand], error.axes, str(place), self.mesh)
+            if error.parameter in places:
+                place = places[error.parameter][0]
+            elif error.operand is None and error.axes and "axes" in places:
+                place = self.naming(places["axes"], error.axes[0])
+            self.error(place, error.text([str(token) for token in tokens]), *notes)
+            return None
+
+    def clauses(
+        self,
+        name: Token,
+        kind: StepKind,
+        trees: Sequence[SyntaxTree],
+        places: dict[str, list[Token]],
+    ) -> dict[str, Attribute]:
+        """Return the properties of an operation from its clauses, which come in any order.
+
+        Also fill ``places``: for each parameter that is written, the tokens of its argument.
+        """
+        written: dict[str, tuple[Token, SyntaxTree]] = {}
+        for clause in trees:
+            keyword, argument = clause.children[0], clause.children[-1]  # a flag is both
+            if str(keyword) in written:
+                self.error(keyword, f"`{keyword}` is given twice")
+            written[str(keyword)] = (keyword, argument)
+        properties: dict[str, Attribute] = {}
+        missing: list[str] = []
+        for parameter in kind.parameters:
+            value: Argument | None = parameter.default
+            if parameter.keyword in written:
+                keyword, argument = written.pop(parameter.keyword)
+                places[parameter.name] = _tokens(argument) or [keyword]
+                value = self.argument(keyword, argument, parameter.kind, kind)
+            elif parameter.required:
+                missing.append(f"`{parameter.keyword}`")
+            if value is not None:
+                properties[parameter.name] = attribute_of(parameter.kind, value)
+        if missing:
+            needed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+            self.error(name, f"{name} needs {needed}: `{usage(kind)}`")
+        for keyword, _ in written.values():
+            self.error(keyword, f"{name} has no `{keyword}`: `{usage(kind)}`")
+        return properties
+
+    def argument(
+        self, keyword: Token, argument: SyntaxTree, argument_kind: ArgumentKind, kind: StepKind
+    ) -> Argument | None:
+        """Return the value of an argument, or None after an error."""
+        errors_before = len(self.errors)
+        children = getattr(argument, "children", ())
+        match argument_kind, argument:
+            case ArgumentKind.AXES, Tree(data="names"):
+                axes = self.axes(children)
+                self.trivial_parts_once(children, f"{kind.name} names sub-axis {{}} twice")
+                return axes if len(self.errors) == errors_before else None
+            case ArgumentKind.PLACE, Tree(data="place"):
+                coordinates: dict[str, int] = {}
+                self.place(argument, coordinates)
+                return place_at(coordinates) if len(self.errors) == errors_before else None
+            case ArgumentKind.COORDINATE, Token(type="NUMBER"):
+                return self.integer(argument)
+            case ArgumentKind.NUMBER, Token(type="NUMBER"):
+                return self.number(argument)
+            case ArgumentKind.INTEGER | ArgumentKind.NUMBER, _ if self.is_formula(argument):
+                return self.size(argument)
+            case ArgumentKind.NAME, Token(type="NAME"):
+                return str(argument)
+            case ArgumentKind.SIZES, Tree(data="sizes"):
+                sizes = [self.size(t) for t in children if t is not None]
+                return tuple(s or 0 for s in sizes) if None not in sizes else None
+            case ArgumentKind.FLAG, Token(type="FLAG"):
+                return True
+            case ArgumentKind.TYPE, Tree(data="type"):
+                return self.type(argument)
+            case _:
+                place = next(iter(_tokens(argument)), keyword)
+                shown = SHOWN[argument_kind][1]
+                self.error(place, f"`{keyword}` takes {shown} here: `{usage(kind)}`")
+                return None
+
+    def is_formula(self, argument: SyntaxTree) -> bool:
+        """Return whether an argument is a formula; a name is one if the function has parameters."""
+        if isinstance(argument, Token):
+            return argument.type == "NUMBER" or (argument.type == "NAME" and bool(self.sizes))
+        return argument.data not in ("names", "sizes", "type")
+
+
+def _tokens(argument: SyntaxTree) -> list[Token]:
+    """Return the tokens of an argument, in order."""
+    if isinstance(argument, Token):
+        return [argument]
+    return list(argument.scan_values(lambda value: isinstance(value, Token)))
