@@ -141,14 +141,20 @@ def test_other_machines_and_sizes_count_in_loops() -> None:
 @given(rng=RANDOM)
 @settings(max_examples=20)
 def test_what_is_ahead_never_takes_longer(rng: random.Random) -> None:
+    """Where several classes of devices wait for each other, a step that is ahead may hold up one
+    that more wait for: an anomaly of list scheduling, which is at most twice as long."""
     module = random_module(rng, functions=2, steps=8)
     try:
         pairs = zip(simulate(module), simulate(at_once(module)), strict=True)
         costs = zip(collir.cost(module), collir.cost(at_once(module)), strict=True)
     except DiagnosticError:  # a mesh that is on no levels
         return
-    for ahead, plain in (*pairs, *costs):
-        assert ahead.time <= plain.time * (1 + 1e-9)
+    for ahead, plain in pairs:
+        most = 1 if len(plain.places) == 1 else 2
+        assert ahead.time <= most * plain.time * (1 + 1e-9)
+    for ahead, plain in costs:
+        several = any(slot.instance.sites for slot in plain.slots)
+        assert ahead.time <= (2 if several else 1) * plain.time * (1 + 1e-9)
 
 
 AHEAD = LAYERS.replace(" async", " ahead").replace("%c = compute %h", "%c = compute %h, %v")
