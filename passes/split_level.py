@@ -123,6 +123,12 @@ def _check_groups(op: MachineOp, level: Level, sizes: Sequence[int]) -> None:
             f"{of_machine} {_KIND[level.kind]}: only the children of a switch can be put in "
             "groups, as to it they are all alike",
         )
+    if level.parents:
+        raise DiagnosticError.at(
+            op,
+            f"{of_machine} has a list of sizes: its children are in groups already, those of "
+            f"'{level.parents.level.name}'",
+        )
     if level.ports:
         raise DiagnosticError.at(
             op,
