@@ -39,6 +39,22 @@ def test_splitting_is_proven_and_pays(rng: random.Random) -> None:
     assert collir.cost(after)[0].time <= collir.cost(before)[0].time * (1 + 1e-9)
 
 
+def test_copies_along_an_axis_with_weights_are_not_divided() -> None:
+    module = collir.parse(
+        """
+        machine @box { level cpu[16] { port = 1 GB/s, latency = 1 us, fabric = network } }
+        mesh @m on @box { x = cpu:4 weights [3, 2, 1, 2], y = cpu:4 }
+        func @f(%g: f32[256, 256] partial(sum: y)) -> f32[256, 256] on @m {
+          %r = all_reduce %g over y
+          return %r
+        }
+        """
+    )
+    after = collir.run_passes(module.clone(), "decompose")
+    assert collir.cost(after)[0].time <= collir.cost(module)[0].time
+    assert collir.emit(after, "coll") == collir.emit(module, "coll")
+
+
 def test_inside_a_node_first() -> None:
     module = collir.parse(
         """

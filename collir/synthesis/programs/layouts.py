@@ -90,7 +90,7 @@ class LayoutPaths(Paths[Held]):
         self._mesh = mesh
         self._sharded = frozenset(axis for dim in target.dims for axis in dim.axes)
         used = frozenset(axis for x in (source, target) for axis in x.axes)
-        self._idle = frozenset(mesh.by_name) - used
+        self._idle = frozenset(mesh.by_name) - used - mesh.uneven.keys()
         dims = zip(source.dims, target.dims, strict=True)
         common = [_common(before.axes, after.axes) for before, after in dims]
         moving = used - {axis for axes in common for axis in axes}

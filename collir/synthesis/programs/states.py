@@ -110,7 +110,9 @@ class StatePaths(Paths[int]):
         masked = [axis for axis in mesh.by_name if after[axis] == PARTIAL != before[axis]]
         self.masks = (Step(MASK.name, tuple(masked)),) if masked else ()
         after |= dict.fromkeys(masked, REPLICATED)
-        fixed = [a for a in before if before[a] == after[a] != REPLICATED]
+        # Blocks along an axis with weights differ, so copies along it are not divided.
+        stays = [axis for axis, state in before.items() if state == after[axis]]
+        fixed = [a for a in stays if before[a] != REPLICATED or a in mesh.uneven]
         self._fixed_root = self.ports.mask(axis for axis in fixed if before[axis] == ROOT)
         self._changes = {axis: (before[axis], after[axis]) for axis in before if axis not in fixed}
         ends = {axis for axis, change in self._changes.items() if _shards(change)}
