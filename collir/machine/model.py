@@ -137,6 +137,11 @@ class Parents:
 
     def __post_init__(self) -> None:
         outer, counts = self.level, self.children
+        if outer.parents:
+            raise MachineError(
+                f"level '{outer.name}' has a list of sizes, so the level below it has none: one "
+                "level of a machine may have one"
+            )
         if len(counts) != outer.size:
             raise MachineError(
                 f"{_count(len(counts), 'number')} for {_count(outer.size, 'child', 'children')} of "
@@ -147,7 +152,7 @@ class Parents:
                 f"a child of level '{outer.name}' has {min(counts)} children: it needs at least one"
             )
         plain = outer.kind is LinkKind.SWITCH and outer.rails == 1
-        if not plain or outer.parts or outer.nvls or outer.parents:
+        if not plain or outer.parts or outer.nvls:
             raise MachineError(
                 f"level '{outer.name}', whose children differ in size, must be a switch without "
                 "rails, parts or nvls; its ports may differ, as in `port = [50 GB/s, 25 GB/s]`"
