@@ -562,10 +562,10 @@ class Machine:
         if not self.levels:
             raise MachineError(f"machine @{self.name} has no levels")
         names: set[str] = set()
-        for level in self.levels:
-            if level.name in names:
-                raise MachineError(f"machine @{self.name} has two levels named '{level.name}'")
-            names.add(level.name)
+        for name in self.level_names:
+            if name in names:
+                raise MachineError(f"machine @{self.name} has two levels named '{name}'")
+            names.add(name)
         if self.devices > MAX_DEVICES:
             raise MachineError(
                 f"machine @{self.name} has {product_text(self.devices)} devices; "
@@ -692,6 +692,12 @@ class Machine:
     def devices(self) -> int:
         """The number of devices: the product of the levels' sizes."""
         return saturated_product(level.size for level in self.levels)
+
+    @cached_property
+    def level_names(self) -> tuple[str, ...]:
+        """The names of the levels as they are written, so that of parents too, outermost first."""
+        chains = [(level.parents and level.parents.level, level) for level in self.levels]
+        return tuple(level.name for chain in chains for level in chain if level)
 
     @cached_property
     def symmetric(self) -> bool:
