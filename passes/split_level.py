@@ -82,6 +82,13 @@ def _machines_with(module: ModuleOp, name: str) -> list[MachineOp]:
     machines = machines_of(module)
     named = [op for op in machines if any(level.name == name for level in op.value().levels)]
     if not named:
+        for op in machines:
+            if name in op.value().level_names:
+                raise DiagnosticError.at(
+                    op,
+                    f"the children of level '{name}' of machine @{op.sym_name.data} differ in "
+                    "size: such a level is not split",
+                )
         levels = {level.name: None for op in machines for level in op.value().levels}
         listed = f" (there are {', '.join(levels)})" if levels else ""
         raise DiagnosticError(Diagnostic(f"no machine has a level '{name}'{listed}"))
@@ -96,7 +103,7 @@ def _split_machine(op: MachineOp, name: str, sizes: Sequence[int]) -> Machine:
             are not alike, or a name is there already.
     """
     machine = op.value()
-    known = {level.name for level in machine.levels}
+    known = set(machine.level_names)
     levels: list[Level] = []
     for level, fabric in zip(machine.levels, level_fabrics(machine.levels), strict=True):
         if level.name != name:

@@ -137,6 +137,11 @@ class Parents:
 
     def __post_init__(self) -> None:
         outer, counts = self.level, self.children
+        if outer.parents:
+            raise MachineError(
+                f"level '{outer.name}' has a list of sizes, so the level below it has none: one "
+                "level of a machine may have one"
+            )
         if len(counts) != outer.size:
             raise MachineError(
                 f"{_count(len(counts), 'number')} for {_count(outer.size, 'child', 'children')} of "
@@ -147,7 +152,7 @@ class Parents:
                 f"a child of level '{outer.name}' has {min(counts)} children: it needs at least one"
             )
         plain = outer.kind is LinkKind.SWITCH and outer.rails == 1
-        if not plain or outer.parts or outer.nvls or outer.parents:
+        if not plain or outer.parts or outer.nvls:
             raise MachineError(
                 f"level '{outer.name}', whose children differ in size, must be a switch without "
                 "rails, parts or nvls; its ports may differ, as in `port = [50 GB/s, 25 GB/s]`"
@@ -557,10 +562,10 @@ class Machine:
         if not self.levels:
             raise MachineError(f"machine @{self.name} has no levels")
         names: set[str] = set()
-        for level in self.levels:
-            if level.name in names:
-                raise MachineError(f"machine @{self.name} has two levels named '{level.name}'")
-            names.add(level.name)
+        for name in self.level_names:
+            if name in names:
+                raise MachineError(f"machine @{self.name} has two levels named '{name}'")
+            names.add(name)
         if self.devices > MAX_DEVICES:
             raise MachineError(
                 f"machine @{self.name} has {product_text(self.devices)} devices; "
@@ -687,6 +692,12 @@ class Machine:
     def devices(self) -> int:
         """The number of devices: the product of the levels' sizes."""
         return saturated_product(level.size for level in self.levels)
+
+    @cached_property
+    def level_names(self) -> tuple[str, ...]:
+        """The names of the levels as they are written, so that of parents too, outermost first."""
+        chains = [(level.parents and level.parents.level, level) for level in self.levels]
+        return tuple(level.name for chain in chains for level in chain if level)
 
     @cached_property
     def symmetric(self) -> bool:

@@ -230,31 +230,30 @@ class MachineLowering(Lowering):
     ) -> list[LevelAttr]:
         """Return the levels without errors, outermost first; one with a list of sizes takes the
         level above as its parents."""
-        levels: list[LevelAttr] = []
+        levels: list[LevelAttr | None] = []
         for tree in trees:
             name, *rest = tree.children
             sizes = [token for token in rest if _is_token(token)]
             level = self.level(name, sizes, rest[len(sizes) :], parameters)
-            if level is not None and len(sizes) > 1:
-                level = self.ragged(name, sizes, level, levels)
-            if level is not None:
-                levels.append(level)
-            elif len(sizes) > 1:
-                levels = levels[:-1]
-        return levels
+            if len(sizes) > 1:
+                first = not levels
+                above = None if first else levels.pop()
+                if level is not None and (first or above is not None):
+                    level = self.ragged(name, sizes, level, above)
+            levels.append(level)
+        return [level for level in levels if level is not None]
 
     def ragged(
-        self, name: Token, sizes: Sequence[Token], level: LevelAttr, above: list[LevelAttr]
+        self, name: Token, sizes: Sequence[Token], level: LevelAttr, outer: LevelAttr | None
     ) -> LevelAttr | None:
-        """Return the level with the level above, taken from the end of a list, as its parents."""
-        if not above:
+        """Return the level with the level above as its parents, or None after an error."""
+        if outer is None:
             self.error(
                 sizes[1],
                 f"level '{name}' has {len(sizes)} sizes, one for each child of the level above, "
                 "and there is none above it",
             )
             return None
-        outer = above.pop()
         if parameter := outer.size_from.data:
             self.error(
                 sizes[0],
@@ -292,7 +291,10 @@ class MachineLowering(Lowering):
                 self.error(token, f"the machine has no parameter '{token}'{hint}")
                 sizes.append(None)
         known = [size for size in sizes if size is not None]
-        return sum(known) if len(known) == len(sizes) else None
+        if len(known) < len(sizes):
+            return None
+        # What is wrong with the numbers of a list is said with the level above.
+        return known[0] if len(known) == 1 else max(sum(known), 1)
 
     def level(
         self,

@@ -111,7 +111,8 @@ def preset(name: str) -> Preset:
         close = close or difflib.get_close_matches(name, shipped(), n=1)
         hint = f"did you mean {close[0]}?" if close else "collir machine --list shows all"
         if not close and _is_file(name):
-            hint = f"collir machine --from {name} reads the file"
+            reads = "collopt" if name.endswith(".coll") else "collir machine --from"
+            hint = f"{reads} {name} reads the file"
         raise UsageError(f"no machine '{name}' ships with collir; {hint}")
     path = PRESETS / f"{name}.coll"
     text = read_text(path)

@@ -73,3 +73,6 @@ def test_a_file_given_as_a_name_is_pointed_out(capsys: pytest.CaptureFixture[str
     path = TOPOLOGIES / "dgx_a100.txt"
     assert collir.main(["machine", str(path)]) == 2
     assert f"; collir machine --from {path} reads the file" in capsys.readouterr().err
+    program = Path(__file__).parents[2] / "examples" / "ragged.coll"
+    assert collir.main(["machine", str(program)]) == 2
+    assert f"; collopt {program} reads the file" in capsys.readouterr().err

@@ -161,3 +161,37 @@ def test_a_plot_is_svg_and_always_the_same() -> None:
     assert plot.startswith("<?xml")
     assert all(f">{name}</text>" in plot for name in ("flat", "steps", "bytes per rank"))
     assert plot == collir.emit(module, "crossover{svg=true}")
+
+
+APART = """\
+machine @two {
+  level node[2] { port =  8 GB/s, latency = 20 us }
+  level gpu[2]  { port = 80 GB/s, latency =  3 us }
+}
+mesh @m on @two { pipe = node:2, data = gpu:2 }
+func @f(%x: f32[64] partial(sum: data)) -> (f32[64] at(pipe = 0), f32[64]) on @m {
+  %a = all_reduce %x over data
+  %k = keep %a at pipe = 1
+  %s = send %k over pipe from 1 to 0
+  %same = permute %a to f32[64]
+  return %s, %same
+}
+"""
+
+
+def test_sizes_have_a_table_for_each_place_that_runs_a_step() -> None:
+    module = collir.parse(APART)
+    [function] = json.loads(collir.emit(module, "sizes-json{end=16}"))["functions"]
+    [costed] = json.loads(collir.emit(module, "cost-json"))["functions"]
+    assert [step["op"] for step in function["steps"]] == [step["op"] for step in costed["steps"]]
+    assert [(step["op"], step.get("at", "")) for step in function["steps"]] == [
+        ("all_reduce", "pipe = 0"),
+        ("all_reduce", "pipe = 1"),
+        ("send", "pipe = 1 to pipe = 0"),
+        ("permute", "pipe = 0"),
+        ("permute", "pipe = 1"),
+    ]
+    text = collir.emit(module, "sizes{end=16}")
+    assert "# @f on @m: all_reduce over data, 2 ranks, at pipe = 1\n" in text
+    assert "# @f on @m: permute inside devices, at pipe = 0\n" in text
+    assert "bounded by 0 ns" not in collir.emit(module, "cost")

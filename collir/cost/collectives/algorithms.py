@@ -559,11 +559,9 @@ class _PipelinedTrees:
         for level, across in zip(group.levels, group.across, strict=True):
             if across > 1 and has_wires(level):
                 what = "in a matrix" if level.kind is LinkKind.LINKS else f"a {level.kind}"
-                if level.parents:
-                    what = f"between different numbers of children of {level.parents.level.name}"
-                raise CostError(
-                    f"trees are not costed on level '{level.name}', whose links are {what}"
-                )
+                what = "has a list of sizes" if level.parents else f"links are {what}"
+                whose = "which" if level.parents else "whose"
+                raise CostError(f"trees are not costed on level '{level.name}', {whose} {what}")
         # ``buffers`` go through the ports of a parent; ``passing`` of them go to one rank below it.
         latency, buffers, passing = 0.0, 0.0, 0.0
         loads: list[Load] = []

@@ -19,6 +19,10 @@ from collir.machine import Level, Machine
 Array = npt.NDArray[np.int64]
 
 
+MAX_OF_PARENTS = 2**20
+"""Largest number of children of a level whose parents differ in size."""
+
+
 class CostError(ValueError):
     """An unplaced mesh or an algorithm that does not fit, which has no cost; the text says why."""
 
@@ -70,7 +74,8 @@ class Group:
             base: the first rank that takes part, if it is not 0.
 
         Raises:
-            CostError: the mesh is not placed on levels.
+            CostError: the mesh is not placed on levels, or has more than ``MAX_OF_PARENTS``
+                children of parents that differ in size.
         """
         digits = _digits(mesh)
         machine = _as_seen(mesh.machine, [digits[axis] for axis in axes])
@@ -86,7 +91,17 @@ class Group:
 
     def _among_parents(self) -> "Group":
         """Return the group without the parents of the outermost level if no group has ranks below
-        several of them."""
+        several of them.
+
+        Raises:
+            CostError: more than ``MAX_OF_PARENTS`` children.
+        """
+        level = self.levels[0]
+        if level.parents and level.size > MAX_OF_PARENTS:
+            raise CostError(
+                f"level '{level.name}' has {level.size} children: a level with a list of sizes is "
+                f"costed for {MAX_OF_PARENTS} at most"
+            )
         if self.parents_reached > 1:
             return self
         return replace(self, machine=self.machine.without_parents)

@@ -113,6 +113,7 @@ def group_link_loads(group: Group, level: int, lists: Iterable[Pairs]) -> Array:
     Raises:
         CostError: more than ``MAX_WIRED`` children.
     """
+    wires.check_wired(group.levels[level])
     listed = [pair for pairs in lists for pair in pairs]
     table = np.array(listed, dtype=float).reshape(-1, 3)
     sources, targets = table[:, 0].astype(np.int64), table[:, 1].astype(np.int64)

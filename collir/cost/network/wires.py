@@ -41,11 +41,7 @@ def link_loads(level: Level, sources: Array, targets: Array, counts: Array) -> A
     Raises:
         CostError: more than ``MAX_WIRED`` children.
     """
-    if level.size > (limit := MAX_WIRED.get(level.kind, level.size)):
-        raise CostError(
-            f"level '{level.name}' has {level.size} children: a {level.kind} is costed for {limit} "
-            "at most; say kind = switch"
-        )
+    check_wired(level)
     if level.parents:
         return _through_parents(level.parents, sources, targets, counts)
     match level.kind:
@@ -57,6 +53,19 @@ def link_loads(level: Level, sources: Array, targets: Array, counts: Array) -> A
             return links
         case _:
             return _on_links(level.links or (), sources, targets, counts)
+
+
+def check_wired(level: Level) -> None:
+    """Check that the links of a level can be counted one by one.
+
+    Raises:
+        CostError: more than ``MAX_WIRED`` children.
+    """
+    if level.size > (limit := MAX_WIRED.get(level.kind, level.size)):
+        raise CostError(
+            f"level '{level.name}' has {level.size} children: a {level.kind} is costed for {limit} "
+            "at most; say kind = switch"
+        )
 
 
 def all_pairs_loads(level: Level) -> Array:

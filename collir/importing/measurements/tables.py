@@ -110,6 +110,14 @@ def mesh_over(machine: Machine, over: Sequence[Extent], place: Place) -> Mesh:
     if len(by_level) < len(over):
         raise ReadError("a level is named twice", place)
     names = [level.name for level in machine.levels]
+    for level in machine.levels:
+        if level.parents and level.parents.level.name in by_level:
+            raise ReadError(
+                f"the children of level '{level.parents.level.name}' differ in size, so groups "
+                f"are over '{level.name}', which counts all {level.size}, as in "
+                f"{level.name}:{level.size}",
+                place,
+            )
     if unknown := [name for name in by_level if name not in names]:
         raise ReadError(
             f"machine @{machine.name} has no level '{unknown[0]}': it has {', '.join(names)}", place

@@ -107,7 +107,7 @@ def cost_table(costs: FunctionCost) -> list[str]:
 def _copies(costs: FunctionCost, number: int) -> str:
     """Return a note if the groups of a step hold copies of the same data, which cost time."""
     step = costs.steps[number]
-    if step.shared_bound > 0.99 * step.bound:
+    if step.shared_bound >= 0.99 * step.bound:
         return ""
     axes = ", ".join(costs.mesh.short(costs.mesh.ordered(step.collective.replicated)))
     return (

@@ -60,12 +60,15 @@ class Sizes:
     """A function, costed for several sizes.
 
     Attributes:
-        ops: the collectives of the function.
+        ops: the collectives of the function; one that devices run at several places comes once for
+            each of them.
+        at: their places, empty where all devices run them.
         sizes: bytes of the largest argument or result on one rank.
         costs: the cost of the whole function, for each of the sizes.
     """
 
     ops: tuple[DistOp, ...]
+    at: tuple[str, ...]
     sizes: tuple[int, ...]
     costs: tuple[FunctionCost, ...]
 
@@ -155,8 +158,10 @@ class SizingTarget(CostingTarget):
 
     def _sized(self, function: FuncOp, written: FunctionCost) -> Sizes:
         base, sizes = largest_buffer(function), self.sizes()
-        ops = tuple(op for op in function.body.ops if is_collective(op))
-        return Sizes(ops, sizes, tuple(written.scaled(size / base) for size in sizes))
+        run = [slot.instance for slot in written.slots]
+        ops = tuple(instance.step for instance in run if is_collective(instance.step))
+        at = tuple(instance.at for instance in run)
+        return Sizes(ops, at, sizes, tuple(written.scaled(size / base) for size in sizes))
 
 
 @dataclass(frozen=True)
@@ -187,8 +192,9 @@ class SizesTarget(SizingTarget):
         collective = cost.steps[number].collective
         rows = sizes.rows(number)
         over = ", ".join(cost.mesh.short(collective.axes))
-        ranks = f"{collective.ranks} ranks"
-        title = f"@{cost.name} on @{cost.mesh.name}: {collective.kind} over {over}, {ranks}"
+        title = f"@{cost.name} on @{cost.mesh.name}: {collective.kind}"
+        title += f" over {over}, {collective.ranks} ranks" if over else " inside devices"
+        title += f", at {at}" if (at := sizes.at[number]) else ""
         return [
             "#",
             f"# Collective test starting: {_program(collective.kind)}",
@@ -271,6 +277,7 @@ def _json(sizes: Sizes) -> dict[str, Any]:
         "steps": [
             {
                 "op": op.mnemonic,
+                **({"at": at} if at else {}),
                 "over": list(step.collective.axes),
                 "ranks": step.collective.ranks,
                 "rows": [
@@ -278,6 +285,8 @@ def _json(sizes: Sizes) -> dict[str, Any]:
                     for row in sizes.rows(number)
                 ],
             }
-            for number, (op, step) in enumerate(zip(sizes.ops, cost.steps, strict=True))
+            for number, (op, at, step) in enumerate(
+                zip(sizes.ops, sizes.at, cost.steps, strict=True)
+            )
         ],
     }
