@@ -48,6 +48,7 @@ from collir.dialects.tensor import (
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
 from collir.layout.sizes import Size, without_formula
 from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, StepKind
+from collir.layout.structure import Structure
 from collir.machine import MachineError
 
 Properties = Mapping[str, Attribute]
@@ -211,7 +212,18 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
     @property
     def flops(self) -> float:
         """Floating-point operations of each device."""
+        if structure := self.structure:
+            types = [dist_type(operand) for operand in self.operands]
+            return float(structure.local_flops(mesh_of(self), types, dist_type(self.result)))
         return self.number("flops") if self.kind.computes else 0.0
+
+    @property
+    def structure(self) -> Structure | None:
+        """The index structure, if the rule of the operation follows from one."""
+        if self.kind.structure is None:
+            return None
+        types = [dist_type(operand) for operand in self.operands]
+        return self.kind.structure(types, self.arguments)
 
     def place_in_operand(self, mesh: Mesh) -> int | None:
         """Return the start of the result in the memory of the first operand, in elements.
@@ -259,6 +271,7 @@ _ATTRIBUTES: dict[ArgumentKind, Any] = {
     ArgumentKind.NAME: StringAttr,
     ArgumentKind.FLAG: UnitAttr,
     ArgumentKind.TYPE: DistTensorType,
+    ArgumentKind.TEXT: StringAttr,
 }
 """The class of the attribute for each kind of argument; of a number with a formula, SizeAttr."""
 
@@ -369,7 +382,7 @@ def _argument(attribute: Attribute) -> Argument:
 # Operations from rows
 # ---------------------------------------------------------------------------------------------
 
-_NAMES = {1: ("input",), 2: ("lhs", "rhs")}
+_NAMES = {1: ("input",), 2: ("lhs", "rhs"), 3: ("condition", "lhs", "rhs")}
 """The names of operands in MLIR's custom form, by the number of operands."""
 
 
@@ -389,6 +402,7 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
     define = var_operand_def if kind.operands is None else operand_def
     fields |= {name: define(DistTensorType) for name in names}
     clauses: list[str] = []
+    texts: list[str] = []
     for parameter in kind.parameters:
         optional = parameter.hint or parameter.kind is ArgumentKind.FLAG
         name, define = parameter.name, opt_prop_def if optional else prop_def
@@ -396,9 +410,13 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
         directive = _DIRECTIVES.get(parameter.kind)
         shown = f"custom<{directive.__name__}>(${name})" if directive else f"${name}"
         clause = f"`{parameter.keyword}` {shown}"
+        if parameter.kind is ArgumentKind.TEXT:
+            texts.append(shown)
+            continue
         clauses.append(f"({clause}^)?" if optional else clause)
     fields["assembly_format"] = " ".join(
         [
+            *texts,
             " `,` ".join(f"${name}" for name in names),
             *clauses,
             "attr-dict `:`",

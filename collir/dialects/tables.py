@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from xdsl.ir import Dialect
 
-from collir.dialects import coll
+from collir.dialects import coll, nn
 from collir.dialects.machine import Machines
 from collir.dialects.operation import DistOp
 
@@ -29,3 +29,4 @@ def register(dialect: Dialect, operations: Mapping[str, type[DistOp]]) -> None:
 
 
 register(coll.Coll, coll.OPERATIONS)
+register(nn.Nn, nn.OPERATIONS)

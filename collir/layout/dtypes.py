@@ -18,6 +18,11 @@ class Reduction(StrEnum):
         """True if it commutes with scaling and with adding another partial value."""
         return self in (Reduction.SUM, Reduction.AVG)
 
+    @property
+    def idempotent(self) -> bool:
+        """True if equal parts are the true value."""
+        return self not in (Reduction.SUM, Reduction.PROD)
+
 
 class DType(StrEnum):
     """An element type: floats and signed integers, named as in MLIR, and truth values."""

@@ -16,6 +16,7 @@ from collir.layout import rules
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
 from collir.layout.sizes import Size
+from collir.layout.structure import Structure
 from collir.layout.types import DistType, Place, State, same_with_formulas
 
 # ---------------------------------------------------------------------------------------------
@@ -41,6 +42,8 @@ class ArgumentKind(Enum):
     """No value: the keyword alone, which means True."""
     TYPE = auto()
     """The type of a tensor: a ``DistType``."""
+    TEXT = auto()
+    """A text in quotes, written without a keyword before the operands."""
 
 
 Argument = tuple[str, ...] | Place | int | tuple[int, ...] | float | str | DistType
@@ -136,6 +139,9 @@ class StepKind:
             and written.
         identity: a function of the types of operand and result and the arguments that returns
             whether the step changes nothing. Without the function, it always changes something.
+        structure: a function of the operand types and the arguments that returns how dimensions
+            relate, from which rule and work follow; None if the rule is its own.
+        aliases: what it is called elsewhere, for suggestions.
     """
 
     name: str
@@ -156,6 +162,8 @@ class StepKind:
     place: Callable[[Shape, Arguments], int | None] | None = None
     moved: Callable[[Sequence[int], int], int] = reads_all
     identity: Callable[[DistType, DistType, Arguments], bool] | None = None
+    structure: Callable[[Sequence[DistType], Arguments], Structure] | None = None
+    aliases: tuple[str, ...] = ()
 
     def result_type(
         self, mesh: Mesh, operands: Sequence[DistType], arguments: Arguments
@@ -289,14 +297,16 @@ class StepKind:
 
     @property
     def joins(self) -> bool:
-        """True if it makes one tensor of several."""
-        return self.operands != 1 and not self.computes and not self.by_layout
+        """True if it makes one tensor of several, and is no operation of a model."""
+        several = self.operands != 1 and self.structure is None
+        return several and not self.computes and not self.by_layout
 
     @property
     def maps(self) -> bool:
-        """True for a local step on one tensor that changes more than its layout and may move."""
+        """True for a local step on one tensor that changes more than its layout and may move; no
+        operation of a model does."""
         alone = self.local and self.operands == 1 and not (self.by_layout or self.fixed)
-        return alone and not self.layout_only
+        return alone and not self.layout_only and self.structure is None
 
 
 _SEARCHED: set[tuple[State | None, State | None]] = {
@@ -414,6 +424,7 @@ def _in_order(x: DistType, y: DistType, arguments: Arguments) -> bool:
 ALL_REDUCE = row(
     StepKind(
         name="all_reduce",
+        aliases=("psum", "all_sum"),
         rule=rules.all_reduce,
         parameters=(OVER, USING, ASYNC, AHEAD),
         before="partial",

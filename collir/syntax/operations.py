@@ -16,6 +16,7 @@ SHOWN = {
     ArgumentKind.NAME: ("NAME", "a name"),
     ArgumentKind.TYPE: ("TYPE", "a type"),
     ArgumentKind.FLAG: ("", "nothing"),
+    ArgumentKind.TEXT: ('"..."', "a text in quotes"),
 }
 """The name of each kind of argument, in the usage of an operation and in a sentence."""
 
@@ -23,7 +24,8 @@ SHOWN = {
 def keywords(*kinds: ArgumentKind) -> list[str]:
     """Return the keywords of all parameters of these kinds, without repetitions."""
     parameters = [parameter for op in OPERATIONS.values() for parameter in op.KIND.parameters]
-    return list(dict.fromkeys(x.keyword for x in parameters if x.kind in kinds))
+    words = (x.keyword for x in parameters if x.kind in kinds and x.keyword)
+    return list(dict.fromkeys(words))
 
 
 def usage(kind: StepKind) -> str:
@@ -31,10 +33,13 @@ def usage(kind: StepKind) -> str:
     operands = (
         "%x, ..."
         if kind.operands is None
-        else ", ".join("%x%y"[i * 2 : i * 2 + 2] for i in range(kind.operands))
+        else ", ".join(f"%{name}" for name in "xyz"[: kind.operands])
     )
     clauses: list[str] = []
+    texts = [SHOWN[x.kind][0] for x in kind.parameters if x.kind is ArgumentKind.TEXT]
     for parameter in kind.parameters:
+        if parameter.kind is ArgumentKind.TEXT:
+            continue
         text = f"{parameter.keyword} {SHOWN[parameter.kind][0]}".rstrip()
         clauses.append(text if parameter.required else f"[{text}]")
-    return " ".join([kind.name, operands, *clauses])
+    return " ".join([kind.name, *texts, operands, *clauses])

@@ -114,6 +114,8 @@ def _expected(terminals: set[str]) -> str:
     elif {"NUMBER", "MINUS"} <= terminals:  # and every size may be one
         terminals = terminals - {"MINUS", "LPAR"}
     words = {"CALL", "REPEAT"} if "NAME" in terminals else set[str]()
+    if "VALUE" in terminals:  # few operations have a text before their operands
+        words.add("STRING")
     names = sorted({shown(name) for name in terminals - words})
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 

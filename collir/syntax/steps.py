@@ -84,10 +84,12 @@ class StepLowering(TypeLowering):
         return self.values[name]
 
     def step(self, tree: SyntaxTree, block: Block) -> None:
-        target, name, operand_tree, *clauses, type_tree = tree.children
+        target, name, text, operand_tree, *clauses, type_tree = tree.children
         operation = OPERATIONS.get(str(name))
         if operation is None:
-            hint = self.suggest(name, OPERATIONS) or f"; there are {', '.join(OPERATIONS)}"
+            known = next((n for n, op in OPERATIONS.items() if name in op.KIND.aliases), "")
+            hint = f"; did you mean {known}?" * bool(known)
+            hint = hint or self.suggest(name, OPERATIONS) or f"; there are {', '.join(OPERATIONS)}"
             self.error(name, f"there is no operation '{name}'{hint}")
             self.define(target, None)
             return
@@ -103,7 +105,7 @@ class StepLowering(TypeLowering):
                 f"`{usage(kind)}`",
             )
         places: dict[str, list[Token]] = {}
-        properties = self.clauses(name, kind, clauses, places)
+        properties = self.clauses(name, kind, text, clauses, places)
         expected = self.type(type_tree) if type_tree is not None else None
         defined = [operand for operand in operands if operand is not None]
         result = None
@@ -158,6 +160,7 @@ class StepLowering(TypeLowering):
         self,
         name: Token,
         kind: StepKind,
+        text: Token | None,
         trees: Sequence[SyntaxTree],
         places: dict[str, list[Token]],
     ) -> dict[str, Attribute]:
@@ -171,6 +174,8 @@ class StepLowering(TypeLowering):
             if str(keyword) in written:
                 self.error(keyword, f"`{keyword}` is given twice")
             written[str(keyword)] = (keyword, argument)
+        if text is not None:
+            written[""] = (text, text)
         properties: dict[str, Attribute] = {}
         missing: list[str] = []
         for parameter in kind.parameters:
@@ -180,14 +185,15 @@ class StepLowering(TypeLowering):
                 places[parameter.name] = _tokens(argument) or [keyword]
                 value = self.argument(keyword, argument, parameter.kind, kind)
             elif parameter.required:
-                missing.append(f"`{parameter.keyword}`")
+                missing.append(f"`{parameter.keyword or SHOWN[parameter.kind][0]}`")
             if value is not None:
                 properties[parameter.name] = attribute_of(parameter.kind, value)
         if missing:
             needed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
             self.error(name, f"{name} needs {needed}: `{usage(kind)}`")
-        for keyword, _ in written.values():
-            self.error(keyword, f"{name} has no `{keyword}`: `{usage(kind)}`")
+        for word, (keyword, _) in written.items():
+            shown = f"`{word}`" if word else "text before its operands"
+            self.error(keyword, f"{name} has no {shown}: `{usage(kind)}`")
         return properties
 
     def argument(
@@ -211,6 +217,8 @@ class StepLowering(TypeLowering):
                 return self.number(argument)
             case ArgumentKind.INTEGER | ArgumentKind.NUMBER, _ if self.is_formula(argument):
                 return self.size(argument)
+            case ArgumentKind.TEXT, Token(type="STRING"):
+                return str(argument)[1:-1]
             case ArgumentKind.NAME, Token(type="NAME"):
                 return str(argument)
             case ArgumentKind.SIZES, Tree(data="sizes"):

@@ -252,7 +252,7 @@ def _steps(
             case YieldOp():
                 lines.append(f"yield {text(op.arguments)}".rstrip())
             case DistOp():
-                step = f"{op.mnemonic} {text(op.operands)}{_clauses(op, mesh)}"
+                step = step_text(op, mesh, text(op.operands))
                 lines.append(f"{text(op.results)} = {step}")
             case NestedOp():
                 lines.append(f"{text(op.results)} = {nested_text(op, text)}")
@@ -296,13 +296,16 @@ def _type_text(attribute: Attribute, mesh: Mesh) -> str:
 
 def step_text(op: DistOp, mesh: Mesh, operands: str) -> str:
     """Return an operation as it is written in ``.coll``, without its result."""
-    return f"{op.mnemonic} {operands}{_clauses(op, mesh)}"
+    arguments = op.arguments
+    texts = [x.name for x in op.kind.parameters if x.kind is ArgumentKind.TEXT]
+    quoted = "".join(f' "{arguments[name]}"' for name in texts)
+    return f"{op.mnemonic}{quoted} {operands}{_clauses(op, mesh)}"
 
 
 def _clauses(op: DistOp, mesh: Mesh) -> str:
     text, arguments = "", op.arguments
     for parameter in op.kind.parameters:
-        if parameter.name not in arguments:
+        if parameter.name not in arguments or parameter.kind is ArgumentKind.TEXT:
             continue
         if parameter.kind is ArgumentKind.FLAG:
             text += f" {parameter.keyword}"

@@ -17,8 +17,9 @@ from lit_files import faults, run_lines, run_piped
 
 from collir.cost.collectives.table import COSTS
 from collir.dialects.tables import OPERATIONS
+from collir.layout.nn import NN
 from collir.layout.steps import STEPS
-from collir.semantics.reference import exactness
+from collir.semantics.reference import exactness, nn
 from collir.semantics.reference.steps import MEANINGS, Effect
 from collir.semantics.symbolic import execution
 from collir.synthesis.reorder import swap
@@ -79,9 +80,10 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
 @pytest.mark.parametrize(
     ("table", "names"),
     [
-        (OPERATIONS, set(STEPS)),
-        (MEANINGS, set(STEPS)),
-        (execution.RULES, set(STEPS)),
+        (OPERATIONS, {*STEPS, *NN}),
+        (MEANINGS, {*STEPS, *NN}),
+        (execution.RULES, {*STEPS, *NN}),
+        (nn.FUNCTIONS, set(NN)),
         (exactness.GRIDS, {n for n, x in MEANINGS.items() if x.effect is Effect.VALUES}),
         (COSTS, SENDING),
         (mpi.STARTS, {name for name, kind in STEPS.items() if kind.may_be_async}),

@@ -330,6 +330,8 @@ def test_the_best_placement_is_the_best_of_all(model: str) -> None:
             all_ = best_placements(module, op, CostModel(model), top=10**6)
         except collir.DiagnosticError:
             continue
+        if all_.ended:  # a busy machine cut the search off
+            continue
         for limit in (None, 60.0):
             best = best_placements(module, op, CostModel(model), top=1, seconds=limit)
             assert best.proven and best.best[0].time == pytest.approx(all_.best[0].time)

@@ -42,12 +42,15 @@ class LocalStep:
         size: the bytes it reads and writes.
         flops: its floating-point operations.
         dtype: the dtype of these operations.
+        maps: whether the operations take no time on a device without a rate for the dtype, as those
+            of elementwise operations, which wait for memory.
     """
 
     kind: str
     size: float
     flops: float = 0.0
     dtype: str = ""
+    maps: bool = False
 
 
 @dataclass(frozen=True)
@@ -411,11 +414,14 @@ class _LaidOut:
 
 
 def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:
-    """Return the phases of a local step; none on a device whose memory has no bandwidth."""
-    if local.flops:
-        return (Phase(work=compute_seconds(local.flops, local.dtype, device)),)
+    """Return the phases of a local step, whose operations and bytes overlap; none if it takes no
+    time on the device, as on one whose memory has no bandwidth."""
     speed = device.memory_bandwidth if device else None
-    return (Phase(work=local.size / speed),) if speed and local.size else ()
+    work = local.size / speed if speed else 0.0
+    rated = device is not None and local.dtype in dict(device.compute)
+    if local.flops and (rated or not local.maps):
+        work = max(work, compute_seconds(local.flops, local.dtype, device))
+    return (Phase(work=work),) if work else ()
 
 
 def copied_bytes(does: StepCost) -> float:

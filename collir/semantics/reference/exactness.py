@@ -6,8 +6,9 @@ magnitude. As long as ``largest / unit`` fits the mantissa of the dtype, every o
 gives the same bits, and results may be compared bit by bit.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from xdsl.dialects.func import FuncOp
@@ -169,6 +170,28 @@ def _cast(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     return _Grid(max(grid.largest, Fraction(1)), max(grid.unit, Fraction(1)), grid.exact)
 
 
+def _multiplied(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    """Return the grid of a sum of products: of as many as the indices that the result lacks say."""
+    largest, unit = Fraction(1), Fraction(1)
+    for grid in operands:
+        largest, unit = largest * grid.largest, unit * grid.unit
+    structure = op.structure
+    terms = math.prod(int(structure.sizes[i]) for i in structure.reduced) if structure else 1
+    return _Grid(largest * terms, unit, all(grid.exact for grid in operands))
+
+
+def _truth(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    return _Grid(Fraction(1), Fraction(1), all(grid.exact for grid in operands))
+
+
+def _chosen(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    return replace(_united(operands[1:]), exact=all(grid.exact for grid in operands))
+
+
+def _inexact(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    return replace(_united(operands), exact=False)
+
+
 GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
     "add": _added,
     "concat": _joined,
@@ -176,6 +199,25 @@ GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
     "scale": _scaled,
     "pad": _padded,
     "cast": _cast,
+    "einsum": _multiplied,
+    "mul": _multiplied,
+    "sum": _multiplied,
+    "sub": _added,
+    "neg": _joined,
+    "relu": _joined,
+    "max": _joined,
+    "maximum": _joined,
+    "minimum": _joined,
+    "min": _joined,
+    "where": _chosen,
+    **dict.fromkeys(
+        ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal"), _truth
+    ),
+    **dict.fromkeys(
+        ("div", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "silu", "gelu"),
+        _inexact,
+    ),
+    **dict.fromkeys(("softmax", "log_softmax"), _inexact),
 }
 """The grid of the result of every step that computes values, by the name of the step."""
 

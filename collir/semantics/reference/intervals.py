@@ -206,6 +206,16 @@ def _smallest(pairs: Sequence[_Pair]) -> _Result:
     return np.minimum(a[0], b[0]), np.minimum(a[1], b[1]), np.True_
 
 
+def _growing(function: np.ufunc) -> Callable[[Sequence[_Pair]], _Result]:
+    """Return the rule of a function that grows with its operand; outside its domain, anything."""
+
+    def rule(pairs: Sequence[_Pair]) -> _Result:
+        ((low, high),) = pairs
+        return function(low), function(high), np.False_
+
+    return rule
+
+
 _RULES: dict[np.ufunc, Callable[[Sequence[_Pair]], _Result]] = {
     np.add: _added,
     np.subtract: _subtracted,
@@ -214,6 +224,7 @@ _RULES: dict[np.ufunc, Callable[[Sequence[_Pair]], _Result]] = {
     np.true_divide: _divided,
     np.maximum: _largest,
     np.minimum: _smallest,
+    **{function: _growing(function) for function in (np.exp, np.log, np.sqrt, np.tanh)},
 }
 """The interval arithmetic of numpy's functions; other functions take single numbers only."""
 

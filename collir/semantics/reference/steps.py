@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from collir.dialects.machine import NumberAttr, mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
 from collir.layout import Dim, DistType, DType, Reduction
-from collir.semantics.reference import collectives
+from collir.semantics.reference import collectives, nn
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
 from collir.semantics.reference.devices import block_shape, coordinates_of
@@ -325,6 +326,10 @@ def _compute(op: DistOp, args: Args) -> Buffers:
     return args[0]
 
 
+def _on_arrays(function: nn.Function, op: DistOp, args: Args) -> Buffers:
+    return _together(args, lambda parts: function(op, parts))
+
+
 def _unchanged(op: DistOp, args: Args) -> Buffers:
     return args[0]
 
@@ -359,5 +364,9 @@ MEANINGS: dict[str, Meaning] = {
     "cast": Meaning(_cast, Effect.VALUES),
     "add": Meaning(_add, Effect.VALUES),
     "concat": Meaning(_concat, Effect.VALUES),
+    **{
+        name: Meaning(partial(_on_arrays, function), Effect.VALUES)
+        for name, function in nn.FUNCTIONS.items()
+    },
 }
 """The meaning of every step, by its name."""

@@ -18,7 +18,7 @@ typing rules are not used.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from fractions import Fraction
 from functools import partial
@@ -31,6 +31,7 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh, Place, Reduction, at_root, place_at
+from collir.semantics.reference import nn
 from collir.semantics.symbolic.algebra import (
     added,
     cast_expr,
@@ -110,12 +111,14 @@ class Computation:
         partial: the sub-axes that the first operand, and therefore the result, is partial over.
         loop: for a result of a loop, the number of its body, the other facts of the loop, and the
             number of the result.
+        operation: for an operation of a model its name, its arguments, and the dtype of its result.
     """
 
     flops: float
     operands: tuple[Value, ...]
     partial: frozenset[str]
     loop: tuple[Hashable, ...] = ()
+    operation: tuple[Hashable, ...] = ()
 
 
 @dataclass
@@ -152,7 +155,8 @@ class Computations:
 def comparable(a: Computation, b: Computation) -> bool:
     """Return whether two computations have the same cost and operands of the same shapes."""
     shapes = [[(x.shape, x.place) for x in side.operands] for side in (a, b)]
-    return (a.flops, a.partial, a.loop) == (b.flops, b.partial, b.loop) and shapes[0] == shapes[1]
+    facts = [(side.flops, side.partial, side.loop, side.operation) for side in (a, b)]
+    return facts[0] == facts[1] and shapes[0] == shapes[1]
 
 
 def _equal(a: Computation, b: Computation) -> bool:
@@ -274,6 +278,32 @@ class AnyRun(ABC, Generic[V]):
             number = self.computations.number_of(computation, op.mnemonic, [])
             results.append(self.elements(x, partial(Opaque, number, dtype=x.dtype)))
         return results
+
+    def apply(self, op: DistOp, operands: Sequence[V]) -> V:
+        """Return the result of an operation of a model, as elements of an unknown function.
+
+        Operations with one name and equal arguments on operands that stand for the same tensors are
+        the same function, however these are distributed. A partial result is represented by the
+        whole at one coordinate, or everywhere where its reduction returns what all have.
+        """
+        known: list[Value] = []
+        for x, value in zip(map(dist_type, op.operands), operands, strict=True):
+            whole = self.meant(x, value)
+            for number, dim in enumerate(x.dims):
+                if dim.axes:
+                    whole = self.gather(op, whole, dim.axes, number)
+            known += self.parts(whole)
+        result = dist_type(op.result)
+        facts = op.mnemonic, tuple(op.arguments.items()), result.dtype
+        computation = Computation(0.0, tuple(known), frozenset(), operation=facts)
+        name = f"%{hint}" if (hint := op.result.name_hint) else f"a result of {op.mnemonic}"
+        variables = [position_variable(dim, int(n)) for dim, n in enumerate(result.shape)]
+        number = self.computations.number_of(computation, name, variables)
+        bare = replace(result, partial=frozenset(), reduction=None)
+        whole = self.elements(bare, partial(Opaque, number, dtype=result.dtype))
+        if result.reduction is None or result.reduction.idempotent:
+            return whole
+        return self.mask(whole, self.mesh.ordered(result.partial), result.reduction)
 
     @abstractmethod
     def elements(self, x: DistType, term: Callable[[tuple[Index, ...]], Summand]) -> V:
@@ -728,5 +758,6 @@ RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
     "add": lambda run, op, xs: run.local(op, xs, _add),
     "compute": lambda run, op, xs: run.compute(op, xs),
     "barrier": lambda run, op, xs: xs[0],
+    **dict.fromkeys(nn.FUNCTIONS, lambda run, op, xs: run.apply(op, xs)),
 }
 """The symbolic meaning of every step, by its name."""

@@ -7,6 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import MeshOp
+from collir.dialects.operation import DistOp
 from collir.ir.diagnostics import DiagnosticError
 
 
@@ -49,7 +50,15 @@ def check_definitions(
     Raises:
         DiagnosticError: all the names that the language cannot have.
     """
-    errors: list[DiagnosticError] = []
+    errors: list[DiagnosticError] = [
+        DiagnosticError.at(
+            op,
+            f"{op.mnemonic} is an operation of a model, which {language} is not printed for yet: "
+            "collrun runs it, and -t simulate costs it",
+        )
+        for op in module.walk()
+        if isinstance(op, DistOp) and op.kind.structure
+    ]
     taken: dict[str, str] = {}
     for op in module.ops:
         if isinstance(op, MeshOp):

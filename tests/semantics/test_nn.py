@@ -1,0 +1,274 @@
+"""Operations of models: what is well typed computes on all devices what it does on one.
+
+The types are random: a sub-axis shards an index, makes an operand partial, places all operands, or
+is left out, and some operands disagree. What rules accept is run.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from checks import agree, functions_of, results_on_all_devices, results_on_one_device
+from hypothesis import given, settings
+from programs import RANDOM, FunctionBuilder, module_of, random_mesh
+from seeds import fresh
+from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.ir import Attribute
+
+import collir
+from collir.dialects.nn import OPERATIONS
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import SizesAttr, dist_type
+from collir.ir.verification import verify
+from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type, place_at
+from collir.layout.cuts import units
+from collir.layout.nn import NN
+from collir.semantics.reference.nn import FUNCTIONS
+from collir.semantics.validation.proof import proven
+from collir.semantics.validation.verdict import Outcome
+from collir.syntax.reader import read
+from collir.syntax.writer import write
+
+Indices = list[list[str]]
+
+
+def random_step(rng: random.Random) -> tuple[str, Indices, dict[str, Attribute]]:
+    """Return an operation, the index of each dimension of its operands, and its arguments."""
+    name = rng.choice(["einsum"] * 12 + list(NN))
+    kind = NN[name]
+    if name == "einsum":
+        known = "abcd"[: rng.randint(1, 4)]
+        operands = [
+            rng.sample(known, rng.randint(0, min(3, len(known)))) for _ in range(rng.randint(1, 3))
+        ]
+        used = list(dict.fromkeys(index for over in operands for index in over))
+        result = rng.sample(used, rng.randint(0, len(used)))
+        equation = f"{', '.join(' '.join(over) for over in operands)} -> {' '.join(result)}"
+        return name, operands, {"equation": StringAttr(equation)}
+    rank = rng.randint(1, 3)
+    if "dims" in {parameter.name for parameter in kind.parameters}:
+        dims = rng.sample(range(rank), rng.randint(1, rank))
+        may_keep = "keepdims" in {parameter.name for parameter in kind.parameters}
+        keep: dict[str, Attribute] = (
+            {"keepdims": UnitAttr()} if may_keep and rng.random() < 0.5 else {}
+        )
+        return name, [list("abc"[:rank])], {"dims": SizesAttr(tuple(dims)), **keep}
+    operands = [list("abc"[:rank])]
+    for _ in range((kind.operands or 1) - 1):
+        second = list("abc"[rng.randint(0, rank - 1) if rng.random() < 0.4 else 0 : rank])
+        operands.append([index if rng.random() < 0.8 else "1" for index in second])
+    return name, operands, {}
+
+
+def random_types(rng: random.Random, mesh: Mesh, operands: Indices, dtype: DType) -> list[DistType]:
+    """Return types of operands that mostly agree."""
+    sharded: dict[str, list[str]] = {}
+    partial: list[set[str]] = [set() for _ in operands]
+    place: dict[str, int] = {}
+    names = list(dict.fromkeys(index for over in operands for index in over if index != "1"))
+    for axis in mesh.by_name:
+        what = rng.choice(["index", "index", "partial", "partial all", "place", "none"])
+        if what == "index" and names:
+            sharded.setdefault(rng.choice(names), []).append(axis)
+        elif what == "partial":
+            rng.choice(partial).add(axis)
+        elif what == "partial all":
+            for one in partial:
+                one.add(axis)
+        elif what == "place" and rng.random() < 0.5:
+            place[axis] = rng.randrange(mesh.by_name[axis].size)
+    size = {index: units(mesh, list(mesh.by_name)) * rng.choice([1, 2]) for index in names}
+    reduction = rng.choice([Reduction.SUM] * 3 + [Reduction.MAX, Reduction.AVG])
+    if reduction is Reduction.AVG and not dtype.is_float:
+        reduction = Reduction.SUM
+    types: list[DistType] = []
+    for over, own in zip(operands, partial, strict=True):
+        dims = tuple(
+            Dim(1) if index == "1" else Dim(size[index], tuple(sharded.get(index, ())))
+            for index in over
+        )
+        free = {axis for index in over for axis in sharded.get(index, ())}
+        mine = frozenset(own - free) if rng.random() < 0.9 else frozenset[str]()
+        types.append(DistType(dtype, dims, mine, reduction if mine else None, place_at(place)))
+    return types
+
+
+def check(rng: random.Random, counts: Counter[str]) -> None:
+    """Run a random operation that is well typed, and compare."""
+    mesh = random_mesh(rng, devices=rng.choice([1, 2, 4, 6, 8]), weights=0.2)
+    name, operands, properties = random_step(rng)
+    dtype = rng.choice([DType.F32, DType.F64, DType.I32])
+    types = random_types(rng, mesh, operands, dtype)
+    if name == "where" and rng.random() < 0.9:
+        no = frozenset[str]()
+        types[0] = replace(types[0], dtype=DType.BOOL, partial=no, reduction=None)
+    if max((x.elements for x in types), default=0) > 4000:
+        return
+    try:
+        for x in types:
+            check_type(mesh, x)
+    except LayoutError:  # weights that do not say how to cut a dimension
+        return
+    builder = FunctionBuilder(mesh, types)
+    result = builder.try_op(OPERATIONS[name], list(builder.values), properties)
+    counts["refused" if result is None else "typed"] += 1
+    if result is None:
+        return
+    function = builder.function([result])
+    module = module_of([mesh], [function])
+    verify(module)
+    text = write(module)
+    assert write(read(text)) == text
+    with np.errstate(all="ignore"):
+        results = results_on_all_devices(module, function, 3)
+        expected = results_on_one_device(function, 3)
+    finite = [np.nan_to_num(np.asarray(x, dtype=x.dtype)) for x in results]
+    assert agree(finite, [np.nan_to_num(x) for x in expected], 64), text
+    counts[name] += 1
+    if rng.random() < 0.2:
+        [again] = functions_of(read(text))
+        assert proven(function, again).outcome is Outcome.SAME, text
+    (op,) = [op for op in function.body.ops if isinstance(op, DistOp)]
+    assert op.structure is not None
+    if not mesh.uneven:
+        cut = {axis for x in (*types, dist_type(result)) for dim in x.dims for axis in dim.axes}
+        cut |= dist_type(result).partial.difference(*(x.partial for x in types))
+        points = math.prod(op.structure.sizes.values())
+        assert op.flops * mesh.group_size(cut) == op.structure.flops * points
+
+
+@given(rng=RANDOM)
+@settings(max_examples=100)
+def test_all_devices_compute_what_one_does(rng: random.Random) -> None:
+    check(rng, Counter())
+
+
+@pytest.mark.slow
+def test_ten_thousand_operations() -> None:
+    rng, counts = fresh(53), Counter[str]()
+    for _ in range(10_000):
+        check(rng, counts)
+    assert counts["typed"] > 3000 and min(counts[name] for name in NN) > 20
+
+
+MLP = """
+machine @box { level gpu[8] { port = 300 GB/s, latency = 3 us } }
+mesh @m on @box { data = gpu:2, model = gpu:4 }
+func @mlp(%x: f32[8@data, 16], %v: f32[16, 32@model], %w: f32[32@model, 16])
+    -> f32[8@data, 16] on @m {
+  BODY
+  return %z
+}
+"""
+SHARDED = """
+  %h = einsum "b h, h f -> b f" %x, %v
+  %a = tanh %h
+  %y = einsum "b f, f h -> b h" %a, %w
+  %z = all_reduce %y over model
+"""
+WHOLE = """
+  %xs = all_gather %x over data dim 0
+  %vs = all_gather %v over model dim 1
+  %ws = all_gather %w over model dim 0
+  %h = einsum "b h, h f -> b f" %xs, %vs
+  %a = tanh %h
+  %y = einsum "b f, f h -> b h" %a, %ws
+  %z = slice %y over data dim 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "outcome"),
+    [
+        (WHOLE, Outcome.SAME),
+        (WHOLE.replace("tanh", "sigmoid"), Outcome.UNKNOWN),
+        (WHOLE.replace("%a, %ws", "%h, %ws"), Outcome.UNKNOWN),
+        (
+            WHOLE.replace("%xs, %vs", "%vs, %xs").replace("b h, h f ->", "h f, b h ->"),
+            Outcome.UNKNOWN,
+        ),
+    ],
+    ids=["same", "another map", "no map", "factors in another order"],
+)
+def test_a_sharded_program_is_proven_and_never_falsely(other: str, outcome: Outcome) -> None:
+    modules = [collir.parse(MLP.replace("BODY", body)) for body in (SHARDED, other)]
+    [one], [two] = map(functions_of, modules)
+    assert proven(one, two).outcome is outcome
+
+
+def test_einsum_is_the_sum_of_products() -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-9, 9, (3, 4, 5)), rng.integers(-9, 9, (5, 4, 2))
+    op = OPERATIONS["einsum"].create(properties={"equation": StringAttr("a b c, c b d -> d a")})
+    expected = [
+        [sum(x[a, b, c] * w[c, b, d] for b in range(4) for c in range(5)) for a in range(3)]
+        for d in range(2)
+    ]
+    assert isinstance(op, DistOp)
+    assert FUNCTIONS["einsum"](op, [x, w]).tolist() == expected
+
+
+ONE: dict[str, Callable[[float], float]] = {
+    "neg": lambda x: -x,
+    "exp": math.exp,
+    "log": math.log,
+    "sqrt": math.sqrt,
+    "rsqrt": lambda x: x**-0.5,
+    "tanh": math.tanh,
+    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+    "sin": math.sin,
+    "cos": math.cos,
+    "relu": lambda x: max(x, 0.0),
+    "silu": lambda x: x / (1 + math.exp(-x)),
+    # What the tanh approximates within 5e-4: x times the normal distribution function.
+    "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
+}
+"""The definitions of functions of one number."""
+
+TWO: dict[str, Callable[[float, float], float]] = {
+    "mul": lambda x, y: x * y,
+    "sub": lambda x, y: x - y,
+    "div": lambda x, y: x / y,
+    "maximum": max,
+    "minimum": min,
+    "greater": lambda x, y: x > y,
+    "greater_equal": lambda x, y: x >= y,
+    "less": lambda x, y: x < y,
+    "less_equal": lambda x, y: x <= y,
+    "equal": lambda x, y: x == y,
+    "not_equal": lambda x, y: x != y,
+}
+"""The definitions of functions of two numbers."""
+
+
+@pytest.mark.parametrize("name", [*ONE, *TWO])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, ml_dtypes.bfloat16])
+def test_maps_are_those_of_plain_numbers(name: str, dtype: type) -> None:
+    rng = np.random.default_rng(1)
+    count = NN[name].operands or 0
+    arrays: list[Any] = [rng.uniform(0.1, 4, 50).astype(dtype) for _ in range(count)]
+    arrays[0][:25] = arrays[-1][:25]
+    op = OPERATIONS[name].create()
+    got = np.asarray(FUNCTIONS[name](op, arrays), dtype=np.float64)
+    x, y = (array.astype(np.float64).tolist() for array in (arrays[0], arrays[-1]))
+    if name in ONE:
+        expected = [ONE[name](a) for a in x]
+    else:
+        expected = [float(TWO[name](a, b)) for a, b in zip(x, y, strict=True)]
+    rough = {2: 1e-2, 4: 1e-6, 8: 1e-14}[np.dtype(dtype).itemsize]
+    assert got == pytest.approx(expected, rel=rough, abs=1e-3 if name == "gelu" else rough)
+
+
+def test_a_softmax_adds_up_to_one_and_stays_finite() -> None:
+    x = np.array([[1000.0, 1000.0, -1000.0], [0.0, math.log(2), math.log(5)]])
+    op = OPERATIONS["softmax"].create(properties={"dims": SizesAttr((1,))})
+    got = FUNCTIONS["softmax"](op, [x])
+    assert got == pytest.approx(np.array([[0.5, 0.5, 0], [0.125, 0.25, 0.625]]))
+    logarithm = FUNCTIONS["log_softmax"](op, [x])
+    assert np.exp(logarithm) == pytest.approx(got)
