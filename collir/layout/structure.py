@@ -23,7 +23,7 @@ REPEATED = ""
 
 
 class Linear(Enum):
-    """Whether an operation is linear in its operands."""
+    """The linearity of an operation: the operands in which it is linear."""
 
     NOT = auto()
     EACH = auto()

@@ -6,7 +6,7 @@ check. Intervals go through numpy's functions as arrays do.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -50,55 +50,41 @@ def _by_terms(indices: list[list[str]], result: list[str], arrays: Sequence[Arra
         sizes = dict(zip(sorted(over, key=every.index), moved.shape, strict=True))
         aligned = moved.reshape(tuple(sizes.get(index, 1) for index in every))
         product = aligned if product is None else product * aligned
-    return _summed(product, range(len(result), len(every)))
+    return _folded(np.add, product, range(len(result), len(every)))
 
 
-def _summed(x: Any, dims: Sequence[int], keep: bool = False) -> Any:
-    """Return the sum over dimensions, by additions alone."""
+def _folded(function: Callable[..., Any], x: Any, dims: Sequence[int], keep: bool = False) -> Any:
+    """Return the elements over dimensions, combined one by one by a function of two."""
     for dim in sorted(dims, reverse=True):
-        slices = [x[(slice(None),) * dim + (n,)] for n in range(x.shape[dim])]
-        total = slices[0]
-        for part in slices[1:]:
-            total = total + part
-        shape = total.shape
-        x = total.reshape((*shape[:dim], 1, *shape[dim:])) if keep else total
+        before = (slice(None),) * dim
+        folded = reduce(function, (x[(*before, n)] for n in range(x.shape[dim])))
+        shape = folded.shape
+        x = folded.reshape((*shape[:dim], 1, *shape[dim:])) if keep else folded
     return x
 
 
 def _sum(op: DistOp, arrays: Sequence[Array]) -> Array:
     (x,), keep = arrays, "keepdims" in op.properties
     if isinstance(x, Intervals):
-        return _summed(x, op.sizes("dims"), keep)
+        return _folded(np.add, x, op.sizes("dims"), keep)
     return np.asarray(np.sum(x, axis=op.sizes("dims"), keepdims=keep, dtype=x.dtype))
 
 
 def _extreme(function: Callable[..., Any], op: DistOp, arrays: Sequence[Array]) -> Array:
     """Return the extreme element over dimensions, by a function of two elements."""
-    (x,) = arrays
-    out: Any = x
-    for dim in sorted(op.sizes("dims"), reverse=True):
-        slices = [out[(slice(None),) * dim + (n,)] for n in range(out.shape[dim])]
-        largest = slices[0]
-        for part in slices[1:]:
-            largest = function(largest, part)
-        shape = largest.shape
-        keep = "keepdims" in op.properties
-        out = largest.reshape((*shape[:dim], 1, *shape[dim:])) if keep else largest
-    return out
+    return _folded(function, arrays[0], op.sizes("dims"), "keepdims" in op.properties)
 
 
 def _map(function: Callable[..., Any]) -> Function:
     """Return an elementwise operation as numpy's function, computed in float32 at least."""
 
     def run(op: DistOp, arrays: Sequence[Array]) -> Array:
-        first = arrays[0]
-        if isinstance(first, Intervals) or first.dtype.itemsize > 2 or first.dtype.kind == "i":
-            with np.errstate(all="ignore"):
-                out = function(*arrays)
-            return out.astype(first.dtype) if out.dtype.kind != "b" else out
+        dtype = arrays[0].dtype
+        plain = not isinstance(arrays[0], Intervals)
+        widened = plain and dtype.itemsize <= 2 and dtype.kind != "i"
         with np.errstate(all="ignore"):
-            out = np.asarray(function(*(array.astype(np.float32) for array in arrays)))
-        return out if out.dtype.kind == "b" else out.astype(first.dtype)
+            out = function(*(x.astype(np.float32) if widened else x for x in arrays))
+        return out if out.dtype.kind == "b" else out.astype(dtype)
 
     return run
 
@@ -146,7 +132,7 @@ def _normalised(
     dims = op.sizes("dims")
     if isinstance(x, Intervals):
         terms: Any = np.exp(x)
-        total = _summed(terms, dims, keep=True)
+        total = _folded(np.add, terms, dims, keep=True)
         return terms / total if function else x - np.log(total)
     wide: Any = x.astype(np.float32) if x.dtype.itemsize < 4 else x
     with np.errstate(all="ignore"):
