@@ -24,7 +24,6 @@ from collir.cost.collectives.permutation import missing_blocks
 from collir.cost.collectives.table import COSTS, UnevenPorts
 from collir.cost.network.group import Group
 from collir.cost.network.link_bounds import level_capacity
-from collir.cost.network.wires import has_wires
 from collir.machine import LinkKind, Parents
 
 
@@ -109,7 +108,7 @@ def _bandwidth(collective: Collective, group: Group, distinct: Group) -> float:
             # All bytes into a child go over the bus below its parent. Some parent's bus carries at
             # least the mean.
             bounds.append(inside / parents / level.port)
-        if alone and has_wires(level) and group.across[index] == level.size:
+        if alone and not level.uniform and group.across[index] == level.size:
             # The group has all children of the level to itself.
             links = entry.links(level, _outer_port(collective, index), collective.least, below)
             bounds.append(links * distinct.beside[index])

@@ -8,14 +8,26 @@ from calibrations import samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collir.cost.bounds import collective_bound
 from collir.cost.calibration import calibrate
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.table import COSTS
 from collir.cost.model import CostModel, step_cost
+from collir.cost.network.cuts import (
+    all_gather_bound,
+    all_reduce_bound,
+    machine_graph,
+    reduce_scatter_bound,
+)
 from collir.cost.network.group import CostError
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Fabric, Level, Machine, MachineError, Parents
 
+CUTS = {
+    "all_gather": all_gather_bound,
+    "reduce_scatter": reduce_scatter_bound,
+    "all_reduce": all_reduce_bound,
+}
 BYTES = st.sampled_from([1.0, 1e4, 1e9])
 
 
@@ -103,3 +115,14 @@ def test_calibration_tells_the_ports_of_nodes_from_those_inside() -> None:
     found = {parameter.name: parameter.value for parameter in fit.parameters}
     expected = {"node.port": 4e9, "node.latency": 9e-6, "gpu.port": 7e9, "gpu.latency": 2e-6}
     assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter", "all_reduce"])
+@settings(max_examples=10)
+@given(counts=st.lists(st.integers(1, 4), min_size=2, max_size=4), port=st.integers(1, 9))
+def test_bounds_are_no_more_than_cuts(kind: str, counts: list[int], port: int) -> None:
+    machine = listed(tuple(counts), port * 1e9)
+    mesh = Mesh("m", machine, (Axis.placed("a", [Factor("gpu", machine.devices)]),))
+    closed = collective_bound(Collective(kind, mesh, mesh.of_axis["a"], 1e6)).bandwidth
+    cut = CUTS[kind](machine_graph(machine), range(machine.devices), 1e6)
+    assert 0.5 * cut <= closed <= cut * (1 + 1e-12)

@@ -43,7 +43,6 @@ from collir.cost.network.traffic import (
     Star,
     check_listed,
 )
-from collir.cost.network.wires import has_wires
 from collir.machine import LinkKind
 
 
@@ -398,7 +397,7 @@ def _pairwise(meter: Meter, size: float, reducing: bool) -> None:
     part = size / group.size
     for level, across in enumerate(group.across):
         inside = group.below[level]
-        wired = has_wires(group.levels[level])
+        wired = not group.levels[level].uniform
         if wired:
             check_wired_pairs(group, level)
         offsets = range(1, across if wired else min(across, 2))
@@ -557,7 +556,7 @@ class _PipelinedTrees:
     def __call__(self, meter: Meter, size: float) -> None:
         group = meter.group
         for level, across in zip(group.levels, group.across, strict=True):
-            if across > 1 and has_wires(level):
+            if across > 1 and not level.uniform:
                 what = "in a matrix" if level.kind is LinkKind.LINKS else f"a {level.kind}"
                 what = "has a list of sizes" if level.parents else f"links are {what}"
                 whose = "which" if level.parents else "whose"

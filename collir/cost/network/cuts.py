@@ -9,14 +9,14 @@ import importlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, cast
 
 from collir.cost.network.group import CostError
-from collir.cost.network.wires import has_wires, neighbours
-from collir.machine import Level, LinkKind, Machine
+from collir.cost.network.wires import neighbours
+from collir.machine import Level, LinkKind, Machine, Parents
 
 MAX_GRAPH = 512
 """Largest number of devices of a machine whose graph is built."""
@@ -369,13 +369,28 @@ def machine_graph(machine: Machine) -> Network:
     ends: list[_Ends] = [(device, device) for device in range(machine.devices)]
     for level in reversed(machine.levels):
         siblings = [ends[i : i + level.size] for i in range(0, len(ends), level.size)]
-        connect = _connect_by_wires if has_wires(level) else _connect_by_switch
+        if level.parents:
+            ends = [_connect_parents(links, level, level.parents, ends)]
+            continue
+        connect = _connect_by_switch if level.uniform else _connect_by_wires
         ends = [connect(links, level, parent, below) for parent, below in enumerate(siblings)]
     return Network(links)
 
 
 _Ends = tuple[Node, Node]
 """The nodes at which messages leave and enter the part of a machine below a port."""
+
+
+def _connect_parents(
+    links: dict[tuple[Node, Node], float], level: Level, parents: Parents, children: Sequence[_Ends]
+) -> _Ends:
+    """Add a switch for the children of each parent and one between the parents, and return the
+    ends of all."""
+    ends: list[_Ends] = []
+    for number, (start, count) in enumerate(zip(parents.starts, parents.children, strict=True)):
+        inside = replace(level, size=count, kinds=(), parents=None)
+        ends.append(_connect_by_switch(links, inside, number, children[start : start + count]))
+    return _connect_by_switch(links, parents.level, 0, ends)
 
 
 def _connect_by_wires(

@@ -21,7 +21,7 @@ from collir.cost.network.loads import (
     group_link_loads,
     reached_children,
 )
-from collir.cost.network.wires import all_pairs_loads, has_wires
+from collir.cost.network.wires import all_pairs_loads
 from collir.machine import LinkKind
 
 MAX_LISTED = 2**20
@@ -75,7 +75,7 @@ class UniformPattern(Pattern):
             inside = (staying - group.across[level] * stay) * groups
             leaving = (ranks * sent - staying) * groups
             links = None
-            if has_wires(group.levels[level]) and inside:
+            if not group.levels[level].uniform and inside:
                 links = self.links(group, level)
             crossing = (below * sent - stay) * group.beside[level]
             loads.append(Load(crossing, inside, inside + 2 * leaving, links))
@@ -268,7 +268,7 @@ class BinomialRound(Pattern):
             inside = per_parent if digit.level == level else 0
             leaving = per_parent if digit.level < level else 0
             links = None
-            if inside and has_wires(group.levels[level]):
+            if inside and not group.levels[level].uniform:
                 pairs = [
                     (source, source + digit.step * value, senders)
                     for source in _children_with_zeros(group.digits, level, zero_bits)
@@ -301,7 +301,7 @@ class Star(Pattern):
             inside = (ranks - below) * groups
             leaving = (group.size - ranks) * groups
             links = None
-            if inside and has_wires(group.levels[level]):
+            if inside and not group.levels[level].uniform:
                 children = [child for child, _ in reached_children(group.digits, level)]
                 links = group_link_loads(group, level, [[(c, 0, below) for c in children if c]])
             crossing = (group.size - below) * beside
@@ -359,7 +359,7 @@ class Listed(Pattern):
             leaving = [_summed(side, sizes, away, count) for side in parents]
             through = inside + leaving[0] + leaving[1]
             links = None
-            if within.any() and has_wires(group.levels[level]):
+            if within.any() and not group.levels[level].uniform:
                 steps = [c[level][1][within] for c in coordinates]
                 links = _links_of_parents(group, level, parents[0][within], steps, sizes[within])
             busiest = float(inside.max()) * groups, float(through.max()) * groups

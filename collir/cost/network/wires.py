@@ -25,12 +25,6 @@ MAX_WIRED = {LinkKind.RING: 2**16, LinkKind.FULL: 2**12, LinkKind.TORUS: 2**16}
 """Largest number of children by kind of level; ``MAX_LINKS`` limits matrices."""
 
 
-def has_wires(level: Level) -> bool:
-    """Return whether messages between some children of a level use links besides their ports, or
-    besides one interconnect for all."""
-    return not level.uniform
-
-
 def link_loads(level: Level, sources: Array, targets: Array, counts: Array) -> Array:
     """Return the messages over each link of a level, whose ports have ``level.wires`` links each.
 
