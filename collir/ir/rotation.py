@@ -18,6 +18,7 @@ from collir.ir.calls import calls_in, inline_calls
 from collir.ir.instantiation import fix_parameters
 from collir.ir.loops import BODY, StepsBefore, outline_bodies, repeats_in, unroll
 from collir.ir.names import set_name
+from collir.ir.steps import is_free
 from collir.layout import Mesh
 from collir.layout.sizes import formula_of
 from collir.layout.steps import AHEAD, CONCAT, PAD, RESHAPE
@@ -89,7 +90,7 @@ class _Split:
 
 def _is_view(value: SSAValue, mesh: Mesh) -> bool:
     op = value.owner
-    return isinstance(op, DistOp) and op.kind.is_free(mesh, dist_type(op.input), op.arguments)
+    return isinstance(op, DistOp) and is_free(op, mesh)
 
 
 class _Rotation:

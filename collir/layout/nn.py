@@ -10,15 +10,33 @@ from typing import Any
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
-from collir.layout.steps import Argument, ArgumentKind, Arguments, Parameter, StepKind, row
-from collir.layout.structure import REPEATED, Linear, Structure, index_text, sizes_of, typed
-from collir.layout.types import DistType
+from collir.layout.steps import (
+    DIM,
+    TO,
+    Argument,
+    ArgumentKind,
+    Arguments,
+    Parameter,
+    StepKind,
+    row,
+)
+from collir.layout.structure import (
+    REPEATED,
+    Linear,
+    Structure,
+    index_text,
+    map_structure,
+    sizes_of,
+    typed,
+)
+from collir.layout.types import Dim, DistType, check_type
 
 NN: dict[str, StepKind] = {}
 """The rows of the nn dialect by name, in the order in which they are listed to users."""
 
 DIMS = Parameter("dims", "dims", ArgumentKind.SIZES)
 KEEPDIMS = Parameter("keepdims", "keepdims", ArgumentKind.FLAG)
+VALUE = Parameter("value", "value", ArgumentKind.NUMBER)
 EQUATION = Parameter("", "equation", ArgumentKind.TEXT)
 
 StructureOf = Callable[[Sequence[DistType], Arguments], Structure]
@@ -159,32 +177,6 @@ EINSUM = _row(
 # ---------------------------------------------------------------------------------------------
 
 
-def map_structure(
-    name: str, operands: Sequence[DistType], linear: Linear = Linear.NOT, flops: int = 1
-) -> Structure:
-    """Return the structure of an elementwise operation, with numpy's broadcasting.
-
-    Raises:
-        LayoutError: two sizes of a dimension, neither of them 1.
-    """
-    rank = max(len(x.dims) for x in operands)
-    largest = [
-        max(x.shape[d - rank + len(x.dims)] for x in operands if d >= rank - len(x.dims))
-        for d in range(rank)
-    ]
-    indices = [
-        tuple(
-            REPEATED if dim.size == 1 < largest[d] else str(d)
-            for d, dim in enumerate(x.dims, rank - len(x.dims))
-        )
-        for x in operands
-    ]
-    sizes = sizes_of(name, operands, indices)
-    return Structure(
-        tuple(indices), tuple(map(str, range(rank))), sizes, linear=linear, flops=flops
-    )
-
-
 def _map(
     name: str,
     doc: str,
@@ -315,3 +307,151 @@ def _along(name: str, doc: str, flops: int) -> StepKind:
 
 SOFTMAX = _along("softmax", "Return e^x divided by its sum over dimensions.", 5)
 LOG_SOFTMAX = _along("log_softmax", "Return x less the logarithm of the sum of e^x.", 5)
+
+# ---------------------------------------------------------------------------------------------
+# Tensors of a given type
+# ---------------------------------------------------------------------------------------------
+
+
+def _to(arguments: Arguments) -> DistType:
+    """Return the type that an operation names for its result."""
+    to = arguments[TO.name]
+    assert isinstance(to, DistType)
+    return to
+
+
+def _new_structure(operands: Sequence[DistType], arguments: Arguments) -> Structure:
+    """Return the structure of an operation without operands, every dimension of which is new."""
+    sizes = {str(d): dim.size for d, dim in enumerate(_to(arguments).dims)}
+    return Structure((), tuple(sizes), sizes, flops=0)
+
+
+def _check_new(name: str, mesh: Mesh, to: DistType) -> None:
+    """Check the type of a tensor that every device makes by itself.
+
+    Raises:
+        LayoutError: it cannot exist on the mesh, or is partial.
+    """
+    check_type(mesh, to)
+    if to.partial:
+        axes = mesh.ordered(to.partial)
+        where = ", ".join(mesh.short(axes))
+        masks = to.reduction in (Reduction.SUM, Reduction.PROD)
+        then = f", and mask the result over {where}" if masks else ""
+        raise LayoutError(
+            f"{name} makes whole values, not partial ones: leave out partial({to.reduction}: "
+            f"{where}){then}",
+            axes=axes,
+            parameter=TO.name,
+        )
+
+
+def _constant(mesh: Mesh, value: float, to: DistType) -> DistType:
+    """Return a tensor of a type, all of whose elements are one number."""
+    _check_new("constant", mesh, to)
+    if not to.dtype.represents(value):
+        shown = repr(float(value)).removesuffix(".0")
+        raise LayoutError(f"{shown} is not a value of {to.dtype}", parameter=VALUE.name)
+    return to
+
+
+def _iota(mesh: Mesh, dim: int, to: DistType) -> DistType:
+    """Return a tensor of a type, each of whose elements is its position in a dimension."""
+    _check_new("iota", mesh, to)
+    if dim not in range(len(to.dims)):
+        raise LayoutError(
+            f"dimension {dim} does not exist: {to.text(mesh)} has {len(to.dims)} dimensions, "
+            "from 0",
+            parameter=DIM.name,
+        )
+    last = to.dims[dim].size - 1
+    exact = last <= 2**to.dtype.mantissa if to.dtype.is_float else to.dtype.represents(last)
+    if not exact or to.dtype is DType.BOOL:
+        raise LayoutError(
+            f"iota counts to {last}, and {to.dtype} does not hold all numbers up to it: make an "
+            "iota of i32 and cast it",
+            parameter=TO.name,
+        )
+    return to
+
+
+CONSTANT = row(
+    StepKind(
+        name="constant",
+        rule=_constant,
+        parameters=(VALUE, TO),
+        operands=0,
+        structure=_new_structure,
+        aliases=("full", "zeros", "ones", "splat", "fill"),
+    ),
+    NN,
+)
+IOTA = row(
+    StepKind(
+        name="iota",
+        rule=_iota,
+        parameters=(DIM, TO),
+        operands=0,
+        structure=_new_structure,
+        aliases=("arange", "range", "broadcasted_iota"),
+    ),
+    NN,
+)
+
+
+def _broadcast_structure(operands: Sequence[DistType], arguments: Arguments) -> Structure:
+    (x,), to = operands, _to(arguments)
+    before = len(to.dims) - len(x.dims)
+    for d, dim in enumerate(x.dims):
+        if before < 0 or dim.size not in (1, to.dims[before + d].size):
+            raise LayoutError(
+                f"broadcast_to repeats dimensions of size 1 and adds dimensions in front: {{0}} "
+                f"is {list(map(int, x.shape))}, which does not fit {list(map(int, to.shape))}",
+                operand=0,
+                parameter=TO.name,
+            )
+    sizes = {str(d): dim.size for d, dim in enumerate(to.dims)}
+    indices = tuple(
+        REPEATED if dim.size == 1 < to.dims[d].size else str(d)
+        for d, dim in enumerate(x.dims, before)
+    )
+    return Structure((indices,), tuple(sizes), sizes, linear=Linear.ALL, flops=0)
+
+
+def _broadcast_to(mesh: Mesh, x: DistType, to: DistType) -> DistType:
+    """Repeat a tensor along new dimensions, and along those of size 1."""
+    check_type(mesh, to)
+    structure = _broadcast_structure([x], {TO.name: to})
+    known = {index: dim.axes for index, dim in zip(structure.operands[0], x.dims, strict=True)}
+    dims = (
+        Dim(dim.size, known.get(index, tuple(a for a in dim.axes if a not in x.axes)))
+        for index, dim in zip(structure.result, to.dims, strict=True)
+    )
+    kept = DistType(x.dtype, tuple(dims), x.partial, x.reduction, x.place)
+    if kept != to:
+        differing = [
+            axis
+            for axis in mesh.by_name
+            if kept.state_of(axis) != to.state_of(axis) or kept.dim_of(axis) != to.dim_of(axis)
+        ]
+        what = "cast it first" if x.dtype is not to.dtype else "redistribute the result"
+        raise LayoutError(
+            "broadcast_to shards no dimension but new and repeated ones, and changes nothing "
+            f"else: {{0}} is {x.text(mesh)}, so the type is {kept.text(mesh)}: {what}",
+            operand=0,
+            axes=differing,
+            parameter=TO.name,
+        )
+    return to
+
+
+BROADCAST_TO = row(
+    StepKind(
+        name="broadcast_to",
+        rule=_broadcast_to,
+        parameters=(TO,),
+        structure=_broadcast_structure,
+        aliases=("expand", "repeat", "tile", "broadcast_in_dim"),
+    ),
+    NN,
+)

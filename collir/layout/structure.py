@@ -16,7 +16,7 @@ from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
 from collir.layout.sizes import without_formula
-from collir.layout.types import Dim, DistType, place_text
+from collir.layout.types import Dim, DistType, check_type, place_text
 
 REPEATED = ""
 """The index of a dimension of size 1 that is repeated along the others, or is new in the result."""
@@ -97,6 +97,32 @@ def sizes_of(
     return {index: size for index, (_, size) in first.items()}
 
 
+def map_structure(
+    name: str, operands: Sequence[DistType], linear: Linear = Linear.NOT, flops: int = 1
+) -> Structure:
+    """Return the structure of an elementwise operation, with numpy's broadcasting.
+
+    Raises:
+        LayoutError: two sizes of a dimension, neither of them 1.
+    """
+    rank = max(len(x.dims) for x in operands)
+    largest = [
+        max(x.shape[d - rank + len(x.dims)] for x in operands if d >= rank - len(x.dims))
+        for d in range(rank)
+    ]
+    indices = [
+        tuple(
+            REPEATED if dim.size == 1 < largest[d] else str(d)
+            for d, dim in enumerate(x.dims, rank - len(x.dims))
+        )
+        for x in operands
+    ]
+    sizes = sizes_of(name, operands, indices)
+    return Structure(
+        tuple(indices), tuple(map(str, range(rank))), sizes, linear=linear, flops=flops
+    )
+
+
 def typed(
     name: str, mesh: Mesh, structure: Structure, operands: Sequence[DistType], dtype: DType
 ) -> DistType:
@@ -129,7 +155,9 @@ def typed(
     )
     partial |= frozenset(summed)
     kept = reduction or (structure.reduction if summed else None)
-    return DistType(dtype, dims, partial, kept, operands[0].place)
+    result = DistType(dtype, dims, partial, kept, operands[0].place)
+    check_type(mesh, result)
+    return result
 
 
 def _axes_of(

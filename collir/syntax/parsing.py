@@ -116,6 +116,8 @@ def _expected(terminals: set[str]) -> str:
     words = {"CALL", "REPEAT"} if "NAME" in terminals else set[str]()
     if "VALUE" in terminals:  # few operations have a text before their operands
         words.add("STRING")
+        if "COLON" not in terminals:  # few have no operands
+            words.add("KEYWORD")
     names = sorted({shown(name) for name in terminals - words})
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 

@@ -299,7 +299,8 @@ def step_text(op: DistOp, mesh: Mesh, operands: str) -> str:
     arguments = op.arguments
     texts = [x.name for x in op.kind.parameters if x.kind is ArgumentKind.TEXT]
     quoted = "".join(f' "{arguments[name]}"' for name in texts)
-    return f"{op.mnemonic}{quoted} {operands}{_clauses(op, mesh)}"
+    listed = f" {operands}" if operands else ""
+    return f"{op.mnemonic}{quoted}{listed}{_clauses(op, mesh)}"
 
 
 def _clauses(op: DistOp, mesh: Mesh) -> str:

@@ -209,7 +209,7 @@ def local_step(
         # Where blocks differ, the work is taken to be in proportion to the largest of them.
         values = (*op.operands, op.result)
         share = max(bytes_of(value) / largest(value) for value in values)
-        dtype = dist_type(op.input).dtype.value
+        dtype = dist_type(values[0]).dtype.value
         moved = _moved(op, where, bytes_of)
         return LocalStep(op.mnemonic, moved, op.flops * share, dtype, maps=not contracts)
     share = bytes_of(op.result) / largest(op.result)

@@ -192,6 +192,15 @@ def _inexact(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     return replace(_united(operands), exact=False)
 
 
+def _same_everywhere(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    value = _constant(op.number("value"), dist_type(op.result).dtype)
+    return _Grid(abs(value), Fraction(1, value.denominator))
+
+
+def _counted(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    return _Grid(Fraction(dist_type(op.result).shape[op.integer("dim")] - 1), Fraction(1))
+
+
 GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
     "add": _added,
     "concat": _joined,
@@ -218,6 +227,9 @@ GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
         _inexact,
     ),
     **dict.fromkeys(("softmax", "log_softmax"), _inexact),
+    "constant": _same_everywhere,
+    "iota": _counted,
+    "broadcast_to": _joined,
 }
 """The grid of the result of every step that computes values, by the name of the step."""
 
@@ -234,7 +246,7 @@ def _roundings(ops: Iterable[Operation], mesh: Mesh) -> int:
         count += 1
         if isinstance(op, RepeatOp):
             count += op.times * _roundings(op.body.ops, mesh)
-        elif isinstance(op, DistOp):
+        elif isinstance(op, DistOp) and op.operands:
             reduced = dist_type(op.input).partial - dist_type(op.result).partial
             if reduced or op.mnemonic == "redistribute":
                 count += mesh.group_size(reduced)

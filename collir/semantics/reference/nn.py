@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from collir.dialects.operation import DistOp
+from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.intervals import Intervals
 
@@ -145,6 +146,30 @@ def _relu(x: Any) -> Any:
     return np.maximum(x, 0)
 
 
+def _constant(op: DistOp, arrays: Sequence[Array]) -> Array:
+    to = op.layout("to")
+    return np.full(to.shape, op.number("value"), NUMPY[to.dtype])
+
+
+def _iota(op: DistOp, arrays: Sequence[Array]) -> Array:
+    to, dim = op.layout("to"), op.integer("dim")
+    return np.indices(to.shape)[dim].astype(NUMPY[to.dtype])
+
+
+def broadcast(x: Array, shape: Sequence[int]) -> Array:
+    """Return an array repeated along new dimensions in front and along those of size 1."""
+    for dim in range(len(shape)):
+        if dim < len(shape) - x.ndim:
+            x = x.reshape((*(1,) * (len(shape) - x.ndim), *x.shape))
+        if x.shape[dim] != shape[dim]:
+            x = np.concatenate([x] * shape[dim], axis=dim)
+    return x.copy()
+
+
+def _broadcast_to(op: DistOp, arrays: Sequence[Array]) -> Array:
+    return broadcast(arrays[0], op.layout("to").shape)
+
+
 FUNCTIONS: dict[str, Function] = {
     "einsum": _einsum,
     "neg": _map(np.negative),
@@ -176,5 +201,8 @@ FUNCTIONS: dict[str, Function] = {
     "min": partial(_extreme, np.minimum),
     "softmax": partial(_normalised, np.exp),
     "log_softmax": partial(_normalised, None),
+    "constant": _constant,
+    "iota": _iota,
+    "broadcast_to": _broadcast_to,
 }
-"""The function of every operation, by its name."""
+"""The function of every operation on whole tensors, by its name."""

@@ -23,7 +23,7 @@ from collir.layout import Dim, DistType, DType, Reduction
 from collir.semantics.reference import collectives, nn
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
-from collir.semantics.reference.devices import block_shape, coordinates_of
+from collir.semantics.reference.devices import block_shape, coordinates_of, slices_of
 
 Args = tuple[Any, ...]
 """The operands, each a list with one array (or None) per rank."""
@@ -330,6 +330,25 @@ def _on_arrays(function: nn.Function, op: DistOp, args: Args) -> Buffers:
     return _together(args, lambda parts: function(op, parts))
 
 
+def _blocks_of(op: DistOp, args: Args) -> Buffers:
+    """Return the blocks of a tensor that devices make by themselves, where its type is held."""
+    mesh, to = mesh_of(op), op.layout("to")
+    whole, at = nn.FUNCTIONS[op.mnemonic](op, []), dict(to.place)
+    held = collectives.keep(mesh, [whole] * mesh.devices, at)
+    return [
+        None if x is None else x[slices_of(mesh, rank, to.dims)].copy()
+        for rank, x in enumerate(held)
+    ]
+
+
+def _broadcast_to(op: DistOp, args: Args) -> Buffers:
+    mesh, dims = mesh_of(op), op.layout("to").dims
+    return [
+        None if x is None else nn.broadcast(x, block_shape(mesh, rank, dims))
+        for rank, x in enumerate(args[0])
+    ]
+
+
 def _unchanged(op: DistOp, args: Args) -> Buffers:
     return args[0]
 
@@ -368,5 +387,8 @@ MEANINGS: dict[str, Meaning] = {
         name: Meaning(partial(_on_arrays, function), Effect.VALUES)
         for name, function in nn.FUNCTIONS.items()
     },
+    "constant": Meaning(_blocks_of, Effect.VALUES),
+    "iota": Meaning(_blocks_of, Effect.VALUES),
+    "broadcast_to": Meaning(_broadcast_to, Effect.VALUES),
 }
 """The meaning of every step, by its name."""
