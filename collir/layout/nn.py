@@ -4,11 +4,13 @@ The typing rule of a row, its work and its gradient follow from the structure. O
 align as in numpy: from the last dimension, and a dimension of size 1 is repeated.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
+from collir.layout.gradients import Gradient, Reverse, Term, same
 from collir.layout.mesh import Mesh
 from collir.layout.steps import (
     DIM,
@@ -51,6 +53,7 @@ def _row(
     result: DType | None = None,
     aliases: tuple[str, ...] = (),
     conditions: int = 0,
+    gradient: Gradient | None = None,
 ) -> StepKind:
     """Add a row whose rule follows from its structure.
 
@@ -75,6 +78,7 @@ def _row(
         parameters=parameters,
         operands=operands,
         structure=structure,
+        gradient=gradient,
         aliases=aliases,
     )
     return row(kind, NN)
@@ -163,6 +167,27 @@ def _einsum(operands: Sequence[DistType], arguments: Arguments) -> Structure:
     )
 
 
+def _einsum_gradient(r: Reverse, operand: int) -> Term:
+    """Return the sum of products of the cotangent and the other operands.
+
+    An index that this operand alone has was summed over, so the cotangent is repeated along it.
+    """
+    indices, result = equation_indices(r.arguments[EQUATION.name])
+    others = [n for n in range(len(indices)) if n != operand]
+    known = {index for n in others for index in indices[n]}.union(result)
+    there = [index for index in indices[operand] if index in known]
+    terms = ", ".join(" ".join(part) for part in (result, *(indices[n] for n in others)))
+    equation = f"{terms} -> {' '.join(there)}"
+    cotangent = r.g.step("einsum", *(r.x[n] for n in others), equation=equation)
+    if len(there) == len(indices[operand]):
+        return cotangent
+    shape = [
+        size if index in known else 1
+        for index, size in zip(indices[operand], r.types[operand].shape, strict=True)
+    ]
+    return cotangent.step("reshape", shape=tuple(shape)).repeated(r.types[operand])
+
+
 EINSUM = _row(
     "einsum",
     "Multiply operands and sum over the indices that the result lacks.",
@@ -170,6 +195,7 @@ EINSUM = _row(
     None,
     (EQUATION,),
     aliases=("matmul", "dot", "bmm", "tensordot"),
+    gradient=_einsum_gradient,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -186,6 +212,7 @@ def _map(
     result: DType | None = None,
     floats: bool = False,
     conditions: int = 0,
+    gradient: Gradient | None = None,
 ) -> StepKind:
     """Add the row of an elementwise operation.
 
@@ -203,37 +230,149 @@ def _map(
             )
         return map_structure(name, xs, linear, flops)
 
-    return _row(name, doc, structure, operands, result=result, conditions=conditions)
+    return _row(
+        name, doc, structure, operands, result=result, conditions=conditions, gradient=gradient
+    )
 
 
-NEG = _map("neg", "Change the sign of every element.", linear=Linear.ALL)
-MUL = _map("mul", "Multiply elementwise.", 2, linear=Linear.EACH)
-SUB = _map("sub", "Subtract elementwise.", 2, linear=Linear.ALL)
-DIV = _map("div", "Divide elementwise.", 2, floats=True)
-MAXIMUM = _map("maximum", "Return the larger element of two.", 2)
-MINIMUM = _map("minimum", "Return the smaller element of two.", 2)
+def _chosen(r: Reverse, operand: int, choice: str) -> Term:
+    """Return the cotangent where a comparison of this operand with the other holds, and half of it
+    where they are equal (as jax and torch do)."""
+    x, other, zero = r.x[operand], r.x[1 - operand], r.g.full(0)
+    half = r.g.step("scale", factor=0.5)
+    tie = x.step("equal", other).step("where", half, zero)
+    return x.step(choice, other).step("where", r.g, tie)
+
+
+def _where_gradient(r: Reverse, operand: int) -> Term | None:
+    """Return the cotangent where the operand was chosen."""
+    if operand == 0:
+        return None
+    zero = r.g.full(0)
+    return r.x[0].step("where", *((r.g, zero) if operand == 1 else (zero, r.g)))
+
+
+def _silu_gradient(r: Reverse, operand: int) -> Term:
+    (x,) = r.x
+    s = x.step("sigmoid")
+    g = r.g * s
+    return g + g * x - g * x * s
+
+
+def _gelu_gradient(r: Reverse, operand: int) -> Term:
+    """Return g (1 + t + x (1 - t^2) u') / 2, where t = tanh(u) and u' = k (1 + 3 c x^2)."""
+    (x,) = r.x
+    k, c = math.sqrt(2 / math.pi), 0.044715
+    square = x * x
+    inner = (x + (square * x).step("scale", factor=c)).step("scale", factor=k)
+    t = inner.step("tanh")
+    slope = x.step("scale", factor=k) + (square * x).step("scale", factor=3 * c * k)
+    half = r.g.step("scale", factor=0.5)
+    return half + half * t + half * slope * (t.full(1) - t * t)
+
+
+NEG = _map(
+    "neg", "Change the sign of every element.", linear=Linear.ALL, gradient=lambda r, _: -r.g
+)
+MUL = _map(
+    "mul", "Multiply elementwise.", 2, linear=Linear.EACH, gradient=lambda r, i: r.g * r.x[1 - i]
+)
+SUB = _map(
+    "sub", "Subtract elementwise.", 2, linear=Linear.ALL, gradient=lambda r, i: -r.g if i else r.g
+)
+DIV = _map(
+    "div",
+    "Divide elementwise.",
+    2,
+    floats=True,
+    gradient=lambda r, i: -(r.g * r.y / r.x[1]) if i else r.g / r.x[1],
+)
+MAXIMUM = _map(
+    "maximum",
+    "Return the larger element of two.",
+    2,
+    gradient=lambda r, i: _chosen(r, i, "greater"),
+)
+MINIMUM = _map(
+    "minimum", "Return the smaller element of two.", 2, gradient=lambda r, i: _chosen(r, i, "less")
+)
 GREATER = _map("greater", "Return where elements are larger.", 2, result=DType.BOOL)
 GREATER_EQUAL = _map("greater_equal", "Return where none is smaller.", 2, result=DType.BOOL)
 LESS = _map("less", "Return where elements are smaller.", 2, result=DType.BOOL)
 LESS_EQUAL = _map("less_equal", "Return where none is larger.", 2, result=DType.BOOL)
 EQUAL = _map("equal", "Return where elements are equal.", 2, result=DType.BOOL)
 NOT_EQUAL = _map("not_equal", "Return where elements differ.", 2, result=DType.BOOL)
-WHERE = _map("where", "Choose between two elements by a truth value.", 3, conditions=1)
-EXP = _map("exp", "Return e to the power of every element.", floats=True)
-LOG = _map("log", "Return the natural logarithm of every element.", floats=True)
-SQRT = _map("sqrt", "Return the square root of every element.", floats=True)
-RSQRT = _map("rsqrt", "Return the reciprocal of the square root of every element.", floats=True)
-TANH = _map("tanh", "Return the hyperbolic tangent of every element.", floats=True)
-SIGMOID = _map("sigmoid", "Return 1 / (1 + e^-x) for every element x.", floats=True, flops=3)
-SIN = _map("sin", "Return the sine of every element.", floats=True)
-COS = _map("cos", "Return the cosine of every element.", floats=True)
-RELU = _map("relu", "Return every element, or 0 where it is negative.")
-SILU = _map("silu", "Return x / (1 + e^-x) for every element x.", floats=True, flops=4)
+WHERE = _map(
+    "where",
+    "Choose between two elements by a truth value.",
+    3,
+    conditions=1,
+    gradient=_where_gradient,
+)
+EXP = _map(
+    "exp", "Return e to the power of every element.", floats=True, gradient=lambda r, _: r.g * r.y
+)
+LOG = _map(
+    "log",
+    "Return the natural logarithm of every element.",
+    floats=True,
+    gradient=lambda r, _: r.g / r.x[0],
+)
+SQRT = _map(
+    "sqrt",
+    "Return the square root of every element.",
+    floats=True,
+    gradient=lambda r, _: (r.g / r.y).step("scale", factor=0.5),
+)
+RSQRT = _map(
+    "rsqrt",
+    "Return the reciprocal of the square root of every element.",
+    floats=True,
+    gradient=lambda r, _: (r.g * r.y * r.y * r.y).step("scale", factor=-0.5),
+)
+TANH = _map(
+    "tanh",
+    "Return the hyperbolic tangent of every element.",
+    floats=True,
+    gradient=lambda r, _: r.g - r.g * r.y * r.y,
+)
+SIGMOID = _map(
+    "sigmoid",
+    "Return 1 / (1 + e^-x) for every element x.",
+    floats=True,
+    flops=3,
+    gradient=lambda r, _: r.g * r.y - r.g * r.y * r.y,
+)
+SIN = _map(
+    "sin",
+    "Return the sine of every element.",
+    floats=True,
+    gradient=lambda r, _: r.g * r.x[0].step("cos"),
+)
+COS = _map(
+    "cos",
+    "Return the cosine of every element.",
+    floats=True,
+    gradient=lambda r, _: -(r.g * r.x[0].step("sin")),
+)
+RELU = _map(
+    "relu",
+    "Return every element, or 0 where it is negative.",
+    gradient=lambda r, _: r.y.step("greater", r.y.full(0)).step("where", r.g, r.g.full(0)),
+)
+SILU = _map(
+    "silu",
+    "Return x / (1 + e^-x) for every element x.",
+    floats=True,
+    flops=4,
+    gradient=_silu_gradient,
+)
 GELU = _map(
     "gelu",
     "Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 for every element x.",
     floats=True,
     flops=8,
+    gradient=_gelu_gradient,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -268,7 +407,28 @@ def _dims_of(name: str, x: DistType, arguments: Arguments, floats: bool = False)
     return tuple(numbers)
 
 
-def _reduction(name: str, doc: str, reduction: Reduction, linear: Linear) -> StepKind:
+def _kept(r: Reverse, x: Term) -> Term:
+    """Return a value that was reduced over dimensions with these dimensions, of size 1."""
+    dims = r.arguments[DIMS.name]
+    shape = tuple(1 if d in dims else n for d, n in enumerate(r.types[0].shape))
+    return x.step("reshape", shape=shape)
+
+
+def _extreme_gradient(r: Reverse, operand: int) -> Term:
+    """Return the cotangent divided evenly among the elements that are extreme (as in jax)."""
+    (x,) = r.x
+    there = x.step("equal", _kept(r, r.y)).step("where", x.full(1), x.full(0))
+    count = there.step("sum", dims=r.arguments[DIMS.name], keepdims=True).whole()
+    return there * (_kept(r, r.g) / count)
+
+
+def _sum_over(r: Reverse, x: Term) -> Term:
+    return x.step("sum", dims=r.arguments[DIMS.name], keepdims=True)
+
+
+def _reduction(
+    name: str, doc: str, reduction: Reduction, linear: Linear, gradient: Gradient
+) -> StepKind:
     """Add the row of a reduction over dimensions."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -279,19 +439,37 @@ def _reduction(name: str, doc: str, reduction: Reduction, linear: Linear) -> Ste
         result = tuple(i for i in kept if i != REPEATED or KEEPDIMS.name in arguments)
         return Structure((indices,), result, sizes_of(name, xs, [indices]), reduction, linear)
 
-    return _row(name, doc, structure, 1, (DIMS, KEEPDIMS))
+    return _row(name, doc, structure, 1, (DIMS, KEEPDIMS), gradient=gradient)
 
 
-SUM = _reduction("sum", "Sum over dimensions.", Reduction.SUM, Linear.ALL)
-MAX = _reduction("max", "Return the largest element over dimensions.", Reduction.MAX, Linear.NOT)
-MIN = _reduction("min", "Return the smallest element over dimensions.", Reduction.MIN, Linear.NOT)
+SUM = _reduction(
+    "sum",
+    "Sum over dimensions.",
+    Reduction.SUM,
+    Linear.ALL,
+    lambda r, _: _kept(r, r.g).repeated(r.types[0]),
+)
+MAX = _reduction(
+    "max",
+    "Return the largest element over dimensions.",
+    Reduction.MAX,
+    Linear.NOT,
+    _extreme_gradient,
+)
+MIN = _reduction(
+    "min",
+    "Return the smallest element over dimensions.",
+    Reduction.MIN,
+    Linear.NOT,
+    _extreme_gradient,
+)
 
 # ---------------------------------------------------------------------------------------------
 # Maps of whole dimensions
 # ---------------------------------------------------------------------------------------------
 
 
-def _along(name: str, doc: str, flops: int) -> StepKind:
+def _along(name: str, doc: str, flops: int, gradient: Gradient) -> StepKind:
     """Add the row of an operation that needs the whole of some dimensions on every device."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -302,11 +480,21 @@ def _along(name: str, doc: str, flops: int) -> StepKind:
         sizes = sizes_of(name, xs, [indices])
         return Structure((indices,), indices, sizes, blocked=blocked, flops=flops)
 
-    return _row(name, doc, structure, 1, (DIMS,))
+    return _row(name, doc, structure, 1, (DIMS,), gradient=gradient)
 
 
-SOFTMAX = _along("softmax", "Return e^x divided by its sum over dimensions.", 5)
-LOG_SOFTMAX = _along("log_softmax", "Return x less the logarithm of the sum of e^x.", 5)
+SOFTMAX = _along(
+    "softmax",
+    "Return e^x divided by its sum over dimensions.",
+    5,
+    lambda r, _: r.y * (r.g - _sum_over(r, r.g * r.y)),
+)
+LOG_SOFTMAX = _along(
+    "log_softmax",
+    "Return x less the logarithm of the sum of e^x.",
+    5,
+    lambda r, _: r.g - r.y.step("exp") * _sum_over(r, r.g),
+)
 
 # ---------------------------------------------------------------------------------------------
 # Tensors of a given type
@@ -451,6 +639,7 @@ BROADCAST_TO = row(
         rule=_broadcast_to,
         parameters=(TO,),
         structure=_broadcast_structure,
+        gradient=same,
         aliases=("expand", "repeat", "tile", "broadcast_in_dim"),
     ),
     NN,

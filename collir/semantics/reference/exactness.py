@@ -18,7 +18,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.calls import function_without_calls
+from collir.ir.inlining import function_without_calls
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.steps import MEANINGS, Effect
