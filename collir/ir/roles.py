@@ -72,6 +72,13 @@ def set_role(item: SSAValue | Operation, role: Role | None) -> None:
     set_argument_roles(function, roles)
 
 
+def pass_role(old: SSAValue, new: SSAValue) -> None:
+    """Give a value the role of one that it replaces, unless it has one or is an argument."""
+    role = role_of(old)
+    if role is not None and isinstance(new, OpResult) and role_of(new) is None:
+        set_role(new, role)
+
+
 def argument_roles(function: FuncOp) -> list[Role | None]:
     """Return the roles of the arguments of a function, in order."""
     if function.arg_attrs is None:
@@ -81,15 +88,23 @@ def argument_roles(function: FuncOp) -> list[Role | None]:
 
 def set_argument_roles(function: FuncOp, roles: Sequence[Role | None]) -> None:
     """Give roles to all arguments of a function; other attributes of arguments stay."""
-    old = function.arg_attrs or ArrayAttr([DictionaryAttr({}) for _ in roles])
-    entries: list[DictionaryAttr] = []
-    for entry, role in zip(old, roles, strict=True):
-        data: dict[str, Attribute] = {key: x for key, x in entry.data.items() if key != ROLE}
-        entries.append(DictionaryAttr(data | ({ROLE: StringAttr(role)} if role else {})))
-    if any(entry.data for entry in entries):
-        function.properties["arg_attrs"] = ArrayAttr(entries)
-    else:
-        function.properties.pop("arg_attrs", None)
+    _set_entries(function, "arg_attrs", function.arg_attrs, roles)
+
+
+def result_roles(function: FuncOp) -> list[Role | None]:
+    """Return the roles that the signature of a function gives to its results, in order.
+
+    A result that is a parameter or a state is the new value of an argument with that role: the
+    first such result that of the first such argument, and so on.
+    """
+    if function.res_attrs is None:
+        return [None] * len(function.function_type.outputs)
+    return [_role(entry.data.get(ROLE)) for entry in function.res_attrs]
+
+
+def set_result_roles(function: FuncOp, roles: Sequence[Role | None]) -> None:
+    """Give roles to all results of a function; other attributes of results stay."""
+    _set_entries(function, "res_attrs", function.res_attrs, roles)
 
 
 def check_roles(op: Operation) -> None:
@@ -99,13 +114,35 @@ def check_roles(op: Operation) -> None:
         VerifyException: a role does not exist, or there is not one for each value.
     """
     if isinstance(op, FuncOp):
-        count = len(op.function_type.inputs)
-        if op.arg_attrs is not None and len(op.arg_attrs) != count:
-            given = len(op.arg_attrs)
-            raise VerifyException(f"there are attributes of {given} arguments, not of {count}")
+        types = op.function_type
+        for what, given, values in (
+            ("arguments", op.arg_attrs, types.inputs),
+            ("results", op.res_attrs, types.outputs),
+        ):
+            if given is not None and len(given) != len(values):
+                text = f"there are attributes of {len(given)} {what}, not of {len(values)}"
+                raise VerifyException(text)
         argument_roles(op)
+        result_roles(op)
     elif ROLE in op.attributes and len(_roles_of(op)) != len(op.results):
         raise VerifyException(f"there is one role for each of {len(op.results)} results")
+
+
+def _set_entries(
+    function: FuncOp,
+    name: str,
+    old: ArrayAttr[DictionaryAttr] | None,
+    roles: Sequence[Role | None],
+) -> None:
+    """Give roles in one of the lists of attributes of a signature."""
+    entries: list[DictionaryAttr] = []
+    for entry, role in zip(old or [DictionaryAttr({})] * len(roles), roles, strict=True):
+        data: dict[str, Attribute] = {key: x for key, x in entry.data.items() if key != ROLE}
+        entries.append(DictionaryAttr(data | ({ROLE: StringAttr(role)} if role else {})))
+    if any(entry.data for entry in entries):
+        function.properties[name] = ArrayAttr(entries)
+    else:
+        function.properties.pop(name, None)
 
 
 def _roles_of(op: Operation) -> list[Role | None]:

@@ -98,6 +98,7 @@ _TERMINALS = {
     "REVERSE": "`reverse`",
     "MEMORY": "`memory`",
     "REDUCTION": "`reduction`",
+    "ROLE": "a role (parameter, gradient, state, activation)",
     "$END": "the end of the file",
 }
 
@@ -116,6 +117,9 @@ def _expected(terminals: set[str]) -> str:
     words = {"CALL", "REPEAT"} if "NAME" in terminals else set[str]()
     if "VALUE" in terminals:  # few operations have a text before their operands
         words.add("STRING")
+    if len(terminals) > 1:  # few values have a role
+        words.add("ROLE")
+        words |= {"COLON"} if "EQUAL" in terminals else set()
     names = sorted({shown(name) for name in terminals - words})
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
@@ -132,6 +136,7 @@ _HINTS = {
     ("COMMA", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
     ("COLON", "EQUAL"): "values have a %: `%x: f32[8]`; parameters have a default: `batch = 8`",
     ("RPAR", "EQUAL"): "a parameter has a value: `batch = 8`",
+    ("AXIS", "ROLE"): "a value may have a role: parameter, gradient, state or activation",
     ("AXES_KEYWORD", "VALUE"): "operands come before the clauses: `%y = all_reduce %x over data`",
 }
 """Hints by (terminal found, terminal that was possible)."""
