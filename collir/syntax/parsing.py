@@ -98,6 +98,7 @@ _TERMINALS = {
     "REVERSE": "`reverse`",
     "MEMORY": "`memory`",
     "REDUCTION": "`reduction`",
+    "EFFICIENCY": "`efficiency`",
     "ROLE": "a role (parameter, gradient, state, activation)",
     "$END": "the end of the file",
 }

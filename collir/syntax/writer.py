@@ -11,6 +11,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import (
     DeviceAttr,
+    EfficiencyAttr,
     LevelAttr,
     MachineOp,
     MeshOp,
@@ -30,7 +31,7 @@ from collir.layout import DistType, Mesh
 from collir.layout.sizes import written
 from collir.layout.steps import Argument, ArgumentKind
 from collir.layout.types import place_text
-from collir.machine import LinkKind
+from collir.machine import Efficiency, LinkKind
 from collir.syntax.units import Quantity, plain
 
 _ROWS = 4
@@ -135,7 +136,24 @@ def _device(device: DeviceAttr) -> str:
         parts.append(text)
     if isinstance(device.reduction, NumberAttr):
         parts.append(f"reduction = {Quantity.BANDWIDTH.format(device.reduction.data)}")
+    if isinstance(device.efficiency, EfficiencyAttr):
+        parts += _efficiency(device.efficiency.value())
     return "; ".join(parts)
+
+
+def _efficiency(efficiency: Efficiency) -> Iterator[str]:
+    """Yield the clauses that say what kernels reach of the rates of a device."""
+    shares = {"compute": efficiency.compute, "memory": efficiency.memory}
+    listed = [f"{name} = {plain(Decimal(repr(x)))}" for name, x in shares.items() if x != 1]
+    if listed:
+        yield f"efficiency {', '.join(listed)}"
+    if efficiency.launch:
+        yield f"launch = {Quantity.TIME.format(efficiency.launch)}"
+    if efficiency.tile is not None:
+        yield f"tile = {' x '.join(map(str, efficiency.tile))}"
+        yield f"units = {efficiency.units}"
+    if efficiency.depth:
+        yield f"depth = {efficiency.depth}"
 
 
 def _written(levels: Iterable[LevelAttr]) -> Iterator[tuple[LevelAttr, str]]:
