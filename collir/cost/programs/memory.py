@@ -38,10 +38,10 @@ _OF_ROLES = {
 }
 
 
-def use_of(*values: SSAValue) -> Use:
-    """Return the use of memory for values: the role of the first that has one."""
-    roles = filter(None, map(role_of, values))
-    return next((_OF_ROLES[role] for role in roles), Use.TEMPORARIES)
+def use_of(value: SSAValue) -> Use:
+    """Return the use of memory for a value by its role alone."""
+    role = role_of(value)
+    return _OF_ROLES[role] if role else Use.TEMPORARIES
 
 
 BY_ROLE = frozenset(_OF_ROLES.values())

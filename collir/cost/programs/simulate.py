@@ -211,7 +211,7 @@ def _loop(
         for result, start, spare in zip(op.results, op.carried, where.spares(op), strict=False):
             x = dist_type(start)
             if spare is None and op.times > 1 and number in classes.holding(x):
-                use = use_of(result, start)
+                use = use_of(result)
                 uses[use] = uses.get(use, 0.0) + classes.local_bytes(number, x)
         needed.append(uses)
     return step, needed
