@@ -124,8 +124,8 @@ def check_roles(op: Operation) -> None:
                 raise VerifyException(text)
         argument_roles(op)
         result_roles(op)
-    elif ROLE in op.attributes and len(_roles_of(op)) != len(op.results):
-        raise VerifyException(f"there is one role for each of {len(op.results)} results")
+    elif ROLE in op.attributes and (count := len(_roles_of(op))) != len(op.results):
+        raise VerifyException(f"there is a role for each result: {count} for {len(op.results)}")
 
 
 def _set_entries(

@@ -99,7 +99,7 @@ _TERMINALS = {
     "MEMORY": "`memory`",
     "REDUCTION": "`reduction`",
     "EFFICIENCY": "`efficiency`",
-    "ROLE": "a role (parameter, gradient, state, activation)",
+    "ROLE": "a role",
     "$END": "the end of the file",
 }
 

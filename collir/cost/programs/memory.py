@@ -248,3 +248,22 @@ def memory_use(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[tup
         use += [(time, most)] if most > max(before, held) else []
         use.append((time, held))
     return use
+
+
+def uses_over_time(
+    buffers: Iterable[Buffer], spans: Sequence[TimeSpan]
+) -> list[tuple[float, dict[Use, float]]]:
+    """Return what a device holds from each time on for each use; see ``memory_use``."""
+    series: list[tuple[float, dict[Use, float]]] = []
+    uses: dict[Use, float] = {}
+    for time, group in groupby(_changes(buffers, spans), key=lambda change: change[0][0]):
+        before = sum(uses.values())
+        most = dict(uses)
+        for _, size, use in group:
+            uses[use] = uses.get(use, 0.0) + size
+            if sum(uses.values()) > sum(most.values()):
+                most = dict(uses)
+        if sum(most.values()) > max(before, sum(uses.values())):
+            series.append((time, most))
+        series.append((time, dict(uses)))
+    return series

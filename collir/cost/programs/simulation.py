@@ -28,8 +28,10 @@ from collir.cost.programs.memory import (
     BY_ROLE,
     Buffer,
     Peak,
+    Use,
     memory_use,
     peak_of,
+    uses_over_time,
 )
 from collir.cost.programs.products import Product, slowdown
 from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain
@@ -274,6 +276,11 @@ class Simulation:
         """The bytes that a device of the class that holds most at any time holds from each time
         on; see ``memory_use``."""
         return self._memory_uses[self.peaks.index(self.peak)]
+
+    @property
+    def memory_by_use(self) -> list[tuple[float, dict[Use, float]]]:
+        """What a device of the class that holds most holds from each time on for each use."""
+        return uses_over_time(self.buffers[self.peaks.index(self.peak)], self.spans)
 
     def peak_on(self, device_class: int) -> Peak:
         """Return the peak of the memory of a device of a class."""

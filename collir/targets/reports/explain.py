@@ -181,6 +181,12 @@ def explanation(
     ]
 
 
+_OF_KERNELS = {
+    "operations": "operations of kernels",
+    "memory": "bytes of kernels, in memory",
+    "launch": "launches of kernels",
+}
+
 _WHY = {"": "first", "operand": "needs", "stream": "its stream, behind", "order": "behind"}
 
 
@@ -248,6 +254,8 @@ def _cause(simulation: Simulation, share: TimeShare) -> str:
             return "iterations like those before them"
         case "local":
             return "steps that send nothing"
+        case "operations" | "memory" | "launch":
+            return _OF_KERNELS[share.cause]
         case _:
             return "reducing"
 

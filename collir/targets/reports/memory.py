@@ -48,6 +48,15 @@ def place_text(simulation: Simulation, peak: Peak) -> str:
     return f"in {text}{line}" if step.loop.peak.step is None else f"in {text}{line}, {inside}"
 
 
+def memory_series(simulation: Simulation) -> Iterator[tuple[float, dict[str, float]]]:
+    """Yield the bytes that a device holds from each time on, by use if values have roles."""
+    if not simulation.has_roles:
+        yield from ((time, {"memory (bytes)": size}) for time, size in simulation.memory)
+        return
+    for time, uses in simulation.memory_by_use:
+        yield time, {str(use): uses[use] for use in Use if use in uses}
+
+
 def peak_json(simulation: Simulation) -> dict[str, Any]:
     """Return where the peak of the fullest devices is and what it is for, if values have roles."""
     if not simulation.has_roles:

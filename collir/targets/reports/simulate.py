@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulate import simulate
-from collir.cost.programs.simulation import SimulatedStep, Simulation
+from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation
 from collir.targets.reports.cost import CostingTarget, heading_json, title_of
 from collir.targets.reports.memory import memory_lines, peak_json
 from collir.targets.reports.text import (
@@ -216,6 +216,12 @@ def _memory_of_kinds(simulation: Simulation) -> dict[str, Any]:
     }
 
 
+def _inside_json(step: SimulatedStep) -> dict[str, Any]:
+    """Return the results that a kernel makes and uses without writing them, if there are such."""
+    inside = step.does.inside if isinstance(step.does, LocalStep) else ()
+    return {"fused": [*inside]} if inside else {}
+
+
 def _step_json(simulation: Simulation, number: int, critical: bool) -> dict[str, Any]:
     step, (start, end) = simulation.steps[number], simulation.spans[number]
     sending: dict[str, Any] = {}
@@ -228,6 +234,7 @@ def _step_json(simulation: Simulation, number: int, critical: bool) -> dict[str,
         **({"iterations": [*step.iterations]} if step.iterations else {}),
         **({"at": step.at} if step.at else {}),
         **sending,
+        **_inside_json(step),
         "bytes": step.size,
         "stream": stream_name(simulation, step.task.stream),
         "async": not step.task.waited,
