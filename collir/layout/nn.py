@@ -415,8 +415,8 @@ def _check_rank(name: str, x: DistType, number: int, indices: Sequence[str]) -> 
     if len(x.dims) != len(indices):
         listed = ", ".join(map(index_text, indices)) or "nothing"
         raise LayoutError(
-            f"{name} needs {{{number}}} over {listed} of {{0}}, and it has {len(x.dims)} "
-            "dimensions",
+            f"{name} needs {{{number}}} over {listed} of {{0}}, and it is "
+            f"{list(map(int, x.shape))}",
             operand=number,
         )
 
@@ -551,14 +551,14 @@ def _take_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     _check_numbers(name, g)
     if dim not in range(before):
         raise LayoutError(
-            f"dimension {dim} does not exist: {to} has {before} dimensions, from 0",
+            f"dimension {dim} does not exist: the type has {before} dimensions, from 0",
             parameter=DIM.name,
         )
     every = _own(g, 0)
     if len(every) != before - 1 + behind:
         raise LayoutError(
             f"{name} needs {{0}} with the dimensions of {{1}} in the place of dimension {dim} of "
-            f"{to.text()}: {before - 1 + behind} dimensions, not {len(every)}",
+            f"{list(map(int, to.shape))}: {before - 1 + behind} dimensions, not {len(every)}",
             operand=0,
             parameter=TO.name,
         )
@@ -569,7 +569,7 @@ def _take_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
         if sizes.setdefault(index, wanted.size) != wanted.size:
             raise LayoutError(
                 f"{name} needs one size of {index_text(index)}: it is {sizes[index]} in {{0}} and "
-                f"{wanted.size} in {to.text()}",
+                f"{wanted.size} in the type",
                 operand=0,
                 parameter=TO.name,
             )
@@ -667,8 +667,8 @@ def _windows(
     """
     if len(x.dims) != len(window) + 2:
         raise LayoutError(
-            f"{name} with windows of {len(window)} dimensions needs {{0}} with {len(window) + 2}: "
-            f"the batch, those, and the channels; it has {len(x.dims)}",
+            f"{name} with a window of {list(map(int, window))} needs {{0}} with {len(window) + 2} "
+            f"dimensions: the batch, the windowed ones, and the channels; it has {len(x.dims)}",
             operand=0,
             parameter=fault,
         )

@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr, i64
 from xdsl.ir import Attribute
 
@@ -10,8 +12,9 @@ from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import arguments_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, SizesAttr
-from collir.layout import Dim, DistType, DType, Mesh
+from collir.layout import Axis, Dim, DistType, DType, LayoutError, Mesh
 from collir.layout.structure import typed
+from collir.machine import Level, Machine
 
 Indices = list[list[str]]
 """The index of each dimension, for every operand."""
@@ -141,3 +144,35 @@ def given_type(
         for index, dim in zip(structure.result, plain.dims, strict=True)
     )
     return DistTensorType(DistType(dtype, tuple(dims), plain.partial, plain.reduction, plain.place))
+
+
+def random_arrays(rng: random.Random, name: str) -> tuple[list[Any], dict[str, Attribute]]:
+    """Return random operands of an operation on one device, and its arguments."""
+    while True:
+        operands, arguments = FORMS[name](rng)
+        numbers = np.random.default_rng(rng.randrange(2**32))
+        names = dict.fromkeys(index for over in operands for index in over)
+        size = {index: rng.randint(*(1, 3) if "window" in index else (3, 5)) for index in names}
+        arrays: list[Any] = []
+        for number, over in enumerate(operands):
+            shape = tuple(size[index] for index in over)
+            selects = number == INTEGERS.get(name)
+            drawn = numbers.integers(-1, 5, shape) if selects else numbers.normal(size=shape)
+            arrays.append(drawn.astype(np.int32 if selects else np.float32))
+        kind = OPERATIONS[name].KIND
+        assert kind.structure is not None
+        dtypes = [DType.I32 if x.dtype.kind == "i" else DType.F32 for x in arrays]
+        types = [DistType.make(d, x.shape) for d, x in zip(dtypes, arrays, strict=True)]
+        try:
+            if "to" in {parameter.name for parameter in kind.parameters}:
+                mesh = one_device()
+                arguments["to"] = given_type(rng, mesh, name, types, arguments, 5)
+            kind.structure(types, arguments_of(kind, arguments))
+        except LayoutError:  # a window that does not fit
+            continue
+        return arrays, arguments
+
+
+def one_device() -> Mesh:
+    machine = Machine("one", (Level("device", 1, port=1.0, latency=0.0),))
+    return Mesh("one", machine, (Axis("device", 1),))
