@@ -14,7 +14,8 @@ from collir.dialects.nested import NestedOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import chain_ahead, is_ahead, start_early, steps_ahead
-from collir.ir.calls import calls_in, inline_calls
+from collir.ir.calls import calls_in
+from collir.ir.inlining import inline_calls
 from collir.ir.instantiation import fix_parameters
 from collir.ir.loops import BODY, StepsBefore, outline_bodies, repeats_in, unroll
 from collir.ir.names import set_name
@@ -152,7 +153,14 @@ class _Rotation:
             for x in slices.values()
         ]
         groups = [*loop.carried, *known], sliced, [*loop.invariant]
-        rotated = RepeatOp.of(mesh_of(loop), loop.times - 1, groups, self._body(), loop.is_reverse)
+        rotated = RepeatOp.of(
+            mesh_of(loop),
+            loop.times - 1,
+            groups,
+            self._body(),
+            loop.is_reverse,
+            loop.recompute is not None,
+        )
         rotated.location = loop.location
         self.before.insert(rotated)
         carries = [*loop.results[: len(loop.carried)], *split.carried]

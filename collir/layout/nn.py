@@ -6,10 +6,13 @@ align as in numpy: from the last dimension, and a dimension of size 1 is repeate
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
+from collir.layout.gradients import Gradient, Reverse, Term, same
 from collir.layout.mesh import Mesh
 from collir.layout.steps import (
     DIM,
@@ -61,6 +64,7 @@ def _row(
     conditions: int = 0,
     integers: int | None = None,
     moved: Callable[[Sequence[int], int], int] = reads_all,
+    gradient: Gradient | None = None,
 ) -> StepKind:
     """Add a row whose rule follows from its structure.
 
@@ -96,6 +100,7 @@ def _row(
         parameters=parameters,
         operands=operands,
         structure=structure,
+        gradient=gradient,
         aliases=aliases,
         moved=moved,
     )
@@ -128,9 +133,16 @@ def _given(
     check_type(mesh, to)
     plain = typed(name, mesh, structure, operands, dtype)
     known = {index for indices in structure.operands for index in indices}
+    for number, (index, wanted) in enumerate(zip(structure.result, to.dims, strict=True)):
+        if wanted.axes and index in structure.blocked:
+            raise LayoutError(
+                f"{name} makes the whole of dimension {number} on every device: slice the result",
+                axes=wanted.axes,
+                parameter=TO.name,
+            )
     dims = (
         dim
-        if index in known or index == REPEATED
+        if index in known or index == REPEATED or index in structure.blocked
         else Dim(dim.size, tuple(axis for axis in wanted.axes if axis not in plain.axes))
         for index, dim, wanted in zip(structure.result, plain.dims, to.dims, strict=True)
     )
@@ -245,6 +257,27 @@ def _einsum(operands: Sequence[DistType], arguments: Arguments) -> Structure:
     )
 
 
+def _einsum_gradient(r: Reverse, operand: int) -> Term:
+    """Return the sum of products of the cotangent and the other operands.
+
+    An index that this operand alone has was summed over, so the cotangent is repeated along it.
+    """
+    indices, result = equation_indices(r.arguments[EQUATION.name])
+    others = [n for n in range(len(indices)) if n != operand]
+    known = {index for n in others for index in indices[n]}.union(result)
+    there = [index for index in indices[operand] if index in known]
+    terms = ", ".join(" ".join(part) for part in (result, *(indices[n] for n in others)))
+    equation = f"{terms} -> {' '.join(there)}"
+    cotangent = r.g.step("einsum", *(r.x[n] for n in others), equation=equation)
+    if len(there) == len(indices[operand]):
+        return cotangent
+    shape = [
+        size if index in known else 1
+        for index, size in zip(indices[operand], r.types[operand].shape, strict=True)
+    ]
+    return cotangent.step("reshape", shape=tuple(shape)).repeated(r.types[operand])
+
+
 EINSUM = _row(
     "einsum",
     "Multiply operands and sum over the indices that the result lacks.",
@@ -252,6 +285,7 @@ EINSUM = _row(
     None,
     (EQUATION,),
     aliases=("matmul", "dot", "bmm", "tensordot"),
+    gradient=_einsum_gradient,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -268,6 +302,7 @@ def _map(
     result: DType | None = None,
     floats: bool = False,
     conditions: int = 0,
+    gradient: Gradient | None = None,
 ) -> StepKind:
     """Add the row of an elementwise operation.
 
@@ -281,37 +316,149 @@ def _map(
             _check_numbers(name, xs[0], floats)
         return map_structure(name, xs, linear, flops)
 
-    return _row(name, doc, structure, operands, result=result, conditions=conditions)
+    return _row(
+        name, doc, structure, operands, result=result, conditions=conditions, gradient=gradient
+    )
 
 
-NEG = _map("neg", "Change the sign of every element.", linear=Linear.ALL)
-MUL = _map("mul", "Multiply elementwise.", 2, linear=Linear.EACH)
-SUB = _map("sub", "Subtract elementwise.", 2, linear=Linear.ALL)
-DIV = _map("div", "Divide elementwise.", 2, floats=True)
-MAXIMUM = _map("maximum", "Return the larger element of two.", 2)
-MINIMUM = _map("minimum", "Return the smaller element of two.", 2)
+def _chosen(r: Reverse, operand: int, choice: str) -> Term:
+    """Return the cotangent where a comparison of this operand with the other holds, and half of it
+    where they are equal (as jax and torch do)."""
+    x, other, zero = r.x[operand], r.x[1 - operand], r.g.full(0)
+    half = r.g.step("scale", factor=0.5)
+    tie = x.step("equal", other).step("where", half, zero)
+    return x.step(choice, other).step("where", r.g, tie)
+
+
+def _where_gradient(r: Reverse, operand: int) -> Term | None:
+    """Return the cotangent where the operand was chosen."""
+    if operand == 0:
+        return None
+    zero = r.g.full(0)
+    return r.x[0].step("where", *((r.g, zero) if operand == 1 else (zero, r.g)))
+
+
+def _silu_gradient(r: Reverse, operand: int) -> Term:
+    (x,) = r.x
+    s = x.step("sigmoid")
+    g = r.g * s
+    return g + g * x - g * x * s
+
+
+def _gelu_gradient(r: Reverse, operand: int) -> Term:
+    """Return g (1 + t + x (1 - t^2) u') / 2, where t = tanh(u) and u' = k (1 + 3 c x^2)."""
+    (x,) = r.x
+    k, c = math.sqrt(2 / math.pi), 0.044715
+    square = x * x
+    inner = (x + (square * x).step("scale", factor=c)).step("scale", factor=k)
+    t = inner.step("tanh")
+    slope = x.step("scale", factor=k) + (square * x).step("scale", factor=3 * c * k)
+    half = r.g.step("scale", factor=0.5)
+    return half + half * t + half * slope * (t.full(1) - t * t)
+
+
+NEG = _map(
+    "neg", "Change the sign of every element.", linear=Linear.ALL, gradient=lambda r, _: -r.g
+)
+MUL = _map(
+    "mul", "Multiply elementwise.", 2, linear=Linear.EACH, gradient=lambda r, i: r.g * r.x[1 - i]
+)
+SUB = _map(
+    "sub", "Subtract elementwise.", 2, linear=Linear.ALL, gradient=lambda r, i: -r.g if i else r.g
+)
+DIV = _map(
+    "div",
+    "Divide elementwise.",
+    2,
+    floats=True,
+    gradient=lambda r, i: -(r.g * r.y / r.x[1]) if i else r.g / r.x[1],
+)
+MAXIMUM = _map(
+    "maximum",
+    "Return the larger element of two.",
+    2,
+    gradient=lambda r, i: _chosen(r, i, "greater"),
+)
+MINIMUM = _map(
+    "minimum", "Return the smaller element of two.", 2, gradient=lambda r, i: _chosen(r, i, "less")
+)
 GREATER = _map("greater", "Return where elements are larger.", 2, result=DType.BOOL)
 GREATER_EQUAL = _map("greater_equal", "Return where none is smaller.", 2, result=DType.BOOL)
 LESS = _map("less", "Return where elements are smaller.", 2, result=DType.BOOL)
 LESS_EQUAL = _map("less_equal", "Return where none is larger.", 2, result=DType.BOOL)
 EQUAL = _map("equal", "Return where elements are equal.", 2, result=DType.BOOL)
 NOT_EQUAL = _map("not_equal", "Return where elements differ.", 2, result=DType.BOOL)
-WHERE = _map("where", "Choose between two elements by a truth value.", 3, conditions=1)
-EXP = _map("exp", "Return e to the power of every element.", floats=True)
-LOG = _map("log", "Return the natural logarithm of every element.", floats=True)
-SQRT = _map("sqrt", "Return the square root of every element.", floats=True)
-RSQRT = _map("rsqrt", "Return the reciprocal of the square root of every element.", floats=True)
-TANH = _map("tanh", "Return the hyperbolic tangent of every element.", floats=True)
-SIGMOID = _map("sigmoid", "Return 1 / (1 + e^-x) for every element x.", floats=True, flops=3)
-SIN = _map("sin", "Return the sine of every element.", floats=True)
-COS = _map("cos", "Return the cosine of every element.", floats=True)
-RELU = _map("relu", "Return every element, or 0 where it is negative.")
-SILU = _map("silu", "Return x / (1 + e^-x) for every element x.", floats=True, flops=4)
+WHERE = _map(
+    "where",
+    "Choose between two elements by a truth value.",
+    3,
+    conditions=1,
+    gradient=_where_gradient,
+)
+EXP = _map(
+    "exp", "Return e to the power of every element.", floats=True, gradient=lambda r, _: r.g * r.y
+)
+LOG = _map(
+    "log",
+    "Return the natural logarithm of every element.",
+    floats=True,
+    gradient=lambda r, _: r.g / r.x[0],
+)
+SQRT = _map(
+    "sqrt",
+    "Return the square root of every element.",
+    floats=True,
+    gradient=lambda r, _: (r.g / r.y).step("scale", factor=0.5),
+)
+RSQRT = _map(
+    "rsqrt",
+    "Return the reciprocal of the square root of every element.",
+    floats=True,
+    gradient=lambda r, _: (r.g * r.y * r.y * r.y).step("scale", factor=-0.5),
+)
+TANH = _map(
+    "tanh",
+    "Return the hyperbolic tangent of every element.",
+    floats=True,
+    gradient=lambda r, _: r.g - r.g * r.y * r.y,
+)
+SIGMOID = _map(
+    "sigmoid",
+    "Return 1 / (1 + e^-x) for every element x.",
+    floats=True,
+    flops=3,
+    gradient=lambda r, _: r.g * r.y - r.g * r.y * r.y,
+)
+SIN = _map(
+    "sin",
+    "Return the sine of every element.",
+    floats=True,
+    gradient=lambda r, _: r.g * r.x[0].step("cos"),
+)
+COS = _map(
+    "cos",
+    "Return the cosine of every element.",
+    floats=True,
+    gradient=lambda r, _: -(r.g * r.x[0].step("sin")),
+)
+RELU = _map(
+    "relu",
+    "Return every element, or 0 where it is negative.",
+    gradient=lambda r, _: r.y.step("greater", r.y.full(0)).step("where", r.g, r.g.full(0)),
+)
+SILU = _map(
+    "silu",
+    "Return x / (1 + e^-x) for every element x.",
+    floats=True,
+    flops=4,
+    gradient=_silu_gradient,
+)
 GELU = _map(
     "gelu",
     "Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 for every element x.",
     floats=True,
     flops=8,
+    gradient=_gelu_gradient,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -342,8 +489,39 @@ def _dims_of(name: str, x: DistType, arguments: Arguments, floats: bool = False)
     return tuple(numbers)
 
 
+def _kept(r: Reverse, x: Term) -> Term:
+    """Return a value that was reduced over dimensions with these dimensions, of size 1."""
+    dims = r.arguments[DIMS.name]
+    shape = tuple(1 if d in dims else n for d, n in enumerate(r.types[0].shape))
+    return x.step("reshape", shape=shape)
+
+
+def _extreme_gradient(r: Reverse, operand: int) -> Term:
+    """Return the cotangent divided evenly among the elements that are extreme (as in jax)."""
+    (x,) = r.x
+    there = x.step("equal", _kept(r, r.y)).step("where", x.full(1), x.full(0))
+    count = there.step("sum", dims=r.arguments[DIMS.name], keepdims=True).whole()
+    return there * (_kept(r, r.g) / count)
+
+
+def _sum_over(r: Reverse, x: Term) -> Term:
+    return x.step("sum", dims=r.arguments[DIMS.name], keepdims=True)
+
+
+def _mean_gradient(r: Reverse, operand: int) -> Term:
+    (x,) = r.types
+    dims: Sequence[int] = r.arguments[DIMS.name]
+    count = math.prod(x.dims[dim].size for dim in dims)
+    return (_kept(r, r.g) / r.g.full(count)).repeated(x)
+
+
 def _reduction(
-    name: str, doc: str, reduction: Reduction, linear: Linear, floats: bool = False
+    name: str,
+    doc: str,
+    reduction: Reduction,
+    linear: Linear,
+    gradient: Gradient,
+    floats: bool = False,
 ) -> StepKind:
     """Add the row of a reduction over dimensions."""
 
@@ -355,20 +533,40 @@ def _reduction(
         result = tuple(i for i in kept if i != REPEATED or KEEPDIMS.name in arguments)
         return Structure((indices,), result, sizes_of(name, xs, [indices]), reduction, linear)
 
-    return _row(name, doc, structure, 1, (DIMS, KEEPDIMS))
+    return _row(name, doc, structure, 1, (DIMS, KEEPDIMS), gradient=gradient)
 
 
-SUM = _reduction("sum", "Sum over dimensions.", Reduction.SUM, Linear.ALL)
-MEAN = _reduction("mean", "Average over dimensions.", Reduction.AVG, Linear.ALL, floats=True)
-MAX = _reduction("max", "Return the largest element over dimensions.", Reduction.MAX, Linear.NOT)
-MIN = _reduction("min", "Return the smallest element over dimensions.", Reduction.MIN, Linear.NOT)
+SUM = _reduction(
+    "sum",
+    "Sum over dimensions.",
+    Reduction.SUM,
+    Linear.ALL,
+    lambda r, _: _kept(r, r.g).repeated(r.types[0]),
+)
+MEAN = _reduction(
+    "mean", "Average over dimensions.", Reduction.AVG, Linear.ALL, _mean_gradient, floats=True
+)
+MAX = _reduction(
+    "max",
+    "Return the largest element over dimensions.",
+    Reduction.MAX,
+    Linear.NOT,
+    _extreme_gradient,
+)
+MIN = _reduction(
+    "min",
+    "Return the smallest element over dimensions.",
+    Reduction.MIN,
+    Linear.NOT,
+    _extreme_gradient,
+)
 
 # ---------------------------------------------------------------------------------------------
 # Maps of whole dimensions
 # ---------------------------------------------------------------------------------------------
 
 
-def _along(name: str, doc: str, flops: int) -> StepKind:
+def _along(name: str, doc: str, flops: int, gradient: Gradient) -> StepKind:
     """Add the row of an operation that needs the whole of some dimensions on every device."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -379,14 +577,62 @@ def _along(name: str, doc: str, flops: int) -> StepKind:
         sizes = sizes_of(name, xs, [indices])
         return Structure((indices,), indices, sizes, blocked=blocked, flops=flops)
 
-    return _row(name, doc, structure, 1, (DIMS,))
+    return _row(name, doc, structure, 1, (DIMS,), gradient=gradient)
 
 
-SOFTMAX = _along("softmax", "Return e^x divided by its sum over dimensions.", 5)
-LOG_SOFTMAX = _along("log_softmax", "Return x less the logarithm of the sum of e^x.", 5)
+SOFTMAX = _along(
+    "softmax",
+    "Return e^x divided by its sum over dimensions.",
+    5,
+    lambda r, _: r.y * (r.g - _sum_over(r, r.g * r.y)),
+)
+LOG_SOFTMAX = _along(
+    "log_softmax",
+    "Return x less the logarithm of the sum of e^x.",
+    5,
+    lambda r, _: r.g - r.y.step("exp") * _sum_over(r, r.g),
+)
 
 
-def _normalisation(name: str, doc: str, operands: int, flops: int) -> StepKind:
+def _aligned(r: Reverse, x: Term) -> Term:
+    """Return an operand over the dimensions of a step in their order, and with those of size 1 that
+    it lacks."""
+    dims = r.arguments[DIMS.name]
+    order = tuple(sorted(range(len(dims)), key=dims.__getitem__))
+    shape = tuple(n if d in dims else 1 for d, n in enumerate(r.types[0].shape))
+    moved = x if order == tuple(range(len(dims))) else x.step("transpose", order=order)
+    return moved.step("reshape", shape=shape)
+
+
+def _of_gain(r: Reverse, x: Term) -> Term:
+    """Return the sum over all dimensions but those of a step, which come in its order."""
+    dims = r.arguments[DIMS.name]
+    others = tuple(d for d in range(len(r.types[0].dims)) if d not in dims)
+    total = x.step("sum", dims=others) if others else x
+    order = tuple(sorted(dims).index(d) for d in dims)
+    return total if order == tuple(range(len(dims))) else total.step("transpose", order=order)
+
+
+def _norm_gradient(r: Reverse, operand: int, centred: bool) -> Term:
+    """Return the cotangent of a normalised value, of its gain or of its bias."""
+    if operand == 2:
+        return _of_gain(r, r.g)
+
+    def mean(x: Term) -> Term:
+        return x.step("mean", dims=r.arguments[DIMS.name], keepdims=True)
+
+    x = r.x[0]
+    x = x - mean(x) if centred else x
+    inverse = (mean(x * x) + x.full(r.arguments[EPS.name])).step("rsqrt")
+    y = x * inverse
+    if operand == 1:
+        return _of_gain(r, r.g * y)
+    g = r.g * _aligned(r, r.x[1])
+    along = g - y * mean(g * y)
+    return inverse * (along - mean(g) if centred else along)
+
+
+def _normalisation(name: str, doc: str, operands: int, flops: int, gradient: Gradient) -> StepKind:
     """Add the row of a normalisation over dimensions, with a gain for each of their positions."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -403,7 +649,7 @@ def _normalisation(name: str, doc: str, operands: int, flops: int) -> StepKind:
         sizes = sizes_of(name, xs, every)
         return Structure(tuple(every), indices, sizes, blocked=frozenset(own), flops=flops)
 
-    return _row(name, doc, structure, operands, (DIMS, EPS))
+    return _row(name, doc, structure, operands, (DIMS, EPS), gradient=gradient)
 
 
 def _check_rank(name: str, x: DistType, number: int, indices: Sequence[str]) -> None:
@@ -426,9 +672,14 @@ LAYER_NORM = _normalisation(
     "Return (x - mean) / sqrt(variance + eps) over dimensions, times a gain, plus a bias.",
     3,
     8,
+    lambda r, i: _norm_gradient(r, i, centred=True),
 )
 RMS_NORM = _normalisation(
-    "rms_norm", "Return x / sqrt(mean of squares + eps) over dimensions, times a gain.", 2, 5
+    "rms_norm",
+    "Return x / sqrt(mean of squares + eps) over dimensions, times a gain.",
+    2,
+    5,
+    lambda r, i: _norm_gradient(r, i, centred=False),
 )
 
 
@@ -465,11 +716,33 @@ CUMSUM = _row(
     1,
     (DIM, REVERSE),
     aliases=("scan", "prefix_sum"),
+    gradient=lambda r, _: r.g.step(
+        "cumsum", dim=r.arguments[DIM.name], reverse=REVERSE.name not in r.arguments
+    ),
 )
 
 
+def _top_k_gradient(r: Reverse, operand: int) -> Term:
+    """Return the cotangents at the positions of the largest elements, and 0 elsewhere."""
+    (x,) = r.types
+    dim: int = r.arguments[DIM.name]
+    count: int = r.arguments[COUNT.name]
+    dims = (*x.dims[:dim], Dim(count), *x.dims[dim + 1 :], Dim(x.dims[dim].size))
+    found = r.x[0].step("top_k_indices", k=count, dim=dim)
+    hot = found.step("one_hot", to=replace(x, dims=dims))
+    names = [f"d{d}" for d in range(len(x.dims))]
+    chosen, whole = [*names, "n"], [*names]
+    whole[dim] = "n"
+    equation = f"{' '.join(names)}, {' '.join(chosen)} -> {' '.join(whole)}"
+    return r.g.step("einsum", hot, equation=equation)
+
+
 def _selection(
-    name: str, doc: str, parameters: tuple[Parameter, ...] = (), result: DType | None = None
+    name: str,
+    doc: str,
+    parameters: tuple[Parameter, ...] = (),
+    result: DType | None = None,
+    gradient: Gradient | None = None,
 ) -> StepKind:
     """Add the row of an operation that selects elements of a dimension by their size."""
 
@@ -495,14 +768,17 @@ def _selection(
         blocked = frozenset([str(dim)])
         return Structure((indices,), kept, sizes, blocked=blocked)
 
-    return _row(name, doc, structure, 1, (*parameters, DIM), result)
+    return _row(name, doc, structure, 1, (*parameters, DIM), result, gradient=gradient)
 
 
 ARGMAX = _selection(
     "argmax", "Return the first position of the largest element of a dimension.", (), DType.I32
 )
 TOP_K = _selection(
-    "top_k", "Return the largest elements of a dimension, the largest first.", (COUNT,)
+    "top_k",
+    "Return the largest elements of a dimension, the largest first.",
+    (COUNT,),
+    gradient=_top_k_gradient,
 )
 TOP_K_INDICES = _selection(
     "top_k_indices",
@@ -531,6 +807,16 @@ def _take(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure(tuple(indices), result, sizes, linear=Linear.FIRST, flops=0, selected=selected)
 
 
+def _take_gradient(r: Reverse, operand: int) -> Term | None:
+    """Return the cotangents added up at their positions; partial where positions are sharded."""
+    if operand == 1:
+        return None
+    table, chosen = r.types
+    axes = frozenset(axis for dim in chosen.dims for axis in dim.axes)
+    to = replace(table, partial=axes, reduction=Reduction.SUM if axes else None)
+    return r.g.step("take_transpose", r.x[1], dim=r.arguments[DIM.name], to=to)
+
+
 TAKE = _row(
     "take",
     "Return the slices of a dimension at some positions.",
@@ -540,6 +826,7 @@ TAKE = _row(
     integers=1,
     moved=lambda operands, written: 2 * written + operands[1],
     aliases=("embedding", "gather_rows", "index_select", "lookup"),
+    gradient=_take_gradient,
 )
 
 
@@ -585,6 +872,7 @@ TAKE_TRANSPOSE = _row(
     (DIM, TO),
     integers=1,
     aliases=("scatter_add", "index_add", "segment_sum"),
+    gradient=lambda r, i: None if i else r.g.step("take", r.x[1], dim=r.arguments[DIM.name]),
 )
 
 
@@ -624,6 +912,23 @@ def _cross_entropy(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure((indices, kept), kept, sizes, blocked=frozenset([str(dim)]), flops=5)
 
 
+def _cross_entropy_gradient(r: Reverse, operand: int) -> Term | None:
+    """Return the softmax less 1 at the label, times the cotangent; 0 without a label."""
+    if operand == 1:
+        return None
+    logits, labels = r.types
+    dim: int = r.arguments[DIM.name]
+    last = len(logits.dims) - 1
+    to = replace(logits, dims=(*labels.dims, logits.dims[dim]))
+    hot = r.x[1].step("one_hot", to=to)
+    if dim != last:
+        hot = hot.step("transpose", order=(*range(dim), last, *range(dim, last)))
+    shape = tuple(1 if d == dim else n for d, n in enumerate(logits.shape))
+    labelled = hot.step("sum", dims=(dim,), keepdims=True)
+    slope = r.x[0].step("softmax", dims=(dim,)) * labelled - hot
+    return slope * r.g.step("reshape", shape=shape)
+
+
 CROSS_ENTROPY = _row(
     "cross_entropy",
     "Return the logarithm of the sum of e^x over a dimension, less the x of a label.",
@@ -631,6 +936,7 @@ CROSS_ENTROPY = _row(
     2,
     (DIM,),
     integers=1,
+    gradient=_cross_entropy_gradient,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -657,17 +963,19 @@ def _listed(name: str, arguments: Arguments, parameter: Parameter, least: int) -
 def _windows(
     name: str, x: DistType, window: Sequence[int], arguments: Arguments, fault: str
 ) -> list[int]:
-    """Return the number of windows in each windowed dimension of an operand.
+    """Return the number of windows in each windowed dimension of the first operand, or of the type
+    of the result.
 
     Args:
-        fault: the parameter that gives the window, if an argument does.
+        fault: the parameter that gives the window or the type, if an argument does.
 
     Raises:
         LayoutError: the windows do not fit.
     """
+    of = "the type" if fault == TO.name else "{0}"
     if len(x.dims) != len(window) + 2:
         raise LayoutError(
-            f"{name} with a window of {list(map(int, window))} needs {{0}} with {len(window) + 2} "
+            f"{name} with a window of {list(map(int, window))} needs {of} with {len(window) + 2} "
             f"dimensions: the batch, the windowed ones, and the channels; it has {len(x.dims)}",
             operand=0,
             parameter=fault,
@@ -686,7 +994,7 @@ def _windows(
         if more >= width or room < 0:
             problem = "is all padding somewhere" if more >= width else "does not fit"
             raise LayoutError(
-                f"{name} has a window of {width} over dimension {d} of {{0}}, of size "
+                f"{name} has a window of {width} over dimension {d} of {of}, of size "
                 f"{x.dims[d].size} and a padding of {more} at both ends: it {problem}",
                 operand=0,
                 parameter=fault or PADDING.name,
@@ -722,6 +1030,27 @@ def _conv(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     )
 
 
+def _steps_of(r: Reverse) -> dict[str, Any]:
+    """Return the arguments that say where windows are."""
+    names = (WINDOW.name, STRIDE.name, PADDING.name)
+    return {name: r.arguments[name] for name in names if name in r.arguments}
+
+
+def _summed_over(x: DistType, dim: Dim) -> DistType:
+    """Return the type of what is summed over a dimension of another operand."""
+    axes = frozenset(dim.axes)
+    return replace(x, partial=axes, reduction=Reduction.SUM if axes else None)
+
+
+def _conv_gradient(r: Reverse, operand: int) -> Term:
+    x, w = r.types
+    if operand:
+        to = _summed_over(w, x.dims[0])
+        return r.x[0].whole().step("conv_filter", r.g, **_steps_of(r), to=to)
+    to = _summed_over(x, w.dims[-1])
+    return r.g.step("conv_transpose", r.x[1].whole(), **_steps_of(r), to=to)
+
+
 CONV = _row(
     "conv",
     "Multiply windows of dimensions with a filter and sum over them and the channels.",
@@ -729,10 +1058,127 @@ CONV = _row(
     2,
     (STRIDE, PADDING),
     aliases=("conv2d", "convolution"),
+    gradient=_conv_gradient,
 )
 
 
-def _pool(name: str, doc: str, reduction: Reduction, linear: Linear, floats: bool) -> StepKind:
+def _check_windows(
+    name: str, x: DistType, number: int, shape: Sequence[int], arguments: Arguments
+) -> None:
+    """Check that an operand has the windows of a larger one.
+
+    Raises:
+        LayoutError: it has not.
+    """
+    if list(x.shape[1:-1]) != list(shape):
+        raise LayoutError(
+            f"{name} needs {{{number}}} with {list(map(int, shape))} windows, and it is "
+            f"{list(map(int, x.shape))}",
+            operand=number,
+        )
+
+
+def _conv_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (g, w), to, name = xs, _to(arguments), "conv_transpose"
+    spatial = len(w.dims) - 2
+    _check_numbers(name, g)
+    if spatial < 1 or len(to.dims) != len(w.dims):
+        raise LayoutError(
+            f"{name} needs {{1}} and the type with one number of dimensions, at least 3: they have "
+            f"{len(w.dims)} and {len(to.dims)}",
+            operand=1,
+        )
+    counts = _windows(name, to, w.shape[:spatial], arguments, TO.name)
+    _check_windows(name, g, 0, counts, arguments)
+    made = tuple(f"{d}" for d in range(1, spatial + 1))
+    window, whole = _own(w, 1)[:spatial], _own(to, 2)[1:-1]
+    indices = [("0", *made, "features"), (*window, "channels", "features")]
+    sizes: dict[str, int] = sizes_of(name, xs, indices)
+    sizes |= dict(zip(whole, to.shape[1:-1], strict=True))
+    return Structure(
+        tuple(indices),
+        ("0", *whole, "channels"),
+        sizes,
+        linear=Linear.EACH,
+        blocked=frozenset([*made, *window, *whole]),
+        flops=2,
+        selected=frozenset(whole),
+    )
+
+
+def _conv_transpose_gradient(r: Reverse, operand: int) -> Term:
+    g, w = r.types
+    if operand == 0:
+        return r.g.step("conv", r.x[1].whole(), **_steps_of(r))
+    to = _summed_over(w, g.dims[0])
+    return r.g.step("conv_filter", r.x[0].whole(), **_steps_of(r), to=to)
+
+
+CONV_TRANSPOSE = _row(
+    "conv_transpose",
+    "Add products with a filter to the windows of zeros: the transpose of a conv in its input.",
+    _conv_transpose,
+    2,
+    (STRIDE, PADDING, TO),
+    aliases=("conv2d_transpose", "deconv"),
+    gradient=_conv_transpose_gradient,
+)
+
+
+def _conv_filter(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (x, g), to, name = xs, _to(arguments), "conv_filter"
+    spatial = len(to.dims) - 2
+    _check_numbers(name, x)
+    if spatial < 1 or not len(x.dims) == len(g.dims) == len(to.dims):
+        raise LayoutError(
+            f"{name} needs {{0}}, {{1}} and the type with one number of dimensions, at least 3: "
+            f"they have {len(x.dims)}, {len(g.dims)} and {len(to.dims)}",
+            operand=1,
+        )
+    counts = _windows(name, x, to.shape[:spatial], arguments, "")
+    _check_windows(name, g, 1, counts, arguments)
+    made = tuple(f"{d}" for d in range(1, spatial + 1))
+    whole, window = _own(x, 0)[1:-1], _own(to, 2)[:spatial]
+    indices = [("0", *whole, "channels"), ("0", *made, "features")]
+    sizes: dict[str, int] = sizes_of(name, xs, indices)
+    sizes |= dict(zip(window, to.shape[:spatial], strict=True))
+    return Structure(
+        tuple(indices),
+        (*window, "channels", "features"),
+        sizes,
+        linear=Linear.EACH,
+        blocked=frozenset([*made, *whole, *window]),
+        flops=2,
+        selected=frozenset(whole),
+    )
+
+
+def _conv_filter_gradient(r: Reverse, operand: int) -> Term:
+    x, g = r.types
+    if operand:
+        return r.x[0].whole().step("conv", r.g, **_steps_of(r))
+    to = _summed_over(x, g.dims[-1])
+    return r.x[1].whole().step("conv_transpose", r.g, **_steps_of(r), to=to)
+
+
+CONV_FILTER = _row(
+    "conv_filter",
+    "Sum products of windows with another operand: the transpose of a conv in its filter.",
+    _conv_filter,
+    2,
+    (STRIDE, PADDING, TO),
+    gradient=_conv_filter_gradient,
+)
+
+
+def _pool(
+    name: str,
+    doc: str,
+    reduction: Reduction,
+    linear: Linear,
+    gradient: Gradient,
+    floats: bool = False,
+) -> StepKind:
     """Add the row of a reduction over windows."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -756,18 +1202,64 @@ def _pool(name: str, doc: str, reduction: Reduction, linear: Linear, floats: boo
             frozenset(whole),
         )
 
-    return _row(name, doc, structure, 1, (WINDOW, STRIDE, PADDING))
+    return _row(name, doc, structure, 1, (WINDOW, STRIDE, PADDING), gradient=gradient)
 
 
 MAX_POOL = _pool(
-    "max_pool", "Return the largest element of every window.", Reduction.MAX, Linear.NOT, False
+    "max_pool",
+    "Return the largest element of every window.",
+    Reduction.MAX,
+    Linear.NOT,
+    lambda r, _: r.g.step("max_pool_transpose", r.x[0].whole(), **_steps_of(r)),
 )
 AVG_POOL = _pool(
     "avg_pool",
     "Return the average of every window, in which the padding counts as zeros.",
     Reduction.SUM,
     Linear.ALL,
-    True,
+    lambda r, _: r.g.step(
+        "avg_pool_transpose", **_steps_of(r), to=_summed_over(r.types[0], Dim(1))
+    ),
+    floats=True,
+)
+
+
+def _pool_transpose(name: str, xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    """Return the structure of what adds to the windows of a second operand, or of a type."""
+    g, to = xs[0], xs[1] if len(xs) > 1 else _to(arguments)
+    _check_numbers(name, g, floats=len(xs) == 1)
+    window = _listed(name, arguments, WINDOW, 1)
+    counts = _windows(name, to, window, arguments, TO.name)
+    _check_windows(name, g, 0, counts, arguments)
+    made = tuple(f"{d}" for d in range(1, len(window) + 1))
+    whole = _own(to, 1)[1:-1]
+    indices = [("0", *made, "channels"), ("0", *whole, "channels")]
+    sizes: dict[str, int] = sizes_of(name, [g, to], indices)
+    return Structure(
+        tuple(indices[: len(xs)]),
+        indices[1],
+        sizes,
+        linear=Linear.FIRST if len(xs) > 1 else Linear.ALL,
+        blocked=frozenset([*made, *whole]),
+        flops=math.prod(window),
+        selected=frozenset(whole),
+    )
+
+
+MAX_POOL_TRANSPOSE = _row(
+    "max_pool_transpose",
+    "Add to zeros at the first largest element of every window: the gradient of max_pool.",
+    partial(_pool_transpose, "max_pool_transpose"),
+    2,
+    (WINDOW, STRIDE, PADDING),
+)
+AVG_POOL_TRANSPOSE = _row(
+    "avg_pool_transpose",
+    "Add to the windows of zeros, divided by their size: the transpose of avg_pool.",
+    partial(_pool_transpose, "avg_pool_transpose"),
+    1,
+    (WINDOW, STRIDE, PADDING, TO),
+    gradient=lambda r, _: r.g.step("avg_pool", **_steps_of(r)),
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -880,4 +1372,5 @@ BROADCAST_TO = _row(
     1,
     (TO,),
     aliases=("expand", "repeat", "tile", "broadcast_in_dim"),
+    gradient=same,
 )

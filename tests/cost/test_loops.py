@@ -10,8 +10,8 @@ from xdsl.dialects.builtin import ModuleOp
 import collir
 from collir.cost.programs.simulate import simulate
 from collir.dialects.operation import DistOp
-from collir.ir.calls import inline_calls
 from collir.ir.diagnostics import DiagnosticError
+from collir.ir.inlining import inline_calls
 from collir.ir.loops import unroll_all
 from collir.syntax.reader import read
 

@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import NestedOp
 from collir.ir.ahead import is_ahead
-from collir.ir.calls import inline_calls
+from collir.ir.inlining import inline_calls
 from collir.ir.loops import unroll_all
 from collir.ir.rotation import prepare
 from collir.ir.verification import verify

@@ -30,6 +30,8 @@ TABLE = RNG.normal(size=(10, 5)).astype(np.float32)
 CHOSEN = RNG.integers(0, 10, (3, 4)).astype(np.int32)
 IMAGE = RNG.normal(size=(2, 9, 7, 3)).astype(np.float32)
 FILTER = RNG.normal(size=(3, 2, 3, 4)).astype(np.float32)
+PICTURE = RNG.normal(size=(2, 5, 6, 4)).astype(np.float32)
+POOLED = RNG.normal(size=(2, 5, 6, 3)).astype(np.float32)
 ROWS = RNG.normal(size=(3, 4, 5)).astype(np.float32)
 
 
@@ -51,11 +53,17 @@ def normalised(x: Any, gain: Any, bias: Any) -> Any:
     return (x - mean) * jax.lax.rsqrt(variance + 0.25) * gain + bias
 
 
+def convolved(x: Any, w: Any) -> Any:
+    names = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, w, (2, 1), ((1, 1), (0, 0)), dimension_numbers=names)
+
+
 def pooled(x: Any, start: float, function: Any) -> Any:
     pads = ((0, 0), (1, 1), (0, 0), (0, 0))
     return jax.lax.reduce_window(x, start, function, (1, 3, 2, 1), (1, 2, 1, 1), pads)
 
 
+STEPS = {"stride": sizes(2, 1), "padding": sizes(1, 0)}
 WINDOW = {"window": sizes(3, 2), "stride": sizes(2, 1), "padding": sizes(1, 0)}
 CASES: dict[str, tuple[list[Any], dict[str, Attribute], Callable[..., Any]]] = {
     "mean": ([X], {"dims": sizes(0, 2)}, lambda x: x.mean((0, 2))),
@@ -92,10 +100,28 @@ CASES: dict[str, tuple[list[Any], dict[str, Attribute], Callable[..., Any]]] = {
     ),
     "conv": (
         [IMAGE, FILTER],
-        {"stride": sizes(2, 1), "padding": sizes(1, 1)},
-        lambda x, w: jax.lax.conv_general_dilated(
-            x, w, (2, 1), ((1, 1), (1, 1)), dimension_numbers=("NHWC", "HWIO", "NHWC")
-        ),
+        STEPS,
+        lambda x, w: convolved(x, w),
+    ),
+    "conv_transpose": (
+        [PICTURE, FILTER],
+        {**STEPS, "to": to(2, 9, 7, 3)},
+        lambda g, w: jax.vjp(lambda x: convolved(x, w), IMAGE)[1](g)[0],
+    ),
+    "conv_filter": (
+        [IMAGE, PICTURE],
+        {**STEPS, "to": to(3, 2, 3, 4)},
+        lambda x, g: jax.vjp(lambda w: convolved(x, w), FILTER)[1](g)[0],
+    ),
+    "max_pool_transpose": (
+        [POOLED, np.round(IMAGE) + 0],  # with equal elements
+        WINDOW,
+        lambda g, x: jax.vjp(lambda x: pooled(x, -jnp.inf, jax.lax.max), x)[1](g)[0],
+    ),
+    "avg_pool_transpose": (
+        [POOLED],
+        {**WINDOW, "to": to(2, 9, 7, 3)},
+        lambda g: jax.vjp(lambda x: pooled(x, 0.0, jax.lax.add) / 6, IMAGE)[1](g)[0],
     ),
     "max_pool": ([IMAGE], WINDOW, lambda x: pooled(x, -jnp.inf, jax.lax.max)),
     "avg_pool": ([IMAGE], WINDOW, lambda x: pooled(x, 0.0, jax.lax.add) / 6),

@@ -22,7 +22,7 @@ from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
-from collir.ir.calls import function_without_calls
+from collir.ir.inlining import function_without_calls
 from collir.ir.retyping import function_at
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
 from collir.semantics.reference.steps import MEANINGS, Args, Meaning
@@ -44,6 +44,11 @@ def execute(
     Raises:
         ExecutionError: a step cannot be carried out, which does not happen in typed programs.
     """
+    if any(isinstance(op, CallOp) and op.sought for op in module.walk()):
+        function = function_without_calls(function)
+        parent = function.parent_op()
+        assert isinstance(parent, ModuleOp)
+        module = parent
     interpreter = Interpreter(module)
     with ExitStack() as copies, np.errstate(all="ignore"):
         interpreter.register_implementations(_functions(form))
