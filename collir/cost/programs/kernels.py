@@ -76,13 +76,17 @@ def kernels_of(block: Block) -> Kernels:
     apart = [not isinstance(op, DistOp) or not op.kind.local or op.kind.fixed for op in ops]
     run = dict(zip(ops, accumulate(map(int, apart)), strict=True))
     last: dict[Operation, DistOp] = {}
+    maps = {op for op in ops if isinstance(op, DistOp) and _is_map(op)}
     for op in reversed(ops):
-        if not isinstance(op, DistOp) or not _is_map(op) or role_of(op.result) is not None:
+        if not isinstance(op, DistOp) or op not in maps or role_of(op.result) is not None:
             continue
         kernel = _only_kernel(op, last)
         if kernel is None or run[kernel] != run[op]:
             continue
-        if _points(kernel, mesh) == _elements(op.result, mesh):
+        if kernel not in maps and not _reduces(kernel):
+            continue
+        points = kernel.result if kernel in maps else kernel.input
+        if _elements(points, mesh) == _elements(op.result, mesh):
             last[op] = kernel
     parts: dict[DistOp, list[DistOp]] = {kernel: [] for kernel in last.values()}
     for op in ops:
@@ -101,7 +105,7 @@ def _only_kernel(op: DistOp, last: Mapping[Operation, DistOp]) -> DistOp | None:
         if kernel not in (None, found):
             return None
         kernel = found
-    return kernel if kernel is not None and (_is_map(kernel) or _reduces(kernel)) else None
+    return kernel
 
 
 def _users(value: SSAValue) -> Iterator[Operation]:
@@ -145,11 +149,6 @@ def _in_order(op: DistOp) -> bool:
     if structure is None:
         return True
     return all(x == structure.result for x in structure.operands if len(x) == len(structure.result))
-
-
-def _points(op: DistOp, mesh: Mesh) -> int:
-    """Return the points that a kernel runs over on a device: those of its operand if it reduces."""
-    return _elements(op.result if _is_map(op) else op.input, mesh)
 
 
 def _elements(value: SSAValue, mesh: Mesh) -> int:

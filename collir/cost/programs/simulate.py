@@ -246,15 +246,17 @@ def local_step(
         return LocalStep(op.mnemonic, _moved(op, where, bytes_of))
     if structure := op.structure:
         contracts = len(structure.operands) > 1 and bool(structure.reduced)
+        types = [dist_type(operand) for operand in op.operands]
+        flops = float(structure.local_flops(mesh, types, dist_type(op.result)))
         if contracts:
-            step_seconds(op, mesh, kinds)
+            step_seconds(op, mesh, kinds, flops)
         # Where blocks differ, the work is taken to be in proportion to the largest of them.
         values = (*op.operands, op.result)
         share = max(bytes_of(value) / largest(value) for value in values)
         dtype = dist_type(op.input).dtype.value
         moved = _moved(op, where, bytes_of)
-        work = ((dtype, op.flops * share),)
-        product = product_of(op, mesh)
+        work = ((dtype, flops * share),)
+        product = product_of(op, structure, mesh)
         return LocalStep(op.mnemonic, moved, work, maps=not contracts, product=product)
     share = bytes_of(op.result) / largest(op.result)
     work = ((dist_type(op.result).dtype.value, op.flops * share),)
@@ -276,7 +278,7 @@ def _fused(
         read[place] = max(read.get(place, 0), bytes_of(value))
     work: dict[str, float] = {}
     for part in kernels.of(op):
-        if part.structure is not None:
+        if part.kind.structure is not None:
             dtype = dist_type(part.input).dtype.value
             share = bytes_of(part.input) / largest(part.input)
             work[dtype] = work.get(dtype, 0.0) + part.flops * share
