@@ -55,6 +55,8 @@ def check_memory(program: Program) -> bool:
     peak = simulation.peak_on(0)
     assert simulation.peak == peak.size == size
     assert {str(use): held for use, held in peak.uses.items() if held} == uses
+    series = [(time, sum(held.values())) for time, held in simulation.memory_by_use]
+    assert series == simulation.memory
     body, place = simulation, peak
     while place.step is not None and place.step >= 0 and (loop := body.steps[place.step].loop):
         if loop.peak.step is None:  # the whole loop is as full
