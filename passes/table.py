@@ -23,6 +23,12 @@ def _decompose() -> type[ModulePass]:
     return DecomposePass
 
 
+def _differentiate() -> type[ModulePass]:
+    from collir.passes.differentiate import DifferentiatePass
+
+    return DifferentiatePass
+
+
 def _fuse() -> type[ModulePass]:
     from collir.passes.fuse import FusePass
 
@@ -87,6 +93,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "bucket": _bucket,
     "canonicalize": _canonicalize,
     "decompose": _decompose,
+    "differentiate": _differentiate,
     "fuse": _fuse,
     "inline": _inline,
     "instantiate": _instantiate,

@@ -31,7 +31,7 @@ from xdsl.utils.exceptions import VerifyException
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of
 from collir.dialects.operation import IntegerDirective, attribute_of, value_text
 from collir.dialects.parameters import parameters_of
-from collir.dialects.tensor import BindingsAttr, DistTensorType, SizeAttr, dist_type
+from collir.dialects.tensor import BindingsAttr, DistTensorType, SizeAttr, SizesAttr, dist_type
 from collir.layout import DistType, LayoutError, Mesh, check_type
 from collir.layout.formulas import FormulaError
 from collir.layout.loops import slice_type, stack_type
@@ -57,17 +57,24 @@ class NestedOp(IRDLOperation, ABC):
 
 @irdl_op_definition
 class CallOp(NestedOp):
-    """The results of another function on the same mesh."""
+    """The results of another function on the same mesh.
+
+    With ``wrt``, the gradients of its first result with respect to these operands come behind them.
+    With ``recompute``, gradients of the caller keep its operands alone, and run it again.
+    """
 
     name = "coll.call"
 
     callee = prop_def(SymbolRefAttr)
     bindings = opt_prop_def(BindingsAttr)
+    wrt = opt_prop_def(SizesAttr)
+    recompute = opt_prop_def(UnitAttr)
     inputs = var_operand_def(DistTensorType)
     outputs = var_result_def(DistTensorType)
 
     assembly_format = (
-        "$callee (`at` $bindings^)? `(` $inputs `)` attr-dict `:` "
+        "$callee (`at` $bindings^)? `(` $inputs `)` (`wrt` $wrt^)? (`recompute` $recompute^)? "
+        "attr-dict `:` "
         "functional-type($inputs, $outputs)"
     )
 
@@ -77,6 +84,8 @@ class CallOp(NestedOp):
         callee: "Signature",
         operands: Sequence[SSAValue],
         bindings: Mapping[str, int] = MappingProxyType({}),
+        wrt: Sequence[int] = (),
+        recompute: bool = False,
     ) -> "CallOp":
         """Return a call with the types of its results inferred.
 
@@ -84,12 +93,22 @@ class CallOp(NestedOp):
             mesh: the mesh of the caller.
             bindings: values of parameters of the callee, with their formulas over the parameters
                 of the caller.
+            wrt: the numbers of the operands with respect to which the first result is
+                differentiated; their gradients come behind the results.
+            recompute: whether gradients of the caller keep the operands alone.
 
         Raises:
-            LayoutError: the function does not take these operands at these values.
+            LayoutError: the function does not take these operands at these values, or has no
+                gradient with respect to one of them.
         """
-        results = callee.results(mesh, [dist_type(x) for x in operands], bindings)
+        types = [dist_type(x) for x in operands]
+        results = callee.results(mesh, types, bindings)
+        results += callee.gradients(mesh, types, wrt)
         properties: dict[str, Attribute] = {"callee": SymbolRefAttr(callee.name)}
+        if wrt:
+            properties["wrt"] = SizesAttr(tuple(wrt))
+        if recompute:
+            properties["recompute"] = UnitAttr()
         if bindings:
             known = [name for name, _ in callee.parameters]
             ordered = sorted(bindings.items(), key=lambda binding: known.index(binding[0]))
@@ -102,7 +121,12 @@ class CallOp(NestedOp):
 
     @property
     def mnemonic(self) -> str:
-        return "call"
+        return "gradient" if self.wrt else "call"
+
+    @property
+    def sought(self) -> tuple[int, ...]:
+        """The numbers of the operands whose gradients the call gives; none for a plain call."""
+        return self.wrt.data if self.wrt else ()
 
     @property
     def values(self) -> dict[str, int]:
@@ -134,7 +158,9 @@ class CallOp(NestedOp):
             raise VerifyException(f"there is no function @{self.symbol}")
         types = [dist_type(operand) for operand in self.operands]
         try:
-            expected = Signature.of(function).results(mesh, types, self.values)
+            signature = Signature.of(function)
+            expected = signature.results(mesh, types, self.values)
+            expected += signature.gradients(mesh, types, self.sought)
         except LayoutError as error:
             raise VerifyException(error.text([value_text(x) for x in self.operands])) from error
         if [dist_type(result) for result in self.results] != expected:
@@ -200,6 +226,36 @@ class Signature:
                 raise self._mismatch(mesh, index, x, declared, expected)
         return [self._at(mesh, declared, values) for declared in self.outputs]
 
+    def gradients(
+        self, mesh: Mesh, operands: Sequence[DistType], wrt: Sequence[int]
+    ) -> list[DistType]:
+        """Return the types of the gradients of the first result with respect to operands.
+
+        Raises:
+            LayoutError: the first result is no floating-point number, or an operand has no
+                gradient. It has the index of the operand if the error is about that.
+        """
+        if not wrt:
+            return []
+        first = self.outputs[0]
+        if first.dims or not first.dtype.is_float:
+            raise LayoutError(
+                f"@{self.name} has no gradient: its first result is {first.text(mesh)}, and only "
+                "a floating-point number without dimensions can be differentiated, such as f32[]"
+            )
+        for index in wrt:
+            x = operands[index]
+            if wrt.count(index) > 1:
+                raise LayoutError(f"{{{index}}} is named twice", operand=index)
+            if x.partial or not x.dtype.is_float:
+                advice = "all_reduce it first" if x.partial else "only floating-point numbers have"
+                raise LayoutError(
+                    f"@{self.name} has no gradient with respect to {{{index}}}, which is "
+                    f"{x.text(mesh)}: {advice}",
+                    operand=index,
+                )
+        return [operands[index] for index in wrt]
+
     def _check_names(self, bindings: Mapping[str, int]) -> None:
         known = dict(self.parameters)
         for name, value in bindings.items():
@@ -262,7 +318,8 @@ class RepeatOp(NestedOp):
     Iteration i of n gets the carries that the one before yields, slice i along the leading
     dimension of each sliced operand (slice n - 1 - i in ``reverse``), and the invariants. The
     results are the last carries, and the other values that all iterations yield, stacked along a
-    leading dimension at the places of the slices.
+    leading dimension at the places of the slices. With ``recompute``, gradients keep the carries of
+    all iterations alone, and run each iteration again.
     """
 
     name = "coll.repeat"
@@ -270,6 +327,7 @@ class RepeatOp(NestedOp):
 
     count = prop_def(IntegerAttr[I64] | SizeAttr)
     reverse = opt_prop_def(UnitAttr)
+    recompute = opt_prop_def(UnitAttr)
     carried = var_operand_def(DistTensorType)
     sliced = var_operand_def(DistTensorType)
     invariant = var_operand_def(DistTensorType)
@@ -284,7 +342,8 @@ class RepeatOp(NestedOp):
         "custom<IntegerDirective>($count) (`carry` `(` $carried^ `:` type($carried) `)`)? "
         "(`slice` `(` $sliced^ `:` type($sliced) `)`)? "
         "(`with` `(` $invariant^ `:` type($invariant) `)`)? "
-        "(`reverse` $reverse^)? `->` `(` type($outputs) `)` attr-dict-with-keyword $body"
+        "(`reverse` $reverse^)? (`recompute` $recompute^)? `->` `(` type($outputs) `)` "
+        "attr-dict-with-keyword $body"
     )
 
     @staticmethod
@@ -294,6 +353,7 @@ class RepeatOp(NestedOp):
         operands: Sequence[Sequence[SSAValue]],
         body: Block,
         reverse: bool = False,
+        recompute: bool = False,
     ) -> "RepeatOp":
         """Return a loop with the types of its results inferred.
 
@@ -310,7 +370,11 @@ class RepeatOp(NestedOp):
         number = attribute_of(ArgumentKind.INTEGER, count)
         return RepeatOp.build(
             operands=list(operands),
-            properties={"count": number, "reverse": UnitAttr() if reverse else None},
+            properties={
+                "count": number,
+                "reverse": UnitAttr() if reverse else None,
+                "recompute": UnitAttr() if recompute else None,
+            },
             result_types=[[DistTensorType(x) for x in types]],
             regions=[Region(body)],
         )

@@ -47,7 +47,7 @@ from collir.dialects.tensor import (
 )
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
 from collir.layout.sizes import Size, without_formula
-from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, StepKind
+from collir.layout.steps import ADD, AHEAD, ASYNC, Argument, ArgumentKind, StepKind
 from collir.layout.structure import Structure
 from collir.machine import MachineError
 
@@ -247,6 +247,12 @@ def value_text(value: SSAValue, unnamed: str = "the operand") -> str:
     return f"%{value.name_hint}" if value.name_hint else unnamed
 
 
+def repeats_operands(op: DistOp) -> bool:
+    """Return whether an ``add`` repeats operands along dimensions, as in numpy's broadcasting."""
+    shape = dist_type(op.result).shape
+    return op.kind is ADD and any(dist_type(operand).shape != shape for operand in op.operands)
+
+
 def is_collective(op: object) -> TypeGuard[DistOp]:
     """Return whether an operation sends."""
     return isinstance(op, DistOp) and op.kind.sends
@@ -382,7 +388,7 @@ def _argument(attribute: Attribute) -> Argument:
 # Operations from rows
 # ---------------------------------------------------------------------------------------------
 
-_NAMES = {1: ("input",), 2: ("lhs", "rhs"), 3: ("condition", "lhs", "rhs")}
+_NAMES = {0: (), 1: ("input",), 2: ("lhs", "rhs"), 3: ("first", "second", "third")}
 """The names of operands in MLIR's custom form, by the number of operands."""
 
 
@@ -420,8 +426,8 @@ def operation(dialect: str, kind: StepKind) -> type[DistOp]:
             " `,` ".join(f"${name}" for name in names),
             *clauses,
             "attr-dict `:`",
-            " `,` ".join(f"type(${name})" for name in names),
-            "`->` type($result)",
+            *([" `,` ".join(f"type(${name})" for name in names), "`->`"] if names else []),
+            "type($result)",
         ]
     )
     fields["custom_directives"] = tuple(_DIRECTIVES.values())

@@ -245,11 +245,38 @@ class FunctionBuilder:
             ValueError: the function does not take these operands at these values, or has no
                 results.
         """
+        return self._called(callee, operands, sizes)
+
+    def gradient(
+        self, callee: str, /, *operands: SSAValue, wrt: Sequence[SSAValue], **sizes: int
+    ) -> tuple[SSAValue, ...]:
+        """Add a gradient of a function that the module has already, and return its results: those
+        of the function, then the gradients of the first with respect to ``wrt``.
+
+        Raises:
+            KeyError: the module has no such function.
+            ValueError: the function does not take these operands at these values, or has no
+                gradient with respect to them.
+        """
+        numbers: list[int] = []
+        for value in wrt:
+            if operands.count(value) != 1:
+                raise ValueError(f"{value_text(value)} is not one of the operands, once")
+            numbers.append(operands.index(value))
+        return self._called(callee, operands, sizes, numbers)
+
+    def _called(
+        self,
+        callee: str,
+        operands: Sequence[SSAValue],
+        sizes: Mapping[str, int],
+        wrt: Sequence[int] = (),
+    ) -> tuple[SSAValue, ...]:
         op = SymbolTable.lookup_symbol(self._module, callee)
         if not isinstance(op, FuncOp):
             raise KeyError(f"the module has no function @{callee}")
         try:
-            made = CallOp.of(self.mesh, Signature.of(op), operands, sizes)
+            made = CallOp.of(self.mesh, Signature.of(op), operands, sizes, wrt)
         except LayoutError as error:
             raise ValueError(error.text([value_text(x) for x in operands])) from error
         self._block.add_op(made)

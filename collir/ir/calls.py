@@ -1,4 +1,4 @@
-"""Calls between the functions of a module: cycles, and the steps of callees in place of calls."""
+"""Calls between the functions of a module: cycles, and functions at the values of calls."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
 
 from collir.dialects.machine import meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp
@@ -67,30 +68,6 @@ def _cycle_error(calls: list[CallOp], names: list[str]) -> Diagnostic:
     return Diagnostic(f"{text}; use a repeat", Position.of(calls[0]), notes)
 
 
-def inlined(module: ModuleOp) -> ModuleOp:
-    """Return a copy of a module with the steps of callees in the place of calls.
-
-    A module without calls is returned as it is.
-    """
-    functions = [op for op in module.ops if isinstance(op, FuncOp)]
-    if not any(True for function in functions for _ in calls_in(function)):
-        return module
-    copy = module.clone()
-    inline_calls(copy)
-    return copy
-
-
-def function_without_calls(function: FuncOp) -> FuncOp:
-    """Return a function with the steps of callees in the place of calls: itself, or a copy of it in
-    a copy of its module."""
-    if not any(True for _ in calls_in(function)):
-        return function
-    module = function.parent_op()
-    assert isinstance(module, ModuleOp)
-    functions = [op for op in inlined(module).ops if isinstance(op, FuncOp)]
-    return next(op for op in functions if op.sym_name == function.sym_name)
-
-
 def callees_first(module: ModuleOp) -> list[FuncOp]:
     """Return the functions of a module without cycles of calls, each behind those that it calls."""
     ordered: dict[FuncOp, None] = {}
@@ -106,18 +83,16 @@ def callees_first(module: ModuleOp) -> list[FuncOp]:
     return list(ordered)
 
 
-def inline_calls(module: ModuleOp) -> None:
-    """Put the steps of callees in the place of calls, in all functions of a module."""
-    for function in callees_first(module):
-        for call in list(calls_in(function)):
-            callee = call.function()
-            assert callee is not None
-            with function_at(callee, call.values, parameters_of(function)) as copy:
-                _put_steps(call, copy)
+def inline_call(call: CallOp, function: FuncOp) -> list[Operation]:
+    """Put the steps of its callee in the place of a call in a function, and return them."""
+    callee = call.function()
+    assert callee is not None
+    with function_at(callee, call.values, parameters_of(function)) as copy:
+        return _put_steps(call, copy)
 
 
-def _put_steps(call: CallOp, copy: FuncOp) -> None:
-    """Move the steps of the copy of a function to the place of a call."""
+def _put_steps(call: CallOp, copy: FuncOp) -> list[Operation]:
+    """Move the steps of the copy of a function to the place of a call, and return them."""
     block = call.parent
     assert block is not None
     for argument, operand in zip(copy.args, call.operands, strict=True):
@@ -132,6 +107,7 @@ def _put_steps(call: CallOp, copy: FuncOp) -> None:
             pass_role(result, value)
         result.replace_all_uses_with(value)
     block.erase_op(call)
+    return ops
 
 
 # ---------------------------------------------------------------------------------------------

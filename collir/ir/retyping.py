@@ -79,7 +79,9 @@ def _retype_step(op: Operation, mesh: Mesh, change: Change) -> None:
         elif isinstance(op, CallOp):
             callee = op.function()
             assert callee is not None
-            _set_types(op.results, Signature.of(callee).results(mesh, types, op.values))
+            signature = Signature.of(callee)
+            results = signature.results(mesh, types, op.values)
+            _set_types(op.results, [*results, *signature.gradients(mesh, types, op.sought)])
         elif isinstance(op, RepeatOp):
             inputs = argument_types(mesh, op.times, types, len(op.carried), len(op.sliced))
             _set_types(op.body.block.args, inputs)

@@ -14,11 +14,13 @@ from collir.dialects.nested import NestedOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import chain_ahead, is_ahead, start_early, steps_ahead
-from collir.ir.calls import calls_in, inline_calls
+from collir.ir.calls import calls_in
+from collir.ir.inlining import inline_calls
 from collir.ir.instantiation import fix_parameters
 from collir.ir.loops import BODY, StepsBefore, outline_bodies, repeats_in, unroll
 from collir.ir.names import set_name
 from collir.ir.roles import pass_role
+from collir.ir.steps import is_free
 from collir.layout import Mesh
 from collir.layout.sizes import formula_of
 from collir.layout.steps import AHEAD, CONCAT, PAD, RESHAPE
@@ -90,7 +92,7 @@ class _Split:
 
 def _is_view(value: SSAValue, mesh: Mesh) -> bool:
     op = value.owner
-    return isinstance(op, DistOp) and op.kind.is_free(mesh, dist_type(op.input), op.arguments)
+    return isinstance(op, DistOp) and is_free(op, mesh)
 
 
 class _Rotation:
@@ -153,7 +155,14 @@ class _Rotation:
             for x in slices.values()
         ]
         groups = [*loop.carried, *known], sliced, [*loop.invariant]
-        rotated = RepeatOp.of(mesh_of(loop), loop.times - 1, groups, self._body(), loop.is_reverse)
+        rotated = RepeatOp.of(
+            mesh_of(loop),
+            loop.times - 1,
+            groups,
+            self._body(),
+            loop.is_reverse,
+            loop.recompute is not None,
+        )
         rotated.location = loop.location
         self.before.insert(rotated)
         carries = [*loop.results[: len(loop.carried)], *split.carried]

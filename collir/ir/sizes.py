@@ -9,9 +9,10 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
-from collir.ir.calls import functions_at_values, inline_calls
+from collir.ir.calls import functions_at_values
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
+from collir.ir.inlining import inline_calls
 from collir.ir.renaming import map_attributes, set_type
 from collir.ir.verification import verify
 from collir.layout import Dim, LayoutError

@@ -21,6 +21,7 @@ from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh, digits_over, index_over
 from collir.layout.sizes import explained
+from collir.layout.structure import Linear, map_structure, typed
 from collir.layout.types import (
     MAX_DIMS,
     Dim,
@@ -874,17 +875,22 @@ def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) ->
     return _checked(mesh, _with_dim(x, dim, Dim(size + low + high)))
 
 
+_SHIFTED = (Reduction.AVG, Reduction.MAX, Reduction.MIN)
+"""The reductions of values, to all of which the same is added, that equal the sum."""
+
+
 def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
-    """Add two operands elementwise.
+    """Add two operands elementwise, with numpy's broadcasting.
 
     Partial values add if both are partial(sum) or partial(avg) over the same sub-axes. To a value
     that is partial(avg), partial(max) or partial(min), a value that is replicated there adds too.
     """
     if DType.BOOL in (x.dtype, y.dtype):
         raise LayoutError("values of bool have no sum: cast them to a number first", operand=0)
-    shifted = (Reduction.AVG, Reduction.MAX, Reduction.MIN)
+    if x.shape != y.shape:
+        return _add_repeated(mesh, x, y)
     for index, (partial, other) in enumerate(((x, y), (y, x))):
-        if partial.reduction in shifted and not other.partial:
+        if partial.reduction in _SHIFTED and not other.partial:
             bare = replace(partial, partial=frozenset[str](), reduction=None)
             if bare == other:
                 return partial
@@ -908,6 +914,21 @@ def add(mesh: Mesh, x: DistType, y: DistType) -> DistType:
             axes=mesh.ordered(x.partial),
         )
     return x
+
+
+def _add_repeated(mesh: Mesh, x: DistType, y: DistType) -> DistType:
+    """Return the type of a sum of operands of different shapes, by its index structure."""
+    pairs = zip(reversed(x.shape), reversed(y.shape), strict=False)
+    if x.dtype is not y.dtype or any(a != b and 1 not in (a, b) for a, b in pairs):
+        _require_same("add", mesh, x, y, 1)
+    structure = map_structure("add", [x, y], Linear.ALL)
+    for partial, other in ((x, y), (y, x)):
+        if partial.reduction in _SHIFTED and not other.partial:
+            bare = [_without_partial(z, tuple(z.partial)) for z in (x, y)]
+            whole = typed("add", mesh, structure, bare, x.dtype)
+            result = replace(whole, partial=partial.partial, reduction=partial.reduction)
+            return _checked(mesh, result)
+    return typed("add", mesh, structure, [x, y], x.dtype)
 
 
 def scale(mesh: Mesh, x: DistType, factor: float) -> DistType:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal
 
-from collir.layout import rules
+from collir.layout import gradients, rules
 from collir.layout.errors import LayoutError
+from collir.layout.gradients import Gradient
 from collir.layout.mesh import Mesh
 from collir.layout.sizes import Size
 from collir.layout.structure import Structure
@@ -143,6 +144,8 @@ class StepKind:
             whether the step changes nothing. Without the function, it always changes something.
         structure: a function of the operand types and the arguments that returns how dimensions
             relate, from which rule and work follow; None if the rule is its own.
+        gradient: the cotangents of the operands; None if it has none, or is ``layout_only``: the
+            cotangent is then that of the result.
         aliases: what it is called elsewhere, for suggestions.
     """
 
@@ -166,6 +169,7 @@ class StepKind:
     moved: Callable[[Sequence[int], int], int] = reads_all
     identity: Callable[[DistType, DistType, Arguments], bool] | None = None
     structure: Callable[[Sequence[DistType], Arguments], Structure] | None = None
+    gradient: Gradient | None = None
     aliases: tuple[str, ...] = ()
 
     def result_type(
@@ -634,15 +638,25 @@ SPLIT = row(
     StepKind(
         name="split",
         rule=rules.split,
+        gradient=gradients.reshaped,
         parameters=(DIM, Parameter("into", "sizes", ArgumentKind.SIZES)),
         is_view=True,
     )
 )
-MERGE = row(StepKind(name="merge", rule=rules.merge, parameters=(DIM,), is_view=True))
+MERGE = row(
+    StepKind(
+        name="merge",
+        rule=rules.merge,
+        gradient=gradients.reshaped,
+        parameters=(DIM,),
+        is_view=True,
+    )
+)
 RESHAPE = row(
     StepKind(
         name="reshape",
         rule=rules.reshape,
+        gradient=gradients.reshaped,
         parameters=(Parameter("to", "shape", ArgumentKind.SIZES, of_dims="size"),),
         is_view=True,
         identity=_same_type,
@@ -652,6 +666,7 @@ TRANSPOSE = row(
     StepKind(
         name="transpose",
         rule=rules.transpose,
+        gradient=gradients.transposed,
         parameters=(Parameter("order", "order", ArgumentKind.SIZES, of_dims="number"),),
         place=_transposed,
         identity=_in_order,
@@ -661,6 +676,7 @@ PAD = row(
     StepKind(
         name="pad",
         rule=rules.pad,
+        gradient=gradients.cut_out,
         parameters=(
             DIM,
             Parameter("low", "low", ArgumentKind.INTEGER, default=0),
@@ -676,6 +692,7 @@ SCALE = row(
     StepKind(
         name="scale",
         rule=rules.scale,
+        gradient=gradients.scaled,
         parameters=(Parameter("by", "factor", ArgumentKind.NUMBER),),
         elementwise=True,
         identity=lambda x, y, arguments: _always(arguments, factor=1),
@@ -685,16 +702,20 @@ CAST = row(
     StepKind(
         name="cast",
         rule=rules.cast,
+        gradient=gradients.cast_back,
         parameters=(Parameter("to", "dtype", ArgumentKind.NAME),),
         elementwise=True,
         identity=_same_type,
     )
 )
-ADD = row(StepKind(name="add", rule=rules.add, operands=2, elementwise=True))
+ADD = row(
+    StepKind(name="add", rule=rules.add, gradient=gradients.same, operands=2, elementwise=True)
+)
 CONCAT = row(
     StepKind(
         name="concat",
         rule=rules.concat,
+        gradient=gradients.part_of,
         parameters=(DIM,),
         operands=None,
         packs=True,
@@ -711,4 +732,6 @@ COMPUTE = row(
         is_view=True,
     )
 )
-BARRIER = row(StepKind(name="barrier", rule=rules.barrier, is_view=True, fixed=True))
+BARRIER = row(
+    StepKind(name="barrier", rule=rules.barrier, gradient=gradients.same, is_view=True, fixed=True)
+)

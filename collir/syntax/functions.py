@@ -128,20 +128,21 @@ class FunctionLowering(StepLowering):
             self.define(token, result)
 
     def call(self, tree: SyntaxTree, block: Block) -> None:
-        *targets, keyword, symbol, given_tree, operand_tree = tree.children
+        *targets, keyword, symbol, given_tree, operand_tree, wrt_tree, recompute = tree.children
         tokens: list[Token] = operand_tree.children if operand_tree else []
         operands = [self.use(token) for token in tokens]
         given = self.given(given_tree)
+        wrt = self.wrt(keyword, tokens, wrt_tree)
         op = None
         signature = self.signatures.get(bare(symbol))
         if bare(symbol) not in self.signatures:
             hint = self.suggest(bare(symbol), self.signatures, "@")
             self.error(symbol, f"there is no function {symbol}{hint}")
-        elif signature is not None and given is not None and None not in operands:
+        elif signature and given is not None and wrt is not None and None not in operands:
             defined = [operand for operand in operands if operand is not None]
             try:
                 sizes = {str(name): size for name, size in given.items()}
-                op = CallOp.of(self.mesh, signature, defined, sizes)
+                op = CallOp.of(self.mesh, signature, defined, sizes, wrt, bool(recompute))
                 op.location = self.position(keyword).location()
                 block.add_op(op)
             except LayoutError as error:
@@ -149,6 +150,32 @@ class FunctionLowering(StepLowering):
                 place = next((name for name in given if name == error.parameter), place)
                 self.error(place, error.text([str(token) for token in tokens]))
         self.define_results(targets, op, str(symbol))
+
+    def wrt(
+        self, keyword: Token, operands: Sequence[Token], tree: SyntaxTree | None
+    ) -> list[int] | None:
+        """Return the numbers of the operands behind `wrt`; None after errors."""
+        wanted: list[Token] = tree.children if tree else []
+        if (keyword == "gradient") != bool(wanted):
+            self.error(
+                keyword,
+                "gradient needs the operands that it is with respect to: `wrt %w, ...`"
+                if not wanted
+                else "a call has no `wrt`: `gradient @f(%x, ...) wrt %x` gives gradients",
+            )
+            return None
+        names = [str(token) for token in operands]
+        for token in wanted:
+            if names.count(str(token)) != 1:
+                twice = str(token) in names
+                problem = (
+                    f"{token} is two operands, and has a gradient for each: give them two names"
+                    if twice
+                    else f"{token} is no operand of this gradient"
+                )
+                self.error(token, problem)
+                return None
+        return [names.index(str(token)) for token in wanted]
 
     def given(self, tree: SyntaxTree | None) -> dict[Token, int] | None:
         """Return the values of parameters that a call gives, by their names; None after errors."""
@@ -182,8 +209,11 @@ class FunctionLowering(StepLowering):
             for bound in bindings:
                 groups.append(defined[: len(bound)])
                 defined = defined[len(bound) :]
-            reverse = any(getattr(x, "type", "") == "REVERSE" for x in parts)
-            op = self.loop(keyword, count, groups, body, reverse)
+            words = {getattr(x, "type", "") for x in parts}
+            op = RepeatOp.of(
+                self.mesh, count, groups, body, "REVERSE" in words, "RECOMPUTE" in words
+            )
+            op.location = self.position(keyword).location()
         if op is not None:
             block.add_op(op)
         self.define_results(targets, op, "this repeat")
@@ -284,18 +314,6 @@ class FunctionLowering(StepLowering):
                 return False
         block.add_op(op)
         return True
-
-    def loop(
-        self,
-        keyword: Token,
-        count: int,
-        groups: Sequence[Sequence[SSAValue]],
-        body: Block,
-        reverse: bool,
-    ) -> RepeatOp:
-        op = RepeatOp.of(self.mesh, count, groups, body, reverse)
-        op.location = self.position(keyword).location()
-        return op
 
     # --- the end ----------------------------------------------------------------------------
 

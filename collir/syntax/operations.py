@@ -42,4 +42,4 @@ def usage(kind: StepKind) -> str:
             continue
         text = f"{parameter.keyword} {SHOWN[parameter.kind][0]}".rstrip()
         clauses.append(text if parameter.required else f"[{text}]")
-    return " ".join([kind.name, *texts, operands, *clauses])
+    return " ".join([kind.name, *texts, *([operands] if operands else []), *clauses])

@@ -93,9 +93,11 @@ _TERMINALS = {
     "FLAG": ", ".join(f"`{word}`" for word in CLAUSES["FLAG"]),
     "RETURN": "`return`",
     "YIELD": "`yield`",
-    "CALL": "`call`",
+    "CALL": "`call`, `gradient`",
     "REPEAT": "`repeat`",
     "REVERSE": "`reverse`",
+    "RECOMPUTE": "`recompute`",
+    "_WRT": "`wrt`",
     "MEMORY": "`memory`",
     "REDUCTION": "`reduction`",
     "EFFICIENCY": "`efficiency`",
@@ -118,6 +120,8 @@ def _expected(terminals: set[str]) -> str:
     words = {"CALL", "REPEAT"} if "NAME" in terminals else set[str]()
     if "VALUE" in terminals:  # few operations have a text before their operands
         words.add("STRING")
+        if "COLON" not in terminals:  # few have no operands
+            words.add("KEYWORD")
     if len(terminals) > 1:  # few values have a role
         words.add("ROLE")
         words |= {"COLON"} if "EQUAL" in terminals else set()

@@ -308,7 +308,9 @@ def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:
     if isinstance(op, CallOp):
         listed = ", ".join(f"{name} = {written(value)}" for name, value in op.values.items())
         bindings = f"({listed})" if listed else ""
-        return f"{op.mnemonic} @{op.symbol}{bindings}({text(op.operands)})"
+        called = f"{op.mnemonic} @{op.symbol}{bindings}({text(op.operands)})"
+        wrt = f" wrt {text(op.operands[n] for n in op.sought)}" if op.sought else ""
+        return f"{called}{wrt}{' recompute' * (op.recompute is not None)}"
     assert isinstance(op, RepeatOp)
     count = written(op.times)
     words = [
@@ -319,7 +321,8 @@ def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:
         if operands:
             bound = [f"{text([next(arguments)])} = {text([operand])}" for operand in operands]
             words.append(f"{word}({', '.join(bound)})")
-    return " ".join([*words, *(["reverse"] if op.is_reverse else [])])
+    flags = {"reverse": op.is_reverse, "recompute": op.recompute is not None}
+    return " ".join([*words, *(word for word, given in flags.items() if given)])
 
 
 def _type_text(attribute: Attribute, mesh: Mesh) -> str:
@@ -332,7 +335,8 @@ def step_text(op: DistOp, mesh: Mesh, operands: str) -> str:
     arguments = op.arguments
     texts = [x.name for x in op.kind.parameters if x.kind is ArgumentKind.TEXT]
     quoted = "".join(f' "{arguments[name]}"' for name in texts)
-    return f"{op.mnemonic}{quoted} {operands}{_clauses(op, mesh)}"
+    listed = f" {operands}" if operands else ""
+    return f"{op.mnemonic}{quoted}{listed}{_clauses(op, mesh)}"
 
 
 def _clauses(op: DistOp, mesh: Mesh) -> str:

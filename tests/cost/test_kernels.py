@@ -79,3 +79,41 @@ def test_random_programs_have_all_that_is_counted() -> None:
     programs = [random_program(fresh("kernels", number)) for number in range(25)]
     assert sum(map(check_kernels, programs)) > 12
     assert sum(map(check_memory, programs)) > 0
+
+
+CONSTANTS = """
+machine @box {
+  device { compute f32 = 1e18 FLOP/s; memory = 1 TB @ 1 B/s; launch = 500 s }
+  level gpu[2] { port = 1 GB/s, latency = 1 us }
+}
+mesh @m on @box { data = 2 }
+
+func @f(%x: f32[8@data, 6]) -> (f32[8@data, 6], f32[8@data, 6], f32[8@data, 6]) on @m {
+  %one = constant value 1 to f32[6]
+  %i = iota dim 0 to i32[6]
+  %c = cast %i to f32
+  %a = mul %x, %one
+  %s = softmax %a dims [1]
+  %b = mul %s, %c
+  %k = constant value 2 to f32[8@data, 6]
+  %t = softmax %k dims [1]
+  %wide = broadcast_to %one to f32[8@data, 6]
+  return %b, %t, %wide
+}
+"""
+
+
+def test_constants_are_made_again_where_maps_read_them() -> None:
+    """That of a softmax, and a result, are written once; the maps read their other operand alone."""
+    simulation = simulated(CONSTANTS)
+    times = {step.result: step.task.time - LAUNCH for step in simulation.program}
+    size = 4.0 * 4 * 6
+    assert times == {
+        "a": 2 * size,
+        "s": 2 * size,
+        "b": 2 * size,
+        "k": size,
+        "t": 2 * size,
+        "wide": size,
+    }
+    assert simulation.peak == 4 * size  # %x and %b, then %k and %t, or %t and %wide

@@ -16,15 +16,17 @@ import numpy as np
 import pytest
 from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
+from model_steps import FORMS, INTEGERS, given_type
 from programs import RANDOM, FunctionBuilder, module_of, random_mesh
 from seeds import fresh
-from xdsl.dialects.builtin import StringAttr, UnitAttr
+from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.ir import Attribute
 
 import collir
-from collir.dialects.nn import OPERATIONS
+from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import SizesAttr, dist_type
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
 from collir.ir.verification import verify
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type, place_at
 from collir.layout.cuts import units
@@ -40,8 +42,8 @@ Indices = list[list[str]]
 
 def random_step(rng: random.Random) -> tuple[str, Indices, dict[str, Attribute]]:
     """Return an operation, the index of each dimension of its operands, and its arguments."""
-    name = rng.choice(["einsum"] * 12 + list(NN))
-    kind = NN[name]
+    name = rng.choice(["einsum"] * 12 + ["add"] * 4 + list(NN))
+    kind = OPERATIONS[name].KIND
     if name == "einsum":
         known = "abcd"[: rng.randint(1, 4)]
         operands = [
@@ -51,7 +53,16 @@ def random_step(rng: random.Random) -> tuple[str, Indices, dict[str, Attribute]]
         result = rng.sample(used, rng.randint(0, len(used)))
         equation = f"{', '.join(' '.join(over) for over in operands)} -> {' '.join(result)}"
         return name, operands, {"equation": StringAttr(equation)}
+    if name in FORMS:
+        return name, *FORMS[name](rng)
     rank = rng.randint(1, 3)
+    if kind.operands == 0:
+        amount = rng.choice([0.0, 1.0, -2.0, 0.5])
+        of: dict[str, Attribute] = {
+            "value": NumberAttr(amount),
+            "dim": IntegerAttr(rng.randrange(rank), i64),
+        }
+        return name, [], {x.name: of[x.name] for x in kind.parameters if x.name in of}
     if "dims" in {parameter.name for parameter in kind.parameters}:
         dims = rng.sample(range(rank), rng.randint(1, rank))
         may_keep = "keepdims" in {parameter.name for parameter in kind.parameters}
@@ -60,10 +71,38 @@ def random_step(rng: random.Random) -> tuple[str, Indices, dict[str, Attribute]]
         )
         return name, [list("abc"[:rank])], {"dims": SizesAttr(tuple(dims)), **keep}
     operands = [list("abc"[:rank])]
+    if name == "broadcast_to":
+        return name, [[index if rng.random() < 0.6 else "1" for index in operands[0]]], {}
     for _ in range((kind.operands or 1) - 1):
         second = list("abc"[rng.randint(0, rank - 1) if rng.random() < 0.4 else 0 : rank])
         operands.append([index if rng.random() < 0.8 else "1" for index in second])
     return name, operands, {}
+
+
+def with_type(
+    rng: random.Random,
+    mesh: Mesh,
+    name: str,
+    types: list[DistType],
+    dtype: DType,
+    properties: dict[str, Attribute],
+) -> dict[str, Attribute]:
+    """Return the argument of an operation that is the type of its result, if it takes one."""
+    if "to" not in {parameter.name for parameter in OPERATIONS[name].KIND.parameters}:
+        return {}
+    if name in INTEGERS:
+        size = units(mesh, list(mesh.by_name)) * rng.choice([1, 2])
+        return {"to": given_type(rng, mesh, name, types, properties, size)}
+    if not types:
+        (to,) = random_types(rng, mesh, [list("abc"[: rng.randint(1, 3)])], dtype)
+        return {"to": DistTensorType(to)}
+    (x,) = types
+    left = [axis for axis in mesh.by_name if axis not in x.axes and rng.random() < 0.7]
+    size = units(mesh, list(mesh.by_name))
+    dims = [Dim(size, tuple(left[:1])) if dim.size == 1 else dim for dim in x.dims]
+    if rng.random() < 0.5:
+        dims.insert(0, Dim(size, tuple(left[1:])))
+    return {"to": DistTensorType(replace(x, dims=tuple(dims)))}
 
 
 def random_types(rng: random.Random, mesh: Mesh, operands: Indices, dtype: DType) -> list[DistType]:
@@ -76,7 +115,7 @@ def random_types(rng: random.Random, mesh: Mesh, operands: Indices, dtype: DType
         what = rng.choice(["index", "index", "partial", "partial all", "place", "none"])
         if what == "index" and names:
             sharded.setdefault(rng.choice(names), []).append(axis)
-        elif what == "partial":
+        elif what == "partial" and partial:
             rng.choice(partial).add(axis)
         elif what == "partial all":
             for one in partial:
@@ -84,6 +123,7 @@ def random_types(rng: random.Random, mesh: Mesh, operands: Indices, dtype: DType
         elif what == "place" and rng.random() < 0.5:
             place[axis] = rng.randrange(mesh.by_name[axis].size)
     size = {index: units(mesh, list(mesh.by_name)) * rng.choice([1, 2]) for index in names}
+    size |= {index: rng.randint(1, 3) for index in names if index.startswith("window")}
     reduction = rng.choice([Reduction.SUM] * 3 + [Reduction.MAX, Reduction.AVG])
     if reduction is Reduction.AVG and not dtype.is_float:
         reduction = Reduction.SUM
@@ -108,10 +148,21 @@ def check(rng: random.Random, counts: Counter[str]) -> None:
     if name == "where" and rng.random() < 0.9:
         no = frozenset[str]()
         types[0] = replace(types[0], dtype=DType.BOOL, partial=no, reduction=None)
+    if name in INTEGERS and rng.random() < 0.95:
+        number, no = INTEGERS[name], frozenset[str]()
+        types[number] = replace(types[number], dtype=DType.I32, partial=no, reduction=None)
     if max((x.elements for x in types), default=0) > 4000:
         return
     try:
-        for x in types:
+        properties |= with_type(rng, mesh, name, types, dtype, properties)
+    except LayoutError:
+        counts["refused"] += 1
+        return
+    named = [value.data for value in properties.values() if isinstance(value, DistTensorType)]
+    if max((x.elements for x in (*types, *named)), default=0) > 4000:
+        return
+    try:
+        for x in (*types, *named):
             check_type(mesh, x)
     except LayoutError:  # weights that do not say how to cut a dimension
         return
@@ -135,11 +186,14 @@ def check(rng: random.Random, counts: Counter[str]) -> None:
         [again] = functions_of(read(text))
         assert proven(function, again).outcome is Outcome.SAME, text
     (op,) = [op for op in function.body.ops if isinstance(op, DistOp)]
-    assert op.structure is not None
-    if not mesh.uneven:
-        cut = {axis for x in (*types, dist_type(result)) for dim in x.dims for axis in dim.axes}
-        cut |= dist_type(result).partial.difference(*(x.partial for x in types))
-        points = math.prod(op.structure.sizes.values())
+    if not mesh.uneven and op.structure is not None:
+        indices = [*op.structure.operands, op.structure.result]
+        known = zip(indices, [*types, dist_type(result)], strict=True)
+        dims = (pair for own, x in known for pair in zip(own, x.dims, strict=True))
+        worked = {i: dim.axes for i, dim in dims if i not in op.structure.selected}
+        cut = {axis for axes in worked.values() for axis in axes}
+        sizes = op.structure.sizes
+        points = math.prod(n for i, n in sizes.items() if i not in op.structure.selected)
         assert op.flops * mesh.group_size(cut) == op.structure.flops * points
 
 
@@ -154,7 +208,7 @@ def test_ten_thousand_operations() -> None:
     rng, counts = fresh(53), Counter[str]()
     for _ in range(10_000):
         check(rng, counts)
-    assert counts["typed"] > 3000 and min(counts[name] for name in NN) > 20
+    assert counts["typed"] > 3000 and min(counts[name] for name in [*NN, "add"]) > 20
 
 
 MLP = """
@@ -272,3 +326,81 @@ def test_a_softmax_adds_up_to_one_and_stays_finite() -> None:
     assert got == pytest.approx(np.array([[0.5, 0.5, 0], [0.125, 0.25, 0.625]]))
     logarithm = FUNCTIONS["log_softmax"](op, [x])
     assert np.exp(logarithm) == pytest.approx(got)
+
+
+def made(name: str, arrays: list[Any], **properties: Attribute) -> Any:
+    """Return the result of an operation of the reference on whole arrays."""
+    op = OPERATIONS[name].create(properties=properties)
+    assert isinstance(op, DistOp)
+    return FUNCTIONS[name](op, arrays)
+
+
+def to(dtype: DType, *shape: int) -> DistTensorType:
+    return DistTensorType(DistType.make(dtype, shape))
+
+
+def test_tensors_of_a_given_type() -> None:
+    got = made("constant", [], value=NumberAttr(-0.1), to=to(DType.BF16, 2, 3))
+    assert got.dtype == ml_dtypes.bfloat16
+    assert (got == np.full((2, 3), -0.1, ml_dtypes.bfloat16)).all()
+    for dim, row in enumerate([np.arange(2)[:, None], np.arange(3)]):
+        got = made("iota", [], dim=IntegerAttr(dim, i64), to=to(DType.I32, 2, 3))
+        assert got.dtype == np.int32 and (got == np.broadcast_to(row, (2, 3))).all()
+    x = np.arange(6.0).reshape(2, 1, 3)
+    got = made("broadcast_to", [x], to=to(DType.F64, 4, 2, 5, 3))
+    assert (got == np.broadcast_to(x, (4, 2, 5, 3))).all()
+
+
+MADE = """
+machine @box {{ level gpu[8] {{ port = 300 GB/s, latency = 3 us }} }}
+mesh @m on @box {{ data = gpu:2{weights}, model = gpu:4 }}
+func @f(%x: f32[12@model]) -> f32[8@data, 12@model] on @m {{
+  {body}
+  return %z
+}}
+"""
+CUT = """
+  %c = constant value 0.1 to f32[8@data, 12@model]
+  %i = iota dim 0 to f32[8@data, 12@model]
+  %b = broadcast_to %x to f32[8@data, 12@model]
+  %y = add %c, %i
+  %z = add %y, %b
+"""
+WHOLE_FIRST = """
+  %c = constant value 0.1 to f32[1]
+  %i = iota dim 0 to f32[8, 12]
+  %r = slice %i over data dim 0
+  %s = slice %r over model dim 1
+  %v = broadcast_to %x to f32[2, 4, 12@model]
+  %w = merge %v dim 0
+  %b = slice %w over data dim 0
+  %y = add %b, %s
+  %z = add %c, %y
+"""
+
+
+@pytest.mark.parametrize("weights", ["", " weights [1, 3]"])
+@pytest.mark.parametrize(
+    ("old", "new", "outcome"),
+    [
+        ("", "", Outcome.SAME),
+        ("0.1", "0.2", Outcome.UNKNOWN),
+        ("iota dim 0", "iota dim 1", Outcome.UNKNOWN),
+        ("to f32[1]", "to f32[12@model]", Outcome.SAME),
+    ],
+)
+def test_blocks_of_what_devices_make_are_proven(
+    old: str, new: str, outcome: Outcome, weights: str
+) -> None:
+    bodies = (CUT, WHOLE_FIRST.replace(old, new) if old else WHOLE_FIRST)
+    modules = [collir.parse(MADE.format(weights=weights, body=body)) for body in bodies]
+    [one], [two] = map(functions_of, modules)
+    assert proven(one, two).outcome is outcome
+
+
+def test_constants_alone_are_proven_to_differ() -> None:
+    bodies = (f"%c = constant value {n} to f32[12@model]\n %y = add %x, %c" for n in (1, 2))
+    more = "\n %z = broadcast_to %y to f32[8@data, 12@model]"
+    modules = [collir.parse(MADE.format(weights="", body=body + more)) for body in bodies]
+    [one], [two] = map(functions_of, modules)
+    assert proven(one, two).outcome is Outcome.DIFFERENT

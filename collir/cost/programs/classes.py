@@ -166,7 +166,7 @@ class Classes:
 
     def _coupling(self, step: DistOp | PlannedStep) -> Coupling:
         """Return the sub-axes on the level of the kinds along which a step couples children."""
-        (source, *_), target = types_of(step)
+        source, target = _ends_of(step)
         over, on_level = _coupled(step, source, target), axes_of_kinds(self.mesh)
         coupled = {axis for axis in on_level if axis in over}
         if share_links(self.mesh, over):
@@ -250,7 +250,7 @@ class Classes:
             return [(0,)]
         if isinstance(step, NestedOp):
             return [tuple(sorted(self._taking_part(step)))]
-        (source, *_), target = types_of(step)
+        source, target = _ends_of(step)
         over = _coupled(step, source, target)
         ends = _ends(source, target, over)
         coupling = None if self.children is None else self._coupling(step)
@@ -276,7 +276,7 @@ class Classes:
     def _instance(self, step: Step, on: tuple[int, ...], after: tuple[int, ...]) -> Instance:
         if not self._told_apart or isinstance(step, NestedOp):
             return Instance(step, on, after, kinds=self.kinds_of(on))
-        (source, *_), target = types_of(step)
+        source, target = _ends_of(step)
         over = _coupled(step, source, target)
         ends = _ends(source, target, over)
         place = {axis: n for axis, n in self.places[on[0]].items() if axis not in over}
@@ -386,11 +386,11 @@ def runs_apart(function: FuncOp) -> bool:
     return bool(classes_of(function.body.ops, mesh_of(function)).axes)
 
 
-def types_of(step: DistOp | PlannedStep) -> tuple[list[DistType], DistType]:
-    """Return the types of the operands and of the result."""
-    if isinstance(step, PlannedStep):
-        return [operand.type for operand in step.operands], step.result.type
-    return [dist_type(operand) for operand in step.operands], dist_type(step.result)
+def _ends_of(step: DistOp | PlannedStep) -> tuple[DistType, DistType]:
+    """Return the types of the first operand and of the result; without operands, the latter
+    twice."""
+    source, *_ = _types_in(step)
+    return source, step.result.type if isinstance(step, PlannedStep) else dist_type(step.result)
 
 
 def _types_in(step: Step) -> Iterator[DistType]:

@@ -41,7 +41,7 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
     The indices of both operands and the result count products, those of only one operand and the
     result are its rows or columns, and the others are summed over. It is None for other operations.
     """
-    if len(structure.operands) != 2 or not structure.reduced:
+    if len(structure.operands) != 2 or not structure.contracts:
         return None
     sizes: dict[str, int] = {}
     for indices, operand in zip(structure.operands, op.operands, strict=True):

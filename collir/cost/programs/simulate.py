@@ -147,7 +147,7 @@ def _with_kernels(
     count = 0
     for instance in instances:
         after = set[int]().union(*(needed[number] for number in instance.after))
-        if instance.step in kernels.last:
+        if not kernels.is_step(instance.step):
             needed.append(after)
             continue
         needed.append({count})
@@ -240,24 +240,23 @@ def local_step(
         return dist_type(value).local_bytes(mesh)
 
     bytes_of = bytes_of or largest
-    if kernels is not None and len(kernels.of(op)) > 1:
+    if kernels is not None and not kernels.is_plain(op):
         return _fused(op, kernels, where, bytes_of, largest)
     if not (op.kind.computes or op.kind.structure):
         return LocalStep(op.mnemonic, _moved(op, where, bytes_of))
     if structure := op.structure:
-        contracts = len(structure.operands) > 1 and bool(structure.reduced)
         types = [dist_type(operand) for operand in op.operands]
         flops = float(structure.local_flops(mesh, types, dist_type(op.result)))
-        if contracts:
+        if structure.contracts:
             step_seconds(op, mesh, kinds, flops)
         # Where blocks differ, the work is taken to be in proportion to the largest of them.
         values = (*op.operands, op.result)
         share = max(bytes_of(value) / largest(value) for value in values)
-        dtype = dist_type(op.input).dtype.value
+        dtype = dist_type(values[0]).dtype.value
         moved = _moved(op, where, bytes_of)
         work = ((dtype, flops * share),)
         product = product_of(op, structure, mesh)
-        return LocalStep(op.mnemonic, moved, work, maps=not contracts, product=product)
+        return LocalStep(op.mnemonic, moved, work, maps=not structure.contracts, product=product)
     share = bytes_of(op.result) / largest(op.result)
     work = ((dist_type(op.result).dtype.value, op.flops * share),)
     step_seconds(op, mesh, kinds)
@@ -279,8 +278,9 @@ def _fused(
     work: dict[str, float] = {}
     for part in kernels.of(op):
         if part.kind.structure is not None:
-            dtype = dist_type(part.input).dtype.value
-            share = bytes_of(part.input) / largest(part.input)
+            value = next(iter(part.operands), part.result)
+            dtype = dist_type(value).dtype.value
+            share = bytes_of(value) / largest(value)
             work[dtype] = work.get(dtype, 0.0) + part.flops * share
     *inside, _ = (where.names[part.result] for part in kernels.of(op))
     return LocalStep(

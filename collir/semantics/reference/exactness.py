@@ -18,7 +18,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.calls import function_without_calls
+from collir.ir.inlining import function_without_calls
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.steps import MEANINGS, Effect
@@ -176,7 +176,11 @@ def _multiplied(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     for grid in operands:
         largest, unit = largest * grid.largest, unit * grid.unit
     structure = op.structure
-    terms = math.prod(int(structure.sizes[i]) for i in structure.reduced) if structure else 1
+    reduced = structure.reduced if structure else ()
+    selected = structure.selected if structure else ()
+    terms = (
+        math.prod(int(structure.sizes[i]) for i in reduced if i not in selected) if structure else 1
+    )
     return _Grid(largest * terms, unit, all(grid.exact for grid in operands))
 
 
@@ -190,6 +194,34 @@ def _chosen(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
 
 def _inexact(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     return replace(_united(operands), exact=False)
+
+
+def _same_everywhere(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    value = _constant(op.number("value"), dist_type(op.result).dtype)
+    return _Grid(abs(value), Fraction(1, value.denominator))
+
+
+def _accumulated(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    (grid,), terms = operands, dist_type(op.input).shape[op.integer("dim")]
+    return _Grid(grid.largest * int(terms), grid.unit, grid.exact)
+
+
+def _taken(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    return replace(operands[0], exact=all(grid.exact for grid in operands))
+
+
+def _added_up(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    grid, terms = operands[0], dist_type(op.operands[1]).elements
+    return _Grid(grid.largest * terms, grid.unit, all(grid.exact for grid in operands))
+
+
+def _position(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    last = dist_type(op.input).shape[op.integer("dim")] - 1
+    return _Grid(Fraction(int(last)), Fraction(1), operands[0].exact)
+
+
+def _counted(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    return _Grid(Fraction(dist_type(op.result).shape[op.integer("dim")] - 1), Fraction(1))
 
 
 GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
@@ -217,7 +249,19 @@ GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
         ("div", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "silu", "gelu"),
         _inexact,
     ),
-    **dict.fromkeys(("softmax", "log_softmax"), _inexact),
+    **dict.fromkeys(("softmax", "log_softmax", "cross_entropy"), _inexact),
+    **dict.fromkeys(("mean", "layer_norm", "rms_norm", "avg_pool"), _inexact),
+    **dict.fromkeys(("argmax", "top_k_indices"), _position),
+    "cumsum": _accumulated,
+    "top_k": _joined,
+    "take": _taken,
+    "take_transpose": _added_up,
+    "one_hot": _truth,
+    "conv": _multiplied,
+    "max_pool": _joined,
+    "constant": _same_everywhere,
+    "iota": _counted,
+    "broadcast_to": _joined,
 }
 """The grid of the result of every step that computes values, by the name of the step."""
 
@@ -234,7 +278,7 @@ def _roundings(ops: Iterable[Operation], mesh: Mesh) -> int:
         count += 1
         if isinstance(op, RepeatOp):
             count += op.times * _roundings(op.body.ops, mesh)
-        elif isinstance(op, DistOp):
+        elif isinstance(op, DistOp) and op.operands:
             reduced = dist_type(op.input).partial - dist_type(op.result).partial
             if reduced or op.mnemonic == "redistribute":
                 count += mesh.group_size(reduced)

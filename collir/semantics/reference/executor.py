@@ -1,6 +1,6 @@
 """The executor: runs functions on the numpy buffers of all devices, by xDSL's interpreter."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cache
 
@@ -22,24 +22,36 @@ from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
-from collir.ir.calls import function_without_calls
+from collir.ir.inlining import function_without_calls
 from collir.ir.retyping import function_at
-from collir.semantics.reference.collectives import Buffers, ExecutionError
+from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
 from collir.semantics.reference.steps import MEANINGS, Args, Meaning
 
 
-def execute(module: ModuleOp, function: FuncOp, arguments: Sequence[Buffers]) -> list[Buffers]:
+def execute(
+    module: ModuleOp,
+    function: FuncOp,
+    arguments: Sequence[Buffers],
+    form: Callable[[Array], Array] = np.asarray,
+) -> list[Buffers]:
     """Return the results of a function on the buffers of all devices.
 
     Args:
         arguments: for every argument one array (or None) per rank, of the local shape and dtype.
+        form: a function from the arrays that steps without operands make to the form in which the
+            arguments are.
 
     Raises:
         ExecutionError: a step cannot be carried out, which does not happen in typed programs.
     """
+    if any(isinstance(op, CallOp) and op.sought for op in module.walk()):
+        function = function_without_calls(function)
+        parent = function.parent_op()
+        assert isinstance(parent, ModuleOp)
+        module = parent
     interpreter = Interpreter(module)
     with ExitStack() as copies, np.errstate(all="ignore"):
-        interpreter.register_implementations(_functions())
+        interpreter.register_implementations(_functions(form))
         interpreter.register_implementations(_NestedFunctions(copies))
         interpreter.register_implementations(FuncFunctions())
         return list(interpreter.call_op(function, tuple(arguments)))
@@ -66,9 +78,9 @@ def memory_needed(function: FuncOp, element: int | None = None) -> int:
 
 
 @cache
-def _functions() -> InterpreterFunctions:
+def _functions(form: Callable[[Array], Array]) -> InterpreterFunctions:
     """Return the steps in the form that xDSL's interpreter takes."""
-    methods = {name: _implementation(name, meaning) for name, meaning in MEANINGS.items()}
+    methods = {name: _implementation(name, meaning, form) for name, meaning in MEANINGS.items()}
     return register_impls(type("StepFunctions", (InterpreterFunctions,), methods))()
 
 
@@ -130,8 +142,9 @@ def _stacked(values: Sequence[Buffers]) -> Buffers:
     ]
 
 
-def _implementation(name: str, meaning: Meaning) -> object:
+def _implementation(name: str, meaning: Meaning, form: Callable[[Array], Array]) -> object:
     def run(_: InterpreterFunctions, interpreter: Interpreter, op: DistOp, args: Args) -> Args:
-        return (meaning.run(op, args),)
+        result = meaning.run(op, args)
+        return (result if args else [None if x is None else form(x) for x in result],)
 
     return impl(OPERATIONS[name])(run)

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.builders import module_of
-from collir.ir.calls import function_without_calls
+from collir.ir.inlining import function_without_calls
 from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of, set_parameters
 from collir.layout import Axis, Dim, DistType, Mesh
@@ -76,8 +76,9 @@ def _add_steps(
             values[op.result] = made[-1].result
             set_name(made[-1].result, op.result.name_hint)
         elif isinstance(op, DistOp):
+            properties = {name: _undistributed(value) for name, value in op.properties.items()}
             copy = type(op).create(
-                operands=operands, properties=op.properties, result_types=[_type(op.result)]
+                operands=operands, properties=properties, result_types=[_type(op.result)]
             )
             set_name(copy.result, op.result.name_hint)
             values[op.result] = copy.result
@@ -104,6 +105,13 @@ def _loop(op: RepeatOp, operands: Sequence[SSAValue]) -> RepeatOp:
         result_types=[_type(result) for result in op.results],
         regions=[Region(body)],
     )
+
+
+def _undistributed(attribute: Attribute) -> Attribute:
+    """Return an argument; a type is that of the same tensor on one device."""
+    if isinstance(attribute, DistTensorType):
+        return DistTensorType(undistributed(attribute.data))
+    return attribute
 
 
 def _type(value: SSAValue) -> DistTensorType:

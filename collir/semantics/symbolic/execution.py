@@ -230,8 +230,8 @@ class AnyRun(ABC, Generic[V]):
             ImpossibleError: the operation cannot be carried out on these operands.
             UnprovenError: the operation has no symbolic meaning.
         """
-        x = operands[0]
-        if op.mnemonic not in _ANYWHERE and any(y.place != x.place for y in operands):
+        places = {x.place for x in operands}
+        if op.mnemonic not in _ANYWHERE and len(places) > 1:
             raise ImpossibleError(op, "some devices hold only some of its operands")
         rule = RULES.get(op.mnemonic)
         if rule is None:
@@ -294,7 +294,11 @@ class AnyRun(ABC, Generic[V]):
                     whole = self.gather(op, whole, dim.axes, number)
             known += self.parts(whole)
         result = dist_type(op.result)
-        facts = op.mnemonic, tuple(op.arguments.items()), result.dtype
+        given = (
+            (name, (value.dtype, value.shape) if isinstance(value, DistType) else value)
+            for name, value in op.arguments.items()
+        )
+        facts = op.mnemonic, tuple(given), result.dtype
         computation = Computation(0.0, tuple(known), frozenset(), operation=facts)
         name = f"%{hint}" if (hint := op.result.name_hint) else f"a result of {op.mnemonic}"
         variables = [position_variable(dim, int(n)) for dim, n in enumerate(result.shape)]
@@ -304,6 +308,15 @@ class AnyRun(ABC, Generic[V]):
         if result.reduction is None or result.reduction.idempotent:
             return whole
         return self.mask(whole, self.mesh.ordered(result.partial), result.reduction)
+
+    def counted(self, op: DistOp) -> V:
+        """Return positions in a dimension, as elements of one unknown sequence of numbers."""
+        to, dim = op.layout("to"), op.integer("dim")
+        facts = op.mnemonic, to.dtype
+        computation = Computation(0.0, (), frozenset(), operation=facts)
+        variables = [position_variable(0, int(to.shape[dim]))]
+        number = self.computations.number_of(computation, "an iota", variables)
+        return self.elements(to, lambda at: Opaque(number, at[dim : dim + 1], to.dtype))
 
     @abstractmethod
     def elements(self, x: DistType, term: Callable[[tuple[Index, ...]], Summand]) -> V:
@@ -686,11 +699,28 @@ def _transpose(s: LocalStep) -> Value:
     return Value(tuple(x.shape[dim] for dim in order), x.place, substituted(x.expr, values))
 
 
+def _repeated(s: LocalStep, x: Value) -> Value:
+    """Return a value repeated along new dimensions and those of size 1, in the result's shape."""
+    before = len(s.shape) - len(x.shape)
+    values: dict[Var, Index] = {}
+    for dim, size in enumerate(x.shape):
+        if before < 0 or size not in (1, s.shape[before + dim]):
+            raise ImpossibleError(s.op, f"{list(x.shape)} does not fit {list(s.shape)}")
+        whole = size == s.shape[before + dim]
+        at = variable(position_variable(before + dim, size)) if whole else ZERO_INDEX
+        values[position_variable(dim, size)] = at
+    return Value(s.shape, x.place, substituted(x.expr, values))
+
+
 def _add(s: LocalStep) -> Value:
-    x, y = s.operands
-    if y.shape != x.shape:
-        raise ImpossibleError(s.op, "its operands have different shapes")
+    x, y = (x if x.shape == s.shape else _repeated(s, x) for x in s.operands)
     return Value(x.shape, x.place, added(x.expr, y.expr))
+
+
+def _constant(s: LocalStep) -> Value:
+    to = s.op.layout("to")
+    expr = constant_cast(constant_expr(s.op.number("value")), to.dtype)
+    return Value(s.shape, to.place, expr)
 
 
 def _pad(s: LocalStep) -> Value:
@@ -759,5 +789,8 @@ RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
     "compute": lambda run, op, xs: run.compute(op, xs),
     "barrier": lambda run, op, xs: xs[0],
     **dict.fromkeys(nn.FUNCTIONS, lambda run, op, xs: run.apply(op, xs)),
+    "constant": lambda run, op, xs: run.local(op, xs, _constant),
+    "iota": lambda run, op, xs: run.counted(op),
+    "broadcast_to": lambda run, op, xs: run.local(op, xs, lambda s: _repeated(s, s.operands[0])),
 }
 """The symbolic meaning of every step, by its name."""

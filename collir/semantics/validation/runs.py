@@ -212,9 +212,13 @@ def _run_on(
 
 def _results(module: ModuleOp, function: FuncOp, inputs: list[Buffers]) -> list[Buffers] | str:
     try:
-        return execute(module, function, inputs)
+        return execute(module, function, inputs, _as_intervals)
     except (ExecutionError, ValueError, IndexError) as error:  # numpy's, of shapes that do not fit
         return f"a step cannot be carried out: {error}"
+
+
+def _as_intervals(array: Array) -> Array:
+    return cast(Array, Intervals.of(array))
 
 
 def _first_difference(mesh: Mesh, x: DistType, expected: Intervals, actual: Intervals) -> str:

@@ -17,9 +17,9 @@ from collir.dialects.nested import NestedOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
-from collir.ir.calls import function_without_calls
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.functions import functions_of
+from collir.ir.inlining import function_without_calls
 from collir.layout import Mesh
 from collir.semantics.validation.loops import decided
 from collir.semantics.validation.proof import type_of_attribute

@@ -17,8 +17,8 @@ from xdsl.dialects.func import FuncOp
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_between
-from collir.ir.calls import function_without_calls
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.inlining import function_without_calls
 from collir.ir.loops import steps_with_times
 from collir.ir.renaming import renamed_type
 from collir.layout import DistType, Mesh

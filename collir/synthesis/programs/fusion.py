@@ -18,7 +18,7 @@ from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_of
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, repeats_operands
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, without_weights
@@ -77,7 +77,7 @@ class _Fusion:
     def add_first(self) -> None:
         """Rewrite the ``add`` of the results of two equal steps to the step on the sum."""
         for op in list(self.function.body.ops):
-            if isinstance(op, DistOp) and op.kind is ADD:
+            if isinstance(op, DistOp) and op.kind is ADD and not repeats_operands(op):
                 self._add_first(op)
 
     def _add_first(self, op: DistOp) -> None:

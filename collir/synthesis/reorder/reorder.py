@@ -18,7 +18,7 @@ from xdsl.rewriter import InsertPoint
 from collir.cost.programs.cost import function_cost
 from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.operation import DistOp, is_collective, repeats_operands
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
@@ -181,7 +181,11 @@ class _Reordering:
 
     def joins(self, rule: Rule, up: bool) -> bool:
         """Move steps through joins, last join first where they go up; return whether any moved."""
-        ops = [op for op in self.function.body.ops if isinstance(op, DistOp) and op.kind.joins]
+        ops = [
+            op
+            for op in self.function.body.ops
+            if isinstance(op, DistOp) and op.kind.joins and not repeats_operands(op)
+        ]
         changed = False
         for op in reversed(ops) if up else ops:
             join: DistOp = op

@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
-from collir.ir.calls import inline_calls
+from collir.ir.inlining import inline_calls
 from collir.ir.loops import outline_bodies
 from collir.ir.rotation import rotate_all
 from collir.targets.code.c_main import (

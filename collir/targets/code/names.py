@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import MeshOp
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, repeats_operands
 from collir.ir.diagnostics import DiagnosticError
 
 
@@ -50,15 +50,17 @@ def check_definitions(
     Raises:
         DiagnosticError: all the names that the language cannot have.
     """
-    errors: list[DiagnosticError] = [
-        DiagnosticError.at(
-            op,
-            f"{op.mnemonic} is an operation of a model, which {language} is not printed for yet: "
-            "collrun runs it, and -t simulate costs it",
-        )
-        for op in module.walk()
-        if isinstance(op, DistOp) and op.kind.structure
-    ]
+    errors: list[DiagnosticError] = []
+    for op in module.walk():
+        if isinstance(op, DistOp) and (op.kind.structure or repeats_operands(op)):
+            what = "is an operation of a model" if op.kind.structure else "repeats an operand here"
+            errors.append(
+                DiagnosticError.at(
+                    op,
+                    f"{op.mnemonic} {what}, which {language} is not printed for yet: collrun runs "
+                    "it, and -t simulate costs it",
+                )
+            )
     taken: dict[str, str] = {}
     for op in module.ops:
         if isinstance(op, MeshOp):

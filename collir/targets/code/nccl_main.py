@@ -16,8 +16,8 @@ from xdsl.dialects.func import FuncOp
 from collir.cost.collectives.table import COSTS
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.calls import inline_calls
 from collir.ir.functions import functions_of
+from collir.ir.inlining import inline_calls
 from collir.ir.loops import outline_bodies, repeats_in, steps_with_times
 from collir.ir.rotation import rotate_all
 from collir.layout import DistType, Mesh, Reduction

@@ -1,0 +1,48 @@
+"""Functions without calls: the steps of callees, and of gradients, in the place of calls."""
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from collir.ir.calls import callees_first, calls_in, inline_call
+from collir.ir.differentiation import gradients_as_calls
+
+
+def inlined(module: ModuleOp) -> ModuleOp:
+    """Return a copy of a module with the steps of callees in the place of calls.
+
+    A module without calls is returned as it is.
+    """
+    functions = [op for op in module.ops if isinstance(op, FuncOp)]
+    if not any(True for function in functions for _ in calls_in(function)):
+        return module
+    copy = module.clone()
+    inline_calls(copy)
+    return copy
+
+
+def function_without_calls(function: FuncOp) -> FuncOp:
+    """Return a function with the steps of callees in the place of calls: itself, or a copy of it in
+    a copy of its module."""
+    if not any(True for _ in calls_in(function)):
+        return function
+    module = function.parent_op()
+    assert isinstance(module, ModuleOp)
+    functions = [op for op in inlined(module).ops if isinstance(op, FuncOp)]
+    return next(op for op in functions if op.sym_name == function.sym_name)
+
+
+def inline_calls(module: ModuleOp) -> None:
+    """Put the steps of callees in the place of calls, in all functions of a module.
+
+    A gradient is the call of a function that is made for it and does not stay.
+
+    Raises:
+        DiagnosticError: a function cannot be differentiated.
+    """
+    made = gradients_as_calls(module)
+    for function in callees_first(module):
+        for call in list(calls_in(function)):
+            _ = inline_call(call, function)
+    for function in made:
+        function.detach()
+        function.erase()

@@ -1,0 +1,422 @@
+"""The reverse of a block: cotangents of its values, from the last operation to the first.
+
+The derivative is that of the meaning on one device, so a step that only changes the layout passes
+the cotangent on, and it is brought to the layout of a value where that value was computed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from xdsl.ir import Block, BlockArgument, Operation, SSAValue
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp, YieldOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.names import set_name
+from collir.ir.steps import is_free
+from collir.ir.terms import Steps, Value
+from collir.layout import DistType, LayoutError
+from collir.layout.steps import BARRIER
+
+
+class Kept:
+    """What the reverse program has of the forward program: stored values, or computed again.
+
+    Args:
+        steps: the reverse program, at its end.
+        stored: a function from a value of the forward program to what is stored of it.
+        groups: the operations that are computed again, with the number of the group that they
+            belong to. What goes into a group goes through a barrier, so that no pass takes the
+            forward computation in its place.
+        free: a function that returns whether another operation is computed again.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        stored: Callable[[SSAValue], SSAValue],
+        groups: Mapping[Operation, object],
+        free: Callable[[Operation], bool],
+    ):
+        self.steps, self.stored, self.groups, self.free = steps, stored, groups, free
+        self._values: dict[SSAValue, SSAValue] = {}
+        self._barriers: dict[tuple[object, SSAValue], SSAValue] = {}
+
+    def __call__(self, value: SSAValue) -> SSAValue:
+        """Return a value of the forward program in the reverse program."""
+        if value not in self._values:
+            op = value.owner
+            if isinstance(op, Block) or not (op in self.groups or self.free(op)):
+                self._values[value] = self.stored(value)
+            else:
+                _ = self.again(op, op)
+        return self._values[value]
+
+    def again(self, op: Operation, like: Operation) -> Operation:
+        """Compute an operation again, or one like it with more results, and return it."""
+        copy = like.clone(dict(zip(op.operands, self._inputs(op), strict=True)))
+        copy.location = op.location
+        self.steps.block.add_op(copy)
+        self._values |= dict(zip(op.results, copy.results, strict=False))
+        return copy
+
+    def _inputs(self, op: Operation) -> list[SSAValue]:
+        """Return the operands of an operation that is computed again."""
+        group = self.groups.get(op)
+        inputs: list[SSAValue] = []
+        for operand in op.operands:
+            value = self(operand)
+            owner = operand.owner
+            inside = isinstance(owner, Operation) and self.groups.get(owner) == group
+            if group is not None and not inside:
+                key = (group, operand)
+                if key not in self._barriers:
+                    self._barriers[key] = self.steps.step(BARRIER.name, (value,), {})
+                value = self._barriers[key]
+            inputs.append(value)
+        return inputs
+
+
+class Cotangents:
+    """The cotangents of the values of a block, as far as they are known.
+
+    Args:
+        steps: the reverse program, at its end.
+        kept: what the reverse program has of the forward program.
+        active: the values that depend on what is differentiated.
+        replaced: the results of forward loops that stack more now, by those that they replace.
+    """
+
+    def __init__(
+        self,
+        steps: Steps,
+        kept: Kept,
+        active: set[SSAValue],
+        replaced: dict[SSAValue, SSAValue],
+    ):
+        self.steps, self.kept, self.active, self.replaced = steps, kept, active, replaced
+        self._parts: dict[SSAValue, list[SSAValue]] = {}
+
+    def current(self, value: SSAValue) -> SSAValue:
+        """Return what stands in the place of a value of the forward program."""
+        while value in self.replaced:
+            value = self.replaced[value]
+        return value
+
+    def add(self, value: SSAValue, part: SSAValue) -> None:
+        """Add a part to the cotangent of a value."""
+        if value in self.active:
+            self._parts.setdefault(value, []).append(part)
+
+    def sum_of(self, value: SSAValue) -> SSAValue | None:
+        """Return the cotangent of a value in the layout in which it comes, or None for zero."""
+        parts = self._parts.pop(value, None)
+        if parts is None:
+            return None
+        total = self.steps.sum(parts)
+        self._parts[value] = [total]
+        return total
+
+    def of(self, value: SSAValue) -> SSAValue | None:
+        """Return the cotangent of a value in the value's own layout, or None for zero."""
+        total = self.sum_of(value)
+        return None if total is None else self.steps.laid_out(total, dist_type(value).whole)
+
+    def of_or_zero(self, value: SSAValue) -> SSAValue:
+        """Return the cotangent of a value in the value's own layout."""
+        total = self.of(value)
+        return self.steps.constant(dist_type(value).whole, 0) if total is None else total
+
+    def run(self, ops: Iterable[Operation]) -> None:
+        """Go through operations from the last to the first.
+
+        Raises:
+            DiagnosticError: an operation has no gradient.
+        """
+        for op in reversed(list(ops)):
+            if not any(operand in self.active for operand in op.operands):
+                continue
+            self.steps.location = op.location
+            try:
+                if isinstance(op, DistOp):
+                    self._step(op)
+                elif isinstance(op, RepeatOp):
+                    _Loop(self, op).run()
+            except LayoutError as error:
+                text = error.text(["a cotangent", "another value"])
+                name = op.mnemonic if isinstance(op, DistOp | RepeatOp) else op.name
+                raise DiagnosticError.at(op, f"the gradient of this {name}: {text}") from error
+
+    def _step(self, op: DistOp) -> None:
+        kind = op.kind
+        if kind.layout_only:
+            if (g := self.sum_of(op.result)) is not None:
+                self.add(op.input, g)
+            return
+        if (g := self.of(op.result)) is None:
+            return
+        if kind.gradient is None:
+            raise DiagnosticError.at(
+                op, f"{op.mnemonic} has no gradient, and the result depends on it"
+            )
+        at = _AtStep(op, Value(self.steps, g), self.kept)
+        for number, operand in enumerate(op.operands):
+            if operand in self.active:
+                part = kind.gradient(at, number)
+                if part is not None:
+                    assert isinstance(part, Value)
+                    self.add(operand, part.summed_to(dist_type(operand)).value)
+
+
+class _Operands(Sequence[Value]):
+    """The operands of a step, each kept when it is asked for."""
+
+    def __init__(self, op: DistOp, steps: Steps, kept: Kept):
+        self._op, self._steps, self._kept = op, steps, kept
+
+    def __len__(self) -> int:
+        return len(self._op.operands)
+
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Value]: ...
+    def __getitem__(self, index: int | slice) -> Value | list[Value]:
+        if isinstance(index, slice):
+            return [self[n] for n in range(*index.indices(len(self)))]
+        return Value(self._steps, self._kept(self._op.operands[index]))
+
+
+@dataclass(frozen=True)
+class _AtStep:
+    """What is known at a step of the reverse program (a ``Reverse``)."""
+
+    op: DistOp
+    g: Value
+    kept: Kept
+
+    @property
+    def y(self) -> Value:
+        return Value(self.g.steps, self.kept(self.op.result)).whole()
+
+    @property
+    def x(self) -> Sequence[Value]:
+        return _Operands(self.op, self.g.steps, self.kept)
+
+    @property
+    def types(self) -> Sequence[DistType]:
+        return [dist_type(operand) for operand in self.op.operands]
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        return self.op.arguments
+
+
+# ---------------------------------------------------------------------------------------------
+# Loops
+# ---------------------------------------------------------------------------------------------
+
+
+def activity(ops: Iterable[Operation], active: set[SSAValue]) -> None:
+    """Add the results of operations that depend on active values to these."""
+    for op in ops:
+        if isinstance(op, DistOp):
+            if dist_type(op.result).dtype.is_float and not active.isdisjoint(op.operands):
+                active.add(op.result)
+        elif isinstance(op, RepeatOp):
+            inside = active_inside(op, active)
+            active.update(r for r, x in zip(op.results, op.yielded, strict=True) if x in inside)
+
+
+def active_inside(loop: RepeatOp, active: set[SSAValue]) -> set[SSAValue]:
+    """Return the values of the body of a loop that depend on active values outside."""
+    block = loop.body.block
+    inside = {arg for arg, x in zip(block.args, loop.operands, strict=True) if x in active}
+    while True:
+        found: set[SSAValue] = set(inside)
+        activity(block.ops, found)
+        more = {arg for arg, x in zip(loop.carries, loop.yielded, strict=False) if x in found}
+        if more <= inside:
+            return found
+        inside |= more
+
+
+class _Loop:
+    """The reverse of a loop: a loop in the other direction, over what the forward loop stacks.
+
+    Its carries are the cotangents of the carries, and the sums of the cotangents of invariants; it
+    stacks the cotangents of slices.
+
+    Attributes:
+        residuals: the values of an iteration that are stacked, with the arguments for their slices.
+        slices, invariants: the operands of the loop that are used again, with their arguments.
+    """
+
+    def __init__(self, outer: Cotangents, loop: RepeatOp):
+        self.outer, self.loop, self.mesh = outer, loop, outer.steps.mesh
+        self.block = Block()
+        self.residuals: dict[SSAValue, BlockArgument] = {}
+        self.slices: dict[SSAValue, BlockArgument] = {}
+        self.invariants: dict[SSAValue, BlockArgument] = {}
+        steps = Steps(self.mesh, self.block)
+        groups = outer.kept.groups
+        if loop.recompute is not None:
+            groups = {**groups, **dict.fromkeys(loop.body.block.ops, loop)}
+        self.fixed = _fixed(loop)
+        kept = Kept(steps, self._stored, groups, self._is_free)
+        self.inner = Cotangents(steps, kept, active_inside(loop, outer.active), outer.replaced)
+
+    def _argument(self, x: DistType) -> BlockArgument:
+        return self.block.insert_arg(DistTensorType(x), len(self.block.args))
+
+    def _is_free(self, op: Operation) -> bool:
+        """Return whether a step is done again rather than to stack its result: on slices and
+        invariants only, or to gather or to view what is smaller."""
+        if not isinstance(op, DistOp):
+            return False
+        return op in self.fixed or op.kind.gathers or is_free(op, self.mesh)
+
+    def _stored(self, value: SSAValue) -> SSAValue:
+        """Return the argument for a value of the forward body."""
+        number = value.index if isinstance(value, BlockArgument) else -1
+        carries, slices = len(self.loop.carried), len(self.loop.sliced)
+        known = self.residuals
+        if number >= carries:
+            known = self.slices if number < carries + slices else self.invariants
+        if value not in known:
+            known[value] = self._argument(dist_type(value))
+            set_name(known[value], value.name_hint)
+        return known[value]
+
+    def run(self) -> None:
+        """Add the loop to the reverse program, and the cotangents of the operands."""
+        outer, inner, loop = self.outer, self.inner, self.loop
+        args, carries = loop.body.block.args, len(loop.carried)
+        if all(outer.sum_of(result) is None for result in loop.results):
+            return
+        carried: dict[BlockArgument, SSAValue] = {}
+        stacked: dict[BlockArgument, SSAValue] = {}
+        sought = [n for n, arg in enumerate(loop.carries) if arg in inner.active]
+        for number in sought:
+            arg = self._argument(dist_type(args[number]).whole)
+            carried[arg] = outer.of_or_zero(loop.results[number])
+            inner.add(loop.yielded[number], arg)
+        for result, value in list(zip(loop.results, loop.yielded, strict=True))[carries:]:
+            if (g := outer.of(result)) is not None:
+                arg = self._argument(dist_type(value).whole)
+                stacked[arg] = g
+                inner.add(value, arg)
+        inner.run(list(loop.body.block.ops)[:-1])
+        inner.steps.location = loop.location
+        yielded = [inner.of_or_zero(args[number]) for number in sought]
+        operands = [loop.carried[number] for number in sought]
+        for number in range(carries + len(loop.sliced), len(args)):
+            if (total := inner.sum_of(args[number])) is not None:
+                arg = self._argument(dist_type(total))
+                outer.steps.location = loop.location
+                carried[arg] = outer.steps.constant(dist_type(total), 0)
+                yielded.append(inner.steps.step("add", (arg, total), {}))
+                operands.append(loop.operands[number])
+        for number in range(carries, carries + len(loop.sliced)):
+            if (total := inner.of(args[number])) is not None:
+                yielded.append(total)
+                operands.append(loop.operands[number])
+        outer.steps.location = loop.location
+        results = self._added(carried, stacked, yielded)
+        for operand, result in zip(operands, results, strict=True):
+            outer.add(operand, result)
+
+    def _added(
+        self,
+        carried: Mapping[BlockArgument, SSAValue],
+        stacked: Mapping[BlockArgument, SSAValue],
+        yielded: Sequence[SSAValue],
+    ) -> Sequence[SSAValue]:
+        """Add the reverse loop with its arguments in order, and return its results."""
+        loop, kept = self.loop, self.outer.kept
+        times, reverse = loop.times, not loop.is_reverse
+        whole_of = dict[SSAValue, SSAValue](zip(loop.body.block.args, loop.operands, strict=True))
+        stacks = self._stacks()
+        sliced = {**dict(zip(self.residuals.values(), stacks, strict=True)), **stacked}
+        sliced |= {arg: kept(whole_of[value]) for value, arg in self.slices.items()}
+        fixed = {arg: kept(whole_of[value]) for value, arg in self.invariants.items()}
+        groups = (carried, sliced, fixed)
+        ordered: list[SSAValue] = [arg for group in groups for arg in group]
+        body = Block(arg_types=[arg.type for arg in ordered])
+        for old, new in zip(ordered, body.args, strict=True):
+            set_name(new, old.name_hint)
+            old.replace_all_uses_with(new)
+        yielded = [body.args[ordered.index(x)] if x in ordered else x for x in yielded]
+        for op in list(self.block.ops):
+            op.detach()
+            body.add_op(op)
+        body.add_op(YieldOp.create(operands=yielded))
+        values = [list(group.values()) for group in groups]
+        made = RepeatOp.of(self.mesh, times, values, body, reverse)
+        self.outer.steps.add(made)
+        return made.results
+
+    def _stacks(self) -> list[SSAValue]:
+        """Let the forward loop stack the residuals, and return the stacks."""
+        loop, kept = self.loop, self.outer.kept
+        residuals = [self.outer.current(value) for value in self.residuals]
+        yielded = list(loop.yielded)
+        new = [value for value in residuals if value not in yielded[len(loop.carried) :]]
+        yielded += new
+        numbers = [yielded.index(value, len(loop.carried)) for value in residuals]
+        if not new:
+            return [kept(loop.results[number]) for number in numbers]
+        longer = _with_yields(loop, new)
+        if loop in kept.groups:
+            again = kept.again(loop, longer)
+            longer.erase()
+            return [again.results[number] for number in numbers]
+        block = loop.parent
+        assert block is not None
+        block.insert_op_before(longer, loop)
+        for old, new in zip(loop.results, longer.results, strict=False):
+            set_name(new, old.name_hint)
+            if old in self.outer.active:
+                self.outer.active.add(new)
+            self.outer.replaced[old] = new
+            old.replace_all_uses_with(new)
+        loop.detach()
+        loop.erase()
+        return [kept(longer.results[number]) for number in numbers]
+
+
+def _with_yields(loop: RepeatOp, more: Sequence[SSAValue]) -> RepeatOp:
+    """Return a copy of a loop that stacks further values of its body."""
+    values: dict[SSAValue, SSAValue] = {}
+    body = Block(arg_types=[arg.type for arg in loop.body.block.args])
+    for old, new in zip(loop.body.block.args, body.args, strict=True):
+        set_name(new, old.name_hint)
+        values[old] = new
+    for op in loop.body.block.ops:
+        body.add_op(op.clone(values))
+    last = body.last_op
+    assert isinstance(last, YieldOp)
+    yielded = [*last.operands, *(values[value] for value in more)]
+    body.erase_op(last)
+    body.add_op(YieldOp.create(operands=yielded))
+    groups = list(loop.carried), list(loop.sliced), list(loop.invariant)
+    made = RepeatOp.of(
+        mesh_of(loop), loop.times, groups, body, loop.is_reverse, loop.recompute is not None
+    )
+    made.location = loop.location
+    return made
+
+
+def _fixed(loop: RepeatOp) -> set[Operation]:
+    """Return the steps of a body on slices and invariants only."""
+    carries = set[SSAValue](loop.carries)
+    fixed: set[Operation] = set()
+    for op in loop.body.block.ops:
+        sources = (x for x in op.operands if x not in carries)
+        known = all(isinstance(x, BlockArgument) or x.owner in fixed for x in sources)
+        if isinstance(op, DistOp) and known and carries.isdisjoint(op.operands):
+            fixed.add(op)
+    return fixed
