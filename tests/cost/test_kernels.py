@@ -9,6 +9,7 @@ from programs import RANDOM
 from seeds import fresh
 
 import collir
+from collir.cost.programs.critical import time_shares
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import LocalStep, Simulation
 
@@ -45,6 +46,9 @@ def check_kernels(program: Program) -> int:
         if isinstance(step.does, LocalStep):
             assert step.task.time == pytest.approx(LAUNCH + kernel_bytes(expected, forms))
             assert {*step.does.inside} == {s.name for s in expected.steps[:-1]}
+    shares = time_shares(simulation)
+    assert sum(share.time for share in shares) == pytest.approx(simulation.time)
+    assert {share.cause for share in shares} <= {"launch", "memory", "local", "transfer", "latency"}
     return sum(isinstance(kernel, Kernel) and len(kernel.steps) > 1 for kernel in listed)
 
 
@@ -104,7 +108,7 @@ func @f(%x: f32[8@data, 6]) -> (f32[8@data, 6], f32[8@data, 6], f32[8@data, 6]) 
 
 
 def test_constants_are_made_again_where_maps_read_them() -> None:
-    """That of a softmax, and a result, are written once; the maps read their other operand alone."""
+    """Those of a softmax, and results, are written; maps read their other operand alone."""
     simulation = simulated(CONSTANTS)
     times = {step.result: step.task.time - LAUNCH for step in simulation.program}
     size = 4.0 * 4 * 6

@@ -47,6 +47,10 @@ from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
 
 
+_NAMED = 6
+"""The most operations that the name of a kernel lists."""
+
+
 def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulation]:
     """Return the simulations of all functions of a module, in order.
 
@@ -284,12 +288,19 @@ def _fused(
             work[dtype] = work.get(dtype, 0.0) + part.flops * share
     *inside, _ = (where.names[part.result] for part in kernels.of(op))
     return LocalStep(
-        "+".join(part.mnemonic for part in kernels.of(op)),
+        _kernel_name([part.mnemonic for part in kernels.of(op)]),
         float(sum(read.values()) + bytes_of(op.result)),
         tuple(work.items()),
         maps=True,
         inside=tuple(inside),
     )
+
+
+def _kernel_name(names: Sequence[str]) -> str:
+    """Return the name of a kernel: its operations, the first and last of them if they are many."""
+    if len(names) > _NAMED:
+        names = [*names[:2], f"{len(names) - 3} more", names[-1]]
+    return "+".join(names)
 
 
 def _moved(op: DistOp, where: BufferPlan, bytes_of: Callable[[SSAValue], int]) -> float:

@@ -49,7 +49,7 @@ class LocalStep:
     """A step that sends nothing.
 
     Attributes:
-        kind: the name of its operation, or ``COPY``; of a kernel, those of all of its operations.
+        kind: the name of its operation, or ``COPY``; of a kernel of several, their names.
         size: the bytes it reads and writes.
         work: its floating-point operations, for each dtype.
         maps: whether the operations take no time on a device without a rate for the dtype, as those
