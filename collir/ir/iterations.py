@@ -16,6 +16,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.ir.loops import StepsBefore
+from collir.ir.roles import pass_role
 from collir.layout.steps import CONCAT, PAD
 
 
@@ -80,6 +81,7 @@ def in_parts(loop: RepeatOp, first: int) -> tuple[RepeatOp, RepeatOp]:
 
 def _take_place(loop: RepeatOp, values: Sequence[SSAValue]) -> None:
     for result, value in zip(loop.results, values, strict=True):
+        pass_role(result, value)
         result.replace_all_uses_with(value)
     assert loop.parent is not None
     loop.parent.erase_op(loop)

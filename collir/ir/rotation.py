@@ -19,6 +19,7 @@ from collir.ir.inlining import inline_calls
 from collir.ir.instantiation import fix_parameters
 from collir.ir.loops import BODY, StepsBefore, outline_bodies, repeats_in, unroll
 from collir.ir.names import set_name
+from collir.ir.roles import pass_role
 from collir.ir.steps import is_free
 from collir.layout import Mesh
 from collir.layout.sizes import formula_of
@@ -133,6 +134,7 @@ class _Rotation:
         for result, value in zip(loop.results, [*last[:carries], *joined], strict=True):
             if value not in loop.operands:
                 set_name(value, result.name_hint or value.name_hint)
+                pass_role(result, value)
             result.replace_all_uses_with(value)
         assert loop.parent is not None
         loop.parent.erase_op(loop)
@@ -166,6 +168,7 @@ class _Rotation:
         carries = [*loop.results[: len(loop.carried)], *split.carried]
         for result, named in zip(rotated.results, carries, strict=False):
             set_name(result, named.name_hint)
+            pass_role(named, result)
         return rotated
 
     def _body(self) -> Block:

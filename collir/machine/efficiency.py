@@ -54,7 +54,7 @@ class Efficiency:
             min(self.memory, other.memory),
             tiled.units,
             tiled.tile,
-            tiled.depth,
+            max(self.depth, other.depth),
         )
 
 

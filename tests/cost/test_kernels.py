@@ -9,6 +9,7 @@ from programs import RANDOM
 from seeds import fresh
 
 import collir
+from collir.cost.programs.critical import time_shares
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import LocalStep, Simulation
 
@@ -45,6 +46,9 @@ def check_kernels(program: Program) -> int:
         if isinstance(step.does, LocalStep):
             assert step.task.time == pytest.approx(LAUNCH + kernel_bytes(expected, forms))
             assert {*step.does.inside} == {s.name for s in expected.steps[:-1]}
+    shares = time_shares(simulation)
+    assert sum(share.time for share in shares) == pytest.approx(simulation.time)
+    assert {share.cause for share in shares} <= {"launch", "memory", "local", "transfer", "latency"}
     return sum(isinstance(kernel, Kernel) and len(kernel.steps) > 1 for kernel in listed)
 
 
@@ -55,6 +59,8 @@ def check_memory(program: Program) -> bool:
     peak = simulation.peak_on(0)
     assert simulation.peak == peak.size == size
     assert {str(use): held for use, held in peak.uses.items() if held} == uses
+    series = [(time, sum(held.values())) for time, held in simulation.memory_by_use]
+    assert series == simulation.memory
     body, place = simulation, peak
     while place.step is not None and place.step >= 0 and (loop := body.steps[place.step].loop):
         if loop.peak.step is None:  # the whole loop is as full
@@ -77,3 +83,41 @@ def test_random_programs_have_all_that_is_counted() -> None:
     programs = [random_program(fresh("kernels", number)) for number in range(25)]
     assert sum(map(check_kernels, programs)) > 12
     assert sum(map(check_memory, programs)) > 0
+
+
+CONSTANTS = """
+machine @box {
+  device { compute f32 = 1e18 FLOP/s; memory = 1 TB @ 1 B/s; launch = 500 s }
+  level gpu[2] { port = 1 GB/s, latency = 1 us }
+}
+mesh @m on @box { data = 2 }
+
+func @f(%x: f32[8@data, 6]) -> (f32[8@data, 6], f32[8@data, 6], f32[8@data, 6]) on @m {
+  %one = constant value 1 to f32[6]
+  %i = iota dim 0 to i32[6]
+  %c = cast %i to f32
+  %a = mul %x, %one
+  %s = softmax %a dims [1]
+  %b = mul %s, %c
+  %k = constant value 2 to f32[8@data, 6]
+  %t = softmax %k dims [1]
+  %wide = broadcast_to %one to f32[8@data, 6]
+  return %b, %t, %wide
+}
+"""
+
+
+def test_constants_are_made_again_where_maps_read_them() -> None:
+    """Those of a softmax, and results, are written; maps read their other operand alone."""
+    simulation = simulated(CONSTANTS)
+    times = {step.result: step.task.time - LAUNCH for step in simulation.program}
+    size = 4.0 * 4 * 6
+    assert times == {
+        "a": 2 * size,
+        "s": 2 * size,
+        "b": 2 * size,
+        "k": size,
+        "t": 2 * size,
+        "wide": size,
+    }
+    assert simulation.peak == 4 * size  # %x and %b, then %k and %t, or %t and %wide

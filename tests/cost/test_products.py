@@ -14,6 +14,7 @@ import collir
 from collir.cost.programs.products import Product, slowdown
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
+from collir.dialects.machine import MachineOp
 from collir.machine import Efficiency
 
 
@@ -118,9 +119,34 @@ def test_launches_and_the_bandwidth_that_is_sustained() -> None:
 def test_a_compute_is_no_kernel() -> None:
     steps = f"%c = compute %x flops 1e9\n{PRODUCT.replace('%x', '%c')}"
     simulation = simulated("launch = 4 us; efficiency compute = 0.5", steps)
-    assert simulation.steps[0].task.time == pytest.approx(1e9 / 5e12)
+    assert simulation.steps[0].task.time == pytest.approx(1e9 / 10e12)
 
 
 def test_a_faster_tile_is_used_if_a_program_changes_its_size() -> None:
     simulation = simulated("tile = 128 x 128; units = 20; depth = 64; launch = 1 us", PRODUCT)
     assert simulation.scaled(3).time < 3 * simulation.time  # launched once
+
+
+BEST = [
+    ("dgx_a100", 1024, 10240, 5120, 271.2),
+    ("dgx_a100", 6912, 2048, 16384, 267.9),
+    ("dgx_h100", 2048, 2048, 13312, 794.5),
+    ("dgx_h100", 6144, 2816, 17920, 792.1),
+]
+"""The fastest bf16 products that searches found on GPUs, with their TFLOP/s (stas00/ml-engineering,
+compute/accelerator)."""
+
+
+@pytest.mark.parametrize(("machine", "rows", "columns", "length", "measured"), BEST)
+def test_the_fastest_products_fill_the_waves_of_shipped_machines(
+    machine: str, rows: int, columns: int, length: int, measured: float
+) -> None:
+    module = collir.parse(f"machine @m = @{machine}\nmesh @n on @m {{ a = node:2, b = gpu:8 }}\n")
+    [device] = [op.value().device for op in module.ops if isinstance(op, MachineOp)]
+    assert device
+    lost = slowdown(Product(1, rows, columns, length), device.efficiency)
+    assert lost < 1.04
+    reached = dict(device.compute)["bf16"] * device.efficiency.compute / lost
+    assert reached == pytest.approx(measured * 1e12, rel=0.035)
+    worse = slowdown(Product(1, rows + 128, columns + 128, length), device.efficiency)
+    assert worse > lost  # a tile more on both sides begins another wave

@@ -82,3 +82,55 @@ def test_unknown_and_miscounted_roles_are_errors(attribute: StringAttr) -> None:
     step.attributes[ROLE] = attribute
     with pytest.raises(DiagnosticError, match="role"):
         verify(module)
+
+
+TWO_LEVELS = """
+machine @pair {
+  level node[2] { port = 1 GB/s, latency = 9 us }
+  level gpu[4] { port = 9 GB/s, latency = 1 us }
+}
+mesh @m on @pair { data = node:2 * gpu:4 }
+
+func @sync(%x: f32[4096] partial(sum: data), %y: f32[64] partial(sum: data))
+    -> (f32[4096], f32[64]) on @m {
+  %a: gradient = all_reduce %x over data
+  %b: gradient = all_reduce %y over data
+  return %a, %b
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "passes",
+    ["decompose{strategy=rs-ar-ag}", "decompose{chunks=2}", "bucket{rule=ddp}", "default", "fuse"],
+)
+def test_what_takes_the_place_of_a_value_has_its_role(passes: str) -> None:
+    module = collir.parse(TWO_LEVELS)
+    collir.run_passes(module, passes)
+    (function,) = (op for op in module.ops if isinstance(op, FuncOp))
+    assert [role_of(value) for value in list(function.body.ops)[-1].operands] == [Role.GRADIENT] * 2
+
+
+AHEAD = """
+machine @box { level gpu[4] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @box { data = gpu:4 }
+
+func @f(%w: f32[4, 8@data], %x: f32[8]) -> (f32[8], f32[4, 8]) on @m {
+  %y: gradient, %all: activation = repeat 4 carry(%c = %x) slice(%s = %w) {
+    %t: activation = all_gather %s over data dim 0 ahead
+    %u = mul %c, %t
+    yield %u, %u
+  }
+  return %y, %all
+}
+"""
+
+
+def test_a_rotated_loop_keeps_roles() -> None:
+    module = collir.parse(AHEAD)
+    collir.run_passes(module, "rotate")
+    (function,) = (op for op in module.ops if isinstance(op, FuncOp))
+    returned = list(function.body.ops)[-1].operands
+    assert [role_of(value) for value in returned] == [Role.GRADIENT, Role.ACTIVATION]
+    loop = next(op for op in function.body.ops if isinstance(op, RepeatOp))
+    assert [role_of(result) for result in loop.results][:2] == [Role.GRADIENT, Role.ACTIVATION]

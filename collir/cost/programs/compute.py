@@ -15,7 +15,7 @@ MAX_SECONDS = 100 * 365.25 * 86400.0
 
 
 def compute_seconds(flops: float, dtype: str, device: Device | None, kind: str = "") -> float:
-    """Return the seconds of floating-point operations on a dtype, at the rate that is sustained.
+    """Return the seconds of floating-point operations on a dtype.
 
     Args:
         kind: the name of the kind of devices, for the error.
@@ -24,30 +24,34 @@ def compute_seconds(flops: float, dtype: str, device: Device | None, kind: str =
         CostError: the device has no rate for the dtype.
     """
     rates = dict(device.compute) if device else {}
-    if device is None or dtype not in rates:
+    if dtype not in rates:
         raise CostError(f"the machine does not say how fast a {kind or 'device'} computes {dtype}")
-    return flops / (rates[dtype] * device.efficiency.compute)
+    return flops / rates[dtype]
 
 
-def step_seconds(op: DistOp, mesh: Mesh, kinds: Iterable[str] = ()) -> float:
+def step_seconds(
+    op: DistOp, mesh: Mesh, kinds: Iterable[str] = (), flops: float | None = None
+) -> float:
     """Return the seconds of a ``compute`` step on the largest block of its first operand.
 
     Args:
         kinds: the kinds of the devices that run it, if the machine has several: the seconds are
             those of the slowest.
+        flops: its operations, if they are known.
 
     Raises:
         DiagnosticError: a device has no rate for the dtype of the result, or the step would take
             more than ``MAX_SECONDS``.
     """
-    if not op.flops:
+    flops = op.flops if flops is None else flops
+    if not flops:
         return 0.0
     dtype, machine = dist_type(op.result).dtype.value, mesh.machine
     seconds = 0.0
     for kind in tuple(kinds) or tuple(machine.kind_of) or ("",):
         device = machine.kind_of[kind] if kind else machine.device
         try:
-            seconds = max(seconds, compute_seconds(op.flops, dtype, device, kind))
+            seconds = max(seconds, compute_seconds(flops, dtype, device, kind))
         except CostError as error:
             named = f"{kind} " if kind else ""
             rate = f"device {named}{{ compute {dtype} = 10 TFLOP/s }}"

@@ -8,12 +8,13 @@ it. It runs where its last operation stands.
 
 It is a conservative rule. A value that has a role, is returned, or is read elsewhere is kept; so is
 one that is repeated along other dimensions, and one whose uses are behind a collective, a loop or a
-barrier. Nothing is fused into products, softmaxes and the like. Programs without operations of
-models run as they are written, as the code that targets print does.
+barrier. Constants and the like are made again in every kernel that reads them. Nothing is fused
+into products, softmaxes and the like. Programs without operations of models run as they are
+written, as the code that targets print does.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -34,16 +35,28 @@ class Kernels:
     Attributes:
         last: for every operation that is a part of a kernel of another one, that operation.
         parts: for these last operations, the operations of their kernel in order, themselves too.
+        made: the operations that need no memory, such as constants and maps of them, whose results
+            are made again in each kernel that reads them.
     """
 
     last: Mapping[Operation, DistOp] = field(default_factory=dict[Operation, DistOp])
     parts: Mapping[Operation, tuple[DistOp, ...]] = field(
         default_factory=dict[Operation, tuple[DistOp, ...]]
     )
+    made: frozenset[Operation] = frozenset()
 
     def is_inside(self, value: SSAValue) -> bool:
-        """Return whether a value is in no memory, as it is made and used within a kernel."""
-        return value.owner in self.last
+        """Return whether a value is in no memory, as it is made and used within kernels."""
+        return value.owner in self.last or value.owner in self.made
+
+    def is_step(self, op: object) -> bool:
+        """Return whether an operation runs as a step: it is no part of a kernel of another one."""
+        return op not in self.last and op not in self.made
+
+    def is_plain(self, op: DistOp) -> bool:
+        """Return whether an operation runs alone, and reads all of its operands from memory."""
+        makers = map(_behind_views, op.operands)
+        return op not in self.parts and all(map(self.is_step, makers))
 
     def of(self, op: DistOp) -> tuple[DistOp, ...]:
         """Return the operations that run with one that is the last of them."""
@@ -51,7 +64,7 @@ class Kernels:
 
     def operands(self, op: DistOp) -> Iterator[SSAValue]:
         """Yield the values that the kernel of an operation reads."""
-        parts = set[Operation](self.of(op))
+        parts = {*self.of(op), *self.made}
         for part in self.of(op):
             yield from (value for value in part.operands if _behind_views(value) not in parts)
 
@@ -76,19 +89,42 @@ def kernels_of(block: Block) -> Kernels:
     apart = [not isinstance(op, DistOp) or not op.kind.local or op.kind.fixed for op in ops]
     run = dict(zip(ops, accumulate(map(int, apart)), strict=True))
     last: dict[Operation, DistOp] = {}
+    maps = {op for op in ops if isinstance(op, DistOp) and _is_map(op)}
     for op in reversed(ops):
-        if not isinstance(op, DistOp) or not _is_map(op) or role_of(op.result) is not None:
+        if not isinstance(op, DistOp) or op not in maps or role_of(op.result) is not None:
             continue
         kernel = _only_kernel(op, last)
         if kernel is None or run[kernel] != run[op]:
             continue
-        if _points(kernel, mesh) == _elements(op.result, mesh):
+        if kernel not in maps and not _reduces(kernel):
+            continue
+        points = kernel.result if kernel in maps else kernel.input
+        if _elements(points, mesh) == _elements(op.result, mesh):
             last[op] = kernel
+    reading = maps.union(op for op in ops if isinstance(op, DistOp) and _reduces(op))
+    made = _made_again([op for op in ops if op in maps], reading)
+    last = {op: kernel for op, kernel in last.items() if op not in made}
     parts: dict[DistOp, list[DistOp]] = {kernel: [] for kernel in last.values()}
     for op in ops:
         if isinstance(op, DistOp) and (kernel := last.get(op, op)) in parts:
             parts[kernel].append(op)
-    return Kernels(last, {kernel: tuple(of) for kernel, of in parts.items()})
+    return Kernels(last, {kernel: tuple(of) for kernel, of in parts.items()}, made)
+
+
+def _made_again(maps: Iterable[Operation], reading: Container[Operation]) -> frozenset[Operation]:
+    """Return the maps that read no memory, and are parts of all kernels that use them.
+
+    Args:
+        maps: the maps of a program, in order.
+        reading: the operations that may be in kernels with others.
+    """
+    made: set[Operation] = set()
+    for op in maps:
+        result = op.results[0]
+        alone = role_of(result) is None and all(user in reading for user in _users(result))
+        if alone and all(_behind_views(value) in made for value in op.operands):
+            made.add(op)
+    return frozenset(made)
 
 
 def _only_kernel(op: DistOp, last: Mapping[Operation, DistOp]) -> DistOp | None:
@@ -101,7 +137,7 @@ def _only_kernel(op: DistOp, last: Mapping[Operation, DistOp]) -> DistOp | None:
         if kernel not in (None, found):
             return None
         kernel = found
-    return kernel if kernel is not None and (_is_map(kernel) or _reduces(kernel)) else None
+    return kernel
 
 
 def _users(value: SSAValue) -> Iterator[Operation]:
@@ -145,11 +181,6 @@ def _in_order(op: DistOp) -> bool:
     if structure is None:
         return True
     return all(x == structure.result for x in structure.operands if len(x) == len(structure.result))
-
-
-def _points(op: DistOp, mesh: Mesh) -> int:
-    """Return the points that a kernel runs over on a device: those of its operand if it reduces."""
-    return _elements(op.result if _is_map(op) else op.input, mesh)
 
 
 def _elements(value: SSAValue, mesh: Mesh) -> int:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
-from collir.layout.structure import REPEATED
+from collir.layout.structure import REPEATED, Structure
 from collir.machine import Efficiency
 
 _LEAST_SIDE = 8
@@ -35,14 +35,13 @@ class Product:
     length: int
 
 
-def product_of(op: DistOp, mesh: Mesh) -> Product | None:
+def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
     """Return the products that a device computes for an operation with two operands.
 
     The indices of both operands and the result count products, those of only one operand and the
     result are its rows or columns, and the others are summed over. It is None for other operations.
     """
-    structure = op.structure
-    if structure is None or len(structure.operands) != 2 or not structure.reduced:
+    if len(structure.operands) != 2 or not structure.contracts:
         return None
     sizes: dict[str, int] = {}
     for indices, operand in zip(structure.operands, op.operands, strict=True):

@@ -46,6 +46,9 @@ from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
 
+_NAMED = 6
+"""The most operations that the name of a kernel lists."""
+
 
 def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulation]:
     """Return the simulations of all functions of a module, in order.
@@ -147,7 +150,7 @@ def _with_kernels(
     count = 0
     for instance in instances:
         after = set[int]().union(*(needed[number] for number in instance.after))
-        if instance.step in kernels.last:
+        if not kernels.is_step(instance.step):
             needed.append(after)
             continue
         needed.append({count})
@@ -240,20 +243,22 @@ def local_step(
         return dist_type(value).local_bytes(mesh)
 
     bytes_of = bytes_of or largest
-    if kernels is not None and len(kernels.of(op)) > 1:
+    if kernels is not None and not kernels.is_plain(op):
         return _fused(op, kernels, where, bytes_of, largest)
     if not (op.kind.computes or op.kind.structure):
         return LocalStep(op.mnemonic, _moved(op, where, bytes_of))
     if structure := op.structure:
+        types = [dist_type(operand) for operand in op.operands]
+        flops = float(structure.local_flops(mesh, types, dist_type(op.result)))
         if structure.contracts:
-            step_seconds(op, mesh, kinds)
+            step_seconds(op, mesh, kinds, flops)
         # Where blocks differ, the work is taken to be in proportion to the largest of them.
         values = (*op.operands, op.result)
         share = max(bytes_of(value) / largest(value) for value in values)
         dtype = dist_type(values[0]).dtype.value
         moved = _moved(op, where, bytes_of)
-        work = ((dtype, op.flops * share),)
-        product = product_of(op, mesh)
+        work = ((dtype, flops * share),)
+        product = product_of(op, structure, mesh)
         return LocalStep(op.mnemonic, moved, work, maps=not structure.contracts, product=product)
     share = bytes_of(op.result) / largest(op.result)
     work = ((dist_type(op.result).dtype.value, op.flops * share),)
@@ -275,19 +280,26 @@ def _fused(
         read[place] = max(read.get(place, 0), bytes_of(value))
     work: dict[str, float] = {}
     for part in kernels.of(op):
-        if part.structure is not None:
-            first = (*part.operands, part.result)[0]
-            dtype = dist_type(first).dtype.value
-            share = bytes_of(first) / largest(first)
+        if part.kind.structure is not None:
+            value = next(iter(part.operands), part.result)
+            dtype = dist_type(value).dtype.value
+            share = bytes_of(value) / largest(value)
             work[dtype] = work.get(dtype, 0.0) + part.flops * share
     *inside, _ = (where.names[part.result] for part in kernels.of(op))
     return LocalStep(
-        "+".join(part.mnemonic for part in kernels.of(op)),
+        _kernel_name([part.mnemonic for part in kernels.of(op)]),
         float(sum(read.values()) + bytes_of(op.result)),
         tuple(work.items()),
         maps=True,
         inside=tuple(inside),
     )
+
+
+def _kernel_name(names: Sequence[str]) -> str:
+    """Return the name of a kernel: its operations, the first and last of them if they are many."""
+    if len(names) > _NAMED:
+        names = [*names[:2], f"{len(names) - 3} more", names[-1]]
+    return "+".join(names)
 
 
 def _moved(op: DistOp, where: BufferPlan, bytes_of: Callable[[SSAValue], int]) -> float:

@@ -49,12 +49,12 @@ class LocalStep:
     """A step that sends nothing.
 
     Attributes:
-        kind: the name of its operation, or ``COPY``; of a kernel, those of all of its operations.
+        kind: the name of its operation, or ``COPY``; of a kernel of several, their names.
         size: the bytes it reads and writes.
         work: its floating-point operations, for each dtype.
         maps: whether the operations take no time on a device without a rate for the dtype, as those
             of elementwise operations, which wait for memory.
-        launched: whether it is launched as a kernel.
+        launched: whether it is a kernel: it is launched, and reaches a part of the rates.
         product: the matrices that it multiplies, if it does.
         inside: the names of the results that it makes and uses without writing them.
     """
@@ -497,10 +497,11 @@ def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
         for dtype, count in flops
         if dtype in rates or not local.maps
     )
+    if not local.launched or not (local.size or flops):
+        return LocalTimes(operations, memory)
     if local.product is not None:
         operations *= slowdown(local.product, efficiency)
-    launched = local.launched and bool(local.size or flops)
-    return LocalTimes(operations, memory, efficiency.launch if launched else 0.0)
+    return LocalTimes(operations / efficiency.compute, memory, efficiency.launch)
 
 
 def copied_bytes(does: StepCost) -> float:

@@ -18,6 +18,7 @@ from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import scratch_copy
 from collir.ir.remarks import remark
+from collir.ir.roles import pass_role
 from collir.layout import LayoutError
 from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.choices import TIE, needs_search
@@ -149,6 +150,7 @@ def replace_by(
     """Put operations in the place of an operation; ``value`` is its result from now on."""
     rewriter = rewriter_at(op, listener)
     rewriter.insert(ops, InsertPoint.before(op))
+    pass_role(op.results[0], value)
     rewriter.replace(op, [], [value])
 
 

@@ -35,6 +35,7 @@ from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
+from collir.ir.roles import pass_role
 from collir.ir.straight import on_straight_programs
 from collir.layout import LayoutError, Mesh
 from collir.synthesis.programs.choices import TIE, SearchOptions, needs_search, search_programs
@@ -348,6 +349,7 @@ class _Bucketing:
                 value.name_hint = op.result.name_hint
                 for new in cut_out:
                     new.location = op.location
+                pass_role(op.result, value)
                 op.result.replace_all_uses_with(value)
             for new in (*packing, collective):
                 new.location = ops[0].location
