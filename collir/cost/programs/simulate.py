@@ -46,7 +46,6 @@ from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
 
-
 _NAMED = 6
 """The most operations that the name of a kernel lists."""
 
