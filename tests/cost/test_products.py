@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from programs import RANDOM
 
 import collir
-from collir.cost.programs.products import Product, slowdown
+from collir.cost.programs.products import Product, product_of, slowdown
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
-from collir.dialects.machine import MachineOp
+from collir.dialects.machine import MachineOp, mesh_of
+from collir.dialects.operation import DistOp
 from collir.machine import Efficiency
 
 
@@ -150,3 +151,36 @@ def test_the_fastest_products_fill_the_waves_of_shipped_machines(
     assert reached == pytest.approx(measured * 1e12, rel=0.035)
     worse = slowdown(Product(1, rows + 128, columns + 128, length), device.efficiency)
     assert worse > lost  # a tile more on both sides begins another wave
+
+
+FILTER = (1, 3 * 8, 7, 4 * 16)
+PRODUCTS = {
+    'einsum "b s h, h f -> b s f" %x, %w': (1, 4 * 16, 24, 8),
+    'einsum "b s h, b t h -> b s t" %x, %z': (4, 16, 5, 8),
+    'einsum "b s h, b s f -> h f" %x, %y': (1, 8, 24, 4 * 16),
+    'einsum "b s h, h -> b s" %x, %v': (1, 4 * 16, 1, 8),
+    "conv %x, %c stride [1] padding [1]": (1, 4 * 16, 7, 3 * 8),
+    "conv_transpose %n, %c stride [1] padding [1] to f32[8@data, 16, 8]": (1, 4 * 16, 8, 3 * 7),
+    "conv_filter %x, %n padding [1] stride [1] to f32[3, 8, 7] partial(sum: data)": FILTER,
+}
+"""Products on a device, with the number, rows, columns and length of those of matrices."""
+
+
+@pytest.mark.parametrize(("step", "expected"), PRODUCTS.items())
+def test_products_are_those_of_matrices(step: str, expected: tuple[int, ...]) -> None:
+    module = collir.parse(
+        dedent(f"""\
+        machine @box {{ level gpu[2] {{ port = 300 GB/s, latency = 3 us }} }}
+        mesh @m on @box {{ data = gpu:2 }}
+        func @f(%x: f32[8@data, 16, 8], %w: f32[8, 24], %z: f32[8@data, 5, 8],
+            %y: f32[8@data, 16, 24], %v: f32[8], %c: f32[3, 8, 7], %n: f32[8@data, 16, 7]) on @m {{
+          %r = {step}
+          return
+        }}""")
+    )
+    (op,) = (op for op in module.walk() if isinstance(op, DistOp))
+    assert op.structure is not None
+    product = product_of(op, op.structure, mesh_of(op))
+    assert product is not None
+    assert op.flops == 2 * product.count * product.rows * product.columns * product.length
+    assert product == Product(*expected)

@@ -38,27 +38,26 @@ class Product:
 def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
     """Return the products that a device computes for an operation with two operands.
 
-    The indices of both operands and the result count products, those of only one operand and the
-    result are its rows or columns, and the others are summed over. It is None for other operations.
+    The indices of both operands and the result count products, the others of the result are rows or
+    columns, and the rest is summed over. Convolutions are such products of their windows: positions
+    that the result alone has are rows, and so are those of the first operand if the result has
+    positions of which each window has one. It is None for other operations.
     """
     if len(structure.operands) != 2 or not structure.contracts:
         return None
     sizes: dict[str, int] = {}
-    for indices, operand in zip(structure.operands, op.operands, strict=True):
-        shape = dist_type(operand).local_shape(mesh)
+    indices_of = (*structure.operands, structure.result)
+    for indices, value in zip(indices_of, (*op.operands, op.result), strict=True):
+        shape = dist_type(value).local_shape(mesh)
         sizes |= {index: int(size) for index, size in zip(indices, shape, strict=True)}
-    left, right = (set(indices) - {REPEATED} for indices in structure.operands)
-    kept = set(structure.result)
-
-    def over(indices: set[str]) -> int:
-        return math.prod(sizes[index] for index in indices)
-
-    return Product(
-        over(left & right & kept),
-        over((left - right) & kept),
-        over((right - left) & kept),
-        over((left | right) - kept),
-    )
+    points = set(sizes) - {REPEATED} - structure.selected
+    left, right, kept = (points.intersection(indices) for indices in indices_of)
+    count, columns = left & right & kept, (right - left) & kept
+    rows = kept - count - columns
+    if structure.selected.intersection(structure.result):
+        rows |= left - right
+    parts = (count, rows, columns, points - count - rows - columns)
+    return Product(*(math.prod(sizes[index] for index in part) for part in parts))
 
 
 @lru_cache(maxsize=4096)
