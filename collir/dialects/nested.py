@@ -60,7 +60,8 @@ class CallOp(NestedOp):
     """The results of another function on the same mesh.
 
     With ``wrt``, the gradients of its first result with respect to these operands come behind them.
-    With ``recompute``, gradients of the caller keep its operands alone, and run it again.
+    With ``recompute``, gradients of the caller keep its operands alone, and run it again. With
+    ``fused``, they do so too, and its steps are one kernel, as are those of its reverse.
     """
 
     name = "coll.call"
@@ -69,12 +70,13 @@ class CallOp(NestedOp):
     bindings = opt_prop_def(BindingsAttr)
     wrt = opt_prop_def(SizesAttr)
     recompute = opt_prop_def(UnitAttr)
+    fused = opt_prop_def(UnitAttr)
     inputs = var_operand_def(DistTensorType)
     outputs = var_result_def(DistTensorType)
 
     assembly_format = (
         "$callee (`at` $bindings^)? `(` $inputs `)` (`wrt` $wrt^)? (`recompute` $recompute^)? "
-        "attr-dict `:` "
+        "(`fused` $fused^)? attr-dict `:` "
         "functional-type($inputs, $outputs)"
     )
 
@@ -86,6 +88,7 @@ class CallOp(NestedOp):
         bindings: Mapping[str, int] = MappingProxyType({}),
         wrt: Sequence[int] = (),
         recompute: bool = False,
+        fused: bool = False,
     ) -> "CallOp":
         """Return a call with the types of its results inferred.
 
@@ -96,6 +99,7 @@ class CallOp(NestedOp):
             wrt: the numbers of the operands with respect to which the first result is
                 differentiated; their gradients come behind the results.
             recompute: whether gradients of the caller keep the operands alone.
+            fused: whether the steps of the function are one kernel.
 
         Raises:
             LayoutError: the function does not take these operands at these values, or has no
@@ -107,8 +111,8 @@ class CallOp(NestedOp):
         properties: dict[str, Attribute] = {"callee": SymbolRefAttr(callee.name)}
         if wrt:
             properties["wrt"] = SizesAttr(tuple(wrt))
-        if recompute:
-            properties["recompute"] = UnitAttr()
+        flags = {"recompute": recompute, "fused": fused}
+        properties |= {name: UnitAttr() for name, given in flags.items() if given}
         if bindings:
             known = [name for name, _ in callee.parameters]
             ordered = sorted(bindings.items(), key=lambda binding: known.index(binding[0]))

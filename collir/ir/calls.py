@@ -12,6 +12,7 @@ from collir.dialects.machine import meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.tensor import BindingsAttr
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
+from collir.ir.fusion import fuse
 from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of
 from collir.ir.retyping import function_at
@@ -88,6 +89,8 @@ def inline_call(call: CallOp, function: FuncOp) -> list[Operation]:
     callee = call.function()
     assert callee is not None
     with function_at(callee, call.values, parameters_of(function)) as copy:
+        if call.fused is not None:
+            fuse(list(copy.body.block.ops)[:-1], call, function)
         return _put_steps(call, copy)
 
 

@@ -51,6 +51,7 @@ def _replace(call: CallOp, gradient: FuncOp) -> None:
         list(call.operands),
         call.values,
         recompute=call.recompute is not None,
+        fused=call.fused is not None,
     )
     plain.location = call.location
     block.insert_op_before(plain, call)
@@ -137,7 +138,8 @@ def _inlined(function: FuncOp) -> dict[Operation, object]:
     while calls := list(calls_in(function)):
         for call in calls:
             number += 1
-            group = groups.get(call, number if call.recompute is not None else None)
+            again = call.recompute is not None or call.fused is not None
+            group = groups.get(call, number if again else None)
             steps = inline_call(call, function)
             if group is not None:
                 groups |= dict.fromkeys(steps, group)

@@ -15,6 +15,7 @@ from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
+from collir.ir.fusion import fused_like
 from collir.ir.names import set_name
 from collir.ir.roles import Role, pass_role, set_role
 from collir.ir.steps import is_free
@@ -43,25 +44,36 @@ class Kept:
         free: Callable[[Operation], bool],
     ):
         self.steps, self.stored, self.groups, self.free = steps, stored, groups, free
-        self._values: dict[SSAValue, SSAValue] = {}
+        self._stored: dict[SSAValue, SSAValue] = {}
+        self._again: dict[SSAValue, SSAValue] = {}
         self._barriers: dict[tuple[object, SSAValue], SSAValue] = {}
 
-    def __call__(self, value: SSAValue) -> SSAValue:
-        """Return a value of the forward program in the reverse program."""
-        if value not in self._values:
-            op = value.owner
-            if isinstance(op, Block) or not (op in self.groups or self.free(op)):
-                self._values[value] = self.stored(value)
-            else:
+    def __call__(self, value: SSAValue, group: object = None) -> SSAValue:
+        """Return a value of the forward program in the reverse program.
+
+        Args:
+            group: the group of the operation that asks for it. A value of another group is stored.
+        """
+        op = value.owner
+        if isinstance(op, Block):
+            again = False
+        else:
+            again = self.groups[op] == group if op in self.groups else self.free(op)
+        values = self._again if again else self._stored
+        if value not in values:
+            if again:
+                assert isinstance(op, Operation)
                 _ = self.again(op, op)
-        return self._values[value]
+            else:
+                values[value] = self.stored(value)
+        return values[value]
 
     def again(self, op: Operation, like: Operation) -> Operation:
         """Compute an operation again, or one like it with more results, and return it."""
         copy = like.clone(dict(zip(op.operands, self._inputs(op), strict=True)))
         copy.location = op.location
         self.steps.block.add_op(copy)
-        self._values |= dict(zip(op.results, copy.results, strict=False))
+        self._again |= dict(zip(op.results, copy.results, strict=False))
         return copy
 
     def _inputs(self, op: Operation) -> list[SSAValue]:
@@ -69,7 +81,7 @@ class Kept:
         group = self.groups.get(op)
         inputs: list[SSAValue] = []
         for operand in op.operands:
-            value = self(operand)
+            value = self(operand, group)
             owner = operand.owner
             inside = isinstance(owner, Operation) and self.groups.get(owner) == group
             if group is not None and not inside:
@@ -143,7 +155,8 @@ class Cotangents:
             self.steps.location = op.location
             try:
                 if isinstance(op, DistOp):
-                    self._step(op)
+                    with fused_like(op, self.steps.block):
+                        self._step(op)
                 elif isinstance(op, RepeatOp):
                     _Loop(self, op).run()
             except LayoutError as error:
@@ -188,7 +201,8 @@ class _Operands(Sequence[Value]):
     def __getitem__(self, index: int | slice) -> Value | list[Value]:
         if isinstance(index, slice):
             return [self[n] for n in range(*index.indices(len(self)))]
-        return Value(self._steps, self._kept(self._op.operands[index]))
+        group = self._kept.groups.get(self._op)
+        return Value(self._steps, self._kept(self._op.operands[index], group))
 
 
 @dataclass(frozen=True)
@@ -201,7 +215,8 @@ class _AtStep:
 
     @property
     def y(self) -> Value:
-        return Value(self.g.steps, self.kept(self.op.result)).whole()
+        value = self.kept(self.op.result, self.kept.groups.get(self.op))
+        return Value(self.g.steps, value).whole()
 
     @property
     def x(self) -> Sequence[Value]:
@@ -340,10 +355,11 @@ class _Loop:
         loop, kept = self.loop, self.outer.kept
         times, reverse = loop.times, not loop.is_reverse
         whole_of = dict[SSAValue, SSAValue](zip(loop.body.block.args, loop.operands, strict=True))
+        group = kept.groups.get(loop)
         stacks = self._stacks()
         sliced = {**dict(zip(self.residuals.values(), stacks, strict=True)), **stacked}
-        sliced |= {arg: kept(whole_of[value]) for value, arg in self.slices.items()}
-        fixed = {arg: kept(whole_of[value]) for value, arg in self.invariants.items()}
+        sliced |= {arg: kept(whole_of[value], group) for value, arg in self.slices.items()}
+        fixed = {arg: kept(whole_of[value], group) for value, arg in self.invariants.items()}
         groups = (carried, sliced, fixed)
         ordered: list[SSAValue] = [arg for group in groups for arg in group]
         body = Block(arg_types=[arg.type for arg in ordered])
@@ -369,7 +385,7 @@ class _Loop:
         yielded += new
         numbers = [yielded.index(value, len(loop.carried)) for value in residuals]
         if not new:
-            return [kept(loop.results[number]) for number in numbers]
+            return [kept(loop.results[n], kept.groups.get(loop)) for n in numbers]
         longer = _with_yields(loop, new)
         for stack in longer.results[len(loop.results) :]:
             set_role(stack, Role.ACTIVATION)

@@ -128,7 +128,7 @@ class FunctionLowering(StepLowering):
             self.define(token, result)
 
     def call(self, tree: SyntaxTree, block: Block) -> None:
-        *targets, keyword, symbol, given_tree, operand_tree, wrt_tree, recompute = tree.children
+        *targets, keyword, symbol, given_tree, operand_tree, wrt_tree, again, fused = tree.children
         tokens: list[Token] = operand_tree.children if operand_tree else []
         operands = [self.use(token) for token in tokens]
         given = self.given(given_tree)
@@ -142,7 +142,9 @@ class FunctionLowering(StepLowering):
             defined = [operand for operand in operands if operand is not None]
             try:
                 sizes = {str(name): size for name, size in given.items()}
-                op = CallOp.of(self.mesh, signature, defined, sizes, wrt, bool(recompute))
+                op = CallOp.of(
+                    self.mesh, signature, defined, sizes, wrt, again is not None, fused is not None
+                )
                 op.location = self.position(keyword).location()
                 block.add_op(op)
             except LayoutError as error:

@@ -97,6 +97,7 @@ _TERMINALS = {
     "REPEAT": "`repeat`",
     "REVERSE": "`reverse`",
     "RECOMPUTE": "`recompute`",
+    "FUSED": "`fused`",
     "_WRT": "`wrt`",
     "MEMORY": "`memory`",
     "REDUCTION": "`reduction`",

@@ -310,7 +310,8 @@ def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:
         bindings = f"({listed})" if listed else ""
         called = f"{op.mnemonic} @{op.symbol}{bindings}({text(op.operands)})"
         wrt = f" wrt {text(op.operands[n] for n in op.sought)}" if op.sought else ""
-        return f"{called}{wrt}{' recompute' * (op.recompute is not None)}"
+        flags = {"recompute": op.recompute, "fused": op.fused}
+        return " ".join([called + wrt, *(word for word, flag in flags.items() if flag)])
     assert isinstance(op, RepeatOp)
     count = written(op.times)
     words = [

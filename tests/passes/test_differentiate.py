@@ -167,13 +167,16 @@ def random_steps(rng: random.Random, known: list[str], depth: int, used: list[in
     for _ in range(rng.randint(1, 4)):
         used[0] += 1
         new, x, y = f"%v{used[0]}", rng.choice(known), rng.choice(known)
-        kind = rng.choice(["map", "map", "map", "product", "layer", "loop", "call"])
+        kind = rng.choice(["map", "map", "map", "product", "layer", "loop", "call", "fused"])
         if kind == "loop" and depth:
             lines += random_loop(rng, known, depth - 1, used)
         elif kind == "call" and depth:
             word = rng.choice(["", " recompute"])
             lines.append(f"{new} = call @layer({x}, %w, %u){word}")
             known.append(new)
+        elif kind == "fused":
+            lines.append(f"{new}, {new}b = call @kernel({x}, {y}) fused")
+            known += [new, f"{new}b"]
         elif kind == "layer":
             i = used[0]
             lines += [
@@ -227,6 +230,12 @@ def random_program(rng: random.Random) -> str:
     head = f"%w: {weights[0]}, %u: {weights[1]}"
     return MESH + "\n".join(
         [
+            f"func @kernel(%x: {STATE}, %y: {STATE}) -> ({STATE}, {STATE}) on @m {{",
+            "%a = tanh %x",
+            "%b = mul %a, %y",
+            "%c = softmax %b dims [1]",
+            "return %c, %a",
+            "}",
             f"func @layer(%x: {STATE}, {head}) -> {STATE} on @m {{",
             *random_steps(rng, inner := ["%x"], 0, used),
             f"return {inner[-1]}",

@@ -9,7 +9,8 @@ it. It runs where its last operation stands.
 It is a conservative rule. A value that has a role, is returned, or is read elsewhere is kept; so is
 one that is repeated along other dimensions, and one whose uses are behind a collective, a loop or a
 barrier. Constants and the like are made again in every kernel that reads them. Nothing is fused
-into products, softmaxes and the like. Programs without operations of models run as they are
+into products, softmaxes and the like, unless the program says so: the steps of a fused call are a
+kernel, whatever they are. Programs without operations of models run as they are
 written, as the code that targets print does.
 """
 
@@ -23,6 +24,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.fusion import kernel_name
 from collir.ir.roles import role_of
 from collir.layout import Mesh
 from collir.layout.structure import Structure
@@ -35,6 +37,8 @@ class Kernels:
     Attributes:
         last: for every operation that is a part of a kernel of another one, that operation.
         parts: for these last operations, the operations of their kernel in order, themselves too.
+        written: the results of operations that are parts of a kernel and not its last, which are
+            read elsewhere.
         made: the operations that need no memory, such as constants and maps of them, whose results
             are made again in each kernel that reads them.
     """
@@ -44,10 +48,12 @@ class Kernels:
         default_factory=dict[Operation, tuple[DistOp, ...]]
     )
     made: frozenset[Operation] = frozenset()
+    written: frozenset[SSAValue] = frozenset()
 
     def is_inside(self, value: SSAValue) -> bool:
         """Return whether a value is in no memory, as it is made and used within kernels."""
-        return value.owner in self.last or value.owner in self.made
+        inside = value.owner in self.last or value.owner in self.made
+        return inside and value not in self.written
 
     def is_step(self, op: object) -> bool:
         """Return whether an operation runs as a step: it is no part of a kernel of another one."""
@@ -89,26 +95,53 @@ def kernels_of(block: Block) -> Kernels:
     apart = [not isinstance(op, DistOp) or not op.kind.local or op.kind.fixed for op in ops]
     run = dict(zip(ops, accumulate(map(int, apart)), strict=True))
     last: dict[Operation, DistOp] = {}
-    maps = {op for op in ops if isinstance(op, DistOp) and _is_map(op)}
+    named = _named_kernels(ops)
+    inside = {op for kernel in named for op in kernel}
+    maps = {op for op in ops if isinstance(op, DistOp) and _is_map(op)} - inside
     for op in reversed(ops):
         if not isinstance(op, DistOp) or op not in maps or role_of(op.result) is not None:
             continue
         kernel = _only_kernel(op, last)
-        if kernel is None or run[kernel] != run[op]:
+        if kernel is None or kernel in inside or run[kernel] != run[op]:
             continue
         if kernel not in maps and not _reduces(kernel):
             continue
         points = kernel.result if kernel in maps else kernel.input
         if _elements(points, mesh) == _elements(op.result, mesh):
             last[op] = kernel
-    reading = maps.union(op for op in ops if isinstance(op, DistOp) and _reduces(op))
+    reading = maps.union(op for op in ops if isinstance(op, DistOp) and _reduces(op)) - inside
     made = _made_again([op for op in ops if op in maps], reading)
     last = {op: kernel for op, kernel in last.items() if op not in made}
     parts: dict[DistOp, list[DistOp]] = {kernel: [] for kernel in last.values()}
     for op in ops:
         if isinstance(op, DistOp) and (kernel := last.get(op, op)) in parts:
             parts[kernel].append(op)
-    return Kernels(last, {kernel: tuple(of) for kernel, of in parts.items()}, made)
+    together = dict[Operation, tuple[DistOp, ...]](
+        (kernel, tuple(of)) for kernel, of in parts.items()
+    )
+    written: set[SSAValue] = set()
+    for *before, end in named:
+        together[end] = (*before, end)
+        last |= dict.fromkeys(before, end)
+        own = {*before, end}
+        written.update(op.result for op in before if any(u not in own for u in _users(op.result)))
+    return Kernels(last, together, made, frozenset(written))
+
+
+def _named_kernels(ops: Iterable[Operation]) -> list[list[DistOp]]:
+    """Return the steps, without views, of kernels that a program names and that follow each
+    other."""
+    kernels: list[list[DistOp]] = []
+    name: str | None = None
+    for op in ops:
+        if isinstance(op, DistOp) and _is_shape(op):
+            continue
+        before, name = name, kernel_name(op)
+        if name is not None and isinstance(op, DistOp) and not op.kind.is_view:
+            if name != before:
+                kernels.append([])
+            kernels[-1].append(op)
+    return [kernel for kernel in kernels if len(kernel) > 1]
 
 
 def _made_again(maps: Iterable[Operation], reading: Container[Operation]) -> frozenset[Operation]:

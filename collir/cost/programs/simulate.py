@@ -146,14 +146,21 @@ def _with_kernels(
 ) -> Iterator[tuple[Instance, tuple[int, ...]]]:
     """Yield the instances that run as steps of their own, each with the numbers of those that it
     needs: of an operation that is a part of a kernel, those that the kernel needs."""
-    needed: list[set[int]] = []  # of each instance: itself, or what it needs as a part of a kernel
+    needed: dict[int, set[int]] = {}  # of each instance: itself, or what it needs as a part
+    inside: dict[Operation, list[int]] = {}  # the instances that are parts of a kernel
     count = 0
-    for instance in instances:
-        after = set[int]().union(*(needed[number] for number in instance.after))
+    for number, instance in enumerate(instances):
+        after = set[int]().union(*(needed[before] for before in instance.after))
         if not kernels.is_step(instance.step):
-            needed.append(after)
+            needed[number] = after
+            assert isinstance(instance.step, Operation)
+            inside.setdefault(instance.step, []).append(number)
             continue
-        needed.append({count})
+        parts = kernels.of(instance.step) if isinstance(instance.step, DistOp) else ()
+        for part in (part for op in parts for part in inside.get(op, ())):
+            after |= needed[part]
+            needed[part] = {count}
+        needed[number] = {count}
         count += 1
         yield instance, tuple(sorted(after))
 
@@ -244,7 +251,7 @@ def local_step(
 
     bytes_of = bytes_of or largest
     if kernels is not None and not kernels.is_plain(op):
-        return _fused(op, kernels, where, bytes_of, largest)
+        return _fused(op, kernels, where, bytes_of, largest, kinds)
     if not (op.kind.computes or op.kind.structure):
         return LocalStep(op.mnemonic, _moved(op, where, bytes_of))
     if structure := op.structure:
@@ -272,8 +279,9 @@ def _fused(
     where: BufferPlan,
     bytes_of: Callable[[SSAValue], int],
     largest: Callable[[SSAValue], int],
+    kinds: Sequence[str],
 ) -> LocalStep:
-    """Return the kernel of an operation, which reads each value once and writes its last result."""
+    """Return the kernel of an operation: it reads each value once and writes what others read."""
     read: dict[tuple[SSAValue, int], int] = {}
     for value in kernels.operands(op):
         place = where.owner[value], where.offset[value]
@@ -285,10 +293,14 @@ def _fused(
             dtype = dist_type(value).dtype.value
             share = bytes_of(value) / largest(value)
             work[dtype] = work.get(dtype, 0.0) + part.flops * share
-    *inside, _ = (where.names[part.result] for part in kernels.of(op))
+            if part.structure and part.structure.contracts:
+                step_seconds(part, mesh_of(part), kinds)  # the device needs a rate for it
+    parts = kernels.of(op)
+    results = [part.result for part in parts if not kernels.is_inside(part.result)]
+    *inside, _ = (where.names[part.result] for part in parts)
     return LocalStep(
         _kernel_name([part.mnemonic for part in kernels.of(op)]),
-        float(sum(read.values()) + bytes_of(op.result)),
+        float(sum(read.values()) + sum(map(bytes_of, results))),
         tuple(work.items()),
         maps=True,
         inside=tuple(inside),
