@@ -23,7 +23,6 @@ from collir.semantics.reference.devices import coordinate, slices_of
 from collir.semantics.reference.exactness import exact
 from collir.semantics.reference.executor import execute
 from collir.semantics.symbolic.algebra import coarsened
-from collir.semantics.symbolic.execution import Computations, position_variable
 from collir.semantics.symbolic.expressions import (
     Cast,
     Expr,
@@ -49,6 +48,7 @@ from collir.semantics.symbolic.indices import (
     weighted_sum,
 )
 from collir.semantics.symbolic.uneven import results_by_class
+from collir.semantics.symbolic.values import Computations, position_variable
 
 Point = Mapping[Var, int]
 

@@ -21,20 +21,7 @@ from collir.dialects.tensor import dist_type
 from collir.layout import Dim, DistType, Mesh, Place, Reduction, place_at
 from collir.semantics.reference.devices import block_shape, shares_over
 from collir.semantics.symbolic.algebra import reduced, selection
-from collir.semantics.symbolic.execution import (
-    AnyRun,
-    Axes,
-    Casts,
-    Computation,
-    Computations,
-    ImpossibleError,
-    LocalStep,
-    Run,
-    Value,
-    coordinate_variable,
-    position_variable,
-    results_of,
-)
+from collir.semantics.symbolic.execution import AnyRun, LocalStep, Run, results_of
 from collir.semantics.symbolic.expressions import (
     Opaque,
     Summand,
@@ -44,6 +31,16 @@ from collir.semantics.symbolic.expressions import (
     term_expr,
 )
 from collir.semantics.symbolic.indices import Index, Var, constant, variable, weighted_sum
+from collir.semantics.symbolic.values import (
+    Axes,
+    Casts,
+    Computation,
+    Computations,
+    ImpossibleError,
+    Value,
+    coordinate_variable,
+    position_variable,
+)
 
 Class = tuple[int, ...]
 """The coordinates of devices on the sub-axes of all axes with weights, in the order of the mesh."""

@@ -19,7 +19,6 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.layout import DistType
 from collir.semantics.symbolic.algebra import zipped
-from collir.semantics.symbolic.execution import Casts, Computations, ImpossibleError
 from collir.semantics.symbolic.expressions import (
     ZERO_EXPR,
     Cast,
@@ -35,6 +34,7 @@ from collir.semantics.symbolic.expressions import (
     constant_expr,
 )
 from collir.semantics.symbolic.uneven import logical_values, results_by_class
+from collir.semantics.symbolic.values import Casts, Computations, ImpossibleError
 from collir.semantics.validation.proof import logical_value, type_of_attribute
 
 _SMALL = Fraction(1, 1000)
