@@ -725,7 +725,7 @@ def _with_bound(term: Term, var: Var) -> Term:
     summand = term.summand
     if fresh:
         values = {old: variable(new) for old, new in fresh.items()}
-        summand = _only_summand(_summand_substituted(summand, values))
+        summand = _renamed(summand, values)
     return numbered_term((*fresh.values(), var), summand)
 
 
@@ -776,7 +776,12 @@ def _renamed(summand: Summand, names: dict[Var, Index]) -> Summand:
 
 
 def _only_summand(expr: Expr) -> Summand:
-    """Return the summand of an expression that is a single term."""
-    assert isinstance(expr, Sum)
-    assert expr.only is not None
-    return expr.only[0].summand
+    """Return the summand of an expression that is a single term.
+
+    Raises:
+        UnprovenError: it is not.
+    """
+    only = expr.only if isinstance(expr, Sum) else None
+    if only is None:
+        raise UnprovenError("what is put together and multiplied has too many forms")
+    return only[0].summand

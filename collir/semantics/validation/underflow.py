@@ -17,6 +17,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType
 from collir.semantics.symbolic.algebra import zipped
 from collir.semantics.symbolic.expressions import (
@@ -50,6 +51,8 @@ def excess_loss(
         bodies: the numbers of the bodies of loops, if there are any. What is lost inside of a loop
             does not count.
     """
+    if not _has_short_values(after):
+        return None
     types: list[DistType] = [type_of_attribute(output) for output in before.function_type.outputs]
     mesh = mesh_of(before)
     try:
@@ -72,6 +75,12 @@ def excess_loss(
     except (UnprovenError, ImpossibleError, RecursionError):
         pass
     return None
+
+
+def _has_short_values(function: FuncOp) -> bool:
+    """Return whether a function has values of a type of short range, in loops too."""
+    values = (*function.args, *(result for op in function.body.walk() for result in op.results))
+    return any(dist_type(value).dtype.short_range for value in values)
 
 
 def _loss_ratio(new: Sum, old: Sum) -> Expr:
