@@ -194,6 +194,48 @@ def test_the_text_is_what_runs() -> None:
     assert (checked.verdict.outcome, checked.verdict.how) == (Outcome.SAME, "proof")
 
 
+SHARED = ["g1", "b1", "g2", "b2", "n", "eps", "row", "column", "low"]
+
+
+def stacked(steps: str, wide: bool, sizes: dict[str, int]) -> ModuleOp:
+    """Return a loop over layers, each with its own weights, under all parallelisms.
+
+    With ``wide``, what it works on is gathered before the loop.
+    """
+    head = HEAD.replace("@seq", "@model")
+    slices: list[str] = []
+    before, x = "", "x"
+    for name in WEIGHTS:
+        head = head.replace(f"%{name}: f32[", f"%{name}: f32[{{layers}}, ")
+        stack = name
+        if wide:
+            before += f"\n  %{name}w = all_gather %{name} over model dim {WEIGHTS[name] + 1}"
+            stack += "w"
+        slices.append(f"%{name} = %{stack}")
+    if wide:
+        before += "\n  %x0 = all_gather %x over data dim 0\n  %x1 = all_gather %x0 over model dim 1"
+        x = "x1"
+    shared = ", ".join(f"%{name} = %{name}" for name in SHARED)
+    loop = f"repeat {{layers}} carry(%x = %{x}) slice({', '.join(slices)}) with({shared})"
+    body = steps.replace("return", "yield").replace("\n", "\n  ")
+    after = "\n  return %y\n}\n"
+    if wide:
+        after = "\n  %z = slice %y over data dim 0\n  %o = slice %z over model dim 1" + after
+        after = after.replace("return %y", "return %o")
+    text = head.format(**sizes) + before + f"\n  %y = {loop.format(**sizes)} {{{body}\n  }}{after}"
+    return collir.parse(text)
+
+
+def test_layers_on_shards_are_proven_by_induction() -> None:
+    """The carries of the two loops have other layouts; 96 layers take as long as one."""
+    sizes = {**GPT3, "layers": 96}
+    on_shards = stacked(sharded(seq=True, model=True), wide=False, sizes=sizes)
+    whole = unsharded(data=False, seq=False, model=False)
+    assert outcome(stacked(whole, wide=True, sizes=sizes), on_shards) is Outcome.SAME
+    wrong = stacked(whole.replace("sub %x, %m1", "sub %x, %s1"), wide=True, sizes=sizes)
+    assert outcome(wrong, on_shards) is Outcome.UNKNOWN
+
+
 # --- identities ---------------------------------------------------------------------------------
 
 PROGRAM = """

@@ -159,14 +159,15 @@ class AnyRun(ABC, Generic[V]):
         if op not in self.computations.bodies:
             raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
         types = [dist_type(operand) for operand in op.operands]
-        meant = [self.meant(x, y) for x, y in zip(types, operands, strict=True)]
+        whole = [self.whole(x, y) for x, y in zip(types, operands, strict=True)]
         facts = self.computations.bodies[op], op.times, op.is_reverse, len(op.carried)
         results: list[V] = []
         for index, x in enumerate(map(dist_type, op.results)):
             loop = (*facts, len(op.sliced), index)
-            known = tuple(part for value in meant for part in self.parts(value))
+            known = tuple(part for value in whole for part in self.parts(value))
             computation = Computation(0.0, known, x.partial, loop)
-            number = self.computations.number_of(computation, op.mnemonic, [])
+            variables = [position_variable(dim, int(n)) for dim, n in enumerate(x.shape)]
+            number = self.computations.number_of(computation, op.mnemonic, variables)
             results.append(self.elements(x, partial(Opaque, number, dtype=x.dtype)))
         return results
 
@@ -186,11 +187,7 @@ class AnyRun(ABC, Generic[V]):
         """
         known: list[Value] = []
         for x, value in zip(map(dist_type, op.operands), operands, strict=True):
-            whole = self.meant(x, value)
-            for number, dim in enumerate(x.dims):
-                if dim.axes:
-                    whole = self.gather(op, whole, dim.axes, number)
-            known += self.parts(whole)
+            known += self.parts(self.whole(x, value))
         result = dist_type(op.result)
         facts = op.mnemonic, tuple(op.arguments.items()), result.dtype
         computation = Computation(0.0, tuple(known), frozenset(), operation=facts)
@@ -202,6 +199,14 @@ class AnyRun(ABC, Generic[V]):
         if result.reduction is None or result.reduction.idempotent:
             return whole
         return self.mask(whole, self.mesh.ordered(result.partial), result.reduction)
+
+    def whole(self, x: DistType, value: V) -> V:
+        """Return the tensor that buffers of a type stand for, on all devices that hold a part."""
+        value = self.meant(x, value)
+        for number, dim in enumerate(x.dims):
+            if dim.axes:
+                value = self.gathered(value, dim.axes, number)
+        return value
 
     @abstractmethod
     def elements(self, x: DistType, term: Callable[[tuple[Index, ...]], Summand]) -> V:
@@ -221,6 +226,10 @@ class AnyRun(ABC, Generic[V]):
 
     @abstractmethod
     def gather(self, op: DistOp, x: V, axes: Axes, dim: int) -> V: ...
+
+    @abstractmethod
+    def gathered(self, x: V, axes: Axes, dim: int) -> V:
+        """Return the concatenation over sub-axes of blocks that all devices hold."""
 
     @abstractmethod
     def broadcast(self, op: DistOp, x: V, axes: Axes) -> V: ...

@@ -124,9 +124,7 @@ def _einsum(s: Applied) -> Value:
 def _at(x: Value, position: Sequence[Index]) -> Expr:
     """Return the element of a buffer at a position."""
     own = [position_variable(dim, size) for dim, size in enumerate(x.shape)]
-    moved = {
-        var: index for var, index in zip(own, position, strict=True) if index != variable(var)
-    }
+    moved = {var: index for var, index in zip(own, position, strict=True) if index != variable(var)}
     return substituted(x.expr, moved)
 
 

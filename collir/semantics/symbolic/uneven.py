@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from operator import itemgetter
+from typing import Any
 
 from xdsl.dialects.func import FuncOp
 
@@ -72,10 +73,14 @@ def results_by_class(
         ImpossibleError, UnprovenError: see ``results_of``.
     """
     mesh = mesh_of(function)
-    if mesh.uneven:
-        return results_of(function, UnevenRun(mesh, computations, casts))
-    values = results_of(function, Run(mesh, computations, casts))
-    return [Pieces({(): value}) for value in values]
+    values = results_of(function, execution_on(mesh, computations, casts))
+    return values if mesh.uneven else [Pieces({(): value}) for value in values]
+
+
+def execution_on(mesh: Mesh, computations: Computations, casts: Casts = Casts.KEPT) -> AnyRun[Any]:
+    """Return an execution on a mesh, whose values depend on whether devices have equal blocks."""
+    run = UnevenRun if mesh.uneven else Run
+    return run(mesh, computations, casts)
 
 
 def coordinates_in(mesh: Mesh, of: Class) -> dict[str, int]:
@@ -208,9 +213,9 @@ class UnevenRun(AnyRun[Pieces]):
 
     def gather(self, op: DistOp, x: Pieces, axes: Axes, dim: int) -> Pieces:
         self.check_all_hold(op, x, axes)
-        return self._gathered(x, axes, dim)
+        return self.gathered(x, axes, dim)
 
-    def _gathered(self, x: Pieces, axes: Axes, dim: int) -> Pieces:
+    def gathered(self, x: Pieces, axes: Axes, dim: int) -> Pieces:
         for axis in reversed(axes):
             x = self._gathered_along(x, axis, dim)
         return x
@@ -247,7 +252,7 @@ class UnevenRun(AnyRun[Pieces]):
         y = self.keep_root(op, x, copies)
         y = self._each(y, lambda z: Value(z.shape, x.place, z.expr))
         for dim, (have, want) in enumerate(zip(source.dims, to.dims, strict=True)):
-            y = self._cut(op, self._gathered(y, have.axes, dim), (), want.axes, dim)
+            y = self._cut(op, self.gathered(y, have.axes, dim), (), want.axes, dim)
         return y
 
     # --- local steps --------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from collir.layout import DistType, Mesh
 from collir.machine.model import devices_text
 from collir.semantics.symbolic.algebra import reduced, substituted
 from collir.semantics.symbolic.difference import explain_difference
+from collir.semantics.symbolic.execution import results_of
 from collir.semantics.symbolic.expressions import (
     Expr,
     Opaque,
@@ -33,6 +34,7 @@ from collir.semantics.symbolic.provenance import Difference, expressions_equal, 
 from collir.semantics.symbolic.uneven import (
     Pieces,
     coordinates_in,
+    execution_on,
     logical_values,
     results_by_class,
 )
@@ -82,6 +84,31 @@ def proven(before: FuncOp, after: FuncOp, bodies: dict[RepeatOp, int] | None = N
         text = f"the same for all inputs, proven for {devices_text(mesh.devices)}"
         return Verdict(Outcome.SAME, "proof", text)
     return checked
+
+
+def mean_the_same(before: FuncOp, after: FuncOp, bodies: dict[RepeatOp, int]) -> bool:
+    """Return whether it is proven that two functions of equal tensors return equal tensors.
+
+    Their types may have different layouts, on one mesh. The tensors count that buffers stand for.
+    """
+    mesh = mesh_of(before)
+    forget_interval_variables()
+    forget_numbers()
+    computations = Computations(bodies=bodies)
+    sides: list[list[tuple[Value, ...]]] = []
+    try:
+        for function in (before, after):
+            run = execution_on(mesh, computations)
+            types = [type_of_attribute(output) for output in function.function_type.outputs]
+            results = zip(types, results_of(function, run), strict=True)
+            sides.append([run.parts(run.whole(x, value)) for x, value in results])
+        return all(
+            old.shape == new.shape and expressions_equal(old.expr, new.expr, Fraction(0))
+            for olds, news in zip(*sides, strict=True)
+            for old, new in zip(olds, news, strict=True)
+        )
+    except (UnprovenError, ImpossibleError, RecursionError):
+        return False
 
 
 def _equal_or_unknown(
