@@ -174,7 +174,7 @@ class AnyRun(ABC, Generic[V]):
     def apply(self, op: DistOp, operands: Sequence[V]) -> V:
         """Return the result of an operation of a model."""
         self.computations.of_models = True
-        if (rule := rule_of(op)) is None:
+        if self.computations.as_atoms or (rule := rule_of(op)) is None:
             return self.unknown(op, operands)
         return self.local(op, operands, lambda s: rule(Applied(op, s.operands, self.computations)))
 

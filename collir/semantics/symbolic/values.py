@@ -97,6 +97,8 @@ class Computations:
             coordinates on the sub-axes that it is partial over.
         of_models: whether there are operations of models. These are known functions, which may be
             equal where their forms differ.
+        as_atoms: whether all results of these are unknown functions of whole tensors. That proves
+            less, but also where blocks differ in size and the parts of a sum do not join.
     """
 
     known: list[Computation] = field(default_factory=list[Computation])
@@ -106,6 +108,7 @@ class Computations:
     bodies: dict[RepeatOp, int] = field(default_factory=dict[RepeatOp, int])
     arguments: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     of_models: bool = False
+    as_atoms: bool = False
 
     def sizes_of(self, element: Input | Opaque) -> tuple[int, ...]:
         """Return the numbers of positions in the tensor of an element, as far as they are known."""
