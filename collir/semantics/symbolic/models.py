@@ -160,6 +160,10 @@ def _neg(_: Applied, x: Expr) -> Expr:
     return scaled(x, Fraction(-1))
 
 
+def _add(_: Applied, x: Expr, y: Expr) -> Expr:
+    return added(x, y)
+
+
 def _sub(_: Applied, x: Expr, y: Expr) -> Expr:
     return added(x, scaled(y, Fraction(-1)))
 
@@ -249,6 +253,7 @@ def _normalised(logarithm: bool) -> Rule:
 RULES: dict[str, Rule] = {
     "einsum": _einsum,
     "neg": _map(_neg),
+    "add": _map(_add),
     "sub": _map(_sub),
     "mul": _map(_mul),
     "div": _map(_div),
