@@ -51,17 +51,23 @@ Scope = frozenset[Var]
 def atom(
     computations: Computations,
     operation: tuple[Hashable, ...],
-    operands: Sequence[Sum],
+    operands: Sequence[Expr],
     dtype: DType,
     name: str,
+    scope: Scope = frozenset(),
+    kept: Sequence[Var] = (),
 ) -> Expr:
-    """Return an element of an unknown function, for each operand of the same position in it.
+    """Return an element of an unknown function of elements of operands.
 
     Args:
         operation: what the function is, apart from its operands.
         name: the name of its result, for messages.
+        scope: variables that the function has for itself, as it needs all their positions.
+        kept: the position in the function's own result, if that has dimensions.
     """
-    generic, at, parameters = _abstracted(operands, computations)
+    generic, at, parameters = _abstracted(operands, computations, scope)
+    at += tuple(map(variable, kept))
+    parameters += kept
     known = tuple(Value((), (), expr) for expr in generic)
     computation = Computation(0.0, known, frozenset(), operation=(*operation, dtype))
     number = computations.number_of(computation, name, parameters)
@@ -69,15 +75,15 @@ def atom(
 
 
 def _abstracted(
-    operands: Sequence[Sum], computations: Computations
+    operands: Sequence[Expr], computations: Computations, scope: Scope
 ) -> tuple[list[Expr], tuple[Index, ...], list[Var]]:
     """Return expressions of parameters, the values of the parameters in operands, and these."""
     if any(_has_choice(expr) for expr in operands):
-        at = {var: variable(var) for expr in operands for var in expr.free}
+        at = {var: variable(var) for expr in operands for var in expr.free - scope}
         generic: list[Expr] = [*operands]
     else:
         slots = _Slots(computations)
-        generic = [slots.sum(expr, frozenset()) for expr in operands]
+        generic = [slots.sum(expr, scope) for expr in operands]
         at = {var: index for (index, _), var in slots.known.items()}
     order = ordered(sorted(at, key=str), generic)
     names = {var: Var("slot", n, var.size) for n, var in enumerate(order)}

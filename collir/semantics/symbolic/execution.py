@@ -41,6 +41,7 @@ from collir.semantics.symbolic.algebra import (
     selection,
     substituted,
 )
+from collir.semantics.symbolic.blocks import block, passed_indices
 from collir.semantics.symbolic.expressions import (
     Cast,
     Expr,
@@ -119,8 +120,7 @@ class AnyRun(ABC, Generic[V]):
             ImpossibleError: the operation cannot be carried out on these operands.
             UnprovenError: the operation has no symbolic meaning.
         """
-        x = operands[0]
-        if op.mnemonic not in _ANYWHERE and any(y.place != x.place for y in operands):
+        if op.mnemonic not in _ANYWHERE and len({x.place for x in operands}) > 1:
             raise ImpossibleError(op, "some devices hold only some of its operands")
         rule = RULES.get(op.mnemonic)
         if rule is None:
@@ -174,16 +174,42 @@ class AnyRun(ABC, Generic[V]):
     def apply(self, op: DistOp, operands: Sequence[V]) -> V:
         """Return the result of an operation of a model."""
         self.computations.of_models = True
-        if self.computations.as_atoms or (rule := rule_of(op)) is None:
+        if self.computations.as_atoms:
             return self.unknown(op, operands)
+        if (rule := rule_of(op)) is None:
+            return self.by_blocks(op, operands)
         return self.local(op, operands, lambda s: rule(Applied(op, s.operands, self.computations)))
+
+    def by_blocks(self, op: DistOp, operands: Sequence[V]) -> V:
+        """Return the result of an operation of which only the index structure is known."""
+        passed = passed_indices(op)
+        if passed is None or op.structure is None:
+            return self.unknown(op, operands)
+        wholes: list[V] = []
+        for x, over, value in zip(
+            map(dist_type, op.operands), op.structure.operands, operands, strict=True
+        ):
+            whole = self.meant(x, value)
+            for number, (dim, index) in enumerate(zip(x.dims, over, strict=True)):
+                if dim.axes and index not in passed:
+                    whole = self.gathered(whole, dim.axes, number)
+            wholes.append(whole)
+        known = self.computations
+        y = self.local(op, wholes, lambda s: block(Applied(op, s.operands, known), passed))
+        return self.spread(dist_type(op.result), y)
+
+    def spread(self, x: DistType, whole: V) -> V:
+        """Return buffers of a partial type that stand for a value: it is at one coordinate, or
+        everywhere where the reduction returns what all have."""
+        if x.reduction is None or x.reduction.idempotent:
+            return whole
+        return self.mask(whole, self.mesh.ordered(x.partial), x.reduction)
 
     def unknown(self, op: DistOp, operands: Sequence[V]) -> V:
         """Return the result of an operation of a model, as elements of an unknown function.
 
         Operations with one name and equal arguments on operands that stand for the same tensors are
-        the same function, however these are distributed. A partial result is represented by the
-        whole at one coordinate, or everywhere where its reduction returns what all have.
+        the same function, however these are distributed.
         """
         known: list[Value] = []
         for x, value in zip(map(dist_type, op.operands), operands, strict=True):
@@ -196,9 +222,7 @@ class AnyRun(ABC, Generic[V]):
         number = self.computations.number_of(computation, name, variables)
         bare = replace(result, partial=frozenset(), reduction=None)
         whole = self.elements(bare, partial(Opaque, number, dtype=result.dtype))
-        if result.reduction is None or result.reduction.idempotent:
-            return whole
-        return self.mask(whole, self.mesh.ordered(result.partial), result.reduction)
+        return self.spread(result, whole)
 
     def whole(self, x: DistType, value: V) -> V:
         """Return the tensor that buffers of a type stand for, on all devices that hold a part."""

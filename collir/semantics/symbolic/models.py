@@ -115,13 +115,13 @@ def _einsum(s: Applied) -> Value:
     contracted_over = [fresh_variable(n) for index, n in sizes.items() if index not in at]
     at |= zip((index for index in sizes if index not in at), contracted_over, strict=True)
     exprs = [
-        _at(x, [variable(at[index]) for index in over])
+        element_at(x, [variable(at[index]) for index in over])
         for over, x in zip(operands, s.operands, strict=True)
     ]
     return s.value(shape, s.product(exprs, contracted_over))
 
 
-def _at(x: Value, position: Sequence[Index]) -> Expr:
+def element_at(x: Value, position: Sequence[Index]) -> Expr:
     """Return the element of a buffer at a position."""
     own = [position_variable(dim, size) for dim, size in enumerate(x.shape)]
     moved = {var: index for var, index in zip(own, position, strict=True) if index != variable(var)}
@@ -142,7 +142,7 @@ def _aligned(s: Applied) -> tuple[tuple[int, ...], list[Expr]]:
     for x in s.operands:
         last = range(rank - len(x.shape), rank)
         at = [variable(position_variable(d, shape[d])) for d in last]
-        exprs.append(_at(x, at))
+        exprs.append(element_at(x, at))
     return shape, exprs
 
 
@@ -216,7 +216,7 @@ def _reduction(reduction: Reduction) -> Rule:
             new = {dim: number for number, dim in enumerate(kept)}
         over = {dim: fresh_variable(x.shape[dim]) for dim in dims}
         at = [over[d] if d in over else position_variable(new[d], n) for d, n in enumerate(x.shape)]
-        expr = _at(x, [variable(var) for var in at])
+        expr = element_at(x, [variable(var) for var in at])
         return s.value(shape, _over(expr, [*over.values()], reduction))
 
     return rule
@@ -237,7 +237,7 @@ def _normalised(logarithm: bool) -> Rule:
         (x,) = s.operands
         over = {dim: fresh_variable(x.shape[dim]) for dim in s.op.sizes("dims")}
         at = [over.get(d, position_variable(d, n)) for d, n in enumerate(x.shape)]
-        expr = _at(x, [variable(var) for var in at])
+        expr = element_at(x, [variable(var) for var in at])
         largest = _over(expr, [*over.values()], Reduction.MAX)
         shifted = added(x.expr, scaled(largest, Fraction(-1)))
         inside = added(expr, scaled(largest, Fraction(-1)))
@@ -288,9 +288,11 @@ def _is_map(structure: Structure) -> bool:
         flops=structure.flops,
     )
     used = {index for over in structure.operands for index in over}
-    aligned = all(
+    longest = max(map(len, structure.operands), default=0)
+    if structure != plain or used - {REPEATED} != set(structure.result) - {REPEATED}:
+        return False
+    return longest <= len(structure.result) and bool(structure.operands) and all(
         index in (REPEATED, structure.result[dim - len(over)])
         for over in structure.operands
         for dim, index in enumerate(over)
     )
-    return structure == plain and aligned and used >= set(structure.result) - {REPEATED}
