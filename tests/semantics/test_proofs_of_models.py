@@ -169,13 +169,13 @@ def test_no_changed_program_is_proven_equal_unless_it_is(rng: random.Random) -> 
 @pytest.mark.slow
 def test_no_changed_program_of_many_is_proven_equal_unless_it_is() -> None:
     rng, counts = fresh(57, "pairs"), Counter[str]()
-    for _ in range(8000):
+    for _ in range(4000):
         check_pair(rng, counts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "RULES", {})
-        for _ in range(3000):
+        for _ in range(1500):
             check_pair(rng, Counter())
-    assert counts[Outcome.SAME] > 100 and counts[Outcome.UNKNOWN] > 300, counts
+    assert counts[Outcome.SAME] > 25 and counts[Outcome.UNKNOWN] > 150, counts
 
 
 BLOCKS = {

@@ -291,8 +291,12 @@ def _is_map(structure: Structure) -> bool:
     longest = max(map(len, structure.operands), default=0)
     if structure != plain or used - {REPEATED} != set(structure.result) - {REPEATED}:
         return False
-    return longest <= len(structure.result) and bool(structure.operands) and all(
-        index in (REPEATED, structure.result[dim - len(over)])
-        for over in structure.operands
-        for dim, index in enumerate(over)
+    return (
+        longest <= len(structure.result)
+        and bool(structure.operands)
+        and all(
+            index in (REPEATED, structure.result[dim - len(over)])
+            for over in structure.operands
+            for dim, index in enumerate(over)
+        )
     )

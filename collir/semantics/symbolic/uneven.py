@@ -32,6 +32,7 @@ from collir.semantics.symbolic.expressions import (
     term_expr,
 )
 from collir.semantics.symbolic.indices import Index, Var, constant, variable, weighted_sum
+from collir.semantics.symbolic.ranges import with_ranges_joined
 from collir.semantics.symbolic.values import (
     Axes,
     Casts,
@@ -204,7 +205,7 @@ class UnevenRun(AnyRun[Pieces]):
 
         def reduced_line(line: list[Value]) -> Value:
             pieces = [(1, interval_variable(at, i, 1), y.expr) for i, y in enumerate(line)]
-            expr = reduced(selection(at, pieces), var, reduction)
+            expr = with_ranges_joined(reduced(selection(at, pieces), var, reduction))
             return Value(line[0].shape, line[0].place, expr)
 
         if axis in self.mesh.uneven:

@@ -148,13 +148,14 @@ def _outline(expr: Expr) -> Hashable:
     """Return what an expression is without its indices; None if there are choices in it."""
     if isinstance(expr, Select):
         return None
-    terms = Counter((times, _outline_of(term.summand)) for term, times in expr.terms)
+    terms = Counter((times, outline_of(term.summand)) for term, times in expr.terms)
     if any(inside is None for _, inside in terms):
         return None
     return expr.number, frozenset(terms.items())
 
 
-def _outline_of(summand: Summand) -> Hashable:
+def outline_of(summand: Summand) -> Hashable:
+    """Return what a summand is without its indices; None if there are choices in it."""
     match summand:
         case Input() | Opaque():
             return type(summand), summand.source, summand.dtype
