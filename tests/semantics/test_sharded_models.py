@@ -130,7 +130,7 @@ def block(
     head = head.replace("model = gpu:{gpus}", f"model = gpu:{{gpus}}{weights}")
     head = head if data else head.replace("@data", "")
     if not model:
-        head = re.sub(r"(%\w+: f32\[[^\]]*)@model", r"\1", head.replace("{S}@model", "{S}@keep"))
+        head = re.sub(r"(%\w+: \w+\[[^\]]*)@model", r"\1", head.replace("{S}@model", "{S}@keep"))
         head = head.replace("@keep", "@model")
     return collir.parse(head.format(**sizes) + steps + "}\n")
 
@@ -158,7 +158,29 @@ def test_a_decoder_block_is_proven(layout: tuple[bool, bool, bool]) -> None:
     assert time.process_time() - start < 10
 
 
-@pytest.mark.parametrize("swapped", [pytest.param(False, marks=pytest.mark.slow), True])
+def in_bf16(steps: str) -> str:
+    """Return steps with the products in bf16 and everything else in f32."""
+    for k in (1, 2):
+        old = f"%y{k} = sub %f{k}, %b{k}"
+        steps = steps.replace(old, f"{old.replace('=', 'f =', 1)}\n  %y{k} = cast %y{k}f to bf16")
+        steps = steps.replace(f"%y{k} f", f"%y{k}f")
+    for old in ("%h = add %x, %ar", "%out = add %h, %zr", "%h = add %x1, %a", "%out = add %h, %z"):
+        last = old.rpartition("%")[2]
+        new = f"%{last}f = cast %{last} to f32\n  {old}f"
+        steps = re.sub(rf"{old}\b", new, steps)
+    return steps
+
+
+def test_a_decoder_block_in_mixed_precision_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = "|".join([*WEIGHTS, "low"])
+    monkeypatch.setitem(globals(), "HEAD", re.sub(rf"(%({names}): )f32", r"\1bf16", HEAD))
+    layout = (True, True, True)
+    whole = block(in_bf16(unsharded(*layout)), *layout, GPT3)
+    assert outcome(whole, block(in_bf16(sharded(True, True)), *layout, GPT3)) is Outcome.SAME
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("swapped", [False, True])
 def test_blocks_of_different_sizes_are_proven(swapped: bool) -> None:
     """Weights cut heads and positions in blocks of 1, 1, 2 and 4 parts."""
     sizes, weights = {**SIZES, "A": 8, "S": 16}, " weights [1, 1, 2, 4]"
@@ -167,6 +189,36 @@ def test_blocks_of_different_sizes_are_proven(swapped: bool) -> None:
         steps = steps.replace('b s f, f h -> b s h" %z2, %w2', 'f h, b s f -> b s h" %w2, %z2')
     whole = block(unsharded(True, True, True), True, True, True, sizes, weights)
     assert outcome(whole, block(steps, True, True, True, sizes, weights)) is Outcome.SAME
+
+
+UNEVEN = """
+machine @box { level gpu[4] { port = 300 GB/s, latency = 3 us } }
+mesh @m on @box { model = gpu:4 weights [1, 1, 2, 4] }
+func @f(%x: f32[4, 16@model], %w: f32[16@model, 8], %b: f32[4, 8]) -> f32[4, 8] on @m {
+"""
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_contractions_over_blocks_of_different_sizes_are_proven(wrong: bool) -> None:
+    parts = """
+  %p = einsum "a k, k b -> a b" %x, %w
+  %y = all_reduce %p over model
+  %z = sub %y, %b
+  %r = tanh %z
+  return %r
+}"""
+    whole = """
+  %xs = all_gather %x over model dim 1
+  %ws = all_gather %w over model dim 0
+  %y = einsum "k b, a k -> a b" %ws, %xs
+  %z = sub %y, %b
+  %r = tanh %z
+  return %r
+}"""
+    if wrong:
+        whole = whole.replace("= sub %y, %b", "= sub %b, %y")
+    expected = Outcome.UNKNOWN if wrong else Outcome.SAME
+    assert outcome(collir.parse(UNEVEN + parts), collir.parse(UNEVEN + whole)) is expected
 
 
 MUTANTS = {
@@ -248,6 +300,94 @@ def test_layers_on_shards_are_proven_by_induction() -> None:
     assert outcome(stacked(whole, wide=True, sizes=sizes), on_shards) is Outcome.SAME
     wrong = stacked(whole.replace("sub %x, %m1", "sub %x, %s1"), wide=True, sizes=sizes)
     assert outcome(wrong, on_shards) is Outcome.UNKNOWN
+
+
+# --- a training step ----------------------------------------------------------------------------
+
+GRADIENTS = """
+machine @box {
+  level node[2] { port = 8 GB/s, latency = 20 us }
+  level gpu[4] { port = 300 GB/s, latency = 3 us }
+}
+mesh @m on @box { data = node:2, model = gpu:4 }
+
+func @gradients(%x: f32[32@data, 16, 64], %dy: f32[32@data, 16, 64], %wq: f32[64, 8@model, 8],
+    %wk: f32[64, 8@model, 8], %wv: f32[64, 8@model, 8], %wo: f32[8@model, 8, 64],
+    %w1: f32[64, 256@model], %w2: f32[256@model, 64])
+    -> (f32[64, 8@model, 8], f32[64, 8@model, 8], f32[64, 8@model, 8], f32[8@model, 8, 64],
+        f32[64, 256@model], f32[256@model, 64], f32[32@data, 16, 64]) on @m {
+"""
+
+BACKWARD = """
+  %q = einsum "b s h, h a d -> b a s d" %x, %wq
+  %k = einsum "b s h, h a d -> b a s d" %x, %wk
+  %v = einsum "b s h, h a d -> b a s d" %x, %wv
+  %scores = einsum "b a i d, b a j d -> b a i j" %q, %k
+  %p = softmax %scores dims [3]
+  %o = einsum "b a i j, b a j d -> b a i d" %p, %v
+  %at = einsum "b a i d, a d h -> b i h" %o, %wo
+  REDUCE %at
+  %h = add %x, %at_r
+  %u = einsum "b s h, h f -> b s f" %h, %w1
+  %a = tanh %u
+  %da = einsum "b s h, f h -> b s f" %dy, %w2
+  %aa = mul %a, %a
+  %daa = mul %da, %aa
+  %du = sub %da, %daa
+  %dw2 = einsum "b s f, b s h -> f h" %a, %dy
+  %dw1 = einsum "b s h, b s f -> h f" %h, %du
+  %dh0 = einsum "b s f, h f -> b s h" %du, %w1
+  REDUCE %dh0
+  %dh = add %dh0_r, %dy
+  %do = einsum "b i h, a d h -> b a i d" %dh, %wo
+  %dwo = einsum "b a i d, b i h -> a d h" %o, %dh
+  %dp = einsum "b a i d, b a j d -> b a i j" %do, %v
+  %dv = einsum "b a i j, b a i d -> b a j d" %p, %do
+  %pd = mul %p, %dp
+  %t = sum %pd dims [3] keepdims
+  %dpt = sub %dp, %t
+  %ds = mul %p, %dpt
+  %dq = einsum "b a i j, b a j d -> b a i d" %ds, %k
+  %dk = einsum "b a i j, b a i d -> b a j d" %ds, %q
+  %dwq = einsum "b s h, b a s d -> h a d" %x, %dq
+  %dwk = einsum "b s h, b a s d -> h a d" %x, %dk
+  %dwv = einsum "b s h, b a s d -> h a d" %x, %dv
+  %dxq = einsum "b a s d, h a d -> b s h" %dq, %wq
+  %dxk = einsum "b a s d, h a d -> b s h" %dk, %wk
+  %dxv = einsum "b a s d, h a d -> b s h" %dv, %wv
+  %dx0 = add %dxq, %dxk
+  %dx1 = add %dx0, %dxv
+  REDUCE %dx1
+  %dx = add %dx1_r, %dh
+"""
+
+
+def gradients(wide: bool) -> ModuleOp:
+    """Return the gradients of attention and a layer behind it: on shards or, ``wide``, gathered."""
+    weights = {name: dim for name, dim in WEIGHTS.items() if name != "c1"}
+    step = r"%\1_r = barrier %\1" if wide else r"%\1_r = all_reduce %\1 over model"
+    body = re.sub(r"REDUCE %(\w+)", step, BACKWARD)
+    before = after = ""
+    for name, dim in weights.items():
+        if wide:
+            before += f"  %{name}_w = all_gather %{name} over model dim {dim}\n"
+            body = re.sub(rf"%{name}\b", f"%{name}_w", body)
+            after += f"  %d{name}_s = slice %d{name} over model dim {dim}\n"
+        else:
+            after += f"  %d{name}_s = all_reduce %d{name} over data\n"
+    last = "dx"
+    if wide:
+        for name in ("x", "dy"):
+            before += f"  %{name}_w = all_gather %{name} over data dim 0\n"
+            body = re.sub(rf"%{name}\b", f"%{name}_w", body)
+        after, last = after + "  %dx_s = slice %dx over data dim 0\n", "dx_s"
+    results = ", ".join([*(f"%d{name}_s" for name in weights), f"%{last}"])
+    return collir.parse(f"{GRADIENTS}{before}{body}{after}  return {results}\n}}\n")
+
+
+def test_the_gradients_of_a_block_are_proven() -> None:
+    """Weights' gradients are sums over the batch, so over devices of the data axis."""
+    assert outcome(gradients(wide=True), gradients(wide=False)) is Outcome.SAME
 
 
 # --- identities ---------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from collir.semantics.symbolic.expressions import (
 )
 from collir.semantics.symbolic.indices import Values, Var, variable
 
-MOST_TERMS = 32
+MOST_TERMS = 16
 """The most terms that a product is multiplied out to."""
 
 MOST_FACTORS = 12
