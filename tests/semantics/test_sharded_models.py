@@ -221,6 +221,26 @@ def test_contractions_over_blocks_of_different_sizes_are_proven(wrong: bool) -> 
     assert outcome(collir.parse(UNEVEN + parts), collir.parse(UNEVEN + whole)) is expected
 
 
+def test_extremes_over_blocks_of_different_sizes_are_proven() -> None:
+    """As atoms of whole tensors: ranges of maxima do not join."""
+    parts = """
+  %p = max %x dims [1] keepdims
+  %y = all_reduce %p over model
+  %z = sub %b, %y
+  return %z
+}"""
+    whole = """
+  %xs = all_gather %x over model dim 1
+  %y = max %xs dims [1] keepdims
+  %z = sub %b, %y
+  return %z
+}"""
+    old = collir.parse(UNEVEN + parts)
+    assert outcome(old, collir.parse(UNEVEN + whole)) is Outcome.SAME
+    wrong = whole.replace("max", "min")
+    assert outcome(old, collir.parse(UNEVEN + wrong)) is Outcome.UNKNOWN
+
+
 MUTANTS = {
     "a sum dropped": (
         "%ar = reduce_scatter %a over model dim 1",

@@ -27,6 +27,7 @@ from collir.semantics.symbolic.indices import (
     variable,
     weighted_sum,
 )
+from collir.semantics.symbolic.naming import indices_of
 from collir.semantics.symbolic.values import outline_of
 
 
@@ -49,9 +50,9 @@ def _joined(total: Sum) -> Sum:
 
 
 def _joined_terms(terms: list[Term]) -> list[Term]:
-    """Return terms with those joined that are sums over neighbouring ranges."""
+    """Return terms with those joined that are sums over neighbouring ranges, first ranges first."""
     done: list[Term] = []
-    left = [*terms]
+    left = sorted(terms, key=lambda term: -sum(index.offset for index in indices_of(term)))
     while left:
         term = left.pop()
         for other in done:
