@@ -245,7 +245,7 @@ WHOLE = """
         (WHOLE.replace("%a, %ws", "%h, %ws"), Outcome.UNKNOWN),
         (
             WHOLE.replace("%xs, %vs", "%vs, %xs").replace("b h, h f ->", "h f, b h ->"),
-            Outcome.UNKNOWN,
+            Outcome.SAME,
         ),
     ],
     ids=["same", "another map", "no map", "factors in another order"],

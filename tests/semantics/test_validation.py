@@ -22,7 +22,7 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DType
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.executor import execute
-from collir.semantics.symbolic import execution
+from collir.semantics.symbolic import values
 from collir.semantics.validation.loops import decided
 from collir.semantics.validation.proof import proven
 from collir.semantics.validation.validate import (
@@ -781,7 +781,7 @@ def test_computations_on_other_inputs_are_told_apart_at_a_glance(
     def unexpected(*_: object) -> bool:
         raise AssertionError("expressions were compared")
 
-    monkeypatch.setattr(execution, "expressions_equal", unexpected)
+    monkeypatch.setattr(values, "expressions_equal", unexpected)
     layers = range(6)
     arguments = ", ".join(f"%x{n}: f32[8]" for n in layers)
     steps = [f"%c{n} = compute %x{n} flops 100" for n in layers]

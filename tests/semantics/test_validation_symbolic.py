@@ -1,41 +1,24 @@
 """Expressions have the values that the numpy executor computes; indices have their definition's."""
 
-import itertools
-import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from checks import functions_of
+from evaluation import Evaluation, Point, table
 from hypothesis import given, settings
 from programs import RANDOM, random_module
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
 
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.layout import Mesh, Reduction
-from collir.semantics.reference.buffers import NUMPY, distribute, random_tensor
-from collir.semantics.reference.collectives import Buffers
-from collir.semantics.reference.devices import coordinate, slices_of
+from collir.semantics.reference.buffers import distribute, random_tensor
+from collir.semantics.reference.devices import coordinate
 from collir.semantics.reference.exactness import exact
 from collir.semantics.reference.executor import execute
 from collir.semantics.symbolic.algebra import coarsened
-from collir.semantics.symbolic.execution import Computations, position_variable
-from collir.semantics.symbolic.expressions import (
-    Cast,
-    Expr,
-    Extremum,
-    Family,
-    Input,
-    Opaque,
-    Product,
-    Select,
-    Summand,
-    SummedSelect,
-)
 from collir.semantics.symbolic.indices import (
     Index,
     Var,
@@ -49,81 +32,7 @@ from collir.semantics.symbolic.indices import (
     weighted_sum,
 )
 from collir.semantics.symbolic.uneven import results_by_class
-
-Point = Mapping[Var, int]
-
-
-class Evaluation:
-    """The values of expressions where their variables have values.
-
-    ``inputs`` has, for each argument, the elements by global position and partial coordinates.
-    """
-
-    def __init__(self, inputs: list[dict[tuple[int, ...], float]]):
-        self.inputs = inputs
-
-    def expr(self, expr: Expr, at: Point) -> float:
-        if isinstance(expr, Select):
-            position = evaluated(expr.at, at)
-            for start, var, inner in expr.pieces:
-                if start <= position < start + var.size:
-                    return self.expr(inner, {**at, var: position - start})
-            raise AssertionError("an index outside of all intervals")
-        total = float(expr.number)
-        for term, times in expr.terms:
-            values = (self.summand(term.summand, point) for point in points(term.bound, at))
-            total += sum(float(times) * value for value in values)
-        return total
-
-    def summand(self, summand: Summand, at: Point) -> float:
-        match summand:
-            case Input():
-                position = tuple(evaluated(index, at) for index in summand.at)
-                return self.inputs[summand.argument][position]
-            case Cast():
-                number = np.array(self.expr(summand.body, at))
-                return float(number.astype(NUMPY[summand.dtype]))
-            case SummedSelect():
-                return self.expr(summand.body, at)
-            case Extremum():
-                numbers = [n for family in summand.families for n in self.family(family, at)]
-                return max(numbers) if summand.reduction is Reduction.MAX else min(numbers)
-            case Product():
-                return math.prod(
-                    n**times for family, times in summand.factors for n in self.family(family, at)
-                )
-            case Opaque():  # the numbers of an iota: there is no other computation here
-                (index,) = summand.at
-                return float(evaluated(index, at))
-
-    def family(self, family: Family, at: Point) -> list[float]:
-        return [self.expr(family.body, point) for point in points(family.bound, at)]
-
-
-def points(bound: tuple[Var, ...], at: Point) -> list[Point]:
-    assignments = itertools.product(*(range(var.size) for var in bound))
-    return [{**at, **dict(zip(bound, values, strict=True))} for values in assignments]
-
-
-def table(
-    mesh: Mesh, function: FuncOp, buffers: list[Buffers]
-) -> list[dict[tuple[int, ...], float]]:
-    """Return the elements of every argument by global position and partial coordinates."""
-    tables: list[dict[tuple[int, ...], float]] = []
-    for arg, parts in zip(function.args, buffers, strict=True):
-        x = dist_type(arg)
-        elements: dict[tuple[int, ...], float] = {}
-        for rank, buffer in enumerate(parts):
-            if buffer is None:
-                continue
-            partial = tuple(coordinate(mesh, rank, axis) for axis in mesh.ordered(x.partial))
-            places = slices_of(mesh, rank, x.dims)
-            for local in np.ndindex(buffer.shape):
-                position = zip(places, local, strict=True)
-                at = tuple(place.start + i for place, i in position)
-                elements[at + partial] = float(buffer[local])
-        tables.append(elements)
-    return tables
+from collir.semantics.symbolic.values import Computations, position_variable
 
 
 def without_computations(module: ModuleOp) -> None:

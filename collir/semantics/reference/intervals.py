@@ -193,7 +193,9 @@ def _multiplied(pairs: Sequence[_Pair]) -> _Result:
 def _divided(pairs: Sequence[_Pair]) -> _Result:
     a, (least, most) = pairs
     low, high, _ = _multiplied([a, (1 / most, 1 / least)])
-    return low, high, low * least == a[0]
+    unknown = (least <= 0) & (most >= 0) & (least < most)  # anything, beside 0 on both sides
+    low, high = np.where(unknown, -np.inf, low), np.where(unknown, np.inf, high)
+    return low, high, (low == high) & (low * least == a[0])
 
 
 def _largest(pairs: Sequence[_Pair]) -> _Result:
@@ -216,6 +218,28 @@ def _growing(function: np.ufunc) -> Callable[[Sequence[_Pair]], _Result]:
     return rule
 
 
+def _wave(function: np.ufunc, crest: float) -> Callable[[Sequence[_Pair]], _Result]:
+    """Return the rule of a sine whose crests are at ``crest`` and every 2 pi from there."""
+
+    def between(low: Numbers, high: Numbers, at: float) -> Mask:
+        """Return whether an interval holds ``at`` plus a multiple of 2 pi, or may do so."""
+        spread = 2.0**-40 * (1 + np.maximum(np.abs(low), np.abs(high)))
+        first, last = ((side - at) / (2 * np.pi) for side in (low - spread, high + spread))
+        return np.floor(last) >= np.ceil(first)
+
+    def rule(pairs: Sequence[_Pair]) -> _Result:
+        ((low, high),) = pairs
+        ends = function(low), function(high)
+        single = low == high
+        top = between(low, high, crest) & ~single
+        bottom = between(low, high, crest + np.pi) & ~single
+        least = np.where(bottom, -1.0, np.minimum(*ends))
+        most = np.where(top, 1.0, np.maximum(*ends))
+        return least, most, np.False_
+
+    return rule
+
+
 _RULES: dict[np.ufunc, Callable[[Sequence[_Pair]], _Result]] = {
     np.add: _added,
     np.subtract: _subtracted,
@@ -225,6 +249,8 @@ _RULES: dict[np.ufunc, Callable[[Sequence[_Pair]], _Result]] = {
     np.maximum: _largest,
     np.minimum: _smallest,
     **{function: _growing(function) for function in (np.exp, np.log, np.sqrt, np.tanh)},
+    np.sin: _wave(np.sin, np.pi / 2),
+    np.cos: _wave(np.cos, 0.0),
 }
 """The interval arithmetic of numpy's functions; other functions take single numbers only."""
 

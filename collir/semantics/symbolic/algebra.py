@@ -54,14 +54,13 @@ from collir.semantics.symbolic.indices import (
     variables,
     weighted_sum,
 )
+from collir.semantics.symbolic.naming import Node, ordered, recut
 from collir.semantics.symbolic.order import (
     height_of,
     height_of_summand,
     sorted_factors,
     sorted_families,
     sorted_terms,
-    variables_in,
-    variables_of_summand,
 )
 
 SelectPiece = tuple[int, Var, Expr]
@@ -81,10 +80,10 @@ def added(a: Expr, b: Expr) -> Expr:
 
 
 def _added(a: Sum, b: Sum) -> Expr:
-    return _collected(a.number + b.number, itertools.chain(a.terms, b.terms))
+    return collected(a.number + b.number, itertools.chain(a.terms, b.terms))
 
 
-def _collected(constant: Fraction, terms: Iterable[tuple[Term, Fraction]]) -> Sum:
+def collected(constant: Fraction, terms: Iterable[tuple[Term, Fraction]]) -> Sum:
     """Return a sum in which the factors of equal terms are added."""
     factors: dict[Term, Fraction] = {}
     for term, times in terms:
@@ -408,7 +407,7 @@ def substituted(expr: Expr, values: Values) -> Expr:
             terms.append((new, times))
         else:
             others.append(scaled(new, times))
-    total: Expr = _collected(expr.number, terms)
+    total: Expr = collected(expr.number, terms)
     for other in others:
         total = added(total, other)
     return total
@@ -418,13 +417,10 @@ def _term_substituted(term: Term, values: Values) -> Term | Expr:
     summand = term.summand
     if isinstance(summand, Input | Opaque):
         new = _moved(summand, lambda index: substituted_index(index, values))
-        return Term(term.bound, new) if len(term.bound) < 2 else _numbered_term(term.bound, new)
-    fresh = {var: _fresh(var.size) for var in term.bound}
+        return Term(term.bound, new) if len(term.bound) < 2 else numbered_term(term.bound, new)
+    fresh = {var: fresh_variable(var.size) for var in term.bound}
     merged = {**values, **{var: variable(new) for var, new in fresh.items()}}
-    value = _summand_substituted(summand, merged)
-    for new in fresh.values():
-        value = summed(value, new)
-    return value
+    return summed_over(_summand_substituted(summand, merged), list(fresh.values()))
 
 
 def _summand_substituted(summand: Summand, values: Values) -> Expr:
@@ -435,17 +431,17 @@ def _summand_substituted(summand: Summand, values: Values) -> Expr:
             body = substituted(summand.body, values)
             return mapped(body, lambda leaf: term_expr(Cast(summand.dtype, leaf)))
         case Extremum():
-            families = [_family_substituted(family, values) for family in summand.families]
+            families = [family_substituted(family, values) for family in summand.families]
             return extremum(summand.reduction, families)
         case Product():
-            return product_expr([(_family_substituted(f, values), n) for f, n in summand.factors])
+            return _product([(family_substituted(f, values), n) for f, n in summand.factors])
         case SummedSelect():
             return substituted(summand.body, values)
 
 
-def _family_substituted(family: Family, values: Values) -> Family:
+def family_substituted(family: Family, values: Values) -> Family:
     """Return a family with variables replaced, and with fresh bound variables."""
-    fresh = {var: _fresh(var.size) for var in family.bound}
+    fresh = {var: fresh_variable(var.size) for var in family.bound}
     merged = {**values, **{var: variable(new) for var, new in fresh.items()}}
     return Family(tuple(fresh.values()), substituted(family.body, merged))
 
@@ -457,7 +453,8 @@ def _moved(element: Input | Opaque, function: Callable[[Index], Index]) -> Input
     )
 
 
-def _fresh(size: int) -> Var:
+def fresh_variable(size: int) -> Var:
+    """Return a new variable that is bound and not numbered yet."""
     return Var("new", next(_fresh_numbers), size)
 
 
@@ -492,7 +489,7 @@ def with_indices(expr: Expr, function: Callable[[Index], Index]) -> Expr:
     for term, times in sorted_terms(expr):
         value = _summand_with_indices(term.summand, function)
         for var in term.bound:
-            fresh = _fresh(var.size)
+            fresh = fresh_variable(var.size)
             value = summed(substituted(value, {var: variable(fresh)}), fresh)
         total = added(total, scaled(value, times))
     return total
@@ -548,7 +545,7 @@ def reduced(expr: Expr, var: Var, reduction: Reduction) -> Expr:
 
 def _reduced_interval(var: Var, value: Expr, reduction: Reduction) -> Expr:
     """Return the reduction of the value of an interval over its position."""
-    fresh = _fresh(var.size)
+    fresh = fresh_variable(var.size)
     return reduced(substituted(value, {var: variable(fresh)}), fresh, reduction)
 
 
@@ -618,9 +615,23 @@ def _members(reduction: Reduction, family: Family) -> Iterator[Family]:
         yield _numbered_family(family.bound, family.body)
         return
     for nested in inner.families:
-        fresh = _family_substituted(nested, {})
+        fresh = family_substituted(nested, {})
         used = tuple(var for var in family.bound if var in fresh.body.free)
         yield _numbered_family(used + fresh.bound, fresh.body)
+
+
+def _product(factors: Sequence[tuple[Family, int]]) -> Expr:
+    """Return the product of families to powers; of choices it is a choice of products."""
+    choices = [(f.body, n) for f, n in factors if not f.bound and isinstance(f.body, Select)]
+    rest = [(f, n) for f, n in factors if f.bound or isinstance(f.body, Sum)]
+    total = product_expr(rest)
+    for choice, power in choices:
+        total = zipped(
+            total,
+            choice,
+            lambda x, y, n=power: product_expr([(Family((), x), 1), (Family((), y), n)]),
+        )
+    return total
 
 
 def product_expr(factors: Iterable[tuple[Family, int]]) -> Expr:
@@ -657,7 +668,7 @@ def _factors_of(family: Family, power: int) -> Iterator[tuple[Family, int]]:
         yield _numbered_family(family.bound, family.body), power
         return
     for nested, nested_power in inner.factors:
-        fresh = _family_substituted(nested, {})
+        fresh = family_substituted(nested, {})
         outer, total_power = _without_unused(Family(family.bound, fresh.body), power * nested_power)
         yield _numbered_family(outer.bound + fresh.bound, fresh.body), total_power
 
@@ -686,46 +697,69 @@ def summed(expr: Expr, var: Var) -> Expr:
             for _, inner, value in expr.pieces:
                 total = added(total, _reduced_interval(inner, value, Reduction.SUM))
             return total
-        return _sum_of(_numbered_term((var,), SummedSelect(expr)))
+        return _sum_of(numbered_term((var,), SummedSelect(expr)))
     terms = (
         (_with_bound(term, var), times) if var in term.free else (term, times * var.size)
         for term, times in expr.terms
     )
-    return _collected(expr.number * var.size, terms)
+    return collected(expr.number * var.size, terms)
+
+
+def summed_over(expr: Expr, over: Sequence[Var]) -> Expr:
+    """Return the sum of an expression over all values of variables."""
+    only = expr.only if isinstance(expr, Sum) else None
+    if only is None or only[0].bound:
+        for var in over:
+            expr = summed(expr, var)
+        return expr
+    term, times = only
+    used = tuple(var for var in over if var in term.free)
+    repetitions = math.prod(var.size for var in over if var not in used)
+    term = numbered_term(used, term.summand) if used else term
+    return Sum(Fraction(0), frozenset([(term, times * repetitions)]))
 
 
 def _with_bound(term: Term, var: Var) -> Term:
     """Return a term summed over another variable too."""
-    fresh = {old: _fresh(old.size) for old in term.bound}
+    fresh = {old: fresh_variable(old.size) for old in term.bound}
     summand = term.summand
     if fresh:
         values = {old: variable(new) for old, new in fresh.items()}
-        summand = _only_summand(_summand_substituted(summand, values))
-    return _numbered_term((*fresh.values(), var), summand)
+        summand = _renamed(summand, values)
+    return numbered_term((*fresh.values(), var), summand)
 
 
 # --- numbers of bound variables -----------------------------------------------------------------
 
 
-def _numbered_term(bound: tuple[Var, ...], summand: Summand) -> Term:
-    """Return a term whose bound variables are numbered in order of appearance."""
-    names = _names(bound, variables_of_summand(summand), height_of_summand(summand))
+def numbered_term(bound: tuple[Var, ...], summand: Summand) -> Term:
+    """Return a term whose bound variables are cut, joined and numbered alike in equal terms."""
+    values, new = recut(summand, bound, fresh_variable)
+    if values:
+        summand = _renamed(summand, values)
+        bound = (*(var for var in bound if var not in values), *new)
+    names = _names(bound, [summand], height_of_summand(summand))
     return Term(_sorted_bound(names), _renamed(summand, names))
 
 
 def _numbered_family(bound: tuple[Var, ...], body: Expr) -> Family:
-    """Return a family whose bound variables are numbered in order of appearance."""
+    """Return a family whose bound variables are cut, joined and numbered alike in equal ones."""
     if not bound:
         return Family((), body)
-    names = _names(bound, variables_in(body), height_of(body))
+    values, new = recut(body, bound, fresh_variable)
+    if values:
+        body = substituted(body, values)
+        bound = (*(var for var in bound if var not in values), *new)
+    names = _names(bound, [body], height_of(body))
     return Family(_sorted_bound(names), substituted(body, names))
 
 
-def _names(bound: tuple[Var, ...], appearing: Iterable[Var], height: int) -> dict[Var, Index]:
+def _names(bound: tuple[Var, ...], nodes: Sequence[Node], height: int) -> dict[Var, Index]:
     """Return the new variables for bound ones: numbers from ``height`` on."""
-    ordered = [var for var in dict.fromkeys(appearing) if var in bound]
-    ordered += [var for var in bound if var not in ordered]
-    return {var: variable(Var("bound", height + n, var.size)) for n, var in enumerate(ordered)}
+    return {
+        var: variable(Var("bound", height + n, var.size))
+        for n, var in enumerate(ordered(bound, nodes))
+    }
 
 
 def _sorted_bound(names: dict[Var, Index]) -> tuple[Var, ...]:
@@ -742,7 +776,12 @@ def _renamed(summand: Summand, names: dict[Var, Index]) -> Summand:
 
 
 def _only_summand(expr: Expr) -> Summand:
-    """Return the summand of an expression that is a single term."""
-    assert isinstance(expr, Sum)
-    assert expr.only is not None
-    return expr.only[0].summand
+    """Return the summand of an expression that is a single term.
+
+    Raises:
+        UnprovenError: it is not.
+    """
+    only = expr.only if isinstance(expr, Sum) else None
+    if only is None:
+        raise UnprovenError("what is put together and multiplied has too many forms")
+    return only[0].summand

@@ -9,9 +9,9 @@ from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
 from collir.semantics.reference.devices import holder_of
-from collir.semantics.symbolic.execution import Computations, coordinate_variable, position_variable
 from collir.semantics.symbolic.expressions import Input
 from collir.semantics.symbolic.provenance import Atom, Difference, Miscount
+from collir.semantics.symbolic.values import Computations, coordinate_variable, position_variable
 
 _TIMES = {Fraction(1): "once", Fraction(2): "twice"}
 

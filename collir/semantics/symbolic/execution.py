@@ -17,9 +17,8 @@ typing rules are not used.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum, auto
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -37,12 +36,12 @@ from collir.semantics.symbolic.algebra import (
     cast_expr,
     constant_cast,
     mapped,
-    outline,
     reduced,
     scaled,
     selection,
     substituted,
 )
+from collir.semantics.symbolic.blocks import block, passed_indices
 from collir.semantics.symbolic.expressions import (
     Cast,
     Expr,
@@ -65,126 +64,17 @@ from collir.semantics.symbolic.indices import (
     shifted,
     variable,
 )
-from collir.semantics.symbolic.provenance import expressions_equal
-
-Axes = Sequence[str]
-
-
-class ImpossibleError(Exception):
-    """A step that cannot be carried out on the buffers of its operands."""
-
-    def __init__(self, op: DistOp, reason: str):
-        super().__init__(reason)
-        self.op = op
-
-
-@dataclass(frozen=True)
-class Value:
-    """The buffers of all devices.
-
-    Attributes:
-        shape: the shape of the buffer of a device.
-        place: the sub-axes on which only one coordinate holds a buffer, with that coordinate.
-        expr: the element at each position.
-    """
-
-    shape: tuple[int, ...]
-    place: Place
-    expr: Expr
-
-    @property
-    def placed(self) -> frozenset[str]:
-        """The sub-axes on which only one coordinate holds a buffer."""
-        return frozenset(axis for axis, _ in self.place)
-
-    def without(self, axes: Axes) -> Place:
-        """Return the place without sub-axes."""
-        return tuple(item for item in self.place if item[0] not in axes)
-
-
-@dataclass(frozen=True)
-class Computation:
-    """The inputs of a ``compute``, an unknown function; equal computations have equal results.
-
-    Attributes:
-        operands: the operands, with partial ones reduced.
-        partial: the sub-axes that the first operand, and therefore the result, is partial over.
-        loop: for a result of a loop, the number of its body, the other facts of the loop, and the
-            number of the result.
-        operation: for an operation of a model its name, its arguments, and the dtype of its result.
-    """
-
-    flops: float
-    operands: tuple[Value, ...]
-    partial: frozenset[str]
-    loop: tuple[Hashable, ...] = ()
-    operation: tuple[Hashable, ...] = ()
-
-
-@dataclass
-class Computations:
-    """The different computations of two programs, by number.
-
-    Attributes:
-        names: the names of their results.
-        variables: the positions and coordinates that each result depends on.
-        numbers: the numbers of the computations in ``known``.
-        bodies: for each loop the number of its body; bodies with the same number compute the same.
-    """
-
-    known: list[Computation] = field(default_factory=list[Computation])
-    names: list[str] = field(default_factory=list[str])
-    variables: list[tuple[Var, ...]] = field(default_factory=list[tuple[Var, ...]])
-    numbers: dict[Computation, int] = field(default_factory=dict[Computation, int])
-    bodies: dict[RepeatOp, int] = field(default_factory=dict[RepeatOp, int])
-
-    def number_of(self, new: Computation, name: str, variables: Sequence[Var]) -> int:
-        """Return the number of an equal known computation, or add the computation."""
-        if (number := self.numbers.get(new)) is not None:
-            return number
-        for number, known in enumerate(self.known):
-            if comparable(new, known) and _equal(new, known):
-                return number
-        self.numbers[new] = len(self.known)
-        self.known.append(new)
-        self.names.append(name)
-        self.variables.append(tuple(variables))
-        return len(self.known) - 1
-
-
-def comparable(a: Computation, b: Computation) -> bool:
-    """Return whether two computations have the same cost and operands of the same shapes."""
-    shapes = [[(x.shape, x.place) for x in side.operands] for side in (a, b)]
-    facts = [(side.flops, side.partial, side.loop, side.operation) for side in (a, b)]
-    return facts[0] == facts[1] and shapes[0] == shapes[1]
-
-
-def _equal(a: Computation, b: Computation) -> bool:
-    pairs = [(x.expr, y.expr) for x, y in zip(a.operands, b.operands, strict=True)]
-    same_outlines = all(outline(x) == outline(y) for x, y in pairs)
-    return same_outlines and all(expressions_equal(x, y, Fraction(0)) for x, y in pairs)
-
-
-def coordinate_variable(mesh: Mesh, axis: str) -> Var:
-    """Return the variable for the coordinate of a device on a sub-axis."""
-    return Var("device", axis, mesh.by_name[axis].size)
-
-
-def position_variable(dim: int, size: int) -> Var:
-    """Return the variable for the position of an element in a dimension of a buffer."""
-    return Var("index", dim, size)
-
-
-class Casts(Enum):
-    """The conversions that stay casts in an expression."""
-
-    KEPT = auto()
-    """Conversions to a type that does not hold every value of the operand's type."""
-    ERASED = auto()
-    """None: only constants are converted."""
-    UNDERFLOW = auto()
-    """Conversions that may underflow or lose a fraction: casts to integers or to a type of short
-    range, and scaling by less than 1 within such a type."""
+from collir.semantics.symbolic.models import Applied, rule_of
+from collir.semantics.symbolic.values import (
+    Axes,
+    Casts,
+    Computation,
+    Computations,
+    ImpossibleError,
+    Value,
+    coordinate_variable,
+    position_variable,
+)
 
 
 def rank_in_group(mesh: Mesh, axes: Axes) -> Index:
@@ -230,8 +120,7 @@ class AnyRun(ABC, Generic[V]):
             ImpossibleError: the operation cannot be carried out on these operands.
             UnprovenError: the operation has no symbolic meaning.
         """
-        places = {x.place for x in operands}
-        if op.mnemonic not in _ANYWHERE and len(places) > 1:
+        if op.mnemonic not in _ANYWHERE and len({x.place for x in operands}) > 1:
             raise ImpossibleError(op, "some devices hold only some of its operands")
         rule = RULES.get(op.mnemonic)
         if rule is None:
@@ -254,6 +143,8 @@ class AnyRun(ABC, Generic[V]):
 
     def argument(self, index: int, x: DistType) -> V:
         """Return the value of an argument, whose elements are those of an input."""
+        parts = (self.mesh.by_name[axis].size for axis in self.mesh.ordered(x.partial))
+        self.computations.arguments[index] = (*map(int, x.shape), *parts)
         return self.elements(x, lambda at: Input(index, at, x.dtype))
 
     def loop(self, op: RepeatOp, operands: Sequence[V]) -> list[V]:
@@ -268,31 +159,61 @@ class AnyRun(ABC, Generic[V]):
         if op not in self.computations.bodies:
             raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
         types = [dist_type(operand) for operand in op.operands]
-        meant = [self.meant(x, y) for x, y in zip(types, operands, strict=True)]
+        whole = [self.whole(x, y) for x, y in zip(types, operands, strict=True)]
         facts = self.computations.bodies[op], op.times, op.is_reverse, len(op.carried)
         results: list[V] = []
         for index, x in enumerate(map(dist_type, op.results)):
             loop = (*facts, len(op.sliced), index)
-            known = tuple(part for value in meant for part in self.parts(value))
+            known = tuple(part for value in whole for part in self.parts(value))
             computation = Computation(0.0, known, x.partial, loop)
-            number = self.computations.number_of(computation, op.mnemonic, [])
+            variables = [position_variable(dim, int(n)) for dim, n in enumerate(x.shape)]
+            number = self.computations.number_of(computation, op.mnemonic, variables)
             results.append(self.elements(x, partial(Opaque, number, dtype=x.dtype)))
         return results
 
     def apply(self, op: DistOp, operands: Sequence[V]) -> V:
+        """Return the result of an operation of a model."""
+        self.computations.of_models = True
+        if self.computations.as_atoms:
+            return self.unknown(op, operands)
+        if (rule := rule_of(op)) is None:
+            return self.by_blocks(op, operands)
+        return self.local(op, operands, lambda s: rule(Applied(op, s.operands, self.computations)))
+
+    def by_blocks(self, op: DistOp, operands: Sequence[V]) -> V:
+        """Return the result of an operation of which only the index structure is known."""
+        passed = passed_indices(op)
+        if passed is None or op.structure is None:
+            return self.unknown(op, operands)
+        wholes: list[V] = []
+        for x, over, value in zip(
+            map(dist_type, op.operands), op.structure.operands, operands, strict=True
+        ):
+            whole = self.meant(x, value)
+            for number, (dim, index) in enumerate(zip(x.dims, over, strict=True)):
+                if dim.axes and index not in passed:
+                    whole = self.gathered(whole, dim.axes, number)
+            wholes.append(whole)
+        known = self.computations
+        y = self.local(op, wholes, lambda s: block(Applied(op, s.operands, known), passed))
+        return self.spread(dist_type(op.result), y)
+
+    def spread(self, x: DistType, whole: V) -> V:
+        """Return buffers of a partial type that stand for a value: it is at one coordinate, or
+        everywhere where the reduction returns what all have."""
+        if x.reduction is None or x.reduction.idempotent:
+            return whole
+        return self.mask(whole, self.mesh.ordered(x.partial), x.reduction)
+
+    def unknown(self, op: DistOp, operands: Sequence[V]) -> V:
         """Return the result of an operation of a model, as elements of an unknown function.
 
         Operations with one name and equal arguments on operands that stand for the same tensors are
-        the same function, however these are distributed. A partial result is represented by the
-        whole at one coordinate, or everywhere where its reduction returns what all have.
+        the same function, however these are distributed.
         """
         known: list[Value] = []
         for x, value in zip(map(dist_type, op.operands), operands, strict=True):
-            whole = self.meant(x, value)
-            for number, dim in enumerate(x.dims):
-                if dim.axes:
-                    whole = self.gather(op, whole, dim.axes, number)
-            known += self.parts(whole)
+            known += self.parts(self.whole(x, value))
         result = dist_type(op.result)
         given = (
             (name, (value.dtype, value.shape) if isinstance(value, DistType) else value)
@@ -305,9 +226,15 @@ class AnyRun(ABC, Generic[V]):
         number = self.computations.number_of(computation, name, variables)
         bare = replace(result, partial=frozenset(), reduction=None)
         whole = self.elements(bare, partial(Opaque, number, dtype=result.dtype))
-        if result.reduction is None or result.reduction.idempotent:
-            return whole
-        return self.mask(whole, self.mesh.ordered(result.partial), result.reduction)
+        return self.spread(result, whole)
+
+    def whole(self, x: DistType, value: V) -> V:
+        """Return the tensor that buffers of a type stand for, on all devices that hold a part."""
+        value = self.meant(x, value)
+        for number, dim in enumerate(x.dims):
+            if dim.axes:
+                value = self.gathered(value, dim.axes, number)
+        return value
 
     def counted(self, op: DistOp) -> V:
         """Return positions in a dimension, as elements of one unknown sequence of numbers."""
@@ -336,6 +263,10 @@ class AnyRun(ABC, Generic[V]):
 
     @abstractmethod
     def gather(self, op: DistOp, x: V, axes: Axes, dim: int) -> V: ...
+
+    @abstractmethod
+    def gathered(self, x: V, axes: Axes, dim: int) -> V:
+        """Return the concatenation over sub-axes of blocks that all devices hold."""
 
     @abstractmethod
     def broadcast(self, op: DistOp, x: V, axes: Axes) -> V: ...

@@ -1,10 +1,9 @@
-"""The order of an expression's parts and variables, independent of the names of bound variables.
+"""The order of an expression's parts, independent of the names of bound variables.
 
 Terms, families and factors are sets. They are traversed in the order of a sort key, a text that
 leaves out the names of bound variables, so equal expressions are traversed in the same order.
 """
 
-from collections.abc import Iterator
 from fractions import Fraction
 
 from collir.semantics.symbolic.expressions import (
@@ -21,7 +20,7 @@ from collir.semantics.symbolic.expressions import (
     SummedSelect,
     Term,
 )
-from collir.semantics.symbolic.indices import Index, Var
+from collir.semantics.symbolic.indices import Index
 
 # --- sorted parts -------------------------------------------------------------------------------
 
@@ -39,44 +38,6 @@ def sorted_families(extremum: Extremum) -> list[Family]:
 def sorted_factors(product: Product) -> list[tuple[Family, int]]:
     """Return the families of a product with their powers, in a fixed order."""
     return sorted(product.factors, key=lambda item: (sort_key_of_family(item[0]), item[1]))
-
-
-# --- variables ----------------------------------------------------------------------------------
-
-
-def variables_of_summand(summand: Summand) -> Iterator[Var]:
-    """Yield the variables of a summand in order of appearance, with repetitions."""
-    match summand:
-        case Input() | Opaque():
-            for index in summand.at:
-                yield from _variables_of_index(index)
-        case Cast() | SummedSelect():
-            yield from variables_in(summand.body)
-        case Extremum():
-            for family in sorted_families(summand):
-                yield from variables_in(family.body)
-        case Product():
-            for family, _ in sorted_factors(summand):
-                yield from variables_in(family.body)
-
-
-def variables_in(expr: Expr) -> Iterator[Var]:
-    """Yield the variables of an expression in order of appearance, with repetitions."""
-    if isinstance(expr, Select):
-        yield from _variables_of_index(expr.at)
-        for _, value in expr.branches:
-            yield from variables_in(value)
-    else:
-        for term, _ in sorted_terms(expr):
-            yield from variables_of_summand(term.summand)
-
-
-def _variables_of_index(index: Index) -> Iterator[Var]:
-    for _, digit in index.terms:
-        if isinstance(digit.base, Var):
-            yield digit.base
-        else:
-            yield from _variables_of_index(digit.base)
 
 
 # --- sort keys ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from operator import itemgetter
+from typing import Any
 
 from xdsl.dialects.func import FuncOp
 
@@ -21,20 +22,7 @@ from collir.dialects.tensor import dist_type
 from collir.layout import Dim, DistType, Mesh, Place, Reduction, place_at
 from collir.semantics.reference.devices import block_shape, shares_over
 from collir.semantics.symbolic.algebra import reduced, selection
-from collir.semantics.symbolic.execution import (
-    AnyRun,
-    Axes,
-    Casts,
-    Computation,
-    Computations,
-    ImpossibleError,
-    LocalStep,
-    Run,
-    Value,
-    coordinate_variable,
-    position_variable,
-    results_of,
-)
+from collir.semantics.symbolic.execution import AnyRun, LocalStep, Run, results_of
 from collir.semantics.symbolic.expressions import (
     Opaque,
     Summand,
@@ -44,6 +32,17 @@ from collir.semantics.symbolic.expressions import (
     term_expr,
 )
 from collir.semantics.symbolic.indices import Index, Var, constant, variable, weighted_sum
+from collir.semantics.symbolic.ranges import with_ranges_joined
+from collir.semantics.symbolic.values import (
+    Axes,
+    Casts,
+    Computation,
+    Computations,
+    ImpossibleError,
+    Value,
+    coordinate_variable,
+    position_variable,
+)
 
 Class = tuple[int, ...]
 """The coordinates of devices on the sub-axes of all axes with weights, in the order of the mesh."""
@@ -75,10 +74,14 @@ def results_by_class(
         ImpossibleError, UnprovenError: see ``results_of``.
     """
     mesh = mesh_of(function)
-    if mesh.uneven:
-        return results_of(function, UnevenRun(mesh, computations, casts))
-    values = results_of(function, Run(mesh, computations, casts))
-    return [Pieces({(): value}) for value in values]
+    values = results_of(function, execution_on(mesh, computations, casts))
+    return values if mesh.uneven else [Pieces({(): value}) for value in values]
+
+
+def execution_on(mesh: Mesh, computations: Computations, casts: Casts = Casts.KEPT) -> AnyRun[Any]:
+    """Return an execution on a mesh, whose values depend on whether devices have equal blocks."""
+    run = UnevenRun if mesh.uneven else Run
+    return run(mesh, computations, casts)
 
 
 def coordinates_in(mesh: Mesh, of: Class) -> dict[str, int]:
@@ -202,7 +205,7 @@ class UnevenRun(AnyRun[Pieces]):
 
         def reduced_line(line: list[Value]) -> Value:
             pieces = [(1, interval_variable(at, i, 1), y.expr) for i, y in enumerate(line)]
-            expr = reduced(selection(at, pieces), var, reduction)
+            expr = with_ranges_joined(reduced(selection(at, pieces), var, reduction))
             return Value(line[0].shape, line[0].place, expr)
 
         if axis in self.mesh.uneven:
@@ -211,9 +214,9 @@ class UnevenRun(AnyRun[Pieces]):
 
     def gather(self, op: DistOp, x: Pieces, axes: Axes, dim: int) -> Pieces:
         self.check_all_hold(op, x, axes)
-        return self._gathered(x, axes, dim)
+        return self.gathered(x, axes, dim)
 
-    def _gathered(self, x: Pieces, axes: Axes, dim: int) -> Pieces:
+    def gathered(self, x: Pieces, axes: Axes, dim: int) -> Pieces:
         for axis in reversed(axes):
             x = self._gathered_along(x, axis, dim)
         return x
@@ -250,7 +253,7 @@ class UnevenRun(AnyRun[Pieces]):
         y = self.keep_root(op, x, copies)
         y = self._each(y, lambda z: Value(z.shape, x.place, z.expr))
         for dim, (have, want) in enumerate(zip(source.dims, to.dims, strict=True)):
-            y = self._cut(op, self._gathered(y, have.axes, dim), (), want.axes, dim)
+            y = self._cut(op, self.gathered(y, have.axes, dim), (), want.axes, dim)
         return y
 
     # --- local steps --------------------------------------------------------------------------

@@ -14,18 +14,20 @@ parts are unrolled. That takes as long for 96 iterations as for 2, too.
 If that fails, the iterations of both are proven one after the other, unless they are too many.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import accumulate
 
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.nested import RepeatOp
+from collir.dialects.tensor import dist_type
 from collir.ir.functions import scratch_copy
 from collir.ir.instantiation import fix_parameters
 from collir.ir.iterations import SlicedCarry, in_parts, returning, sliced_carry, tidy
 from collir.ir.loops import as_function, repeats_in, unroll, unroll_all
 from collir.ir.parameters import parameters_of
-from collir.semantics.validation.proof import proven
+from collir.layout import DistType
+from collir.semantics.validation.proof import mean_the_same, proven
 from collir.semantics.validation.underflow import excess_loss
 from collir.semantics.validation.verdict import Outcome, Verdict
 
@@ -95,15 +97,26 @@ def numbered_bodies(before: FuncOp, after: FuncOp) -> dict[RepeatOp, int]:
 
 
 def _same_body(a: RepeatOp, b: RepeatOp) -> bool:
-    """Return whether it is proven that the bodies of two loops compute the same."""
-    arguments = [[arg.type for arg in op.body.block.args] for op in (a, b)]
-    yielded = [[value.type for value in op.yielded] for op in (a, b)]
-    if arguments[0] != arguments[1] or yielded[0] != yielded[1]:
+    """Return whether it is proven that the bodies of two loops compute the same.
+
+    Where their types have different layouts, that is of the tensors that these stand for.
+    """
+    arguments = [[dist_type(arg) for arg in op.body.block.args] for op in (a, b)]
+    yielded = [[dist_type(value) for value in op.yielded] for op in (a, b)]
+    if arguments[0] == arguments[1] and yielded[0] == yielded[1]:
+        if a.body.is_structurally_equivalent(b.body):
+            return True
+        with as_function(a) as old, as_function(b) as new:
+            return decided(old, new).outcome is Outcome.SAME
+    if any(_tensors(pair[0]) != _tensors(pair[1]) for pair in (arguments, yielded)):
         return False
-    if a.body.is_structurally_equivalent(b.body):
-        return True
     with as_function(a) as old, as_function(b) as new:
-        return decided(old, new).outcome is Outcome.SAME
+        return mean_the_same(old, new, numbered_bodies(old, new))
+
+
+def _tensors(types: Sequence[DistType]) -> list[Hashable]:
+    """Return what types say of the tensors that their values stand for, and where these are."""
+    return [(x.dtype, x.shape, x.partial, x.reduction, x.place) for x in types]
 
 
 # ---------------------------------------------------------------------------------------------

@@ -21,7 +21,24 @@ from collir.layout import DistType, Mesh
 from collir.machine.model import devices_text
 from collir.semantics.symbolic.algebra import reduced, substituted
 from collir.semantics.symbolic.difference import explain_difference
-from collir.semantics.symbolic.execution import (
+from collir.semantics.symbolic.execution import results_of
+from collir.semantics.symbolic.expressions import (
+    Expr,
+    Opaque,
+    UnprovenError,
+    forget_interval_variables,
+)
+from collir.semantics.symbolic.indices import constant
+from collir.semantics.symbolic.naming import forget_numbers
+from collir.semantics.symbolic.provenance import Difference, expressions_equal, first_difference
+from collir.semantics.symbolic.uneven import (
+    Pieces,
+    coordinates_in,
+    execution_on,
+    logical_values,
+    results_by_class,
+)
+from collir.semantics.symbolic.values import (
     Casts,
     Computation,
     Computations,
@@ -31,21 +48,10 @@ from collir.semantics.symbolic.execution import (
     coordinate_variable,
     position_variable,
 )
-from collir.semantics.symbolic.expressions import (
-    Expr,
-    Opaque,
-    UnprovenError,
-    forget_interval_variables,
-)
-from collir.semantics.symbolic.indices import constant
-from collir.semantics.symbolic.provenance import Difference, expressions_equal, first_difference
-from collir.semantics.symbolic.uneven import (
-    Pieces,
-    coordinates_in,
-    logical_values,
-    results_by_class,
-)
 from collir.semantics.validation.verdict import Outcome, Verdict
+
+_FORMS = "its sums have other forms"
+"""The reason why nothing is proven of functions without loops."""
 
 
 def proven(before: FuncOp, after: FuncOp, bodies: dict[RepeatOp, int] | None = None) -> Verdict:
@@ -55,17 +61,29 @@ def proven(before: FuncOp, after: FuncOp, bodies: dict[RepeatOp, int] | None = N
 
     Args:
         bodies: the numbers of the bodies of loops (see ``loops``), if there are loops. No
-            difference is proven then.
+            difference is proven then, and none of functions with operations of models: these may be
+            equal where their forms differ.
     """
+    first = Computations(bodies=bodies or {})
+    verdict = _proven(before, after, first, loops=bodies is not None)
+    if verdict.outcome is Outcome.UNKNOWN and first.of_models:
+        second = Computations(bodies=bodies or {}, as_atoms=True)
+        whole = _proven(before, after, second, loops=bodies is not None)
+        return whole if whole.outcome is Outcome.SAME else verdict
+    return verdict
+
+
+def _proven(before: FuncOp, after: FuncOp, computations: Computations, loops: bool) -> Verdict:
+    """Return the verdict on two functions, with or without loops, by one way of computing."""
     mesh = mesh_of(before)
     forget_interval_variables()
+    forget_numbers()
     try:
-        computations = Computations(bodies=bodies or {})
         sides = [results_by_class(function, computations) for function in (before, after)]
-        if bodies is None:
-            checked = _results_compared(before, after, sides)
+        if loops or computations.of_models:
+            checked = _equal_or_unknown(before, sides, "its loops differ" if loops else _FORMS)
         else:
-            checked = _with_loops(before, sides)
+            checked = _results_compared(before, after, sides)
     except UnprovenError as error:
         return Verdict(Outcome.UNKNOWN, "none", str(error))
     except RecursionError:
@@ -78,8 +96,39 @@ def proven(before: FuncOp, after: FuncOp, bodies: dict[RepeatOp, int] | None = N
     return checked
 
 
-def _with_loops(before: FuncOp, sides: Sequence[Sequence[Pieces]]) -> Verdict | None:
-    """Return the first result that is not proven to be equal; None if all are."""
+def mean_the_same(before: FuncOp, after: FuncOp, bodies: dict[RepeatOp, int]) -> bool:
+    """Return whether it is proven that two functions of equal tensors return equal tensors.
+
+    Their types may have different layouts, on one mesh. The tensors count that buffers stand for.
+    """
+    ways = (Computations(bodies=bodies), Computations(bodies=bodies, as_atoms=True))
+    return any(_mean_the_same(before, after, computations) for computations in ways)
+
+
+def _mean_the_same(before: FuncOp, after: FuncOp, computations: Computations) -> bool:
+    mesh = mesh_of(before)
+    forget_interval_variables()
+    forget_numbers()
+    sides: list[list[tuple[Value, ...]]] = []
+    try:
+        for function in (before, after):
+            run = execution_on(mesh, computations)
+            types = [type_of_attribute(output) for output in function.function_type.outputs]
+            results = zip(types, results_of(function, run), strict=True)
+            sides.append([run.parts(run.whole(x, value)) for x, value in results])
+        return all(
+            old.shape == new.shape and expressions_equal(old.expr, new.expr, Fraction(0))
+            for olds, news in zip(*sides, strict=True)
+            for old, new in zip(olds, news, strict=True)
+        )
+    except (UnprovenError, ImpossibleError, RecursionError):
+        return False
+
+
+def _equal_or_unknown(
+    before: FuncOp, sides: Sequence[Sequence[Pieces]], reason: str
+) -> Verdict | None:
+    """Return the first result that is not proven to be equal, with a reason; None if all are."""
     mesh = mesh_of(before)
     types = [type_of_attribute(output) for output in before.function_type.outputs]
     for index, (x, old, new) in enumerate(zip(types, *sides, strict=True)):
@@ -87,7 +136,7 @@ def _with_loops(before: FuncOp, sides: Sequence[Sequence[Pieces]]) -> Verdict | 
         if olds.keys() != news.keys() or not all(
             _is_proven_equal(mesh, x, value, news[of]) for of, value in olds.items()
         ):
-            return Verdict(Outcome.UNKNOWN, "none", "its loops differ", index)
+            return Verdict(Outcome.UNKNOWN, "none", reason, index)
     return None
 
 
@@ -165,17 +214,12 @@ def _result_compared(
                 difference, erased.before, mesh, x, erased.computations, old.shape, known
             )
             return Verdict(Outcome.DIFFERENT, "proof", text, index)
-        unknown = unknown or Verdict(Outcome.UNKNOWN, "none", "its sums have other forms", index)
+        unknown = unknown or Verdict(Outcome.UNKNOWN, "none", _FORMS, index)
     return unknown
 
 
 def _doubtful(difference: Difference, computations: Computations) -> bool:
-    """Return whether a difference is between computations that may be equal after all.
-
-    Operations of models are known functions, which may be equal where their forms differ.
-    """
-    if any(computation.operation for computation in computations.known):
-        return True
+    """Return whether a difference is between computations that may be equal after all."""
     atoms = [difference.atom, difference.more.atom if difference.more else None]
     for number in [atom.number for atom in atoms if isinstance(atom, Opaque)]:
         computation = computations.known[number]

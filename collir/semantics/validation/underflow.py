@@ -17,9 +17,9 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType
 from collir.semantics.symbolic.algebra import zipped
-from collir.semantics.symbolic.execution import Casts, Computations, ImpossibleError
 from collir.semantics.symbolic.expressions import (
     ZERO_EXPR,
     Cast,
@@ -35,6 +35,7 @@ from collir.semantics.symbolic.expressions import (
     constant_expr,
 )
 from collir.semantics.symbolic.uneven import logical_values, results_by_class
+from collir.semantics.symbolic.values import Casts, Computations, ImpossibleError
 from collir.semantics.validation.proof import logical_value, type_of_attribute
 
 _SMALL = Fraction(1, 1000)
@@ -50,6 +51,8 @@ def excess_loss(
         bodies: the numbers of the bodies of loops, if there are any. What is lost inside of a loop
             does not count.
     """
+    if not _has_short_values(after):
+        return None
     types: list[DistType] = [type_of_attribute(output) for output in before.function_type.outputs]
     mesh = mesh_of(before)
     try:
@@ -72,6 +75,12 @@ def excess_loss(
     except (UnprovenError, ImpossibleError, RecursionError):
         pass
     return None
+
+
+def _has_short_values(function: FuncOp) -> bool:
+    """Return whether a function has values of a type of short range, in loops too."""
+    values = (*function.args, *(result for op in function.body.walk() for result in op.results))
+    return any(dist_type(value).dtype.short_range for value in values)
 
 
 def _loss_ratio(new: Sum, old: Sum) -> Expr:
