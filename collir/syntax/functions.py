@@ -25,7 +25,9 @@ from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
 from collir.layout import DistType, LayoutError, Mesh
+from collir.layout.formulas import FormulaError
 from collir.layout.loops import stack_type
+from collir.layout.sizes import size_with
 from collir.syntax.formulas import first_token
 from collir.syntax.generic import Bound, Call, GenericFunction, Misfit
 from collir.syntax.imports import shipped_functions
@@ -58,9 +60,21 @@ class FunctionLowering(StepLowering):
         self.float_dtype = bound.dtype if bound else None
 
     @property
-    def parameters_there(self) -> dict[str, int]:
+    def parameters_there(self) -> Mapping[str, int]:
         """The parameters that sizes in the function depend on, with their values."""
-        return {**self.sizes, **(self.bound.outer if self.bound else {})}
+        return self.bound.parameters if self.bound else self.sizes
+
+    def size(self, tree: SyntaxTree) -> int | None:
+        """Return an integer with its formula, in a generic function over the parameters of the
+        caller; None after an error."""
+        size = super().size(tree)
+        if size is None or self.bound is None:
+            return size
+        try:
+            return size_with(size, self.bound.sizes)
+        except FormulaError as error:
+            self.error(first_token(tree), str(error))
+            return None
 
     def argument_type(self, tree: SyntaxTree, number: int) -> DistType | None:
         """Return the type of an argument, or None after an error."""

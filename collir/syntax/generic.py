@@ -2,8 +2,8 @@
 """Generic functions: their operands have any shape and any layout, ``%x: f32[...]``.
 
 A call gives the types of such operands, and runs an ordinary function with these types: an instance
-of the generic one. Its parameters are those of the generic function and those of the caller that
-the types of the operands depend on, so that the instance follows when these get other values.
+of the generic one. Its parameters are those of the caller that the types of the operands and the
+values of parameters depend on, so that the instance follows when these get other values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +16,7 @@ from collir.dialects.nested import Signature
 from collir.ir.diagnostics import Diagnostic, Position, note
 from collir.layout import DistType, DType, LayoutError, Mesh
 from collir.layout.formulas import Formula
-from collir.layout.sizes import formula_of, size_at, substituted
-from collir.layout.types import with_sizes
+from collir.layout.sizes import formula_of, size_at
 from collir.syntax.imports import Template
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.types import FLOAT, TypeLowering
@@ -53,23 +52,26 @@ class Bound:
     Attributes:
         inputs: for each argument the type of its operand, or None if its type is written.
         dtype: the dtype that ``float`` stands for.
-        sizes: the values of the parameters of the generic function.
-        outer: the further parameters that the types of the operands depend on, with their values.
-        bindings: the values of all parameters that the call has to give.
+        sizes: the values of the parameters of the generic function, which may have formulas of
+            those of the caller.
+        parameters: the parameters of the caller that the instance depends on, with their values.
     """
 
     inputs: tuple[DistType | None, ...]
     dtype: DType | None
     sizes: Mapping[str, int]
-    outer: Mapping[str, int]
-    bindings: Mapping[str, int]
+    parameters: Mapping[str, int]
+
+    @property
+    def bindings(self) -> dict[str, int]:
+        """The values of the parameters of the instance that a call has to give."""
+        return {name: size_at(Formula.parameter(name), self.parameters) for name in self.parameters}
 
     def key(self, mesh: Mesh) -> tuple[object, ...]:
         """Return a key that is equal for calls that run the same instance."""
-        types = [None if x is None else x.text(mesh, formulas=True) for x in self.inputs]
-        values = [*self.sizes.items(), *self.outer.items()]
-        shapes = [None if x is None else tuple(map(int, x.shape)) for x in self.inputs]
-        return mesh.name, *types, *shapes, *((name, int(value)) for name, value in values)
+        types = (None if x is None else x.text(mesh, formulas=True) for x in self.inputs)
+        sizes = ((name, int(size), str(formula_of(size))) for name, size in self.sizes.items())
+        return mesh.name, *types, *sizes, *self.parameters.items()
 
 
 @dataclass(frozen=True)
@@ -144,16 +146,13 @@ class GenericFunction:
                     f"{x.text(call.mesh)}: cast it first",
                     operand=number,
                 )
-        outer = _outer_names(types, sizes)
-        formulas = {name: Formula.parameter(renamed) for name, renamed in outer.items()}
-        own = {name: int(call.given.get(name, value)) for name, value in sizes.items()}
-        values = {renamed: int(call.parameters[name]) for name, renamed in outer.items()}
-        passed = {
-            renamed: size_at(Formula.parameter(name), call.parameters)
-            for name, renamed in outer.items()
-        }
-        inputs = tuple(x and _renamed(x, formulas) for x in types)
-        return Bound(inputs, dtype, own, values, {**call.given, **passed})
+        own = {**sizes, **call.given}
+        formulas = (formula_of(n) for x in types if x is not None for n in x.shape)
+        names = frozenset[str]().union(
+            *(formula.parameters for formula in (*formulas, *map(formula_of, own.values())))
+        )
+        there = {name: value for name, value in call.parameters.items() if name in names}
+        return Bound(tuple(types), dtype, own, there)
 
     def _float_dtype(self, arguments: Sequence[SyntaxTree], call: Call) -> DType | None:
         """Return the dtype that ``float`` stands for; None if no argument says."""
@@ -209,22 +208,3 @@ def is_on_any(tree: SyntaxTree) -> bool:
 
 def _children(tree: SyntaxTree, rule: str) -> list[SyntaxTree]:
     return [child for child in tree.children if getattr(child, "data", None) == rule]
-
-
-def _outer_names(types: Sequence[DistType | None], own: Mapping[str, int]) -> dict[str, str]:
-    """Return the parameters that types depend on, each with a name that is none of the function's
-    own parameters."""
-    depended = (formula_of(size) for x in types if x is not None for size in x.shape)
-    outer: dict[str, str] = {}
-    for name in sorted(frozenset[str]().union(*(formula.parameters for formula in depended))):
-        renamed, number = name, 1
-        while renamed in own or renamed in outer.values():
-            number += 1
-            renamed = f"{name}_{number}"
-        outer[name] = renamed
-    return outer
-
-
-def _renamed(x: DistType, formulas: Mapping[str, Formula]) -> DistType:
-    """Return a type with other names of parameters."""
-    return with_sizes(x, [substituted(size, formulas) for size in x.shape])

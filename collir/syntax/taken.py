@@ -133,7 +133,8 @@ class TakenFunctions:
         else:
             name = self.free_name(name)
         self.instances[key] = Instance(name, generic.number)  # in the order of the calls
-        template = replace(generic.template, sizes=bound.sizes)
+        values = {parameter: int(size) for parameter, size in bound.sizes.items()}
+        template = replace(generic.template, sizes=values)
         self.running.append(tree)
         function, errors = self.lowered(Taken(name, template, mesh, generic.number), bound)
         self.running.pop()
