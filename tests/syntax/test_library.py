@@ -1,7 +1,9 @@
 """The functions that ship with collir, on weights of several ranks and layouts, against numpy."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -327,3 +329,25 @@ def test_every_function_of_the_library_is_tested() -> None:
     named = {*OPTIMISERS, *LAYERS, "one_minus_power", "squared_norm", "clip_factor", "scaled"}
     called = {"adam_direction", "linear_like", "rsqrt_mean_square", "warmup_cosine"}
     assert named | called == set(shipped_functions())
+
+
+def test_the_page_of_the_library_lists_every_function_as_it_is() -> None:
+    """A call in its tables has the names of the operands, the number of results, the parameters."""
+    page = (Path(__file__).parents[2] / "docs" / "library.md").read_text(encoding="utf-8")
+    listed = {
+        name: (results.count("%"), parameters or "", re.findall(r"%\w+", operands))
+        for results, name, parameters, operands in re.findall(
+            r"^\| `(.*) = call @(\w+)(\([^%)]*\))?\((.*)\)` \|", page, re.MULTILINE
+        )
+    }
+    there: dict[str, tuple[int, str, list[str]]] = {}
+    for path in LIBRARY.glob("*.coll"):
+        text = path.read_text(encoding="utf-8")
+        for name, parameters, operands, results in re.findall(
+            r"^func @(\w+)(\([^%)]*\))?\((.*?)\)\s*-> (.*?) on any \{",
+            text,
+            re.MULTILINE | re.DOTALL,
+        ):
+            names = re.findall(r"%\w+(?=:)", operands)
+            there[name] = (len(re.findall(r"\w+\[", results)), parameters or "", names)
+    assert listed == there
