@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from collir.layout import nn_gradients as gradients
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.gradients import Gradient, Reverse, Term, same
@@ -20,6 +21,7 @@ from collir.layout.steps import (
     Arguments,
     Parameter,
     StepKind,
+    reads_all,
     row,
 )
 from collir.layout.structure import (
@@ -39,6 +41,12 @@ NN: dict[str, StepKind] = {}
 DIMS = Parameter("dims", "dims", ArgumentKind.SIZES)
 KEEPDIMS = Parameter("keepdims", "keepdims", ArgumentKind.FLAG)
 VALUE = Parameter("value", "value", ArgumentKind.NUMBER)
+EPS = Parameter("eps", "eps", ArgumentKind.NUMBER)
+COUNT = Parameter("k", "k", ArgumentKind.INTEGER)
+WINDOW = Parameter("window", "window", ArgumentKind.SIZES)
+STRIDE = Parameter("stride", "stride", ArgumentKind.SIZES)
+PADDING = Parameter("padding", "padding", ArgumentKind.SIZES)
+REVERSE = Parameter("reverse", "reverse", ArgumentKind.FLAG)
 EQUATION = Parameter("", "equation", ArgumentKind.TEXT)
 
 StructureOf = Callable[[Sequence[DistType], Arguments], Structure]
@@ -54,6 +62,8 @@ def _row(
     aliases: tuple[str, ...] = (),
     conditions: int = 0,
     gradient: Gradient | None = None,
+    integers: int | None = None,
+    moved: Callable[[Sequence[int], int], int] = reads_all,
 ) -> StepKind:
     """Add a row whose rule follows from its structure.
 
@@ -61,6 +71,9 @@ def _row(
         doc: the first line of the operation's documentation.
         result: the dtype of the result, if it is not that of the operands.
         conditions: the number of operands in front that are truth values.
+        integers: the number of the operand that holds integers, if one does; the dtype of the
+            result is that of the first operand then, or of the type that the operation names.
+        moved: the bytes that it reads and writes.
     """
 
     def rule(mesh: Mesh, *values: Any) -> DistType:
@@ -68,8 +81,16 @@ def _row(
         xs: Sequence[DistType] = values[0] if operands is None else values[:count]
         given: Iterable[tuple[Parameter, Argument]] = zip(parameters, values[count:], strict=True)
         arguments = {x.name: value for x, value in given if value is not False}  # False: no flag
-        _check_dtypes(name, xs, conditions)
-        return typed(name, mesh, structure(xs, arguments), xs, result or xs[-1].dtype)
+        if integers is None:
+            _check_dtypes(name, xs, conditions)
+        else:
+            _check_integers(name, xs[integers], integers)
+        dtype = result or xs[-1 if integers is None else 0].dtype
+        if TO.name in arguments:
+            to = _to(arguments)
+            dtype = dtype if integers != 0 else to.dtype
+            return _given(name, mesh, structure(xs, arguments), xs, dtype, to)
+        return typed(name, mesh, structure(xs, arguments), xs, dtype)
 
     rule.__doc__ = doc
     kind = StepKind(
@@ -80,8 +101,69 @@ def _row(
         structure=structure,
         gradient=gradient,
         aliases=aliases,
+        moved=moved,
     )
     return row(kind, NN)
+
+
+def _to(arguments: Arguments) -> DistType:
+    """Return the type that an operation names for its result."""
+    to = arguments[TO.name]
+    assert isinstance(to, DistType)
+    return to
+
+
+def _given(
+    name: str,
+    mesh: Mesh,
+    structure: Structure,
+    operands: Sequence[DistType],
+    dtype: DType,
+    to: DistType,
+) -> DistType:
+    """Return the type that an operation names for its result.
+
+    The dimensions that operands lack may be sharded in it, since every device makes its own block;
+    all else is as the structure says.
+
+    Raises:
+        LayoutError: the type says something else.
+    """
+    check_type(mesh, to)
+    plain = typed(name, mesh, structure, operands, dtype)
+    known = {index for indices in structure.operands for index in indices}
+    dims = (
+        dim
+        if index in known or index == REPEATED
+        else Dim(dim.size, tuple(axis for axis in wanted.axes if axis not in plain.axes))
+        for index, dim, wanted in zip(structure.result, plain.dims, to.dims, strict=True)
+    )
+    kept = DistType(dtype, tuple(dims), plain.partial, plain.reduction, plain.place)
+    if kept != to:
+        advice = "redistribute" if kept.dtype is to.dtype else "cast"
+        raise LayoutError(
+            f"{name} may shard the dimensions that it makes, and the rest follows from its "
+            f"operands: with {{0}} the type is {kept.text(mesh)}, not {to.text(mesh)}: {advice} "
+            "the result",
+            operand=0,
+            parameter=TO.name,
+        )
+    return to
+
+
+def _check_numbers(name: str, x: DistType, floats: bool = False) -> None:
+    if x.dtype is DType.BOOL or (floats and not x.dtype.is_float):
+        raise LayoutError(
+            f"{name} is of {'floating-point ' * floats}numbers, and {{0}} is {x.dtype}: cast it",
+            operand=0,
+        )
+
+
+def _check_integers(name: str, x: DistType, number: int) -> None:
+    if x.dtype.is_float or x.dtype is DType.BOOL:
+        raise LayoutError(
+            f"{name} selects by integers, and {{{number}}} is {x.dtype}: cast it", operand=number
+        )
 
 
 def _check_dtypes(name: str, operands: Sequence[DistType], conditions: int) -> None:
@@ -222,53 +304,13 @@ def _map(
     """
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
-        dtype = xs[conditions].dtype
-        if (dtype is DType.BOOL and not conditions) or (floats and not dtype.is_float):
-            raise LayoutError(
-                f"{name} is of {'floating-point ' * floats}numbers, and {{0}} is {dtype}: cast it",
-                operand=0,
-            )
+        if floats or not conditions:
+            _check_numbers(name, xs[0], floats)
         return map_structure(name, xs, linear, flops)
 
     return _row(
         name, doc, structure, operands, result=result, conditions=conditions, gradient=gradient
     )
-
-
-def _chosen(r: Reverse, operand: int, choice: str) -> Term:
-    """Return the cotangent where a comparison of this operand with the other holds, and half of it
-    where they are equal (as jax and torch do)."""
-    x, other, zero = r.x[operand], r.x[1 - operand], r.g.full(0)
-    half = r.g.step("scale", factor=0.5)
-    tie = x.step("equal", other).step("where", half, zero)
-    return x.step(choice, other).step("where", r.g, tie)
-
-
-def _where_gradient(r: Reverse, operand: int) -> Term | None:
-    """Return the cotangent where the operand was chosen."""
-    if operand == 0:
-        return None
-    zero = r.g.full(0)
-    return r.x[0].step("where", *((r.g, zero) if operand == 1 else (zero, r.g)))
-
-
-def _silu_gradient(r: Reverse, operand: int) -> Term:
-    (x,) = r.x
-    s = x.step("sigmoid")
-    g = r.g * s
-    return g + g * x - g * x * s
-
-
-def _gelu_gradient(r: Reverse, operand: int) -> Term:
-    """Return g (1 + t + x (1 - t^2) u') / 2, where t = tanh(u) and u' = k (1 + 3 c x^2)."""
-    (x,) = r.x
-    k, c = math.sqrt(2 / math.pi), 0.044715
-    square = x * x
-    inner = (x + (square * x).step("scale", factor=c)).step("scale", factor=k)
-    t = inner.step("tanh")
-    slope = x.step("scale", factor=k) + (square * x).step("scale", factor=3 * c * k)
-    half = r.g.step("scale", factor=0.5)
-    return half + half * t + half * slope * (t.full(1) - t * t)
 
 
 NEG = _map(
@@ -291,10 +333,13 @@ MAXIMUM = _map(
     "maximum",
     "Return the larger element of two.",
     2,
-    gradient=lambda r, i: _chosen(r, i, "greater"),
+    gradient=lambda r, i: gradients.chosen(r, i, "greater"),
 )
 MINIMUM = _map(
-    "minimum", "Return the smaller element of two.", 2, gradient=lambda r, i: _chosen(r, i, "less")
+    "minimum",
+    "Return the smaller element of two.",
+    2,
+    gradient=lambda r, i: gradients.chosen(r, i, "less"),
 )
 GREATER = _map("greater", "Return where elements are larger.", 2, result=DType.BOOL)
 GREATER_EQUAL = _map("greater_equal", "Return where none is smaller.", 2, result=DType.BOOL)
@@ -307,7 +352,7 @@ WHERE = _map(
     "Choose between two elements by a truth value.",
     3,
     conditions=1,
-    gradient=_where_gradient,
+    gradient=gradients.where,
 )
 EXP = _map(
     "exp", "Return e to the power of every element.", floats=True, gradient=lambda r, _: r.g * r.y
@@ -365,14 +410,14 @@ SILU = _map(
     "Return x / (1 + e^-x) for every element x.",
     floats=True,
     flops=4,
-    gradient=_silu_gradient,
+    gradient=gradients.silu,
 )
 GELU = _map(
     "gelu",
     "Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 for every element x.",
     floats=True,
     flops=8,
-    gradient=_gelu_gradient,
+    gradient=gradients.gelu,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -388,11 +433,7 @@ def _dims_of(name: str, x: DistType, arguments: Arguments, floats: bool = False)
     """
     dims = arguments[DIMS.name]
     assert isinstance(dims, tuple)
-    if x.dtype is DType.BOOL or (floats and not x.dtype.is_float):
-        raise LayoutError(
-            f"{name} is of {'floating-point ' * floats}numbers, and {{0}} is {x.dtype}: cast it",
-            operand=0,
-        )
+    _check_numbers(name, x, floats)
     numbers = [dim for dim in dims if isinstance(dim, int)]
     for dim in numbers:
         if dim not in range(len(x.dims)) or numbers.count(dim) > 1:
@@ -407,33 +448,19 @@ def _dims_of(name: str, x: DistType, arguments: Arguments, floats: bool = False)
     return tuple(numbers)
 
 
-def _kept(r: Reverse, x: Term) -> Term:
-    """Return a value that was reduced over dimensions with these dimensions, of size 1."""
-    dims = r.arguments[DIMS.name]
-    shape = tuple(1 if d in dims else n for d, n in enumerate(r.types[0].shape))
-    return x.step("reshape", shape=shape)
-
-
-def _extreme_gradient(r: Reverse, operand: int) -> Term:
-    """Return the cotangent divided evenly among the elements that are extreme (as in jax)."""
-    (x,) = r.x
-    there = x.step("equal", _kept(r, r.y)).step("where", x.full(1), x.full(0))
-    count = there.step("sum", dims=r.arguments[DIMS.name], keepdims=True).whole()
-    return there * (_kept(r, r.g) / count)
-
-
-def _sum_over(r: Reverse, x: Term) -> Term:
-    return x.step("sum", dims=r.arguments[DIMS.name], keepdims=True)
-
-
 def _reduction(
-    name: str, doc: str, reduction: Reduction, linear: Linear, gradient: Gradient
+    name: str,
+    doc: str,
+    reduction: Reduction,
+    linear: Linear,
+    gradient: Gradient,
+    floats: bool = False,
 ) -> StepKind:
     """Add the row of a reduction over dimensions."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
         (x,) = xs
-        dims = _dims_of(name, x, arguments)
+        dims = _dims_of(name, x, arguments, floats)
         indices = tuple(map(str, range(len(x.dims))))
         kept = [REPEATED if d in dims else str(d) for d in range(len(x.dims))]
         result = tuple(i for i in kept if i != REPEATED or KEEPDIMS.name in arguments)
@@ -447,21 +474,29 @@ SUM = _reduction(
     "Sum over dimensions.",
     Reduction.SUM,
     Linear.ALL,
-    lambda r, _: _kept(r, r.g).repeated(r.types[0]),
+    lambda r, _: gradients.kept(r, r.g).repeated(r.types[0]),
+)
+MEAN = _reduction(
+    "mean",
+    "Average over dimensions.",
+    Reduction.AVG,
+    Linear.ALL,
+    gradients.mean,
+    floats=True,
 )
 MAX = _reduction(
     "max",
     "Return the largest element over dimensions.",
     Reduction.MAX,
     Linear.NOT,
-    _extreme_gradient,
+    gradients.extreme,
 )
 MIN = _reduction(
     "min",
     "Return the smallest element over dimensions.",
     Reduction.MIN,
     Linear.NOT,
-    _extreme_gradient,
+    gradients.extreme,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -487,25 +522,419 @@ SOFTMAX = _along(
     "softmax",
     "Return e^x divided by its sum over dimensions.",
     5,
-    lambda r, _: r.y * (r.g - _sum_over(r, r.g * r.y)),
+    lambda r, _: r.y * (r.g - gradients.sum_over(r, r.g * r.y)),
 )
 LOG_SOFTMAX = _along(
     "log_softmax",
     "Return x less the logarithm of the sum of e^x.",
     5,
-    lambda r, _: r.g - r.y.step("exp") * _sum_over(r, r.g),
+    lambda r, _: r.g - r.y.step("exp") * gradients.sum_over(r, r.g),
+)
+
+
+def _normalisation(name: str, doc: str, operands: int, flops: int, gradient: Gradient) -> StepKind:
+    """Add the row of a normalisation over dimensions, with a gain for each of their positions."""
+
+    def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+        dims = _dims_of(name, xs[0], arguments, floats=True)
+        eps = arguments[EPS.name]
+        assert isinstance(eps, int | float)
+        if eps < 0:
+            raise LayoutError("eps is a number from 0", parameter=EPS.name)
+        indices = tuple(map(str, range(len(xs[0].dims))))
+        own = tuple(map(str, dims))
+        for number, x in enumerate(xs[1:], 1):
+            _check_rank(name, x, number, own)
+        every = [indices, *[own] * (operands - 1)]
+        sizes = sizes_of(name, xs, every)
+        return Structure(tuple(every), indices, sizes, blocked=frozenset(own), flops=flops)
+
+    return _row(name, doc, structure, operands, (DIMS, EPS), gradient=gradient)
+
+
+def _check_rank(name: str, x: DistType, number: int, indices: Sequence[str]) -> None:
+    """Check that an operand has a dimension for each index.
+
+    Raises:
+        LayoutError: it has not.
+    """
+    if len(x.dims) != len(indices):
+        listed = ", ".join(map(index_text, indices)) or "nothing"
+        raise LayoutError(
+            f"{name} needs {{{number}}} over {listed} of {{0}}, and it has {len(x.dims)} "
+            "dimensions",
+            operand=number,
+        )
+
+
+LAYER_NORM = _normalisation(
+    "layer_norm",
+    "Return (x - mean) / sqrt(variance + eps) over dimensions, times a gain, plus a bias.",
+    3,
+    8,
+    gradients.layer_norm,
+)
+RMS_NORM = _normalisation(
+    "rms_norm",
+    "Return x / sqrt(mean of squares + eps) over dimensions, times a gain.",
+    2,
+    5,
+    gradients.rms_norm,
+)
+
+
+def _dim_of(name: str, x: DistType, arguments: Arguments) -> int:
+    """Return the dimension that an operation names.
+
+    Raises:
+        LayoutError: it does not exist.
+    """
+    dim = arguments[DIM.name]
+    assert isinstance(dim, int)
+    if dim not in range(len(x.dims)):
+        raise LayoutError(
+            f"dimension {dim} does not exist: {{0}} has {len(x.dims)} dimensions, from 0",
+            operand=0,
+            parameter=DIM.name,
+        )
+    return dim
+
+
+def _cumsum(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (x,) = xs
+    _check_numbers("cumsum", x)
+    blocked = frozenset([str(_dim_of("cumsum", x, arguments))])
+    indices = tuple(map(str, range(len(x.dims))))
+    sizes = sizes_of("cumsum", xs, [indices])
+    return Structure((indices,), indices, sizes, linear=Linear.ALL, blocked=blocked)
+
+
+CUMSUM = _row(
+    "cumsum",
+    "Return the sums of all elements up to each, along a dimension.",
+    _cumsum,
+    1,
+    (DIM, REVERSE),
+    aliases=("scan", "prefix_sum"),
+    gradient=gradients.cumsum,
+)
+
+
+def _selection(
+    name: str,
+    doc: str,
+    parameters: tuple[Parameter, ...] = (),
+    result: DType | None = None,
+    gradient: Gradient | None = None,
+) -> StepKind:
+    """Add the row of an operation that selects elements of a dimension by their size."""
+
+    def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+        (x,) = xs
+        _check_numbers(name, x)
+        dim = _dim_of(name, x, arguments)
+        size, count = x.dims[dim].size, arguments.get(COUNT.name, 0)
+        assert isinstance(count, int)
+        if result and not result.represents(int(size) - 1):
+            raise LayoutError(f"{result} does not count to {size - 1}", operand=0)
+        if COUNT.name in arguments and not 1 <= count <= size:
+            raise LayoutError(
+                f"{name} takes 1 to {size} elements of dimension {dim}, not {count}",
+                operand=0,
+                parameter=COUNT.name,
+            )
+        indices = tuple(map(str, range(len(x.dims))))
+        sizes = sizes_of(name, xs, [indices])
+        new = ("k",) if COUNT.name in arguments else ()
+        kept = (*indices[:dim], *new, *indices[dim + 1 :])
+        sizes |= dict.fromkeys(new, count)
+        blocked = frozenset([str(dim)])
+        return Structure((indices,), kept, sizes, blocked=blocked)
+
+    return _row(name, doc, structure, 1, (*parameters, DIM), result, gradient=gradient)
+
+
+ARGMAX = _selection(
+    "argmax", "Return the first position of the largest element of a dimension.", (), DType.I32
+)
+TOP_K = _selection(
+    "top_k",
+    "Return the largest elements of a dimension, the largest first.",
+    (COUNT,),
+    gradient=gradients.top_k,
+)
+TOP_K_INDICES = _selection(
+    "top_k_indices",
+    "Return the positions of the largest elements of a dimension, the largest first.",
+    (COUNT,),
+    DType.I32,
+)
+
+# ---------------------------------------------------------------------------------------------
+# Selections by integers; one that is out of range selects 0
+# ---------------------------------------------------------------------------------------------
+
+
+def _own(x: DistType, number: int) -> tuple[str, ...]:
+    """Return indices of dimensions that no other operand has."""
+    return tuple(f"{number}.{d}" for d in range(len(x.dims)))
+
+
+def _take(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    table, chosen = xs
+    dim = _dim_of("take", table, arguments)
+    indices = [_own(table, 0), _own(chosen, 1)]
+    result = (*indices[0][:dim], *indices[1], *indices[0][dim + 1 :])
+    sizes = sizes_of("take", xs, indices)
+    selected = frozenset([indices[0][dim]])
+    return Structure(tuple(indices), result, sizes, linear=Linear.FIRST, flops=0, selected=selected)
+
+
+TAKE = _row(
+    "take",
+    "Return the slices of a dimension at some positions.",
+    _take,
+    2,
+    (DIM,),
+    integers=1,
+    moved=lambda operands, written: 2 * written + operands[1],
+    aliases=("embedding", "gather_rows", "index_select", "lookup"),
+    gradient=gradients.take,
+)
+
+
+def _take_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (g, chosen), to = xs, _to(arguments)
+    name, before, behind = "take_transpose", len(to.dims), len(chosen.dims)
+    dim = arguments[DIM.name]
+    assert isinstance(dim, int)
+    _check_numbers(name, g)
+    if dim not in range(before):
+        raise LayoutError(
+            f"dimension {dim} does not exist: {to} has {before} dimensions, from 0",
+            parameter=DIM.name,
+        )
+    every = _own(g, 0)
+    if len(every) != before - 1 + behind:
+        raise LayoutError(
+            f"{name} needs {{0}} with the dimensions of {{1}} in the place of dimension {dim} of "
+            f"{to.text()}: {before - 1 + behind} dimensions, not {len(every)}",
+            operand=0,
+            parameter=TO.name,
+        )
+    shared = every[dim : dim + behind]
+    result = (*every[:dim], "to", *every[dim + behind :])
+    sizes = sizes_of(name, xs, [every, shared])
+    for index, wanted in zip(result, to.dims, strict=True):
+        if sizes.setdefault(index, wanted.size) != wanted.size:
+            raise LayoutError(
+                f"{name} needs one size of {index_text(index)}: it is {sizes[index]} in {{0}} and "
+                f"{wanted.size} in {to.text()}",
+                operand=0,
+                parameter=TO.name,
+            )
+    selected = frozenset(["to"])
+    return Structure((every, shared), result, sizes, linear=Linear.FIRST, selected=selected)
+
+
+TAKE_TRANSPOSE = _row(
+    "take_transpose",
+    "Add slices to a tensor of zeros, at some positions of a dimension.",
+    _take_transpose,
+    2,
+    (DIM, TO),
+    integers=1,
+    aliases=("scatter_add", "index_add", "segment_sum"),
+    gradient=gradients.take_transpose,
+)
+
+
+def _one_hot(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (x,), to = xs, _to(arguments)
+    indices = tuple(map(str, range(len(x.dims))))
+    if to.shape[:-1] != x.shape or not to.dims:
+        raise LayoutError(
+            f"one_hot adds a dimension behind those of {{0}}, which is {list(map(int, x.shape))}: "
+            f"{list(map(int, to.shape))} does not fit",
+            operand=0,
+            parameter=TO.name,
+        )
+    sizes = {**sizes_of("one_hot", xs, [indices]), "to": to.dims[-1].size}
+    return Structure((indices,), (*indices, "to"), sizes, flops=0)
+
+
+ONE_HOT = _row(
+    "one_hot",
+    "Return 1 at the position that an integer names in a new last dimension, and 0 elsewhere.",
+    _one_hot,
+    1,
+    (TO,),
+    integers=0,
+)
+
+
+def _cross_entropy(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    logits, labels = xs
+    name = "cross_entropy"
+    _check_numbers(name, logits, floats=True)
+    dim = _dim_of(name, logits, arguments)
+    indices = tuple(map(str, range(len(logits.dims))))
+    kept = (*indices[:dim], *indices[dim + 1 :])
+    _check_rank(name, labels, 1, kept)
+    sizes = sizes_of(name, xs, [indices, kept])
+    return Structure((indices, kept), kept, sizes, blocked=frozenset([str(dim)]), flops=5)
+
+
+CROSS_ENTROPY = _row(
+    "cross_entropy",
+    "Return the logarithm of the sum of e^x over a dimension, less the x of a label.",
+    _cross_entropy,
+    2,
+    (DIM,),
+    integers=1,
+    gradient=gradients.cross_entropy,
+)
+
+# ---------------------------------------------------------------------------------------------
+# Windows: over all dimensions between the first, the batch, and the last, the channels
+# ---------------------------------------------------------------------------------------------
+
+
+def _listed(name: str, arguments: Arguments, parameter: Parameter, least: int) -> list[int]:
+    """Return an argument that has an integer for each windowed dimension.
+
+    Raises:
+        LayoutError: one is too small.
+    """
+    values = arguments[parameter.name]
+    assert isinstance(values, tuple)
+    numbers = [value for value in values if isinstance(value, int)]
+    if any(number < least for number in numbers):
+        raise LayoutError(
+            f"{name} needs numbers from {least} in {parameter.keyword}", parameter=parameter.name
+        )
+    return numbers
+
+
+def _windows(
+    name: str, x: DistType, window: Sequence[int], arguments: Arguments, fault: str
+) -> list[int]:
+    """Return the number of windows in each windowed dimension of an operand.
+
+    Args:
+        fault: the parameter that gives the window, if an argument does.
+
+    Raises:
+        LayoutError: the windows do not fit.
+    """
+    if len(x.dims) != len(window) + 2:
+        raise LayoutError(
+            f"{name} with windows of {len(window)} dimensions needs {{0}} with {len(window) + 2}: "
+            f"the batch, those, and the channels; it has {len(x.dims)}",
+            operand=0,
+            parameter=fault,
+        )
+    stride, padding = _listed(name, arguments, STRIDE, 1), _listed(name, arguments, PADDING, 0)
+    for parameter, numbers in ((STRIDE, stride), (PADDING, padding)):
+        if len(numbers) != len(window):
+            raise LayoutError(
+                f"{name} needs {len(window)} numbers in {parameter.keyword}, one for each windowed "
+                f"dimension, not {len(numbers)}",
+                parameter=parameter.name,
+            )
+    counts: list[int] = []
+    for d, (width, step, more) in enumerate(zip(window, stride, padding, strict=True), 1):
+        room = x.dims[d].size + 2 * more - width
+        if more >= width or room < 0:
+            problem = "is all padding somewhere" if more >= width else "does not fit"
+            raise LayoutError(
+                f"{name} has a window of {width} over dimension {d} of {{0}}, of size "
+                f"{x.dims[d].size} and a padding of {more} at both ends: it {problem}",
+                operand=0,
+                parameter=fault or PADDING.name,
+            )
+        counts.append(room // step + 1)
+    return counts
+
+
+def _conv(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    x, w = xs
+    spatial = len(w.dims) - 2
+    _check_numbers("conv", x)
+    if spatial < 1:
+        raise LayoutError(
+            "conv needs {1} with a window, the channels of {0} and those of the result: at least "
+            f"3 dimensions, not {len(w.dims)}",
+            operand=1,
+        )
+    counts = _windows("conv", x, w.shape[:spatial], arguments, "")
+    whole, window = _own(x, 0)[1:-1], _own(w, 1)[:spatial]
+    indices = [("0", *whole, "channels"), (*window, "channels", "features")]
+    sizes: dict[str, int] = sizes_of("conv", xs, indices)
+    made = [f"{d}" for d in range(1, spatial + 1)]
+    sizes |= dict(zip(made, counts, strict=True))
+    return Structure(
+        tuple(indices),
+        ("0", *made, "features"),
+        sizes,
+        linear=Linear.EACH,
+        blocked=frozenset([*whole, *window]),
+        flops=2,
+        selected=frozenset(whole),
+    )
+
+
+CONV = _row(
+    "conv",
+    "Multiply windows of dimensions with a filter and sum over them and the channels.",
+    _conv,
+    2,
+    (STRIDE, PADDING),
+    aliases=("conv2d", "convolution"),
+)
+
+
+def _pool(name: str, doc: str, reduction: Reduction, linear: Linear, floats: bool) -> StepKind:
+    """Add the row of a reduction over windows."""
+
+    def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+        (x,) = xs
+        _check_numbers(name, x, floats)
+        window = _listed(name, arguments, WINDOW, 1)
+        counts = _windows(name, x, window, arguments, WINDOW.name)
+        whole = _own(x, 0)[1:-1]
+        made = [f"{d}" for d in range(1, len(window) + 1)]
+        indices = ("0", *whole, "channels")
+        sizes: dict[str, int] = sizes_of(name, xs, [indices])
+        sizes |= dict(zip(made, counts, strict=True))
+        return Structure(
+            (indices,),
+            ("0", *made, "channels"),
+            sizes,
+            reduction,
+            linear,
+            frozenset(whole),
+            math.prod(window),
+            frozenset(whole),
+        )
+
+    return _row(name, doc, structure, 1, (WINDOW, STRIDE, PADDING))
+
+
+MAX_POOL = _pool(
+    "max_pool", "Return the largest element of every window.", Reduction.MAX, Linear.NOT, False
+)
+AVG_POOL = _pool(
+    "avg_pool",
+    "Return the average of every window, in which the padding counts as zeros.",
+    Reduction.SUM,
+    Linear.ALL,
+    True,
 )
 
 # ---------------------------------------------------------------------------------------------
 # Tensors of a given type
 # ---------------------------------------------------------------------------------------------
-
-
-def _to(arguments: Arguments) -> DistType:
-    """Return the type that an operation names for its result."""
-    to = arguments[TO.name]
-    assert isinstance(to, DistType)
-    return to
 
 
 def _new_structure(operands: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -552,7 +981,7 @@ def _iota(mesh: Mesh, dim: int, to: DistType) -> DistType:
             "from 0",
             parameter=DIM.name,
         )
-    last = to.dims[dim].size - 1
+    last = int(to.dims[dim].size) - 1
     exact = last <= 2**to.dtype.mantissa if to.dtype.is_float else to.dtype.represents(last)
     if not exact or to.dtype is DType.BOOL:
         raise LayoutError(
@@ -606,41 +1035,12 @@ def _broadcast_structure(operands: Sequence[DistType], arguments: Arguments) -> 
     return Structure((indices,), tuple(sizes), sizes, linear=Linear.ALL, flops=0)
 
 
-def _broadcast_to(mesh: Mesh, x: DistType, to: DistType) -> DistType:
-    """Repeat a tensor along new dimensions, and along those of size 1."""
-    check_type(mesh, to)
-    structure = _broadcast_structure([x], {TO.name: to})
-    known = {index: dim.axes for index, dim in zip(structure.operands[0], x.dims, strict=True)}
-    dims = (
-        Dim(dim.size, known.get(index, tuple(a for a in dim.axes if a not in x.axes)))
-        for index, dim in zip(structure.result, to.dims, strict=True)
-    )
-    kept = DistType(x.dtype, tuple(dims), x.partial, x.reduction, x.place)
-    if kept != to:
-        differing = [
-            axis
-            for axis in mesh.by_name
-            if kept.state_of(axis) != to.state_of(axis) or kept.dim_of(axis) != to.dim_of(axis)
-        ]
-        what = "cast it first" if x.dtype is not to.dtype else "redistribute the result"
-        raise LayoutError(
-            "broadcast_to shards no dimension but new and repeated ones, and changes nothing "
-            f"else: {{0}} is {x.text(mesh)}, so the type is {kept.text(mesh)}: {what}",
-            operand=0,
-            axes=differing,
-            parameter=TO.name,
-        )
-    return to
-
-
-BROADCAST_TO = row(
-    StepKind(
-        name="broadcast_to",
-        rule=_broadcast_to,
-        parameters=(TO,),
-        structure=_broadcast_structure,
-        gradient=same,
-        aliases=("expand", "repeat", "tile", "broadcast_in_dim"),
-    ),
-    NN,
+BROADCAST_TO = _row(
+    "broadcast_to",
+    "Repeat a tensor along new dimensions, and along those of size 1.",
+    _broadcast_structure,
+    1,
+    (TO,),
+    aliases=("expand", "repeat", "tile", "broadcast_in_dim"),
+    gradient=same,
 )

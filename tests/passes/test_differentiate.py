@@ -14,7 +14,7 @@ import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
-from collir.ir.terms import Steps, whole
+from collir.ir.terms import Steps
 from collir.syntax.writer import write
 
 MESH = """
@@ -35,6 +35,24 @@ CASES: dict[str, list[str]] = {
     "sum": ["%r = sum %x dims [0]", "%r = sum %x dims [1] keepdims", "%r = sum %x dims [0, 1]"],
     "max": ["%r = max %x dims [0]", "%r = max %x dims [0, 1] keepdims"],
     "min": ["%r = min %x dims [1]"],
+    "mean": ["%r = mean %x dims [0]", "%r = mean %x dims [0, 1] keepdims"],
+    "layer_norm": [
+        "%r = layer_norm %x, %z, %y1 dims [1] eps 1e-3",
+        "%g = reshape %w1 to [4, 6]\n  %r = layer_norm %x, %g, %g dims [1, 0] eps 1e-3",
+    ],
+    "rms_norm": ["%r = rms_norm %x, %z dims [1] eps 1e-3"],
+    "cumsum": ["%r = cumsum %x dim 0", "%r = cumsum %x dim 1 reverse"],
+    "take": [
+        "%r = take %x, %i dim 0",
+        "%r = take %x, %i dim 1",
+        "%i2 = reshape %i to [2, 3]\n  %r = take %z, %i2 dim 0",
+    ],
+    "take_transpose": [
+        "%r = take_transpose %x, %i dim 0 to f64[3, {z}]",
+        "%r = take_transpose %x, %j dim 1 to f64[{r}, 3]",
+    ],
+    "top_k": ["%r = top_k %x k 2 dim 0", "%r = top_k %x k 3 dim 1"],
+    "cross_entropy": ["%r = cross_entropy %x, %i dim 1", "%r = cross_entropy %x, %j dim 0"],
     "softmax": ["%r = softmax %x dims [1]", "%r = softmax %x dims [0, 1]"],
     "log_softmax": ["%r = log_softmax %x dims [0]"],
     "where": ["%c = greater %x, %y\n  %r = where %c, %x, %z"],
@@ -61,11 +79,13 @@ CASES: dict[str, list[str]] = {
         )
     },
 }
-"""Steps that make ``%r`` of ``%x`` and ``%y``, of 6 rows and 4 columns, and ``%z``, a row."""
+"""Steps that make ``%r`` of ``%x`` and ``%y``, of 6 rows and 4 columns, ``%z`` and ``%y1``, rows,
+``%w1`` of 24 elements, and ``%i`` and ``%j``, an integer for each row and column."""
 
 
 def test_every_gradient_has_a_case() -> None:
-    assert CASES.keys() == {name for name, op in OPERATIONS.items() if op.KIND.gradient}
+    known = {name for name, op in OPERATIONS.items() if op.KIND.gradient}
+    assert CASES.keys() == known
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -83,10 +103,11 @@ def test_the_gradient_of_an_operation(name: str) -> None:
 def with_loss(steps: str, layout: str) -> ModuleOp | None:
     """Return a program that sums the squares of what some steps make; None if these are not well
     typed."""
-    columns = layout.rsplit(",", 1)[1].strip()
+    rows, columns = (part.strip() for part in layout.rsplit(",", 1))
     text = MESH + (
-        f"func @f(%x: f64[{layout}], %y: f64[{layout}], %z: f64[{columns}], "
-        f"%w: f64[3, {columns}]) -> f64[{layout}] on @m {{\n  {steps.format(z=columns)}\n"
+        f"func @f(%x: f64[{layout}], %y: f64[{layout}], %z: f64[{columns}], %w: f64[3, {columns}], "
+        f"%y1: f64[{columns}], %w1: f64[24], %i: i32[{rows}], %j: i32[{columns}]) "
+        f"-> f64[{layout}] on @m {{\n  {steps.format(z=columns, r=rows)}\n"
         "  return %x\n}\n"
     )
     try:
@@ -101,11 +122,11 @@ def with_loss(steps: str, layout: str) -> ModuleOp | None:
     assert block.last_op is not None
     block.erase_op(block.last_op)
     add = Steps(mesh_of(function), block)
-    value = add.laid_out(result, whole(dist_type(result)))
+    value = add.laid_out(result, dist_type(result).whole)
     value = add.step("mul", (value, value), {})
     if rank := len(dist_type(value).dims):
         value = add.step("sum", (value,), {"dims": tuple(range(rank))})
-    value = add.laid_out(value, whole(dist_type(value)))
+    value = add.laid_out(value, dist_type(value).whole)
     block.add_op(ReturnOp(value))
     inputs = [arg.type for arg in function.args]
     function.properties["function_type"] = FunctionType.from_lists(inputs, [value.type])
@@ -138,14 +159,16 @@ def random_steps(rng: random.Random, known: list[str], depth: int, used: list[in
                 f'%h{i} = einsum "b h, h f -> b f" {x}, %w',
                 f"%g{i} = {rng.choice(['gelu', 'tanh', 'silu'])} %h{i}",
                 f'%p{i} = einsum "b f, f h -> b h" %g{i}, %u',
-                f"{new} = all_reduce %p{i} over b",
+                f"%r{i} = all_reduce %p{i} over b",
+                f"{new} = scale %r{i} by 0.1",  # keeps derivatives small
             ]
             known.append(new)
         else:
             step = rng.choice(["tanh", "sin", "softmax", "sigmoid"])
             line = f"{step} {x}{' dims [1]' * (step == 'softmax')}"
             if kind == "product":
-                line = f"{rng.choice(['mul', 'add', 'sub'])} {x}, {y}"
+                lines.append(f"{new}s = {rng.choice(['mul', 'add', 'sub'])} {x}, {y}")
+                line = f"tanh {new}s"
             lines.append(f"{new} = {line}")
             known.append(new)
     return lines
