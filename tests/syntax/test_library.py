@@ -224,10 +224,6 @@ def layer_norm(x: Numbers, gain: Numbers, bias: Numbers) -> Numbers:
     return (x - mean) / np.sqrt(variance + 1e-5) * gain + bias
 
 
-def rms_norm(x: Numbers, gain: Numbers) -> Numbers:
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * gain
-
-
 def linear(x: Numbers, w: Numbers, b: Numbers) -> Numbers:
     return x @ w + b
 
@@ -275,8 +271,6 @@ MIXING, GIVEN = [UP, B, UP, B, UP, B, DOWN, V], f"seq = {SEQ}, size = {WIDTH // 
 MLP = [WIDE_UP, WIDE, WIDE_DOWN, V]
 
 LAYERS: dict[str, tuple[Callable[..., Numbers], str, list[str], str]] = {
-    "layer_norm": (layer_norm, "", [X, V, V], X),
-    "rms_norm": (rms_norm, "", [X, V], X),
     "linear": (linear, "", [X, UP, B], f"{BATCH}@data, {SEQ}, {WIDTH}@model"),
     "mlp": (mlp, "", [X, *MLP], X),
     "swiglu": (swiglu, "", [X, WIDE_UP, WIDE_UP, WIDE_DOWN], X),
@@ -327,7 +321,7 @@ def test_the_files_of_the_library_have_no_errors_and_no_name_twice() -> None:
 def test_every_function_of_the_library_is_tested() -> None:
     """Those that are not named here are called by one that is."""
     named = {*OPTIMISERS, *LAYERS, "one_minus_power", "squared_norm", "clip_factor", "scaled"}
-    called = {"adam_direction", "linear_like", "rsqrt_mean_square", "warmup_cosine"}
+    called = {"adam_direction", "linear_like", "warmup_cosine"}
     assert named | called == set(shipped_functions())
 
 
