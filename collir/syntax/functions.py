@@ -8,7 +8,7 @@ from functools import cache
 from lark import Token
 from xdsl.dialects.builtin import IntegerAttr, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, BlockArgument, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.nested import (
@@ -29,16 +29,21 @@ from collir.layout import DistType, DType, LayoutError, Mesh
 from collir.layout.formulas import FormulaError
 from collir.layout.loops import stack_type
 from collir.layout.sizes import size_with
+from collir.layout.steps import TO, ArgumentKind
+from collir.layout.types import same_with_formulas
 from collir.syntax.formulas import first_token
 from collir.syntax.generic import Bound, Call, GenericFunction, Misfit
 from collir.syntax.imports import shipped_functions
 from collir.syntax.lowering import bare
 from collir.syntax.parsing import SyntaxTree
-from collir.syntax.steps import Callee, StepLowering
+from collir.syntax.steps import Callee, Operation, StepLowering
 from collir.syntax.types import FLOAT
 
 BINDINGS = ("carry", "slice", "with")
 """The words in front of what the body of a loop sees: carries, slices and invariants."""
+
+_TYPES = (ArgumentKind.TYPE, ArgumentKind.NAME, ArgumentKind.SIZES)
+"""The kinds of arguments that say the type of a result, or a part of it."""
 
 
 class FunctionLowering(StepLowering):
@@ -88,6 +93,31 @@ class FunctionLowering(StepLowering):
             )
             return DType.F32
         return super().dtype(name)
+
+    def build(
+        self,
+        name: Token,
+        operation: Operation,
+        operands: Sequence[SSAValue],
+        tokens: Sequence[Token],
+        properties: dict[str, Attribute],
+        places: dict[str, list[Token]],
+        block: Block,
+    ) -> SSAValue | None:
+        """Add an operation and return its result, or None after an error.
+
+        In a generic function, a change to the type that a value has already is not added.
+        """
+        result = super().build(name, operation, operands, tokens, properties, places, block)
+        if self.bound is None or not isinstance(result, OpResult) or len(operands) != 1:
+            return result
+        changes = any(
+            x.keyword == TO.keyword and x.kind in _TYPES for x in operation.KIND.parameters
+        )
+        if changes and same_with_formulas(dist_type(result), dist_type(operands[0])):
+            block.erase_op(result.op)
+            return operands[0]
+        return result
 
     def argument_type(self, tree: SyntaxTree, number: int) -> DistType | None:
         """Return the type of an argument, or None after an error."""

@@ -17,6 +17,8 @@ from collir.ir.functions import functions_of
 from collir.ir.inlining import function_without_calls
 from collir.syntax.imports import LIBRARY, shipped_functions
 from collir.syntax.parsing import parse
+from collir.syntax.writer import write
+from collir.tools import collopt
 
 Numbers = NDArray[np.float64]
 
@@ -147,6 +149,26 @@ def test_an_optimiser(name: str, layout: str) -> None:
     for result, right in zip(run(module, [*tensors, *scalars]), expected, strict=True):
         tolerance = 2e-5 if result.dtype == np.float32 else 2**-8
         assert np.allclose(result.astype(float), right, rtol=tolerance, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw_mixed"])
+def test_an_optimiser_is_costed_and_needs_no_collective(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, names, scalars = OPTIMISERS[name]
+    short = "bf16" if "mixed" in name else "f32"
+    x, low = "f32[64@data, 6]", f"{short}[64@data, 6]"
+    operands = [low if n == "g" else x for n in names] + ["f32[]"] * len(scalars)
+    results = [low] * ("mixed" in name) + [x] * len(names.replace("g", ""))
+    path = tmp_path / "step.coll"
+    path.write_text(write(module_with(name, operands, results)), encoding="utf-8")
+    for target, words in (("simulate", "memory of a device"), ("cost", "no collectives")):
+        assert collopt.main([str(path), "-t", target]) == 0
+        printed = capsys.readouterr()
+        main = printed.out[printed.out.index("@main") :]
+        assert words in main
+        assert "reduce" not in main
+        assert "gather" not in main
 
 
 def test_the_correction_of_the_first_steps_keeps_its_digits() -> None:
