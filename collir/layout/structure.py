@@ -203,18 +203,19 @@ def _axes_of(
         for index, dim in zip(indices, x.dims, strict=True):
             if index == REPEATED:
                 continue
+            if dim.axes and index in structure.blocked:
+                raise LayoutError(
+                    f"{name} needs the whole of {index_text(index)} on every device, and "
+                    f"{{{number}}} has it sharded over {_shown(mesh, dim.axes)}: all_gather "
+                    f"{{{number}}} first",
+                    operand=number,
+                    axes=dim.axes,
+                )
             owner, axes = known.setdefault(index, (number, dim.axes))
             if axes != dim.axes:
                 raise _disagreement(mesh, index, (owner, axes), (number, dim.axes))
     taken: dict[str, tuple[int, str]] = {}
     for index, (owner, axes) in known.items():
-        if axes and index in structure.blocked:
-            raise LayoutError(
-                f"{name} needs the whole of {index_text(index)} on every device, and {{{owner}}} "
-                f"has it sharded over {_shown(mesh, axes)}: all_gather {{{owner}}} first",
-                operand=owner,
-                axes=axes,
-            )
         for axis in axes:
             other, before = taken.setdefault(axis, (owner, index))
             if before != index:

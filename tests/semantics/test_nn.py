@@ -90,7 +90,7 @@ def with_type(
     """Return the argument of an operation that is the type of its result, if it takes one."""
     if "to" not in {parameter.name for parameter in OPERATIONS[name].KIND.parameters}:
         return {}
-    if name in INTEGERS:
+    if name in FORMS:
         size = units(mesh, list(mesh.by_name)) * rng.choice([1, 2])
         return {"to": given_type(rng, mesh, name, types, properties, size)}
     if not types:

@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 from xdsl.dialects.builtin import IntegerAttr, UnitAttr, i64
 from xdsl.ir import Attribute
 
@@ -10,8 +12,9 @@ from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import arguments_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, SizesAttr
-from collir.layout import Dim, DistType, DType, Mesh
+from collir.layout import Axis, Dim, DistType, DType, LayoutError, Mesh
 from collir.layout.structure import typed
+from collir.machine import Level, Machine
 
 Indices = list[list[str]]
 """The index of each dimension, for every operand."""
@@ -92,6 +95,25 @@ def _pool(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
     return [["n", *space, "c"]], {"window": SizesAttr(tuple(window)), **_steps(rng, window)}
 
 
+def _conv_transpose(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
+    (x, w), arguments = _conv(rng)
+    return [[*x[:-1], "f"], w], arguments
+
+
+def _conv_filter(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
+    (x, _), arguments = _conv(rng)
+    made = [f"made{d}" for d in range(len(x) - 2)]
+    return [x, ["n", *made, "f"]], arguments
+
+
+def _max_pool_transpose(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
+    """Return windows of which there are as many as elements."""
+    (x,), _ = _pool(rng)
+    count, more = len(x) - 2, rng.randint(0, 1)
+    window = {"window": (2 * more + 1,) * count, "stride": (1,) * count, "padding": (more,) * count}
+    return [x, x], {name: SizesAttr(sizes) for name, sizes in window.items()}
+
+
 FORMS: dict[str, Callable[[random.Random], tuple[Indices, dict[str, Attribute]]]] = {
     "layer_norm": _normalised(3),
     "rms_norm": _normalised(2),
@@ -104,10 +126,36 @@ FORMS: dict[str, Callable[[random.Random], tuple[Indices, dict[str, Attribute]]]
     "one_hot": _one_hot,
     "cross_entropy": _cross_entropy,
     "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "conv_filter": _conv_filter,
     "max_pool": _pool,
+    "max_pool_transpose": _max_pool_transpose,
+    "avg_pool_transpose": _pool,
     "avg_pool": _pool,
 }
 """The indices of random operands, and random arguments, by the name of an operation."""
+
+
+def _given_shape(
+    name: str, types: list[DistType], properties: dict[str, Attribute], size: int
+) -> list[int]:
+    first, second = types[0].shape, types[-1].shape
+    if name == "one_hot":
+        return [*first, size]
+    if name == "take_transpose":
+        dim = properties["dim"]
+        assert isinstance(dim, IntegerAttr)
+        place, behind = dim.value.data, dim.value.data + len(types[1].dims)
+        return [*first[:place], size, *first[behind:]]
+    known = {n: x.data for n, x in properties.items() if isinstance(x, SizesAttr)}
+    steps = list(zip(known["stride"], known["padding"], strict=True))
+    if name == "conv_filter":
+        pairs = zip(first[1:-1], second[1:-1], steps, strict=True)
+        return [*(x + 2 * p - (n - 1) * s for x, n, (s, p) in pairs), first[-1], second[-1]]
+    window = second[:-2] if name == "conv_transpose" else known["window"]
+    pairs = zip(first[1:-1], window, steps, strict=True)
+    last = second[-2] if name == "conv_transpose" else first[-1]
+    return [first[0], *((n - 1) * s + w - 2 * p for n, w, (s, p) in pairs), last]
 
 
 def given_type(
@@ -118,18 +166,15 @@ def given_type(
     properties: dict[str, Attribute],
     size: int,
 ) -> DistTensorType:
-    """Return a type of a result with a new dimension of a size, which is often sharded.
+    """Return a type of a result; a new dimension has a size, and is often sharded.
 
     Raises:
         LayoutError: the operands have no result.
     """
     kind = OPERATIONS[name].KIND
-    shape = [*types[0].shape, size]
-    if "dim" in properties:
-        dim = properties["dim"]
-        assert isinstance(dim, IntegerAttr)
-        place, behind = dim.value.data, dim.value.data + len(types[1].dims)
-        shape = [*types[0].shape[:place], size, *types[0].shape[behind:]]
+    shape = _given_shape(name, types, properties, size)
+    if min(shape, default=1) < 1:
+        raise LayoutError("there is no such window")
     dtype = types[0].dtype if name != "one_hot" else DType.F32
     whole = {"to": DistTensorType(DistType.make(dtype, shape))}
     assert kind.structure is not None
@@ -141,3 +186,35 @@ def given_type(
         for index, dim in zip(structure.result, plain.dims, strict=True)
     )
     return DistTensorType(DistType(dtype, tuple(dims), plain.partial, plain.reduction, plain.place))
+
+
+def random_arrays(rng: random.Random, name: str) -> tuple[list[Any], dict[str, Attribute]]:
+    """Return random operands of an operation on one device, and its arguments."""
+    while True:
+        operands, arguments = FORMS[name](rng)
+        numbers = np.random.default_rng(rng.randrange(2**32))
+        names = dict.fromkeys(index for over in operands for index in over)
+        size = {index: rng.randint(*(1, 3) if "window" in index else (3, 5)) for index in names}
+        arrays: list[Any] = []
+        for number, over in enumerate(operands):
+            shape = tuple(size[index] for index in over)
+            selects = number == INTEGERS.get(name)
+            drawn = numbers.integers(-1, 5, shape) if selects else numbers.normal(size=shape)
+            arrays.append(drawn.astype(np.int32 if selects else np.float32))
+        kind = OPERATIONS[name].KIND
+        assert kind.structure is not None
+        dtypes = [DType.I32 if x.dtype.kind == "i" else DType.F32 for x in arrays]
+        types = [DistType.make(d, x.shape) for d, x in zip(dtypes, arrays, strict=True)]
+        try:
+            if "to" in {parameter.name for parameter in kind.parameters}:
+                mesh = one_device()
+                arguments["to"] = given_type(rng, mesh, name, types, arguments, 5)
+            kind.structure(types, arguments_of(kind, arguments))
+        except LayoutError:  # a window that does not fit
+            continue
+        return arrays, arguments
+
+
+def one_device() -> Mesh:
+    machine = Machine("one", (Level("device", 1, port=1.0, latency=0.0),))
+    return Mesh("one", machine, (Axis("device", 1),))

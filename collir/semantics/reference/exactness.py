@@ -215,6 +215,12 @@ def _added_up(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     return _Grid(grid.largest * terms, grid.unit, all(grid.exact for grid in operands))
 
 
+def _windowed(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    terms = math.prod(op.sizes("window"))
+    grid = operands[0]
+    return _Grid(grid.largest * terms, grid.unit, all(grid.exact for grid in operands))
+
+
 def _position(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     last = dist_type(op.input).shape[op.integer("dim")] - 1
     return _Grid(Fraction(int(last)), Fraction(1), operands[0].exact)
@@ -250,14 +256,16 @@ GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
         _inexact,
     ),
     **dict.fromkeys(("softmax", "log_softmax", "cross_entropy"), _inexact),
-    **dict.fromkeys(("mean", "layer_norm", "rms_norm", "avg_pool"), _inexact),
+    **dict.fromkeys(("mean", "layer_norm", "rms_norm"), _inexact),
+    **dict.fromkeys(("avg_pool", "avg_pool_transpose"), _inexact),
     **dict.fromkeys(("argmax", "top_k_indices"), _position),
     "cumsum": _accumulated,
     "top_k": _joined,
     "take": _taken,
     "take_transpose": _added_up,
     "one_hot": _truth,
-    "conv": _multiplied,
+    **dict.fromkeys(("conv", "conv_transpose", "conv_filter"), _multiplied),
+    "max_pool_transpose": _windowed,
     "max_pool": _joined,
     "constant": _same_everywhere,
     "iota": _counted,
