@@ -1,42 +1,131 @@
 # pyright: basic
 """The lowering of functions in ``.coll`` to IR: their steps, calls and loops in order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 from lark import Token
 from xdsl.dialects.builtin import IntegerAttr, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, BlockArgument, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.nested import (
     CallOp,
     NestedOp,
     RepeatOp,
+    Signature,
     YieldOp,
     argument_types,
     yield_problem,
 )
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import FOR, FROM
-from collir.ir.diagnostics import note
+from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
 from collir.ir.roles import Role, set_argument_roles, set_result_roles, set_role
-from collir.layout import DistType, LayoutError
+from collir.layout import DistType, DType, LayoutError, Mesh
+from collir.layout.formulas import FormulaError
 from collir.layout.loops import stack_type
+from collir.layout.sizes import size_with
+from collir.layout.steps import TO, ArgumentKind
+from collir.layout.types import same_with_formulas
 from collir.syntax.formulas import first_token
+from collir.syntax.generic import Bound, Call, GenericFunction, Misfit
+from collir.syntax.imports import shipped_functions
 from collir.syntax.lowering import bare, with_role
 from collir.syntax.parsing import SyntaxTree
-from collir.syntax.steps import StepLowering
+from collir.syntax.steps import Callee, Operation, StepLowering
+from collir.syntax.types import FLOAT
 
 BINDINGS = ("carry", "slice", "with")
 """The words in front of what the body of a loop sees: carries, slices and invariants."""
 
+_TYPES = (ArgumentKind.TYPE, ArgumentKind.NAME, ArgumentKind.SIZES)
+"""The kinds of arguments that say the type of a result, or a part of it."""
+
 
 class FunctionLowering(StepLowering):
-    """The lowering of a function."""
+    """The lowering of a function.
+
+    Args:
+        bound: what a generic function means for the operands of a call.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        errors: list[Diagnostic],
+        mesh: Mesh,
+        overridden: Mapping[str, int] | None = None,
+        signatures: Mapping[str, Callee] | None = None,
+        bound: Bound | None = None,
+    ):
+        super().__init__(file, errors, mesh, overridden, signatures)
+        self.bound = bound
+        self.float_dtype = bound.dtype if bound else None
+
+    @property
+    def parameters_there(self) -> Mapping[str, int]:
+        """The parameters that sizes in the function depend on, with their values."""
+        return self.bound.parameters if self.bound else self.sizes
+
+    def size(self, tree: SyntaxTree) -> int | None:
+        """Return an integer with its formula, in a generic function over the parameters of the
+        caller; None after an error."""
+        size = super().size(tree)
+        if size is None or self.bound is None:
+            return size
+        try:
+            return size_with(size, self.bound.sizes)
+        except FormulaError as error:
+            self.error(first_token(tree), str(error))
+            return None
+
+    def dtype(self, name: Token) -> DType:
+        """Return a dtype by its name, or any after an error."""
+        if name == FLOAT and self.bound is not None and self.bound.dtype is None:
+            self.error(
+                name,
+                "`float` stands for the dtype of the operands `float[...]` of a function, and this "
+                f"one has none: use {', '.join(DType)}",
+            )
+            return DType.F32
+        return super().dtype(name)
+
+    def build(
+        self,
+        name: Token,
+        operation: Operation,
+        operands: Sequence[SSAValue],
+        tokens: Sequence[Token],
+        properties: dict[str, Attribute],
+        places: dict[str, list[Token]],
+        block: Block,
+    ) -> SSAValue | None:
+        """Add an operation and return its result, or None after an error.
+
+        In a generic function, a change to the type that a value has already is not added.
+        """
+        result = super().build(name, operation, operands, tokens, properties, places, block)
+        if self.bound is None or not isinstance(result, OpResult) or len(operands) != 1:
+            return result
+        changes = any(
+            x.keyword == TO.keyword and x.kind in _TYPES for x in operation.KIND.parameters
+        )
+        if changes and same_with_formulas(dist_type(result), dist_type(operands[0])):
+            block.erase_op(result.op)
+            return operands[0]
+        return result
+
+    def argument_type(self, tree: SyntaxTree, number: int) -> DistType | None:
+        """Return the type of an argument, or None after an error."""
+        if tree.data != "open":
+            return self.type(tree)
+        assert self.bound is not None
+        return self.bound.inputs[number]
 
     def lower(self, tree: SyntaxTree, function_name: str) -> FuncOp | None:
         """Return a function under a name, or None after errors."""
@@ -44,8 +133,6 @@ class FunctionLowering(StepLowering):
         symbol = tree.children[0]
         arguments: list[tuple[Token, DistType | None]] = []
         roles: list[Role | None] = []
-        result_roles: list[Role | None] = []
-        results: list[DistType | None] = []
         result_tree: SyntaxTree = None
         steps: list[SyntaxTree] = []
         return_tree: SyntaxTree = None
@@ -58,19 +145,20 @@ class FunctionLowering(StepLowering):
                     self.sizes = self.defaults(child) | dict(self.overridden)
                 case "argument":
                     token, written, word = child.children
-                    arguments.append((token, self.type(written)))
+                    arguments.append((token, self.argument_type(written, len(arguments))))
                     roles.append(Role(str(word)) if word else None)
                 case "results":
                     result_tree = child
-                    returned = [with_role(t) for t in child.children if t is not None]
-                    results = [self.type(written) for written, _ in returned]
-                    result_roles = [role for _, role in returned]
                 case "step" | "call" | "repeat":
                     steps.append(child)
                 case "instead":
                     instead = child
                 case _:
                     return_tree = child
+        listed = result_tree.children if result_tree else []
+        promised = [with_role(t) for t in listed if t is not None]
+        trees = [written for written, _ in promised]
+        results = [None if t.data == "open" else self.type(t) for t in trees]
         types = [DistTensorType(x) for _, x in arguments if x is not None]
         block = Block(arg_types=types)
         values = iter(block.args)
@@ -78,25 +166,33 @@ class FunctionLowering(StepLowering):
             self.define(token, next(values) if x is not None else None)
         for step in steps:
             self.statement(step, block)
-        self.finish(symbol, return_tree, results, result_tree, block)
-        if len(self.errors) > errors_before:
+        returned = self.finish(symbol, return_tree, results, trees, block)
+        if len(self.errors) > errors_before or len(returned) < len(results):
             return None
-        outputs = [DistTensorType(x) for x in results if x is not None]
+        outputs = [
+            value.type if x is None else DistTensorType(x)
+            for value, x in zip(returned, results, strict=True)
+        ]
         function = FuncOp(function_name, (types, outputs), Region(block))
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
-        set_parameters(function, self.sizes)
+        set_parameters(function, self.parameters_there)
         set_argument_roles(function, roles)
-        set_result_roles(function, result_roles)
-        if instead is not None:
-            replaced, least = instead.children
-            function.attributes[FOR] = SymbolRefAttr(bare(replaced))
-            number = self.integer(least) or 0
-            if number >= 2**63:
-                self.error(least, "the number is too large: values have less than 2^63 elements")
-                return None
-            function.attributes[FROM] = _integer_attr(number)
+        set_result_roles(function, [role for _, role in promised])
+        if instead is not None and not self.set_alternative(function, instead):
+            return None
         self.forget_numbers()
         return function
+
+    def set_alternative(self, function: FuncOp, tree: SyntaxTree) -> bool:
+        """Note which function a function takes the place of; return False after an error."""
+        replaced, least = tree.children
+        function.attributes[FOR] = SymbolRefAttr(bare(replaced))
+        number = self.integer(least) or 0
+        if number >= 2**63:
+            self.error(least, "the number is too large: values have less than 2^63 elements")
+            return False
+        function.attributes[FROM] = _integer_attr(number)
+        return True
 
     # --- operations that run others -----------------------------------------------------------
 
@@ -134,24 +230,61 @@ class FunctionLowering(StepLowering):
         given = self.given(given_tree)
         wrt = self.wrt(keyword, tokens, wrt_tree)
         op = None
-        signature = self.signatures.get(bare(symbol))
+        callee = self.signatures.get(bare(symbol))
         if bare(symbol) not in self.signatures:
             hint = self.suggest(bare(symbol), self.signatures, "@")
+            if bare(symbol) in shipped_functions():
+                taken = f"`func {symbol} = {symbol} on any`"
+                hint = f"; to use the one shipped with collir, write {taken}"
             self.error(symbol, f"there is no function {symbol}{hint}")
-        elif signature and given is not None and wrt is not None and None not in operands:
+        elif callee and given is not None and wrt is not None and None not in operands:
             defined = [operand for operand in operands if operand is not None]
             try:
-                sizes = {str(name): size for name, size in given.items()}
-                op = CallOp.of(
-                    self.mesh, signature, defined, sizes, wrt, again is not None, fused is not None
-                )
-                op.location = self.position(keyword).location()
-                block.add_op(op)
+                sizes: Mapping[str, int] = {str(name): size for name, size in given.items()}
+                if isinstance(callee, GenericFunction):
+                    signature, sizes = self.instance(callee, keyword, defined, sizes, wrt)
+                else:
+                    signature = callee
+                if signature is not None:
+                    flags = again is not None, fused is not None
+                    op = CallOp.of(self.mesh, signature, defined, sizes, wrt, *flags)
+                    op.location = self.position(keyword).location()
+                    block.add_op(op)
             except LayoutError as error:
                 place = symbol if error.operand is None else tokens[error.operand]
                 place = next((name for name in given if name == error.parameter), place)
                 self.error(place, error.text([str(token) for token in tokens]))
         self.define_results(targets, op, str(symbol))
+
+    def instance(
+        self,
+        callee: GenericFunction,
+        keyword: Token,
+        operands: Sequence[SSAValue],
+        given: Mapping[str, int],
+        wrt: Sequence[int],
+    ) -> tuple[Signature | None, Mapping[str, int]]:
+        """Return the signature of a generic function for operands, and the values of parameters
+        that its call gives; None in the place of the signature after an error.
+
+        Raises:
+            LayoutError: the function does not take these operands.
+        """
+        types = tuple(dist_type(operand) for operand in operands)
+        bound = callee.bound(Call(self.mesh, types, given, self.parameters_there))
+        instance = callee.instantiate(callee, self.mesh, bound)
+        if instance.error is not None:
+            position = self.position(keyword)
+            self.errors.append(Misfit.of(callee.name, given, instance.error, position))
+        if instance.function is None:
+            return None, {}
+        signature = Signature.of(instance.function)
+        for number, (x, expected) in enumerate(zip(types, signature.inputs, strict=True)):
+            if x != expected:
+                text = f"{expected.text(self.mesh)} here, and {{{number}}} is {x.text(self.mesh)}"
+                raise LayoutError(f"@{callee.name} takes {text}", operand=number)
+        _ = replace(signature, name=callee.name).gradients(self.mesh, types, wrt)
+        return signature, bound.bindings
 
     def wrt(
         self, keyword: Token, operands: Sequence[Token], tree: SyntaxTree | None
@@ -324,15 +457,18 @@ class FunctionLowering(StepLowering):
         symbol: Token,
         return_tree: SyntaxTree,
         results: Sequence[DistType | None],
-        result_tree: SyntaxTree,
+        result_trees: Sequence[SyntaxTree],
         block: Block,
-    ) -> None:
+    ) -> list[SSAValue]:
+        """Add the return to a function, and return the values that it returns.
+
+        Args:
+            results: the types of the results; None for one with errors, or that is inferred.
+        """
         keyword, returned = return_tree.children
         tokens: list[Token] = returned.children if returned else []
         values = [self.use(token) for token in tokens]
-        declared_at = None
-        if results:
-            declared_at = self.position(with_role(result_tree.children[0])[0].children[0])
+        declared_at = self.position(result_trees[0].children[0]) if results else None
         if len(values) != len(results):
             notes = (note("the results are declared here", declared_at),) if declared_at else ()
             self.error(
@@ -341,18 +477,29 @@ class FunctionLowering(StepLowering):
                 f"but {len(values)} {'are' if len(values) != 1 else 'is'} returned",
                 *notes,
             )
-            return
-        for token, value, expected in zip(tokens, values, results, strict=True):
+            return []
+        for token, value, expected, tree in zip(tokens, values, results, result_trees, strict=True):
+            if value is not None and tree.data == "open":
+                self.check_dtype(token, dist_type(value), tree.children[0])
             if value is None or expected is None or dist_type(value) == expected:
                 continue
             message, axes = return_mismatch(dist_type(value), expected, str(token), self.mesh)
             notes = [note(f"{symbol} promises {expected.text(self.mesh)} here", declared_at)]
             notes += origin_notes(value, axes, str(token), self.mesh)
             self.error(token, message, *notes)
-        if None not in values:
-            op = ReturnOp(*(value for value in values if value is not None))
+        defined = [value for value in values if value is not None]
+        if len(defined) == len(values):
+            op = ReturnOp(*defined)
             op.location = self.position(keyword).location()
             block.add_op(op)
+        return defined
+
+    def check_dtype(self, token: Token, x: DistType, name: Token) -> None:
+        """Report a value that is returned where another dtype is promised."""
+        dtype = self.dtype(name)
+        if x.dtype is not dtype:
+            promised = note(f"{dtype}[...] is promised here", self.position(name))
+            self.error(token, f"{token} is {x.text(self.mesh)}, not {dtype}[...]", promised)
 
 
 @cache

@@ -3,6 +3,7 @@
 import pytest
 
 import collir
+from collir.cost.programs.memory import Use
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
 
@@ -51,9 +52,11 @@ def test_the_peak_of_a_step_by_role(layers: int, width: int, batch: int) -> None
     simulation = step(layers, width, batch)
     uses = simulation.peak_on(0).uses
     weights, rows = 2 * layers * width * width, 2 * (batch // 8) * width
-    assert uses["parameters"] == uses["gradients"] == uses["optimiser state"] == weights
-    assert uses["activations"] == 2 * layers * rows
-    assert uses["inputs"] == rows
+    assert (
+        uses[Use("parameters")] == uses[Use("gradients")] == uses[Use("optimiser state")] == weights
+    )
+    assert uses[Use("activations")] == 2 * layers * rows
+    assert uses[Use("inputs")] == rows
     assert simulation.peak == sum(uses.values())
     assert simulation.peak <= 3 * weights + (2 * layers + 9) * rows + 2 * weights / layers
 
