@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from collir.layout import expansions
 from collir.layout import nn_gradients as gradients
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
+from collir.layout.expansions import Expansion
 from collir.layout.gradients import Gradient, Reverse, Term, same
 from collir.layout.mesh import Mesh
 from collir.layout.steps import (
@@ -63,6 +65,7 @@ def _row(
     aliases: tuple[str, ...] = (),
     conditions: int = 0,
     gradient: Gradient | None = None,
+    expansion: Expansion | None = None,
     integers: int | None = None,
     moved: Callable[[Sequence[int], int], int] = reads_all,
 ) -> StepKind:
@@ -101,6 +104,7 @@ def _row(
         operands=operands,
         structure=structure,
         gradient=gradient,
+        expansion=expansion,
         aliases=aliases,
         moved=moved,
     )
@@ -303,6 +307,7 @@ def _map(
     floats: bool = False,
     conditions: int = 0,
     gradient: Gradient | None = None,
+    expansion: Expansion | None = None,
 ) -> StepKind:
     """Add the row of an elementwise operation.
 
@@ -317,7 +322,14 @@ def _map(
         return map_structure(name, xs, linear, flops)
 
     return _row(
-        name, doc, structure, operands, result=result, conditions=conditions, gradient=gradient
+        name,
+        doc,
+        structure,
+        operands,
+        result=result,
+        conditions=conditions,
+        gradient=gradient,
+        expansion=expansion,
     )
 
 
@@ -419,6 +431,7 @@ SILU = _map(
     floats=True,
     flops=4,
     gradient=gradients.silu,
+    expansion=expansions.silu,
 )
 GELU = _map(
     "gelu",
@@ -426,6 +439,7 @@ GELU = _map(
     floats=True,
     flops=8,
     gradient=gradients.gelu,
+    expansion=expansions.gelu,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -512,7 +526,7 @@ MIN = _reduction(
 # ---------------------------------------------------------------------------------------------
 
 
-def _along(name: str, doc: str, flops: int, gradient: Gradient) -> StepKind:
+def _along(name: str, doc: str, flops: int, gradient: Gradient, expansion: Expansion) -> StepKind:
     """Add the row of an operation that needs the whole of some dimensions on every device."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -523,7 +537,7 @@ def _along(name: str, doc: str, flops: int, gradient: Gradient) -> StepKind:
         sizes = sizes_of(name, xs, [indices])
         return Structure((indices,), indices, sizes, blocked=blocked, flops=flops)
 
-    return _row(name, doc, structure, 1, (DIMS,), gradient=gradient)
+    return _row(name, doc, structure, 1, (DIMS,), gradient=gradient, expansion=expansion)
 
 
 SOFTMAX = _along(
@@ -531,16 +545,20 @@ SOFTMAX = _along(
     "Return e^x divided by its sum over dimensions.",
     5,
     lambda r, _: r.y * (r.g - gradients.sum_over(r, r.g * r.y)),
+    expansions.softmax,
 )
 LOG_SOFTMAX = _along(
     "log_softmax",
     "Return x less the logarithm of the sum of e^x.",
     5,
     lambda r, _: r.g - r.y.step("exp") * gradients.sum_over(r, r.g),
+    expansions.log_softmax,
 )
 
 
-def _normalisation(name: str, doc: str, operands: int, flops: int, gradient: Gradient) -> StepKind:
+def _normalisation(
+    name: str, doc: str, operands: int, flops: int, gradient: Gradient, expansion: Expansion
+) -> StepKind:
     """Add the row of a normalisation over dimensions, with a gain for each of their positions."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -557,7 +575,8 @@ def _normalisation(name: str, doc: str, operands: int, flops: int, gradient: Gra
         sizes = sizes_of(name, xs, every)
         return Structure(tuple(every), indices, sizes, blocked=frozenset(own), flops=flops)
 
-    return _row(name, doc, structure, operands, (DIMS, EPS), gradient=gradient)
+    parameters = (DIMS, EPS)
+    return _row(name, doc, structure, operands, parameters, gradient=gradient, expansion=expansion)
 
 
 def _check_rank(name: str, x: DistType, number: int, indices: Sequence[str]) -> None:
@@ -581,6 +600,7 @@ LAYER_NORM = _normalisation(
     3,
     8,
     gradients.layer_norm,
+    expansions.layer_norm,
 )
 RMS_NORM = _normalisation(
     "rms_norm",
@@ -588,6 +608,7 @@ RMS_NORM = _normalisation(
     2,
     5,
     gradients.rms_norm,
+    expansions.rms_norm,
 )
 
 
@@ -801,6 +822,7 @@ CROSS_ENTROPY = _row(
     (DIM,),
     integers=1,
     gradient=gradients.cross_entropy,
+    expansion=expansions.cross_entropy,
 )
 
 # ---------------------------------------------------------------------------------------------
