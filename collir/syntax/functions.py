@@ -23,10 +23,11 @@ from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
+from collir.ir.roles import Role, set_argument_roles, set_result_roles, set_role
 from collir.layout import DistType, LayoutError
 from collir.layout.loops import stack_type
 from collir.syntax.formulas import first_token
-from collir.syntax.lowering import bare
+from collir.syntax.lowering import bare, with_role
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.steps import StepLowering
 
@@ -42,6 +43,8 @@ class FunctionLowering(StepLowering):
         errors_before = len(self.errors)
         symbol = tree.children[0]
         arguments: list[tuple[Token, DistType | None]] = []
+        roles: list[Role | None] = []
+        result_roles: list[Role | None] = []
         results: list[DistType | None] = []
         result_tree: SyntaxTree = None
         steps: list[SyntaxTree] = []
@@ -54,10 +57,14 @@ class FunctionLowering(StepLowering):
                 case "parameters":
                     self.sizes = self.defaults(child) | dict(self.overridden)
                 case "argument":
-                    arguments.append((child.children[0], self.type(child.children[1])))
+                    token, written, word = child.children
+                    arguments.append((token, self.type(written)))
+                    roles.append(Role(str(word)) if word else None)
                 case "results":
                     result_tree = child
-                    results = [self.type(t) for t in child.children if t is not None]
+                    returned = [with_role(t) for t in child.children if t is not None]
+                    results = [self.type(written) for written, _ in returned]
+                    result_roles = [role for _, role in returned]
                 case "step" | "call" | "repeat":
                     steps.append(child)
                 case "instead":
@@ -78,6 +85,8 @@ class FunctionLowering(StepLowering):
         function = FuncOp(function_name, (types, outputs), Region(block))
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
         set_parameters(function, self.sizes)
+        set_argument_roles(function, roles)
+        set_result_roles(function, result_roles)
         if instead is not None:
             replaced, least = instead.children
             function.attributes[FOR] = SymbolRefAttr(bare(replaced))
@@ -101,8 +110,9 @@ class FunctionLowering(StepLowering):
             case _:
                 self.step(tree, block)
 
-    def define_results(self, tokens: Sequence[Token], op: NestedOp | None, what: str) -> None:
+    def define_results(self, targets: Sequence[SyntaxTree], op: NestedOp | None, what: str) -> None:
         """Define the results of an operation, or values that failed; ``what`` has the results."""
+        tokens, roles = zip(*map(with_role, targets), strict=True)
         results: list[SSAValue | None] = [None] * len(tokens) if op is None else [*op.results]
         if len(results) != len(tokens):
             count = len(results)
@@ -112,7 +122,9 @@ class FunctionLowering(StepLowering):
                 f"{'are' if len(tokens) > 1 else 'is'} named here",
             )
             results = [None] * len(tokens)
-        for token, result in zip(tokens, results, strict=True):
+        for token, result, role in zip(tokens, results, roles, strict=True):
+            if result is not None and role:
+                set_role(result, role)
             self.define(token, result)
 
     def call(self, tree: SyntaxTree, block: Block) -> None:
@@ -316,7 +328,9 @@ class FunctionLowering(StepLowering):
         keyword, returned = return_tree.children
         tokens: list[Token] = returned.children if returned else []
         values = [self.use(token) for token in tokens]
-        declared_at = self.position(result_tree.children[0].children[0]) if results else None
+        declared_at = None
+        if results:
+            declared_at = self.position(with_role(result_tree.children[0])[0].children[0])
         if len(values) != len(results):
             notes = (note("the results are declared here", declared_at),) if declared_at else ()
             self.error(
