@@ -39,14 +39,16 @@ def product_of(op: DistOp, mesh: Mesh) -> Product | None:
     """Return the products that a device computes for an operation with two operands.
 
     The indices of both operands and the result count products, those of only one operand and the
-    result are its rows or columns, and the others are summed over. It is None for other operations.
+    result are its rows or columns, and the others are summed over. Positions of windows, which only
+    the result has, are rows. It is None for other operations.
     """
     structure = op.structure
-    if structure is None or len(structure.operands) != 2 or not structure.reduced:
+    if structure is None or len(structure.operands) != 2 or not structure.contracts:
         return None
     sizes: dict[str, int] = {}
-    for indices, operand in zip(structure.operands, op.operands, strict=True):
-        shape = dist_type(operand).local_shape(mesh)
+    every = zip((*structure.operands, structure.result), (*op.operands, op.result), strict=True)
+    for indices, value in every:
+        shape = dist_type(value).local_shape(mesh)
         sizes |= {index: int(size) for index, size in zip(indices, shape, strict=True)}
     left, right = (set(indices) - {REPEATED} for indices in structure.operands)
     kept = set(structure.result)
@@ -54,12 +56,10 @@ def product_of(op: DistOp, mesh: Mesh) -> Product | None:
     def over(indices: set[str]) -> int:
         return math.prod(sizes[index] for index in indices)
 
-    return Product(
-        over(left & right & kept),
-        over((left - right) & kept),
-        over((right - left) & kept),
-        over((left | right) - kept),
-    )
+    count, columns = over(left & right & kept), over((right - left) & kept)
+    rows = over((left - right) & kept) * over(kept - left - right - {REPEATED})
+    points = over({*left, *right, *kept} - structure.selected - {REPEATED})
+    return Product(count, rows, columns, math.ceil(points / (count * rows * columns)))
 
 
 @lru_cache(maxsize=4096)
