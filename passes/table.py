@@ -29,6 +29,12 @@ def _differentiate() -> type[ModulePass]:
     return DifferentiatePass
 
 
+def _expand() -> type[ModulePass]:
+    from collir.passes.expand import ExpandPass
+
+    return ExpandPass
+
+
 def _fuse() -> type[ModulePass]:
     from collir.passes.fuse import FusePass
 
@@ -94,6 +100,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "canonicalize": _canonicalize,
     "decompose": _decompose,
     "differentiate": _differentiate,
+    "expand": _expand,
     "fuse": _fuse,
     "inline": _inline,
     "instantiate": _instantiate,

@@ -1,9 +1,13 @@
-"""The nn dialect: the operations of models, one for each row of their table (``layout.nn``)."""
+"""The nn dialect: the operations of models, one for each row of their tables."""
 
 from xdsl.ir import Dialect
 
 from collir.dialects.operation import DistOp, operation
-from collir.layout.nn import NN
+from collir.layout import nn, nn_selections, nn_windows
+from collir.layout.nn_rows import NN
+
+TABLES = (nn, nn_selections, nn_windows)
+"""The modules with the rows, in the order in which operations are listed to users."""
 
 OPERATIONS: dict[str, type[DistOp]] = {name: operation("nn", kind) for name, kind in NN.items()}
 """The operations by the name of their row."""

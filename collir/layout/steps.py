@@ -14,6 +14,7 @@ from typing import Literal
 
 from collir.layout import gradients, rules
 from collir.layout.errors import LayoutError
+from collir.layout.expansions import Expansion
 from collir.layout.gradients import Gradient
 from collir.layout.mesh import Mesh
 from collir.layout.sizes import Size
@@ -146,6 +147,7 @@ class StepKind:
             relate, from which rule and work follow; None if the rule is its own.
         gradient: the cotangents of the operands; None if it has none, or is ``layout_only``: the
             cotangent is then that of the result.
+        expansion: steps that do the same; None if it is no composite of others.
         aliases: what it is called elsewhere, for suggestions.
     """
 
@@ -170,6 +172,7 @@ class StepKind:
     identity: Callable[[DistType, DistType, Arguments], bool] | None = None
     structure: Callable[[Sequence[DistType], Arguments], Structure] | None = None
     gradient: Gradient | None = None
+    expansion: Expansion | None = None
     aliases: tuple[str, ...] = ()
 
     def result_type(

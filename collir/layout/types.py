@@ -325,6 +325,12 @@ def with_sizes(x: DistType, sizes: Iterable[int]) -> DistType:
     return replace(x, dims=tuple(dims))
 
 
+def with_axes(x: DistType, dim: int, axes: tuple[str, ...]) -> DistType:
+    """Return a type with a dimension sharded over other sub-axes."""
+    dims = (*x.dims[:dim], Dim(x.dims[dim].size, axes), *x.dims[dim + 1 :])
+    return replace(x, dims=dims)
+
+
 def same_with_formulas(x: DistType, y: DistType) -> bool:
     """Return whether two types are equal for all values of the parameters of a function."""
     return x == y and x.formulas == y.formulas

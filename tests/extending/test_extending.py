@@ -17,7 +17,7 @@ from lit_files import faults, run_lines, run_piped
 
 from collir.cost.collectives.table import COSTS
 from collir.dialects.tables import OPERATIONS
-from collir.layout.nn import NN
+from collir.layout.nn_rows import NN
 from collir.layout.steps import STEPS
 from collir.semantics.reference import exactness, nn
 from collir.semantics.reference.steps import MEANINGS, Effect

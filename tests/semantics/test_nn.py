@@ -30,7 +30,7 @@ from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
 from collir.ir.verification import verify
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type, place_at
 from collir.layout.cuts import units
-from collir.layout.nn import NN
+from collir.layout.nn_rows import NN
 from collir.semantics.reference.nn import FUNCTIONS
 from collir.semantics.validation.proof import proven
 from collir.semantics.validation.verdict import Outcome

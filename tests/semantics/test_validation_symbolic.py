@@ -55,12 +55,13 @@ def test_expressions_are_what_is_executed(rng: random.Random) -> None:
     numbers = np.random.default_rng(rng.randrange(2**32))
     types = [dist_type(arg) for arg in function.args]
     buffers = [distribute(mesh, random_tensor(x, numbers), x, numbers) for x in types]
-    run = Evaluation(table(mesh, function, buffers))
+    computations = Computations()
+    run = Evaluation(table(mesh, function, buffers), computations)
     executed = execute(module, function, buffers)
     last = function.body.block.last_op
     assert last is not None
     for operand, pieces, parts in zip(
-        last.operands, results_by_class(function, Computations()), executed, strict=True
+        last.operands, results_by_class(function, computations), executed, strict=True
     ):
         if not dist_type(operand).dtype.is_float:
             continue  # integers wrap around

@@ -20,7 +20,7 @@ from collir.dialects.machine import NumberAttr, mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
 from collir.layout import Dim, DistType, DType, Reduction
-from collir.semantics.reference import collectives, nn
+from collir.semantics.reference import collectives, nn, selections
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
 from collir.semantics.reference.devices import block_shape, coordinates_of, interval, slices_of
@@ -358,19 +358,21 @@ def _take(op: DistOp, args: Args) -> Buffers:
     mesh, dim = mesh_of(op), op.integer("dim")
     cut = dist_type(op.input).dims[dim]
     begins = [interval(mesh, rank, cut)[0] for rank in range(mesh.devices)]
-    return _by_rank(args, lambda rank, xs: nn.take(xs[0], xs[1], dim, begins[rank]))
+    return _by_rank(args, lambda rank, xs: selections.take(xs[0], xs[1], dim, begins[rank]))
 
 
 def _take_transpose(op: DistOp, args: Args) -> Buffers:
     mesh, dim = mesh_of(op), op.integer("dim")
     ends = [interval(mesh, rank, op.layout("to").dims[dim]) for rank in range(mesh.devices)]
-    return _by_rank(args, lambda rank, xs: nn.take_transpose(xs[0], xs[1], dim, *ends[rank]))
+    return _by_rank(
+        args, lambda rank, xs: selections.take_transpose(xs[0], xs[1], dim, *ends[rank])
+    )
 
 
 def _one_hot(op: DistOp, args: Args) -> Buffers:
     mesh, to = mesh_of(op), op.layout("to")
     ends = [interval(mesh, rank, to.dims[-1]) for rank in range(mesh.devices)]
-    return _by_rank(args, lambda rank, xs: nn.one_hot(xs[0], *ends[rank], NUMPY[to.dtype]))
+    return _by_rank(args, lambda rank, xs: selections.one_hot(xs[0], *ends[rank], NUMPY[to.dtype]))
 
 
 def _unchanged(op: DistOp, args: Args) -> Buffers:

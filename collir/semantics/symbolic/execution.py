@@ -238,6 +238,7 @@ class AnyRun(ABC, Generic[V]):
 
     def counted(self, op: DistOp) -> V:
         """Return positions in a dimension, as elements of one unknown sequence of numbers."""
+        self.computations.of_models = True
         to, dim = op.layout("to"), op.integer("dim")
         facts = op.mnemonic, to.dtype
         computation = Computation(0.0, (), frozenset(), operation=facts)

@@ -1,0 +1,149 @@
+"""The meaning of operations that select, by the size of elements or by integers, in numpy.
+
+Those by integers also work on a block of the dimension, which begins at a position.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from collir.dialects.operation import DistOp
+from collir.semantics.reference.arrays import (
+    Function,
+    as_wide,
+    folded,
+    integers,
+    unknown,
+)
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.collectives import Array
+from collir.semantics.reference.intervals import Intervals
+
+
+def _descending(x: Any, dim: int) -> Any:
+    """Return the positions of elements, the largest first and of equal ones the first."""
+    reverse = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
+    return np.flip(x.shape[dim] - 1 - reverse, dim)
+
+
+def _positions(op: DistOp, x: Any, count: int) -> Any:
+    """Return the positions of the largest elements of a dimension, the largest first."""
+    dim = op.integer("dim")
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    if isinstance(x, Intervals):
+        if not np.array_equal(x.low, x.high):
+            return unknown(shape, np.int32, 0, x.shape[dim] - 1)
+        return Intervals.of(_descending(x.low, dim)[_first(dim, count)].astype(np.int32))
+    return _descending(x, dim)[_first(dim, count)].astype(np.int32)
+
+
+def _first(dim: int, count: int) -> tuple[slice, ...]:
+    return (*(slice(None),) * dim, slice(0, count))
+
+
+def _argmax(op: DistOp, arrays: Sequence[Array]) -> Array:
+    dim = op.integer("dim")
+    found = _positions(op, arrays[0], 1)
+    return found.reshape((*found.shape[:dim], *found.shape[dim + 1 :]))
+
+
+def _top_k_indices(op: DistOp, arrays: Sequence[Array]) -> Array:
+    return _positions(op, arrays[0], op.integer("k"))
+
+
+def _top_k(op: DistOp, arrays: Sequence[Array]) -> Array:
+    x: Any
+    (x,), dim = arrays, op.integer("dim")
+    if isinstance(x, Intervals):  # the k-th largest is between the k-th largest ends
+        low, high = (
+            np.take_along_axis(side, _descending(side, dim), dim)[_first(dim, op.integer("k"))]
+            for side in (x.low, x.high)
+        )
+        known: Any = Intervals(low, low if np.array_equal(low, high) else high, x.dtype)
+        return known
+    return np.take_along_axis(x, _descending(x, dim), dim)[_first(dim, op.integer("k"))]
+
+
+def take(table: Any, chosen: Any, dim: int, begin: int = 0) -> Any:
+    """Return the slices of a dimension at some positions, of a block that begins at one of them;
+    others are 0."""
+    table = np.concatenate([table, np.zeros_like(table[_first(dim, 1)])], axis=dim)
+    last, at = table.shape[dim] - 1, integers(chosen)
+    shape = (*table.shape[:dim], *chosen.shape, *table.shape[dim + 1 :])
+    if at is None:
+        return unknown(shape, table.dtype, -np.inf, np.inf)
+    inside = np.where((at >= begin) & (at < begin + last), at - begin, last)
+    return table[(*(slice(None),) * dim, inside)]
+
+
+def take_transpose(g: Any, chosen: Any, dim: int, begin: int, end: int) -> Any:
+    """Return the sum of slices at each position of a block of a dimension."""
+    at = integers(chosen)
+    flat = g.reshape((*g.shape[:dim], math.prod(chosen.shape), *g.shape[dim + chosen.ndim :]))
+    shape = (*flat.shape[:dim], 1, *flat.shape[dim + 1 :])
+    if at is None:
+        return unknown((*shape[:dim], end - begin, *shape[dim + 1 :]), g.dtype, -np.inf, np.inf)
+    zero = np.zeros_like(flat[_first(dim, 1)])
+    rows: list[Any] = []
+    for position in range(begin, end):
+        row = zero
+        for n in np.flatnonzero(np.ravel(at) == position):
+            row = row + flat[(*(slice(None),) * dim, slice(n, n + 1))]
+        rows.append(row)
+    return np.concatenate(rows, axis=dim)
+
+
+def one_hot(chosen: Any, begin: int, end: int, dtype: Any) -> Any:
+    """Return where positions of a block are those that integers name."""
+    at = integers(chosen)
+    if at is None:
+        return unknown((*chosen.shape, end - begin), dtype, 0, 1)
+    found = (at[..., None] == np.arange(begin, end)).astype(dtype)
+    return Intervals.of(found) if isinstance(chosen, Intervals) else found
+
+
+def _take(op: DistOp, arrays: Sequence[Array]) -> Array:
+    return take(arrays[0], arrays[1], op.integer("dim"))
+
+
+def _take_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
+    dim = op.integer("dim")
+    return take_transpose(arrays[0], arrays[1], dim, 0, op.layout("to").shape[dim])
+
+
+def _one_hot(op: DistOp, arrays: Sequence[Array]) -> Array:
+    to = op.layout("to")
+    return one_hot(arrays[0], 0, to.shape[-1], NUMPY[to.dtype])
+
+
+def _cross_entropy(op: DistOp, arrays: Sequence[Array]) -> Array:
+    x: Any
+    (x, labels), dim = arrays, op.integer("dim")
+    wide = as_wide(x)
+    plain = not isinstance(x, Intervals)
+    shifted = wide - np.max(wide, axis=dim, keepdims=True) if plain else wide
+    with np.errstate(all="ignore"):
+        logarithm = np.log(folded(np.add, np.exp(shifted), [dim], keep=True))
+    at = integers(labels)
+    if at is None:
+        return unknown(labels.shape, x.dtype, -np.inf, np.inf)
+    losses, size = logarithm - shifted, x.shape[dim]
+    padded = np.concatenate([losses, np.zeros_like(losses[_first(dim, 1)])], axis=dim)
+    inside = np.expand_dims(np.where((at >= 0) & (at < size), at, size), dim)
+    position: list[Any] = [*np.indices(inside.shape, sparse=True)]
+    position[dim] = inside
+    return padded[tuple(position)].reshape(labels.shape).astype(x.dtype)
+
+
+SELECTIONS: dict[str, Function] = {
+    "argmax": _argmax,
+    "top_k": _top_k,
+    "top_k_indices": _top_k_indices,
+    "take": _take,
+    "take_transpose": _take_transpose,
+    "one_hot": _one_hot,
+    "cross_entropy": _cross_entropy,
+}
+"""The functions of whole tensors, by the names of the operations."""
