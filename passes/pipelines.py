@@ -45,6 +45,10 @@ class PassPipeline:
     positions: tuple[PipelineEntry, ...]
 
 
+_DIFFERENTIATE = PipelineEntry(
+    "differentiate",
+    "the collectives of a gradient can be rewritten once it is a function of the program",
+)
 _CLEAN = PipelineEntry(
     "canonicalize", "what does nothing or is used by nothing need not be looked at by the others"
 )
@@ -77,6 +81,7 @@ _DEFAULT = PassPipeline(
     "For programs of which nothing is known. It may use more memory than the program as it is "
     "written, where that does a step twice, or early, so as not to keep something: see zero.",
     (
+        _DIFFERENTIATE,
         _CLEAN,
         _REORDER,
         PipelineEntry(
@@ -103,6 +108,7 @@ _DDP = PassPipeline(
     "For functions with a reduction for every tensor and nothing behind it but an update, which is "
     "why there is nothing to reorder.",
     (
+        _DIFFERENTIATE,
         _CLEAN,
         PipelineEntry(
             "fuse", "gradients that are summed over microbatches are reduced once, not each time"
@@ -120,7 +126,7 @@ _ZERO = PassPipeline(
     "It has no cse, as what is gathered twice is gathered twice so as not to be kept in between; "
     "and neither fuse nor reorder-by-hierarchy, which would add up whole gradients of microbatches "
     "to reduce them once, where ZeRO-2 keeps their shards only.",
-    (_CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
+    (_DIFFERENTIATE, _CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
 )
 
 _LATENCY = PassPipeline(
@@ -129,6 +135,7 @@ _LATENCY = PassPipeline(
     "It has no overlap: streams and events, or requests and waits, take longer than small steps "
     "gain beside each other, and no model here counts them.",
     (
+        _DIFFERENTIATE,
         _CLEAN,
         _REORDER,
         PipelineEntry("fuse", "a step less is a latency less"),

@@ -26,7 +26,7 @@ from collir.syntax.writer import write
 def module_with_calls(rng: random.Random) -> ModuleOp:
     """Return a random module in which a call gives values to parameters."""
     while True:
-        module = random_module(rng, functions=4, steps=5)
+        module = random_module(rng, functions=4, steps=5, models=rng.random() < 0.3)
         placed = all(mesh_of(function).placed for function in functions_of(module))
         if placed and any(op.values for op in module.walk() if isinstance(op, CallOp)):
             return module

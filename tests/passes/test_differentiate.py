@@ -138,14 +138,16 @@ def random_steps(rng: random.Random, known: list[str], depth: int, used: list[in
                 f'%h{i} = einsum "b h, h f -> b f" {x}, %w',
                 f"%g{i} = {rng.choice(['gelu', 'tanh', 'silu'])} %h{i}",
                 f'%p{i} = einsum "b f, f h -> b h" %g{i}, %u',
-                f"{new} = all_reduce %p{i} over b",
+                f"%r{i} = all_reduce %p{i} over b",
+                f"{new} = scale %r{i} by 0.1",  # keeps derivatives small
             ]
             known.append(new)
         else:
             step = rng.choice(["tanh", "sin", "softmax", "sigmoid"])
             line = f"{step} {x}{' dims [1]' * (step == 'softmax')}"
             if kind == "product":
-                line = f"{rng.choice(['mul', 'add', 'sub'])} {x}, {y}"
+                lines.append(f"{new}s = {rng.choice(['mul', 'add', 'sub'])} {x}, {y}")
+                line = f"tanh {new}s"
             lines.append(f"{new} = {line}")
             known.append(new)
     return lines

@@ -74,7 +74,8 @@ def assert_same_meaning(before: ModuleOp, passes: str) -> None:
 @given(rng=RANDOM)
 @settings(max_examples=30)
 def test_random_programs(passes: str, rng: random.Random) -> None:
-    assert_same_meaning(random_module(rng, functions=2, steps=6, weights=0.3), passes)
+    module = random_module(rng, functions=2, steps=6, weights=0.3, models=rng.random() < 0.3)
+    assert_same_meaning(module, passes)
 
 
 @pytest.mark.parametrize("strategy", get_args(Strategy))

@@ -41,7 +41,9 @@ def random_program(
     mesh = random_mesh(rng)
     while not mesh.placed:
         mesh = random_mesh(rng)
-    function = random_function(rng, mesh, steps, parametric=1, nested=nested)
+    function = random_function(
+        rng, mesh, steps, parametric=1, nested=nested, models=rng.random() < 0.3
+    )
     module = module_of([mesh], [function])
     return module, functions_of(module)[0]
 

@@ -34,7 +34,10 @@ func @f(%g: f32[33554432@model] partial(sum: data)) -> f32[33554432@model] on @m
 @settings(max_examples=24)
 def test_splitting_changes_no_result(rng: random.Random) -> None:
     mesh = random_mesh(rng, devices=rng.choice([4, 8, 12, 16]), weights=0.3)
-    before = read(write(module_of([mesh], [random_function(rng, mesh, 5, "f")])), "x.coll")
+    before = read(
+        write(module_of([mesh], [random_function(rng, mesh, 5, "f", models=rng.random() < 0.3)])),
+        "x.coll",
+    )
     level = rng.choice(mesh.machine.levels)
     outer = rng.choice([n for n in range(1, level.size + 1) if level.size % n == 0])
     into = f"split-level{{level={level.name} into={outer},{level.size // outer}}}"

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr, UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
-from collir.dialects import coll
+from collir.dialects import coll, nn
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import (
     MESH_ATTRIBUTE,
@@ -399,7 +399,11 @@ def mesh_ops(mesh: Mesh) -> list[MachineOp | MeshOp]:
 
 
 class FunctionBuilder:
-    """A builder of a function step by step, which refuses steps that are not well typed."""
+    """A builder of a function step by step, which refuses steps that are not well typed.
+
+    Attributes:
+        models: whether random steps may be operations of models, and an add that broadcasts.
+    """
 
     def __init__(
         self,
@@ -407,7 +411,9 @@ class FunctionBuilder:
         arguments: Iterable[DistType],
         name: str = "f",
         parameters: Mapping[str, int] = MappingProxyType({}),
+        models: bool = False,
     ):
+        self.models = models
         self.parameters = parameters
         self.mesh = mesh
         self.name = name
@@ -523,10 +529,12 @@ def random_function(
     parametric: float = 0.25,
     nested: bool = True,
     callee: tuple[FuncOp, Mapping[str, int]] | None = None,
+    models: bool = False,
 ) -> FuncOp:
     """Return a well-typed function of up to ``steps`` steps on some arguments.
 
     Args:
+        models: whether there may be operations of models.
         parametric: the probability that its sizes are formulas of parameters.
         nested: whether there may be loops.
         callee: a function on the mesh that is called first, and values of its parameters.
@@ -556,7 +564,7 @@ def random_function(
             other = with_formulas(rng, plain, parameters) if parameters else plain
             called.append(bound if followed else other)
     arguments += called
-    builder = FunctionBuilder(mesh, arguments, name, parameters)
+    builder = FunctionBuilder(mesh, arguments, name, parameters, models)
     for value, hint in zip(builder.values, ("x", "y"), strict=False):
         value.name_hint = hint
     if callee is not None:
@@ -592,7 +600,7 @@ def add_repeat(
         return None
     first = len(operands[0])
     types = argument_types(mesh, count, types, first, len(operands[1]))
-    body = FunctionBuilder(mesh, types)
+    body = FunctionBuilder(mesh, types, models=builder.models)
     if depth == 0 and rng.random() < 0.2:
         add_repeat(rng, body, rng.choice([1, 2, 3]), 2, depth=1)
     _add_steps(rng, body, steps)
@@ -638,8 +646,11 @@ def _add_steps(rng: random.Random, builder: FunctionBuilder, steps: int) -> None
         moves = [*axis_moves(mesh, len(x.dims)), *local_moves(x, rng)]
         moves += itertools.islice(permutes(mesh, x), 20)
         rng.shuffle(moves)
+        if builder.models and rng.random() < 0.4:
+            _add_broadcast(rng, builder, value)
         for term in builder.values:
-            if rng.random() < 0.2 and builder.try_op(OPERATIONS["add"], [value, term], {}):
+            same = builder.models or dist_type(term).shape == x.shape
+            if rng.random() < 0.2 and same and builder.try_op(OPERATIONS["add"], [value, term], {}):
                 break
         if x.dims and rng.random() < 0.1:
             dim = rng.randrange(len(x.dims))
@@ -659,6 +670,26 @@ def _add_steps(rng: random.Random, builder: FunctionBuilder, steps: int) -> None
         builder.try_first(value, (collectives if first_collectives else []) + moves)
 
 
+def _add_broadcast(rng: random.Random, builder: FunctionBuilder, value: SSAValue) -> None:
+    """Add a tensor that devices make to a value, along some of its last dimensions."""
+    x = dist_type(value)
+    dims = x.dims[rng.randint(0, len(x.dims)) :]
+    dims = tuple(Dim(1) if rng.random() < 0.2 else dim for dim in dims)
+    y = DistType(x.dtype, dims, place=x.place)
+    value_of = NumberAttr(float(rng.randint(0, 1)))
+    amount: dict[str, Attribute] = {"value": value_of, "to": DistTensorType(y)}
+    term = builder.try_op(nn.OPERATIONS["constant"], [], amount)
+    if term is not None and dims and rng.random() < 0.5:
+        counted: dict[str, Attribute] = {"dim": integer(0), "to": DistTensorType(y)}
+        term = builder.try_op(nn.OPERATIONS["iota"], [], counted) or term
+    if term is not None and rng.random() < 0.5:
+        whole = replace(x, partial=frozenset(), reduction=None)
+        to: dict[str, Attribute] = {"to": DistTensorType(whole)}
+        term = builder.try_op(nn.OPERATIONS["broadcast_to"], [term], to) or term
+    if term is not None:
+        builder.try_op(OPERATIONS["add"], [value, term], {})
+
+
 def _flops(mesh: Mesh, x: DistType) -> dict[str, Attribute]:
     """Return the flops of a microsecond, if the device has a rate for the dtype (only for f32)."""
     known = mesh.machine.slowest is not None and x.dtype is DType.F32
@@ -672,10 +703,12 @@ def random_module(
     weights: float = 0.0,
     nested: bool = True,
     kinds: float = 0.2,
+    models: bool = False,
 ) -> ModuleOp:
     """Return a module of random functions on one or two random meshes.
 
     Args:
+        models: whether there may be operations of models.
         weights: the probability that axes of a mesh have weights.
         nested: whether there may be loops and calls.
         kinds: the probability that devices of a mesh that is placed differ in kind.
@@ -690,7 +723,9 @@ def random_module(
         if nested and alike and rng.random() < 0.3:
             called = rng.choice(alike)
             callee = called, values_that_fit(rng, mesh, called, made)
-        function = random_function(rng, mesh, steps, f"f{i}", nested=nested, callee=callee)
+        function = random_function(
+            rng, mesh, steps, f"f{i}", nested=nested, callee=callee, models=models
+        )
         made.append(function)
     return module_of(meshes, made)
 

@@ -70,7 +70,10 @@ def unplaced_mesh(mesh: Mesh) -> Mesh:
 def random_program(rng: random.Random) -> ModuleOp:
     """Return two random functions on a mesh without a placement."""
     mesh = unplaced_mesh(random_mesh(rng))
-    return module_of([mesh], [random_function(rng, mesh, 5, f"f{i}") for i in range(2)])
+    return module_of(
+        [mesh],
+        [random_function(rng, mesh, 5, f"f{i}", models=rng.random() < 0.3) for i in range(2)],
+    )
 
 
 @given(rng=RANDOM)
