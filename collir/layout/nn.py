@@ -10,7 +10,7 @@ from typing import Any
 
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
-from collir.layout.gradients import Gradient, Reverse, Term, same
+from collir.layout.gradients import Gradient, Reverse, Term, nothing, same
 from collir.layout.mesh import Mesh
 from collir.layout.steps import (
     DIM,
@@ -213,6 +213,7 @@ def _map(
     floats: bool = False,
     conditions: int = 0,
     gradient: Gradient | None = None,
+    aliases: tuple[str, ...] = (),
 ) -> StepKind:
     """Add the row of an elementwise operation.
 
@@ -231,7 +232,14 @@ def _map(
         return map_structure(name, xs, linear, flops)
 
     return _row(
-        name, doc, structure, operands, result=result, conditions=conditions, gradient=gradient
+        name,
+        doc,
+        structure,
+        operands,
+        result=result,
+        aliases=aliases,
+        conditions=conditions,
+        gradient=gradient,
     )
 
 
@@ -273,6 +281,14 @@ def _gelu_gradient(r: Reverse, operand: int) -> Term:
 
 NEG = _map(
     "neg", "Change the sign of every element.", linear=Linear.ALL, gradient=lambda r, _: -r.g
+)
+STOP_GRADIENT = _map(
+    "stop_gradient",
+    "Return every element as it is; gradients are 0 from here.",
+    linear=Linear.ALL,
+    flops=0,
+    gradient=nothing,
+    aliases=("detach",),
 )
 MUL = _map(
     "mul", "Multiply elementwise.", 2, linear=Linear.EACH, gradient=lambda r, i: r.g * r.x[1 - i]

@@ -173,6 +173,7 @@ def _broadcast_to(op: DistOp, arrays: Sequence[Array]) -> Array:
 FUNCTIONS: dict[str, Function] = {
     "einsum": _einsum,
     "neg": _map(np.negative),
+    "stop_gradient": _map(np.positive),
     "mul": _map(np.multiply),
     "sub": _map(np.subtract),
     "div": _map(np.divide),
