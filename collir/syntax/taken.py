@@ -12,6 +12,7 @@ from xdsl.ir import Operation
 from collir.dialects.nested import Signature
 from collir.ir.diagnostics import Diagnostic
 from collir.layout import Mesh
+from collir.syntax.called import sizes_of_calls
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.imports import FunctionImports, Template
 from collir.syntax.lowering import Lowering, bare
@@ -107,6 +108,7 @@ class TakenFunctions:
         template = self.imports.callee(symbol, caller.template.file, caller.template.notes)
         if template is None or self.has_failed(template):
             return None
+        template = self.at_calls(template, bare(symbol), caller)
         name, number = bare(symbol), 1
         while name in self.reserved:
             number += 1
@@ -114,6 +116,13 @@ class TakenFunctions:
         self.reserved.add(name)
         self.waiting.append(Taken(name, template, caller.mesh, caller.number))
         return signature_of(template, caller.mesh, name)
+
+    def at_calls(self, template: Template, name: str, caller: Taken) -> Template:
+        """Return a function that comes along with the sizes that it is called at for defaults."""
+        functions = self.imports.files[caller.template.file] or {}
+        own = caller.template
+        sizes = sizes_of_calls(name, template.tree, functions, own.tree, caller.mesh, own.sizes)
+        return replace(template, sizes={**template.sizes, **sizes})
 
     def lower_waiting(self) -> None:
         """Lower the functions that come along with those that are taken, and those they call."""
