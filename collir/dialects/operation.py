@@ -388,7 +388,7 @@ def _argument(attribute: Attribute) -> Argument:
 # Operations from rows
 # ---------------------------------------------------------------------------------------------
 
-_NAMES = {0: (), 1: ("input",), 2: ("lhs", "rhs"), 3: ("condition", "lhs", "rhs")}
+_NAMES = {0: (), 1: ("input",), 2: ("lhs", "rhs"), 3: ("first", "second", "third")}
 """The names of operands in MLIR's custom form, by the number of operands."""
 
 

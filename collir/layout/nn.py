@@ -6,6 +6,8 @@ align as in numpy: from the last dimension, and a dimension of size 1 is repeate
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from collir.layout.dtypes import DType, Reduction
@@ -20,6 +22,7 @@ from collir.layout.steps import (
     Arguments,
     Parameter,
     StepKind,
+    reads_all,
     row,
 )
 from collir.layout.structure import (
@@ -39,6 +42,12 @@ NN: dict[str, StepKind] = {}
 DIMS = Parameter("dims", "dims", ArgumentKind.SIZES)
 KEEPDIMS = Parameter("keepdims", "keepdims", ArgumentKind.FLAG)
 VALUE = Parameter("value", "value", ArgumentKind.NUMBER)
+EPS = Parameter("eps", "eps", ArgumentKind.NUMBER)
+COUNT = Parameter("k", "k", ArgumentKind.INTEGER)
+WINDOW = Parameter("window", "window", ArgumentKind.SIZES)
+STRIDE = Parameter("stride", "stride", ArgumentKind.SIZES)
+PADDING = Parameter("padding", "padding", ArgumentKind.SIZES)
+REVERSE = Parameter("reverse", "reverse", ArgumentKind.FLAG)
 EQUATION = Parameter("", "equation", ArgumentKind.TEXT)
 
 StructureOf = Callable[[Sequence[DistType], Arguments], Structure]
@@ -53,6 +62,8 @@ def _row(
     result: DType | None = None,
     aliases: tuple[str, ...] = (),
     conditions: int = 0,
+    integers: int | None = None,
+    moved: Callable[[Sequence[int], int], int] = reads_all,
     gradient: Gradient | None = None,
 ) -> StepKind:
     """Add a row whose rule follows from its structure.
@@ -61,6 +72,9 @@ def _row(
         doc: the first line of the operation's documentation.
         result: the dtype of the result, if it is not that of the operands.
         conditions: the number of operands in front that are truth values.
+        integers: the number of the operand that holds integers, if one does; the dtype of the
+            result is that of the first operand then, or of the type that the operation names.
+        moved: the bytes that it reads and writes.
     """
 
     def rule(mesh: Mesh, *values: Any) -> DistType:
@@ -68,8 +82,16 @@ def _row(
         xs: Sequence[DistType] = values[0] if operands is None else values[:count]
         given: Iterable[tuple[Parameter, Argument]] = zip(parameters, values[count:], strict=True)
         arguments = {x.name: value for x, value in given if value is not False}  # False: no flag
-        _check_dtypes(name, xs, conditions)
-        return typed(name, mesh, structure(xs, arguments), xs, result or xs[-1].dtype)
+        if integers is None:
+            _check_dtypes(name, xs, conditions)
+        else:
+            _check_integers(name, xs[integers], integers)
+        dtype = result or xs[-1 if integers is None else 0].dtype
+        if TO.name in arguments:
+            to = _to(arguments)
+            dtype = dtype if integers != 0 else to.dtype
+            return _given(name, mesh, structure(xs, arguments), xs, dtype, to)
+        return typed(name, mesh, structure(xs, arguments), xs, dtype)
 
     rule.__doc__ = doc
     kind = StepKind(
@@ -80,8 +102,76 @@ def _row(
         structure=structure,
         gradient=gradient,
         aliases=aliases,
+        moved=moved,
     )
     return row(kind, NN)
+
+
+def _to(arguments: Arguments) -> DistType:
+    """Return the type that an operation names for its result."""
+    to = arguments[TO.name]
+    assert isinstance(to, DistType)
+    return to
+
+
+def _given(
+    name: str,
+    mesh: Mesh,
+    structure: Structure,
+    operands: Sequence[DistType],
+    dtype: DType,
+    to: DistType,
+) -> DistType:
+    """Return the type that an operation names for its result.
+
+    The dimensions that operands lack may be sharded in it, since every device makes its own block;
+    all else is as the structure says.
+
+    Raises:
+        LayoutError: the type says something else.
+    """
+    check_type(mesh, to)
+    plain = typed(name, mesh, structure, operands, dtype)
+    known = {index for indices in structure.operands for index in indices}
+    for number, (index, wanted) in enumerate(zip(structure.result, to.dims, strict=True)):
+        if wanted.axes and index in structure.blocked:
+            raise LayoutError(
+                f"{name} makes the whole of dimension {number} on every device: slice the result",
+                axes=wanted.axes,
+                parameter=TO.name,
+            )
+    dims = (
+        dim
+        if index in known or index == REPEATED or index in structure.blocked
+        else Dim(dim.size, tuple(axis for axis in wanted.axes if axis not in plain.axes))
+        for index, dim, wanted in zip(structure.result, plain.dims, to.dims, strict=True)
+    )
+    kept = DistType(dtype, tuple(dims), plain.partial, plain.reduction, plain.place)
+    if kept != to:
+        advice = "redistribute" if kept.dtype is to.dtype else "cast"
+        raise LayoutError(
+            f"{name} may shard the dimensions that it makes, and the rest follows from its "
+            f"operands: with {{0}} the type is {kept.text(mesh)}, not {to.text(mesh)}: {advice} "
+            "the result",
+            operand=0,
+            parameter=TO.name,
+        )
+    return to
+
+
+def _check_numbers(name: str, x: DistType, floats: bool = False) -> None:
+    if x.dtype is DType.BOOL or (floats and not x.dtype.is_float):
+        raise LayoutError(
+            f"{name} is of {'floating-point ' * floats}numbers, and {{0}} is {x.dtype}: cast it",
+            operand=0,
+        )
+
+
+def _check_integers(name: str, x: DistType, number: int) -> None:
+    if x.dtype.is_float or x.dtype is DType.BOOL:
+        raise LayoutError(
+            f"{name} selects by integers, and {{{number}}} is {x.dtype}: cast it", operand=number
+        )
 
 
 def _check_dtypes(name: str, operands: Sequence[DistType], conditions: int) -> None:
@@ -223,12 +313,8 @@ def _map(
     """
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
-        dtype = xs[conditions].dtype
-        if (dtype is DType.BOOL and not conditions) or (floats and not dtype.is_float):
-            raise LayoutError(
-                f"{name} is of {'floating-point ' * floats}numbers, and {{0}} is {dtype}: cast it",
-                operand=0,
-            )
+        if floats or not conditions:
+            _check_numbers(name, xs[0], floats)
         return map_structure(name, xs, linear, flops)
 
     return _row(
@@ -404,11 +490,7 @@ def _dims_of(name: str, x: DistType, arguments: Arguments, floats: bool = False)
     """
     dims = arguments[DIMS.name]
     assert isinstance(dims, tuple)
-    if x.dtype is DType.BOOL or (floats and not x.dtype.is_float):
-        raise LayoutError(
-            f"{name} is of {'floating-point ' * floats}numbers, and {{0}} is {x.dtype}: cast it",
-            operand=0,
-        )
+    _check_numbers(name, x, floats)
     numbers = [dim for dim in dims if isinstance(dim, int)]
     for dim in numbers:
         if dim not in range(len(x.dims)) or numbers.count(dim) > 1:
@@ -442,14 +524,26 @@ def _sum_over(r: Reverse, x: Term) -> Term:
     return x.step("sum", dims=r.arguments[DIMS.name], keepdims=True)
 
 
+def _mean_gradient(r: Reverse, operand: int) -> Term:
+    (x,) = r.types
+    dims: Sequence[int] = r.arguments[DIMS.name]
+    count = math.prod(x.dims[dim].size for dim in dims)
+    return (_kept(r, r.g) / r.g.full(count)).repeated(x)
+
+
 def _reduction(
-    name: str, doc: str, reduction: Reduction, linear: Linear, gradient: Gradient
+    name: str,
+    doc: str,
+    reduction: Reduction,
+    linear: Linear,
+    gradient: Gradient,
+    floats: bool = False,
 ) -> StepKind:
     """Add the row of a reduction over dimensions."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
         (x,) = xs
-        dims = _dims_of(name, x, arguments)
+        dims = _dims_of(name, x, arguments, floats)
         indices = tuple(map(str, range(len(x.dims))))
         kept = [REPEATED if d in dims else str(d) for d in range(len(x.dims))]
         result = tuple(i for i in kept if i != REPEATED or KEEPDIMS.name in arguments)
@@ -464,6 +558,9 @@ SUM = _reduction(
     Reduction.SUM,
     Linear.ALL,
     lambda r, _: _kept(r, r.g).repeated(r.types[0]),
+)
+MEAN = _reduction(
+    "mean", "Average over dimensions.", Reduction.AVG, Linear.ALL, _mean_gradient, floats=True
 )
 MAX = _reduction(
     "max",
@@ -512,16 +609,678 @@ LOG_SOFTMAX = _along(
     lambda r, _: r.g - r.y.step("exp") * _sum_over(r, r.g),
 )
 
+
+def _aligned(r: Reverse, x: Term) -> Term:
+    """Return an operand over the dimensions of a step in their order, and with those of size 1 that
+    it lacks."""
+    dims = r.arguments[DIMS.name]
+    order = tuple(sorted(range(len(dims)), key=dims.__getitem__))
+    shape = tuple(n if d in dims else 1 for d, n in enumerate(r.types[0].shape))
+    moved = x if order == tuple(range(len(dims))) else x.step("transpose", order=order)
+    return moved.step("reshape", shape=shape)
+
+
+def _of_gain(r: Reverse, x: Term) -> Term:
+    """Return the sum over all dimensions but those of a step, which come in its order."""
+    dims = r.arguments[DIMS.name]
+    others = tuple(d for d in range(len(r.types[0].dims)) if d not in dims)
+    total = x.step("sum", dims=others) if others else x
+    order = tuple(sorted(dims).index(d) for d in dims)
+    return total if order == tuple(range(len(dims))) else total.step("transpose", order=order)
+
+
+def _norm_gradient(r: Reverse, operand: int, centred: bool) -> Term:
+    """Return the cotangent of a normalised value, of its gain or of its bias."""
+    if operand == 2:
+        return _of_gain(r, r.g)
+
+    def mean(x: Term) -> Term:
+        return x.step("mean", dims=r.arguments[DIMS.name], keepdims=True)
+
+    x = r.x[0]
+    x = x - mean(x) if centred else x
+    inverse = (mean(x * x) + x.full(r.arguments[EPS.name])).step("rsqrt")
+    y = x * inverse
+    if operand == 1:
+        return _of_gain(r, r.g * y)
+    g = r.g * _aligned(r, r.x[1])
+    along = g - y * mean(g * y)
+    return inverse * (along - mean(g) if centred else along)
+
+
+def _normalisation(name: str, doc: str, operands: int, flops: int, gradient: Gradient) -> StepKind:
+    """Add the row of a normalisation over dimensions, with a gain for each of their positions."""
+
+    def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+        dims = _dims_of(name, xs[0], arguments, floats=True)
+        eps = arguments[EPS.name]
+        assert isinstance(eps, int | float)
+        if eps < 0:
+            raise LayoutError("eps is a number from 0", parameter=EPS.name)
+        indices = tuple(map(str, range(len(xs[0].dims))))
+        own = tuple(map(str, dims))
+        for number, x in enumerate(xs[1:], 1):
+            _check_rank(name, x, number, own)
+        every = [indices, *[own] * (operands - 1)]
+        sizes = sizes_of(name, xs, every)
+        return Structure(tuple(every), indices, sizes, blocked=frozenset(own), flops=flops)
+
+    return _row(name, doc, structure, operands, (DIMS, EPS), gradient=gradient)
+
+
+def _check_rank(name: str, x: DistType, number: int, indices: Sequence[str]) -> None:
+    """Check that an operand has a dimension for each index.
+
+    Raises:
+        LayoutError: it has not.
+    """
+    if len(x.dims) != len(indices):
+        listed = ", ".join(map(index_text, indices)) or "nothing"
+        raise LayoutError(
+            f"{name} needs {{{number}}} over {listed} of {{0}}, and it is "
+            f"{list(map(int, x.shape))}",
+            operand=number,
+        )
+
+
+LAYER_NORM = _normalisation(
+    "layer_norm",
+    "Return (x - mean) / sqrt(variance + eps) over dimensions, times a gain, plus a bias.",
+    3,
+    8,
+    lambda r, i: _norm_gradient(r, i, centred=True),
+)
+RMS_NORM = _normalisation(
+    "rms_norm",
+    "Return x / sqrt(mean of squares + eps) over dimensions, times a gain.",
+    2,
+    5,
+    lambda r, i: _norm_gradient(r, i, centred=False),
+)
+
+
+def _dim_of(name: str, x: DistType, arguments: Arguments) -> int:
+    """Return the dimension that an operation names.
+
+    Raises:
+        LayoutError: it does not exist.
+    """
+    dim = arguments[DIM.name]
+    assert isinstance(dim, int)
+    if dim not in range(len(x.dims)):
+        raise LayoutError(
+            f"dimension {dim} does not exist: {{0}} has {len(x.dims)} dimensions, from 0",
+            operand=0,
+            parameter=DIM.name,
+        )
+    return dim
+
+
+def _cumsum(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (x,) = xs
+    _check_numbers("cumsum", x)
+    blocked = frozenset([str(_dim_of("cumsum", x, arguments))])
+    indices = tuple(map(str, range(len(x.dims))))
+    sizes = sizes_of("cumsum", xs, [indices])
+    return Structure((indices,), indices, sizes, linear=Linear.ALL, blocked=blocked)
+
+
+CUMSUM = _row(
+    "cumsum",
+    "Return the sums of all elements up to each, along a dimension.",
+    _cumsum,
+    1,
+    (DIM, REVERSE),
+    aliases=("scan", "prefix_sum"),
+    gradient=lambda r, _: r.g.step(
+        "cumsum", dim=r.arguments[DIM.name], reverse=REVERSE.name not in r.arguments
+    ),
+)
+
+
+def _top_k_gradient(r: Reverse, operand: int) -> Term:
+    """Return the cotangents at the positions of the largest elements, and 0 elsewhere."""
+    (x,) = r.types
+    dim: int = r.arguments[DIM.name]
+    count: int = r.arguments[COUNT.name]
+    dims = (*x.dims[:dim], Dim(count), *x.dims[dim + 1 :], Dim(x.dims[dim].size))
+    found = r.x[0].step("top_k_indices", k=count, dim=dim)
+    hot = found.step("one_hot", to=replace(x, dims=dims))
+    names = [f"d{d}" for d in range(len(x.dims))]
+    chosen, whole = [*names, "n"], [*names]
+    whole[dim] = "n"
+    equation = f"{' '.join(names)}, {' '.join(chosen)} -> {' '.join(whole)}"
+    return r.g.step("einsum", hot, equation=equation)
+
+
+def _selection(
+    name: str,
+    doc: str,
+    parameters: tuple[Parameter, ...] = (),
+    result: DType | None = None,
+    gradient: Gradient | None = None,
+) -> StepKind:
+    """Add the row of an operation that selects elements of a dimension by their size."""
+
+    def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+        (x,) = xs
+        _check_numbers(name, x)
+        dim = _dim_of(name, x, arguments)
+        size, count = x.dims[dim].size, arguments.get(COUNT.name, 0)
+        assert isinstance(count, int)
+        if result and not result.represents(int(size) - 1):
+            raise LayoutError(f"{result} does not count to {size - 1}", operand=0)
+        if COUNT.name in arguments and not 1 <= count <= size:
+            raise LayoutError(
+                f"{name} takes 1 to {size} elements of dimension {dim}, not {count}",
+                operand=0,
+                parameter=COUNT.name,
+            )
+        indices = tuple(map(str, range(len(x.dims))))
+        sizes = sizes_of(name, xs, [indices])
+        new = ("k",) if COUNT.name in arguments else ()
+        kept = (*indices[:dim], *new, *indices[dim + 1 :])
+        sizes |= dict.fromkeys(new, count)
+        blocked = frozenset([str(dim)])
+        return Structure((indices,), kept, sizes, blocked=blocked)
+
+    return _row(name, doc, structure, 1, (*parameters, DIM), result, gradient=gradient)
+
+
+ARGMAX = _selection(
+    "argmax", "Return the first position of the largest element of a dimension.", (), DType.I32
+)
+TOP_K = _selection(
+    "top_k",
+    "Return the largest elements of a dimension, the largest first.",
+    (COUNT,),
+    gradient=_top_k_gradient,
+)
+TOP_K_INDICES = _selection(
+    "top_k_indices",
+    "Return the positions of the largest elements of a dimension, the largest first.",
+    (COUNT,),
+    DType.I32,
+)
+
+# ---------------------------------------------------------------------------------------------
+# Selections by integers; one that is out of range selects 0
+# ---------------------------------------------------------------------------------------------
+
+
+def _own(x: DistType, number: int) -> tuple[str, ...]:
+    """Return indices of dimensions that no other operand has."""
+    return tuple(f"{number}.{d}" for d in range(len(x.dims)))
+
+
+def _take(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    table, chosen = xs
+    dim = _dim_of("take", table, arguments)
+    indices = [_own(table, 0), _own(chosen, 1)]
+    result = (*indices[0][:dim], *indices[1], *indices[0][dim + 1 :])
+    sizes = sizes_of("take", xs, indices)
+    selected = frozenset([indices[0][dim]])
+    return Structure(tuple(indices), result, sizes, linear=Linear.FIRST, flops=0, selected=selected)
+
+
+def _take_gradient(r: Reverse, operand: int) -> Term | None:
+    """Return the cotangents added up at their positions; partial where positions are sharded."""
+    if operand == 1:
+        return None
+    table, chosen = r.types
+    axes = frozenset(axis for dim in chosen.dims for axis in dim.axes)
+    to = replace(table, partial=axes, reduction=Reduction.SUM if axes else None)
+    return r.g.step("take_transpose", r.x[1], dim=r.arguments[DIM.name], to=to)
+
+
+TAKE = _row(
+    "take",
+    "Return the slices of a dimension at some positions.",
+    _take,
+    2,
+    (DIM,),
+    integers=1,
+    moved=lambda operands, written: 2 * written + operands[1],
+    aliases=("embedding", "gather_rows", "index_select", "lookup"),
+    gradient=_take_gradient,
+)
+
+
+def _take_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (g, chosen), to = xs, _to(arguments)
+    name, before, behind = "take_transpose", len(to.dims), len(chosen.dims)
+    dim = arguments[DIM.name]
+    assert isinstance(dim, int)
+    _check_numbers(name, g)
+    if dim not in range(before):
+        raise LayoutError(
+            f"dimension {dim} does not exist: the type has {before} dimensions, from 0",
+            parameter=DIM.name,
+        )
+    every = _own(g, 0)
+    if len(every) != before - 1 + behind:
+        raise LayoutError(
+            f"{name} needs {{0}} with the dimensions of {{1}} in the place of dimension {dim} of "
+            f"{list(map(int, to.shape))}: {before - 1 + behind} dimensions, not {len(every)}",
+            operand=0,
+            parameter=TO.name,
+        )
+    shared = every[dim : dim + behind]
+    result = (*every[:dim], "to", *every[dim + behind :])
+    sizes = sizes_of(name, xs, [every, shared])
+    for index, wanted in zip(result, to.dims, strict=True):
+        if sizes.setdefault(index, wanted.size) != wanted.size:
+            raise LayoutError(
+                f"{name} needs one size of {index_text(index)}: it is {sizes[index]} in {{0}} and "
+                f"{wanted.size} in the type",
+                operand=0,
+                parameter=TO.name,
+            )
+    selected = frozenset(["to"])
+    return Structure((every, shared), result, sizes, linear=Linear.FIRST, selected=selected)
+
+
+TAKE_TRANSPOSE = _row(
+    "take_transpose",
+    "Add slices to a tensor of zeros, at some positions of a dimension.",
+    _take_transpose,
+    2,
+    (DIM, TO),
+    integers=1,
+    aliases=("scatter_add", "index_add", "segment_sum"),
+    gradient=lambda r, i: None if i else r.g.step("take", r.x[1], dim=r.arguments[DIM.name]),
+)
+
+
+def _one_hot(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (x,), to = xs, _to(arguments)
+    indices = tuple(map(str, range(len(x.dims))))
+    if to.shape[:-1] != x.shape or not to.dims:
+        raise LayoutError(
+            f"one_hot adds a dimension behind those of {{0}}, which is {list(map(int, x.shape))}: "
+            f"{list(map(int, to.shape))} does not fit",
+            operand=0,
+            parameter=TO.name,
+        )
+    sizes = {**sizes_of("one_hot", xs, [indices]), "to": to.dims[-1].size}
+    return Structure((indices,), (*indices, "to"), sizes, flops=0)
+
+
+ONE_HOT = _row(
+    "one_hot",
+    "Return 1 at the position that an integer names in a new last dimension, and 0 elsewhere.",
+    _one_hot,
+    1,
+    (TO,),
+    integers=0,
+)
+
+
+def _cross_entropy(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    logits, labels = xs
+    name = "cross_entropy"
+    _check_numbers(name, logits, floats=True)
+    dim = _dim_of(name, logits, arguments)
+    indices = tuple(map(str, range(len(logits.dims))))
+    kept = (*indices[:dim], *indices[dim + 1 :])
+    _check_rank(name, labels, 1, kept)
+    sizes = sizes_of(name, xs, [indices, kept])
+    return Structure((indices, kept), kept, sizes, blocked=frozenset([str(dim)]), flops=5)
+
+
+def _cross_entropy_gradient(r: Reverse, operand: int) -> Term | None:
+    """Return the softmax less 1 at the label, times the cotangent; 0 without a label."""
+    if operand == 1:
+        return None
+    logits, labels = r.types
+    dim: int = r.arguments[DIM.name]
+    last = len(logits.dims) - 1
+    to = replace(logits, dims=(*labels.dims, logits.dims[dim]))
+    hot = r.x[1].step("one_hot", to=to)
+    if dim != last:
+        hot = hot.step("transpose", order=(*range(dim), last, *range(dim, last)))
+    shape = tuple(1 if d == dim else n for d, n in enumerate(logits.shape))
+    labelled = hot.step("sum", dims=(dim,), keepdims=True)
+    slope = r.x[0].step("softmax", dims=(dim,)) * labelled - hot
+    return slope * r.g.step("reshape", shape=shape)
+
+
+CROSS_ENTROPY = _row(
+    "cross_entropy",
+    "Return the logarithm of the sum of e^x over a dimension, less the x of a label.",
+    _cross_entropy,
+    2,
+    (DIM,),
+    integers=1,
+    gradient=_cross_entropy_gradient,
+)
+
+# ---------------------------------------------------------------------------------------------
+# Windows: over all dimensions between the first, the batch, and the last, the channels
+# ---------------------------------------------------------------------------------------------
+
+
+def _listed(name: str, arguments: Arguments, parameter: Parameter, least: int) -> list[int]:
+    """Return an argument that has an integer for each windowed dimension.
+
+    Raises:
+        LayoutError: one is too small.
+    """
+    values = arguments[parameter.name]
+    assert isinstance(values, tuple)
+    numbers = [value for value in values if isinstance(value, int)]
+    if any(number < least for number in numbers):
+        raise LayoutError(
+            f"{name} needs numbers from {least} in {parameter.keyword}", parameter=parameter.name
+        )
+    return numbers
+
+
+def _windows(
+    name: str, x: DistType, window: Sequence[int], arguments: Arguments, fault: str
+) -> list[int]:
+    """Return the number of windows in each windowed dimension of the first operand, or of the type
+    of the result.
+
+    Args:
+        fault: the parameter that gives the window or the type, if an argument does.
+
+    Raises:
+        LayoutError: the windows do not fit.
+    """
+    of = "the type" if fault == TO.name else "{0}"
+    if len(x.dims) != len(window) + 2:
+        raise LayoutError(
+            f"{name} with a window of {list(map(int, window))} needs {of} with {len(window) + 2} "
+            f"dimensions: the batch, the windowed ones, and the channels; it has {len(x.dims)}",
+            operand=0,
+            parameter=fault,
+        )
+    stride, padding = _listed(name, arguments, STRIDE, 1), _listed(name, arguments, PADDING, 0)
+    for parameter, numbers in ((STRIDE, stride), (PADDING, padding)):
+        if len(numbers) != len(window):
+            raise LayoutError(
+                f"{name} needs {len(window)} numbers in {parameter.keyword}, one for each windowed "
+                f"dimension, not {len(numbers)}",
+                parameter=parameter.name,
+            )
+    counts: list[int] = []
+    for d, (width, step, more) in enumerate(zip(window, stride, padding, strict=True), 1):
+        room = x.dims[d].size + 2 * more - width
+        if more >= width or room < 0:
+            problem = "is all padding somewhere" if more >= width else "does not fit"
+            raise LayoutError(
+                f"{name} has a window of {width} over dimension {d} of {of}, of size "
+                f"{x.dims[d].size} and a padding of {more} at both ends: it {problem}",
+                operand=0,
+                parameter=fault or PADDING.name,
+            )
+        counts.append(room // step + 1)
+    return counts
+
+
+def _conv(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    x, w = xs
+    spatial = len(w.dims) - 2
+    _check_numbers("conv", x)
+    if spatial < 1:
+        raise LayoutError(
+            "conv needs {1} with a window, the channels of {0} and those of the result: at least "
+            f"3 dimensions, not {len(w.dims)}",
+            operand=1,
+        )
+    counts = _windows("conv", x, w.shape[:spatial], arguments, "")
+    whole, window = _own(x, 0)[1:-1], _own(w, 1)[:spatial]
+    indices = [("0", *whole, "channels"), (*window, "channels", "features")]
+    sizes: dict[str, int] = sizes_of("conv", xs, indices)
+    made = [f"{d}" for d in range(1, spatial + 1)]
+    sizes |= dict(zip(made, counts, strict=True))
+    return Structure(
+        tuple(indices),
+        ("0", *made, "features"),
+        sizes,
+        linear=Linear.EACH,
+        blocked=frozenset([*whole, *window]),
+        flops=2,
+        selected=frozenset(whole),
+    )
+
+
+def _steps_of(r: Reverse) -> dict[str, Any]:
+    """Return the arguments that say where windows are."""
+    names = (WINDOW.name, STRIDE.name, PADDING.name)
+    return {name: r.arguments[name] for name in names if name in r.arguments}
+
+
+def _summed_over(x: DistType, dim: Dim) -> DistType:
+    """Return the type of what is summed over a dimension of another operand."""
+    axes = frozenset(dim.axes)
+    return replace(x, partial=axes, reduction=Reduction.SUM if axes else None)
+
+
+def _conv_gradient(r: Reverse, operand: int) -> Term:
+    x, w = r.types
+    if operand:
+        to = _summed_over(w, x.dims[0])
+        return r.x[0].whole().step("conv_filter", r.g, **_steps_of(r), to=to)
+    to = _summed_over(x, w.dims[-1])
+    return r.g.step("conv_transpose", r.x[1].whole(), **_steps_of(r), to=to)
+
+
+CONV = _row(
+    "conv",
+    "Multiply windows of dimensions with a filter and sum over them and the channels.",
+    _conv,
+    2,
+    (STRIDE, PADDING),
+    aliases=("conv2d", "convolution"),
+    gradient=_conv_gradient,
+)
+
+
+def _check_windows(
+    name: str, x: DistType, number: int, shape: Sequence[int], arguments: Arguments
+) -> None:
+    """Check that an operand has the windows of a larger one.
+
+    Raises:
+        LayoutError: it has not.
+    """
+    if list(x.shape[1:-1]) != list(shape):
+        raise LayoutError(
+            f"{name} needs {{{number}}} with {list(map(int, shape))} windows, and it is "
+            f"{list(map(int, x.shape))}",
+            operand=number,
+        )
+
+
+def _conv_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (g, w), to, name = xs, _to(arguments), "conv_transpose"
+    spatial = len(w.dims) - 2
+    _check_numbers(name, g)
+    if spatial < 1 or len(to.dims) != len(w.dims):
+        raise LayoutError(
+            f"{name} needs {{1}} and the type with one number of dimensions, at least 3: they have "
+            f"{len(w.dims)} and {len(to.dims)}",
+            operand=1,
+        )
+    counts = _windows(name, to, w.shape[:spatial], arguments, TO.name)
+    _check_windows(name, g, 0, counts, arguments)
+    made = tuple(f"{d}" for d in range(1, spatial + 1))
+    window, whole = _own(w, 1)[:spatial], _own(to, 2)[1:-1]
+    indices = [("0", *made, "features"), (*window, "channels", "features")]
+    sizes: dict[str, int] = sizes_of(name, xs, indices)
+    sizes |= dict(zip(whole, to.shape[1:-1], strict=True))
+    return Structure(
+        tuple(indices),
+        ("0", *whole, "channels"),
+        sizes,
+        linear=Linear.EACH,
+        blocked=frozenset([*made, *window, *whole]),
+        flops=2,
+        selected=frozenset(whole),
+    )
+
+
+def _conv_transpose_gradient(r: Reverse, operand: int) -> Term:
+    g, w = r.types
+    if operand == 0:
+        return r.g.step("conv", r.x[1].whole(), **_steps_of(r))
+    to = _summed_over(w, g.dims[0])
+    return r.g.step("conv_filter", r.x[0].whole(), **_steps_of(r), to=to)
+
+
+CONV_TRANSPOSE = _row(
+    "conv_transpose",
+    "Add products with a filter to the windows of zeros: the transpose of a conv in its input.",
+    _conv_transpose,
+    2,
+    (STRIDE, PADDING, TO),
+    aliases=("conv2d_transpose", "deconv"),
+    gradient=_conv_transpose_gradient,
+)
+
+
+def _conv_filter(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (x, g), to, name = xs, _to(arguments), "conv_filter"
+    spatial = len(to.dims) - 2
+    _check_numbers(name, x)
+    if spatial < 1 or not len(x.dims) == len(g.dims) == len(to.dims):
+        raise LayoutError(
+            f"{name} needs {{0}}, {{1}} and the type with one number of dimensions, at least 3: "
+            f"they have {len(x.dims)}, {len(g.dims)} and {len(to.dims)}",
+            operand=1,
+        )
+    counts = _windows(name, x, to.shape[:spatial], arguments, "")
+    _check_windows(name, g, 1, counts, arguments)
+    made = tuple(f"{d}" for d in range(1, spatial + 1))
+    whole, window = _own(x, 0)[1:-1], _own(to, 2)[:spatial]
+    indices = [("0", *whole, "channels"), ("0", *made, "features")]
+    sizes: dict[str, int] = sizes_of(name, xs, indices)
+    sizes |= dict(zip(window, to.shape[:spatial], strict=True))
+    return Structure(
+        tuple(indices),
+        (*window, "channels", "features"),
+        sizes,
+        linear=Linear.EACH,
+        blocked=frozenset([*made, *whole, *window]),
+        flops=2,
+        selected=frozenset(whole),
+    )
+
+
+def _conv_filter_gradient(r: Reverse, operand: int) -> Term:
+    x, g = r.types
+    if operand:
+        return r.x[0].whole().step("conv", r.g, **_steps_of(r))
+    to = _summed_over(x, g.dims[-1])
+    return r.x[1].whole().step("conv_transpose", r.g, **_steps_of(r), to=to)
+
+
+CONV_FILTER = _row(
+    "conv_filter",
+    "Sum products of windows with another operand: the transpose of a conv in its filter.",
+    _conv_filter,
+    2,
+    (STRIDE, PADDING, TO),
+    gradient=_conv_filter_gradient,
+)
+
+
+def _pool(
+    name: str,
+    doc: str,
+    reduction: Reduction,
+    linear: Linear,
+    gradient: Gradient,
+    floats: bool = False,
+) -> StepKind:
+    """Add the row of a reduction over windows."""
+
+    def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+        (x,) = xs
+        _check_numbers(name, x, floats)
+        window = _listed(name, arguments, WINDOW, 1)
+        counts = _windows(name, x, window, arguments, WINDOW.name)
+        whole = _own(x, 0)[1:-1]
+        made = [f"{d}" for d in range(1, len(window) + 1)]
+        indices = ("0", *whole, "channels")
+        sizes: dict[str, int] = sizes_of(name, xs, [indices])
+        sizes |= dict(zip(made, counts, strict=True))
+        return Structure(
+            (indices,),
+            ("0", *made, "channels"),
+            sizes,
+            reduction,
+            linear,
+            frozenset(whole),
+            math.prod(window),
+            frozenset(whole),
+        )
+
+    return _row(name, doc, structure, 1, (WINDOW, STRIDE, PADDING), gradient=gradient)
+
+
+MAX_POOL = _pool(
+    "max_pool",
+    "Return the largest element of every window.",
+    Reduction.MAX,
+    Linear.NOT,
+    lambda r, _: r.g.step("max_pool_transpose", r.x[0].whole(), **_steps_of(r)),
+)
+AVG_POOL = _pool(
+    "avg_pool",
+    "Return the average of every window, in which the padding counts as zeros.",
+    Reduction.SUM,
+    Linear.ALL,
+    lambda r, _: r.g.step(
+        "avg_pool_transpose", **_steps_of(r), to=_summed_over(r.types[0], Dim(1))
+    ),
+    floats=True,
+)
+
+
+def _pool_transpose(name: str, xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    """Return the structure of what adds to the windows of a second operand, or of a type."""
+    g, to = xs[0], xs[1] if len(xs) > 1 else _to(arguments)
+    _check_numbers(name, g, floats=len(xs) == 1)
+    window = _listed(name, arguments, WINDOW, 1)
+    counts = _windows(name, to, window, arguments, TO.name)
+    _check_windows(name, g, 0, counts, arguments)
+    made = tuple(f"{d}" for d in range(1, len(window) + 1))
+    whole = _own(to, 1)[1:-1]
+    indices = [("0", *made, "channels"), ("0", *whole, "channels")]
+    sizes: dict[str, int] = sizes_of(name, [g, to], indices)
+    return Structure(
+        tuple(indices[: len(xs)]),
+        indices[1],
+        sizes,
+        linear=Linear.FIRST if len(xs) > 1 else Linear.ALL,
+        blocked=frozenset([*made, *whole]),
+        flops=math.prod(window),
+        selected=frozenset(whole),
+    )
+
+
+MAX_POOL_TRANSPOSE = _row(
+    "max_pool_transpose",
+    "Add to zeros at the first largest element of every window: the gradient of max_pool.",
+    partial(_pool_transpose, "max_pool_transpose"),
+    2,
+    (WINDOW, STRIDE, PADDING),
+)
+AVG_POOL_TRANSPOSE = _row(
+    "avg_pool_transpose",
+    "Add to the windows of zeros, divided by their size: the transpose of avg_pool.",
+    partial(_pool_transpose, "avg_pool_transpose"),
+    1,
+    (WINDOW, STRIDE, PADDING, TO),
+    gradient=lambda r, _: r.g.step("avg_pool", **_steps_of(r)),
+)
+
 # ---------------------------------------------------------------------------------------------
 # Tensors of a given type
 # ---------------------------------------------------------------------------------------------
-
-
-def _to(arguments: Arguments) -> DistType:
-    """Return the type that an operation names for its result."""
-    to = arguments[TO.name]
-    assert isinstance(to, DistType)
-    return to
 
 
 def _new_structure(operands: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -568,7 +1327,7 @@ def _iota(mesh: Mesh, dim: int, to: DistType) -> DistType:
             "from 0",
             parameter=DIM.name,
         )
-    last = to.dims[dim].size - 1
+    last = int(to.dims[dim].size) - 1
     exact = last <= 2**to.dtype.mantissa if to.dtype.is_float else to.dtype.represents(last)
     if not exact or to.dtype is DType.BOOL:
         raise LayoutError(
@@ -622,41 +1381,12 @@ def _broadcast_structure(operands: Sequence[DistType], arguments: Arguments) -> 
     return Structure((indices,), tuple(sizes), sizes, linear=Linear.ALL, flops=0)
 
 
-def _broadcast_to(mesh: Mesh, x: DistType, to: DistType) -> DistType:
-    """Repeat a tensor along new dimensions, and along those of size 1."""
-    check_type(mesh, to)
-    structure = _broadcast_structure([x], {TO.name: to})
-    known = {index: dim.axes for index, dim in zip(structure.operands[0], x.dims, strict=True)}
-    dims = (
-        Dim(dim.size, known.get(index, tuple(a for a in dim.axes if a not in x.axes)))
-        for index, dim in zip(structure.result, to.dims, strict=True)
-    )
-    kept = DistType(x.dtype, tuple(dims), x.partial, x.reduction, x.place)
-    if kept != to:
-        differing = [
-            axis
-            for axis in mesh.by_name
-            if kept.state_of(axis) != to.state_of(axis) or kept.dim_of(axis) != to.dim_of(axis)
-        ]
-        what = "cast it first" if x.dtype is not to.dtype else "redistribute the result"
-        raise LayoutError(
-            "broadcast_to shards no dimension but new and repeated ones, and changes nothing "
-            f"else: {{0}} is {x.text(mesh)}, so the type is {kept.text(mesh)}: {what}",
-            operand=0,
-            axes=differing,
-            parameter=TO.name,
-        )
-    return to
-
-
-BROADCAST_TO = row(
-    StepKind(
-        name="broadcast_to",
-        rule=_broadcast_to,
-        parameters=(TO,),
-        structure=_broadcast_structure,
-        gradient=same,
-        aliases=("expand", "repeat", "tile", "broadcast_in_dim"),
-    ),
-    NN,
+BROADCAST_TO = _row(
+    "broadcast_to",
+    "Repeat a tensor along new dimensions, and along those of size 1.",
+    _broadcast_structure,
+    1,
+    (TO,),
+    aliases=("expand", "repeat", "tile", "broadcast_in_dim"),
+    gradient=same,
 )

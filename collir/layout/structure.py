@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from collir.layout.cuts import block_size
+from collir.layout.cuts import block_size, is_even
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
@@ -30,6 +30,8 @@ class Linear(Enum):
     """In each of them alone, as a product is."""
     ALL = auto()
     """In all of them together, as a sum is."""
+    FIRST = auto()
+    """In the first alone; the others select."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Structure:
         linear: whether partial operands may pass through.
         blocked: the indices of dimensions that must not be sharded.
         flops: floating-point operations for each point of all indices.
+        selected: the indices of which an operation visits one position for each point of the
+            others, so that they do not multiply its work.
     """
 
     operands: tuple[tuple[str, ...], ...]
@@ -53,6 +57,12 @@ class Structure:
     linear: Linear = Linear.NOT
     blocked: frozenset[str] = field(default=frozenset())
     flops: int = 1
+    selected: frozenset[str] = field(default=frozenset())
+
+    @property
+    def contracts(self) -> bool:
+        """True if it sums products over indices, as a matrix product does."""
+        return self.linear is Linear.EACH and len(self.operands) > 1 and bool(self.reduced)
 
     @property
     def reduced(self) -> tuple[str, ...]:
@@ -66,12 +76,16 @@ class Structure:
             for index, dim in zip(indices, x.dims, strict=True):
                 if index != REPEATED:
                     points[index] = int(block_size(mesh, without_formula(dim.size), dim.axes))
-        return self.flops * math.prod(points.values())
+        return self.flops * math.prod(n for i, n in points.items() if i not in self.selected)
 
 
 def index_text(index: str) -> str:
-    """Return an index as messages write it: those without a name are numbers of dimensions."""
-    return f"dimension {index}" if index.isdigit() else f"`{index}`"
+    """Return an index as messages write it.
+
+    Those without a name are numbers of dimensions, behind a point if only one operand has them.
+    """
+    number = index.rpartition(".")[2]
+    return f"dimension {number}" if number.isdigit() else f"`{index}`"
 
 
 def sizes_of(
@@ -149,6 +163,7 @@ def typed(
             f"{name} would be partial({reduction}) and partial({structure.reduction}) at once: "
             f"all_reduce an operand first"
         )
+    _check_average(name, mesh, structure, axes)
     dims = tuple(
         Dim(1) if index == REPEATED else Dim(structure.sizes[index], axes.get(index, ()))
         for index in structure.result
@@ -160,6 +175,25 @@ def typed(
     return result
 
 
+def _check_average(
+    name: str, mesh: Mesh, structure: Structure, axes: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Check that blocks whose averages are averaged have one size.
+
+    Raises:
+        LayoutError: they have not.
+    """
+    for index in structure.reduced if structure.reduction is Reduction.AVG else ():
+        if not is_even(mesh, axes.get(index, ())):
+            raise LayoutError(
+                f"{{0}} has {index_text(index)} sharded over {_shown(mesh, axes[index])}, in "
+                f"blocks of several sizes, whose averages do not count the same in {name}: sum it "
+                "and scale the sum, or all_gather {0} first",
+                operand=0,
+                axes=axes[index],
+            )
+
+
 def _axes_of(
     name: str, mesh: Mesh, structure: Structure, operands: Sequence[DistType]
 ) -> dict[str, tuple[str, ...]]:
@@ -169,18 +203,19 @@ def _axes_of(
         for index, dim in zip(indices, x.dims, strict=True):
             if index == REPEATED:
                 continue
+            if dim.axes and index in structure.blocked:
+                raise LayoutError(
+                    f"{name} needs the whole of {index_text(index)} on every device, and "
+                    f"{{{number}}} has it sharded over {_shown(mesh, dim.axes)}: all_gather "
+                    f"{{{number}}} first",
+                    operand=number,
+                    axes=dim.axes,
+                )
             owner, axes = known.setdefault(index, (number, dim.axes))
             if axes != dim.axes:
                 raise _disagreement(mesh, index, (owner, axes), (number, dim.axes))
     taken: dict[str, tuple[int, str]] = {}
     for index, (owner, axes) in known.items():
-        if axes and index in structure.blocked:
-            raise LayoutError(
-                f"{name} needs the whole of {index_text(index)} on every device, and {{{owner}}} "
-                f"has it sharded over {_shown(mesh, axes)}: all_gather {{{owner}}} first",
-                operand=owner,
-                axes=axes,
-            )
         for axis in axes:
             other, before = taken.setdefault(axis, (owner, index))
             if before != index:
@@ -238,7 +273,8 @@ def _passed(
     monoid = len(operands) == 1 and reduction is structure.reduction and structure.reduced
     if monoid and reduction is not Reduction.SUM:
         return first.partial, reduction
-    if structure.linear is Linear.NOT or not (reduction and reduction.linear):
+    selects = structure.linear is Linear.FIRST and partial[0] > 0
+    if structure.linear is Linear.NOT or selects or not (reduction and reduction.linear):
         raise error(f"{name} is not linear in it", alone)
     if structure.linear is Linear.ALL:
         other = next((n for n, x in enumerate(operands) if _state(x) != _state(first)), None)
@@ -246,7 +282,9 @@ def _passed(
             raise error(f"{name} needs {{{other}}} partial too", f"{alone}, or mask {{{other}}}")
         return first.partial, reduction
     if len(partial) > 1:
-        raise error(f"{{{partial[1]}}} is partial too, and {name} multiplies them", alone)
+        each = structure.linear is Linear.EACH
+        why = f"{name} multiplies them" if each else f"{name} is linear in the first alone"
+        raise error(f"{{{partial[1]}}} is partial too, and {why}", alone)
     sharded = {axis for indices in axes.values() for axis in indices}
     if both := mesh.ordered(first.partial & sharded):
         raise error(f"another operand is sharded over {_shown(mesh, both)}", alone)

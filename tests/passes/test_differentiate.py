@@ -41,6 +41,47 @@ CASES: dict[str, list[str]] = {
     "min": ["%r = min %x dims [1]"],
     "softmax": ["%r = softmax %x dims [1]", "%r = softmax %x dims [0, 1]"],
     "log_softmax": ["%r = log_softmax %x dims [0]"],
+    "mean": ["%r = mean %x dims [0]", "%r = mean %x dims [1, 0] keepdims"],
+    "cumsum": ["%r = cumsum %x dim 0", "%r = cumsum %x dim 1 reverse"],
+    "layer_norm": [
+        "%r = layer_norm %x, %z, %z dims [1] eps 0.25",
+        "%g = transpose %y order [1, 0]\n  %r = layer_norm %x, %g, %g dims [1, 0] eps 0.25",
+    ],
+    "rms_norm": [
+        "%r = rms_norm %x, %z dims [1] eps 0.25",
+        "%g = transpose %y order [1, 0]\n  %r = rms_norm %x, %g dims [1, 0] eps 0",
+    ],
+    "top_k": ["%r = top_k %x k 2 dim 1", "%r = top_k %x k 3 dim 0"],
+    "take": [
+        "%i = top_k_indices %w k 2 dim 0\n  %r = take %x, %i dim 0",
+        "%i = iota dim 0 to i32[3]\n  %r = take %x, %i dim 1",
+    ],
+    "take_transpose": ["%i = argmax %y dim 1\n  %r = take_transpose %x, %i dim 0 to f64[3, {z}]"],
+    "cross_entropy": [
+        "%i = argmax %y dim 1\n  %r = cross_entropy %x, %i dim 1",
+        "%i = argmax %y dim 0\n  %r = cross_entropy %x, %i dim 0",
+    ],
+    **{
+        name: [f"%h = reshape %x to [2, 3, {{z}}]\n  %r = {name} %h window [2] {steps}"]
+        for name in ("max_pool", "avg_pool")
+        for steps in ("stride [1] padding [1]",)
+    },
+    "avg_pool_transpose": [
+        "%h = reshape %x to [2, 3, {z}]\n"
+        "  %r = avg_pool_transpose %h window [2] stride [2] padding [1] to f64[2, 5, {z}]"
+    ],
+    "conv": [
+        "%h = reshape %x to [2, 3, {z}]\n  %f = reshape %y to [2, {z}, 3]\n"
+        "  %r = conv %h, %f stride [2] padding [1]"
+    ],
+    "conv_transpose": [
+        "%h = reshape %x to [2, 3, {z}]\n  %f = reshape %y to [2, 3, {z}]\n"
+        "  %r = conv_transpose %h, %f stride [2] padding [1] to f64[2, 5, 3]"
+    ],
+    "conv_filter": [
+        "%h = reshape %x to [2, 3, {z}]\n  %f = reshape %y to [2, 3, {z}]\n"
+        "  %r = conv_filter %h, %f stride [1] padding [1] to f64[3, {z}, {z}]"
+    ],
     "where": ["%c = greater %x, %y\n  %r = where %c, %x, %z"],
     "add": ["%r = add %x, %y"],
     "scale": ["%r = scale %x by -0.5"],

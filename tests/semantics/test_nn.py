@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
+from model_steps import FORMS, INTEGERS, given_type
 from programs import RANDOM, FunctionBuilder, module_of, random_mesh
 from seeds import fresh
 from xdsl.dialects.builtin import IntegerAttr, StringAttr, UnitAttr, i64
@@ -52,6 +53,8 @@ def random_step(rng: random.Random) -> tuple[str, Indices, dict[str, Attribute]]
         result = rng.sample(used, rng.randint(0, len(used)))
         equation = f"{', '.join(' '.join(over) for over in operands)} -> {' '.join(result)}"
         return name, operands, {"equation": StringAttr(equation)}
+    if name in FORMS:
+        return name, *FORMS[name](rng)
     rank = rng.randint(1, 3)
     if kind.operands == 0:
         amount = rng.choice([0.0, 1.0, -2.0, 0.5])
@@ -77,11 +80,19 @@ def random_step(rng: random.Random) -> tuple[str, Indices, dict[str, Attribute]]
 
 
 def with_type(
-    rng: random.Random, mesh: Mesh, name: str, types: list[DistType], dtype: DType
+    rng: random.Random,
+    mesh: Mesh,
+    name: str,
+    types: list[DistType],
+    dtype: DType,
+    properties: dict[str, Attribute],
 ) -> dict[str, Attribute]:
     """Return the argument of an operation that is the type of its result, if it takes one."""
     if "to" not in {parameter.name for parameter in OPERATIONS[name].KIND.parameters}:
         return {}
+    if name in FORMS:
+        size = units(mesh, list(mesh.by_name)) * rng.choice([1, 2])
+        return {"to": given_type(rng, mesh, name, types, properties, size)}
     if not types:
         (to,) = random_types(rng, mesh, [list("abc"[: rng.randint(1, 3)])], dtype)
         return {"to": DistTensorType(to)}
@@ -112,6 +123,7 @@ def random_types(rng: random.Random, mesh: Mesh, operands: Indices, dtype: DType
         elif what == "place" and rng.random() < 0.5:
             place[axis] = rng.randrange(mesh.by_name[axis].size)
     size = {index: units(mesh, list(mesh.by_name)) * rng.choice([1, 2]) for index in names}
+    size |= {index: rng.randint(1, 3) for index in names if index.startswith("window")}
     reduction = rng.choice([Reduction.SUM] * 3 + [Reduction.MAX, Reduction.AVG])
     if reduction is Reduction.AVG and not dtype.is_float:
         reduction = Reduction.SUM
@@ -136,7 +148,16 @@ def check(rng: random.Random, counts: Counter[str]) -> None:
     if name == "where" and rng.random() < 0.9:
         no = frozenset[str]()
         types[0] = replace(types[0], dtype=DType.BOOL, partial=no, reduction=None)
-    properties |= with_type(rng, mesh, name, types, dtype)
+    if name in INTEGERS and rng.random() < 0.95:
+        number, no = INTEGERS[name], frozenset[str]()
+        types[number] = replace(types[number], dtype=DType.I32, partial=no, reduction=None)
+    if max((x.elements for x in types), default=0) > 4000:
+        return
+    try:
+        properties |= with_type(rng, mesh, name, types, dtype, properties)
+    except LayoutError:
+        counts["refused"] += 1
+        return
     named = [value.data for value in properties.values() if isinstance(value, DistTensorType)]
     if max((x.elements for x in (*types, *named)), default=0) > 4000:
         return
@@ -166,9 +187,13 @@ def check(rng: random.Random, counts: Counter[str]) -> None:
         assert proven(function, again).outcome is Outcome.SAME, text
     (op,) = [op for op in function.body.ops if isinstance(op, DistOp)]
     if not mesh.uneven and op.structure is not None:
-        cut = {axis for x in (*types, dist_type(result)) for dim in x.dims for axis in dim.axes}
-        cut |= dist_type(result).partial.difference(*(x.partial for x in types))
-        points = math.prod(op.structure.sizes.values())
+        indices = [*op.structure.operands, op.structure.result]
+        known = zip(indices, [*types, dist_type(result)], strict=True)
+        dims = (pair for own, x in known for pair in zip(own, x.dims, strict=True))
+        worked = {i: dim.axes for i, dim in dims if i not in op.structure.selected}
+        cut = {axis for axes in worked.values() for axis in axes}
+        sizes = op.structure.sizes
+        points = math.prod(n for i, n in sizes.items() if i not in op.structure.selected)
         assert op.flops * mesh.group_size(cut) == op.structure.flops * points
 
 

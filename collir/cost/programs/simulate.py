@@ -203,15 +203,14 @@ def local_step(
     if not (op.kind.computes or op.kind.structure):
         return LocalStep(op.mnemonic, _moved(op, where, bytes_of))
     if structure := op.structure:
-        contracts = len(structure.operands) > 1 and bool(structure.reduced)
-        if contracts:
+        if structure.contracts:
             step_seconds(op, mesh, kinds)
         # Where blocks differ, the work is taken to be in proportion to the largest of them.
         values = (*op.operands, op.result)
         share = max(bytes_of(value) / largest(value) for value in values)
         dtype = dist_type(values[0]).dtype.value
         moved = _moved(op, where, bytes_of)
-        return LocalStep(op.mnemonic, moved, op.flops * share, dtype, maps=not contracts)
+        return LocalStep(op.mnemonic, moved, op.flops * share, dtype, maps=not structure.contracts)
     share = bytes_of(op.result) / largest(op.result)
     local = LocalStep(op.mnemonic, 0.0, op.flops * share, dist_type(op.result).dtype.value)
     step_seconds(op, mesh, kinds)

@@ -176,7 +176,11 @@ def _multiplied(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     for grid in operands:
         largest, unit = largest * grid.largest, unit * grid.unit
     structure = op.structure
-    terms = math.prod(int(structure.sizes[i]) for i in structure.reduced) if structure else 1
+    reduced = structure.reduced if structure else ()
+    selected = structure.selected if structure else ()
+    terms = (
+        math.prod(int(structure.sizes[i]) for i in reduced if i not in selected) if structure else 1
+    )
     return _Grid(largest * terms, unit, all(grid.exact for grid in operands))
 
 
@@ -195,6 +199,31 @@ def _inexact(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
 def _same_everywhere(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     value = _constant(op.number("value"), dist_type(op.result).dtype)
     return _Grid(abs(value), Fraction(1, value.denominator))
+
+
+def _accumulated(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    (grid,), terms = operands, dist_type(op.input).shape[op.integer("dim")]
+    return _Grid(grid.largest * int(terms), grid.unit, grid.exact)
+
+
+def _taken(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    return replace(operands[0], exact=all(grid.exact for grid in operands))
+
+
+def _added_up(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    grid, terms = operands[0], dist_type(op.operands[1]).elements
+    return _Grid(grid.largest * terms, grid.unit, all(grid.exact for grid in operands))
+
+
+def _windowed(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    terms = math.prod(op.sizes("window"))
+    grid = operands[0]
+    return _Grid(grid.largest * terms, grid.unit, all(grid.exact for grid in operands))
+
+
+def _position(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    last = dist_type(op.input).shape[op.integer("dim")] - 1
+    return _Grid(Fraction(int(last)), Fraction(1), operands[0].exact)
 
 
 def _counted(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
@@ -227,7 +256,18 @@ GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
         ("div", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "silu", "gelu"),
         _inexact,
     ),
-    **dict.fromkeys(("softmax", "log_softmax"), _inexact),
+    **dict.fromkeys(("softmax", "log_softmax", "cross_entropy"), _inexact),
+    **dict.fromkeys(("mean", "layer_norm", "rms_norm"), _inexact),
+    **dict.fromkeys(("avg_pool", "avg_pool_transpose"), _inexact),
+    **dict.fromkeys(("argmax", "top_k_indices"), _position),
+    "cumsum": _accumulated,
+    "top_k": _joined,
+    "take": _taken,
+    "take_transpose": _added_up,
+    "one_hot": _truth,
+    **dict.fromkeys(("conv", "conv_transpose", "conv_filter"), _multiplied),
+    "max_pool_transpose": _windowed,
+    "max_pool": _joined,
     "constant": _same_everywhere,
     "iota": _counted,
     "broadcast_to": _joined,

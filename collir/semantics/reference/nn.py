@@ -10,6 +10,7 @@ from functools import partial, reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collir.dialects.operation import DistOp
 from collir.semantics.reference.buffers import NUMPY
@@ -170,6 +171,341 @@ def _broadcast_to(op: DistOp, arrays: Sequence[Array]) -> Array:
     return broadcast(arrays[0], op.layout("to").shape)
 
 
+# --- means and normalisations -------------------------------------------------------------------
+
+
+def _wide(x: Any) -> Any:
+    """Return an array in which sums of short floats are computed."""
+    return x.astype(np.float32) if x.dtype.kind != "i" and x.dtype.itemsize < 4 else x
+
+
+def _mean_over(x: Any, dims: Sequence[int], keep: bool = True) -> Any:
+    total = _folded(np.add, x, dims, keep)
+    return total / total.dtype.type(math.prod(x.shape[dim] for dim in dims))
+
+
+def _mean(op: DistOp, arrays: Sequence[Array]) -> Array:
+    (x,) = arrays
+    mean = _mean_over(_wide(x), op.sizes("dims"), "keepdims" in op.properties)
+    return mean.astype(x.dtype)
+
+
+def _scaled_by(op: DistOp, x: Any, squares: Any, *others: Array) -> Array:
+    """Return an array over the root of its mean square, times a gain, plus a bias if there is
+    one."""
+    dims = op.sizes("dims")
+    order = sorted(range(len(dims)), key=dims.__getitem__)
+    aligned = [
+        np.transpose(other, order).reshape(
+            tuple(size if dim in dims else 1 for dim, size in enumerate(x.shape))
+        )
+        for other in map(_wide, others)
+    ]
+    y: Any = x / np.sqrt(squares + squares.dtype.type(op.number("eps"))) * aligned[0]
+    return y + aligned[1] if len(aligned) > 1 else y
+
+
+def _layer_norm(op: DistOp, arrays: Sequence[Array]) -> Array:
+    x = _wide(arrays[0])
+    centred = x - _mean_over(x, op.sizes("dims"))
+    squares = _mean_over(centred * centred, op.sizes("dims"))
+    return _scaled_by(op, centred, squares, *arrays[1:]).astype(arrays[0].dtype)
+
+
+def _rms_norm(op: DistOp, arrays: Sequence[Array]) -> Array:
+    x = _wide(arrays[0])
+    squares = _mean_over(x * x, op.sizes("dims"))
+    return _scaled_by(op, x, squares, *arrays[1:]).astype(arrays[0].dtype)
+
+
+def _cumsum(op: DistOp, arrays: Sequence[Array]) -> Array:
+    x, before = _wide(arrays[0]), (slice(None),) * op.integer("dim")
+    rows = [x[(*before, slice(n, n + 1))] for n in range(x.shape[op.integer("dim")])]
+    step = -1 if "reverse" in op.properties else 1
+    total: Any = None
+    sums: list[Any] = []
+    for row in rows[::step]:
+        total = row if total is None else total + row
+        sums.append(total)
+    out: Any = np.concatenate(sums[::step], axis=op.integer("dim"))
+    return out.astype(arrays[0].dtype)
+
+
+# --- selections ---------------------------------------------------------------------------------
+
+
+def _unknown(shape: tuple[int, ...], dtype: Any, low: float, high: float) -> Any:
+    """Return intervals of which only the ends are known."""
+    return Intervals(np.full(shape, low), np.full(shape, high), np.dtype(dtype))
+
+
+def _integers(x: Any) -> NDArray[np.int64] | None:
+    """Return an array of integers, or None if some of its intervals are wider."""
+    if not isinstance(x, Intervals):
+        return np.asarray(x, np.int64)
+    return x.low.astype(np.int64) if np.array_equal(x.low, x.high) else None
+
+
+def _descending(x: Any, dim: int) -> Any:
+    """Return the positions of elements, the largest first and of equal ones the first."""
+    reverse = np.argsort(np.flip(x, dim), axis=dim, kind="stable")
+    return np.flip(x.shape[dim] - 1 - reverse, dim)
+
+
+def _positions(op: DistOp, x: Any, count: int) -> Any:
+    """Return the positions of the largest elements of a dimension, the largest first."""
+    dim = op.integer("dim")
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    if isinstance(x, Intervals):
+        if not np.array_equal(x.low, x.high):
+            return _unknown(shape, np.int32, 0, x.shape[dim] - 1)
+        return Intervals.of(_descending(x.low, dim)[_first(dim, count)].astype(np.int32))
+    return _descending(x, dim)[_first(dim, count)].astype(np.int32)
+
+
+def _first(dim: int, count: int) -> tuple[slice, ...]:
+    return (*(slice(None),) * dim, slice(0, count))
+
+
+def _argmax(op: DistOp, arrays: Sequence[Array]) -> Array:
+    dim = op.integer("dim")
+    found = _positions(op, arrays[0], 1)
+    return found.reshape((*found.shape[:dim], *found.shape[dim + 1 :]))
+
+
+def _top_k_indices(op: DistOp, arrays: Sequence[Array]) -> Array:
+    return _positions(op, arrays[0], op.integer("k"))
+
+
+def _top_k(op: DistOp, arrays: Sequence[Array]) -> Array:
+    x: Any
+    (x,), dim = arrays, op.integer("dim")
+    if isinstance(x, Intervals):  # the k-th largest is between the k-th largest ends
+        low, high = (
+            np.take_along_axis(side, _descending(side, dim), dim)[_first(dim, op.integer("k"))]
+            for side in (x.low, x.high)
+        )
+        known: Any = Intervals(low, low if np.array_equal(low, high) else high, x.dtype)
+        return known
+    return np.take_along_axis(x, _descending(x, dim), dim)[_first(dim, op.integer("k"))]
+
+
+def take(table: Any, chosen: Any, dim: int, begin: int = 0) -> Any:
+    """Return the slices of a dimension at some positions, of a block that begins at one of them;
+    others are 0."""
+    table = np.concatenate([table, np.zeros_like(table[_first(dim, 1)])], axis=dim)
+    last, at = table.shape[dim] - 1, _integers(chosen)
+    shape = (*table.shape[:dim], *chosen.shape, *table.shape[dim + 1 :])
+    if at is None:
+        return _unknown(shape, table.dtype, -np.inf, np.inf)
+    inside = np.where((at >= begin) & (at < begin + last), at - begin, last)
+    return table[(*(slice(None),) * dim, inside)]
+
+
+def take_transpose(g: Any, chosen: Any, dim: int, begin: int, end: int) -> Any:
+    """Return the sum of slices at each position of a block of a dimension."""
+    at = _integers(chosen)
+    flat = g.reshape((*g.shape[:dim], math.prod(chosen.shape), *g.shape[dim + chosen.ndim :]))
+    shape = (*flat.shape[:dim], 1, *flat.shape[dim + 1 :])
+    if at is None:
+        return _unknown((*shape[:dim], end - begin, *shape[dim + 1 :]), g.dtype, -np.inf, np.inf)
+    zero = np.zeros_like(flat[_first(dim, 1)])
+    rows: list[Any] = []
+    for position in range(begin, end):
+        row = zero
+        for n in np.flatnonzero(np.ravel(at) == position):
+            row = row + flat[(*(slice(None),) * dim, slice(n, n + 1))]
+        rows.append(row)
+    return np.concatenate(rows, axis=dim)
+
+
+def one_hot(chosen: Any, begin: int, end: int, dtype: Any) -> Any:
+    """Return where positions of a block are those that integers name."""
+    at = _integers(chosen)
+    if at is None:
+        return _unknown((*chosen.shape, end - begin), dtype, 0, 1)
+    found = (at[..., None] == np.arange(begin, end)).astype(dtype)
+    return Intervals.of(found) if isinstance(chosen, Intervals) else found
+
+
+def _take(op: DistOp, arrays: Sequence[Array]) -> Array:
+    return take(arrays[0], arrays[1], op.integer("dim"))
+
+
+def _take_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
+    dim = op.integer("dim")
+    return take_transpose(arrays[0], arrays[1], dim, 0, op.layout("to").shape[dim])
+
+
+def _one_hot(op: DistOp, arrays: Sequence[Array]) -> Array:
+    to = op.layout("to")
+    return one_hot(arrays[0], 0, to.shape[-1], NUMPY[to.dtype])
+
+
+def _cross_entropy(op: DistOp, arrays: Sequence[Array]) -> Array:
+    x: Any
+    (x, labels), dim = arrays, op.integer("dim")
+    wide = _wide(x)
+    plain = not isinstance(x, Intervals)
+    shifted = wide - np.max(wide, axis=dim, keepdims=True) if plain else wide
+    with np.errstate(all="ignore"):
+        logarithm = np.log(_folded(np.add, np.exp(shifted), [dim], keep=True))
+    at = _integers(labels)
+    if at is None:
+        return _unknown(labels.shape, x.dtype, -np.inf, np.inf)
+    losses, size = logarithm - shifted, x.shape[dim]
+    padded = np.concatenate([losses, np.zeros_like(losses[_first(dim, 1)])], axis=dim)
+    inside = np.expand_dims(np.where((at >= 0) & (at < size), at, size), dim)
+    position: list[Any] = [*np.indices(inside.shape, sparse=True)]
+    position[dim] = inside
+    return padded[tuple(position)].reshape(labels.shape).astype(x.dtype)
+
+
+# --- windows ------------------------------------------------------------------------------------
+
+
+def _windows(
+    op: DistOp, x: Any, window: Sequence[int], outside: float
+) -> list[tuple[tuple[int, ...], Any]]:
+    """Return for each position in a window the elements there, of all windows."""
+    stride, padding = op.sizes("stride"), op.sizes("padding")
+    amounts = [(0, 0), *((p, p) for p in padding), (0, 0)]
+    padded: Any = np.pad(x, amounts, constant_values=outside) if any(padding) else x
+    cuts = _cuts(window, stride, padded.shape)
+    return [(offset, padded[cut]) for offset, cut in cuts]
+
+
+def _cuts(
+    window: Sequence[int], stride: Sequence[int], padded: Sequence[int]
+) -> list[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Return for each position in a window the slices of an array with the elements there."""
+    cuts: list[tuple[tuple[int, ...], tuple[slice, ...]]] = []
+    for offset in np.ndindex(*window):
+        cut = (
+            slice(at, padded[d] - width + at + 1, step)
+            for d, (at, width, step) in enumerate(zip(offset, window, stride, strict=True), 1)
+        )
+        cuts.append((offset, (slice(None), *cut)))
+    return cuts
+
+
+def _added_to_windows(
+    op: DistOp,
+    g: Any,
+    window: Sequence[int],
+    shape: Sequence[int],
+    term: Callable[[tuple[int, ...]], Any],
+) -> Any:
+    """Return zeros of a shape with terms added, one for each position in a window.
+
+    Args:
+        term: a function of the position to what is added to the elements there, of all windows.
+    """
+    padding = op.sizes("padding")
+    sizes = [n + 2 * p for n, p in zip(shape[1:-1], padding, strict=True)]
+    zeros = np.zeros((shape[0], *sizes, shape[-1]), g.dtype)
+    total: Any = Intervals.of(zeros) if isinstance(g, Intervals) else zeros
+    for offset, cut in _cuts(window, op.sizes("stride"), total.shape):
+        total[cut] = total[cut] + term(offset)
+    inner = (slice(p, p + n) for p, n in zip(padding, shape[1:-1], strict=True))
+    return total[(slice(None), *inner)]
+
+
+def _conv(op: DistOp, arrays: Sequence[Array]) -> Array:
+    x: Any
+    w: Any
+    x, w = map(_wide, arrays)
+    spatial = [f"s{d}" for d in range(x.ndim - 2)]
+    indices = [["n", *spatial, "c"], ["c", "f"]]
+    total: Any = None
+    for offset, part in _windows(op, x, w.shape[:-2], 0):
+        term = _product(indices, ["n", *spatial, "f"], [part, w[offset]])
+        total = term if total is None else total + term
+    return total.astype(arrays[0].dtype)
+
+
+def _product(indices: list[list[str]], result: list[str], arrays: Sequence[Any]) -> Any:
+    """Return a sum of products of two arrays."""
+    if any(isinstance(array, Intervals) for array in arrays):
+        return _by_terms(indices, result, arrays)
+    number = {index: n for n, index in enumerate(_distinct(indices))}
+    pairs: list[Any] = []
+    for part, array in zip(indices, arrays, strict=True):
+        pairs += [array, [number[index] for index in part]]
+    return np.einsum(*pairs, [number[index] for index in result])
+
+
+def _conv_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
+    g: Any
+    w: Any
+    g, w = map(_wide, arrays)
+    shape, spatial = op.layout("to").shape, [f"s{d}" for d in range(g.ndim - 2)]
+    indices, result = [["n", *spatial, "f"], ["c", "f"]], ["n", *spatial, "c"]
+    total = _added_to_windows(
+        op,
+        g,
+        w.shape[:-2],
+        (g.shape[0], *shape[1:-1], w.shape[-2]),
+        lambda offset: _product(indices, result, [g, w[offset]]),
+    )
+    return total.astype(arrays[0].dtype)
+
+
+def _conv_filter(op: DistOp, arrays: Sequence[Array]) -> Array:
+    x: Any
+    g: Any
+    x, g = map(_wide, arrays)
+    window, spatial = op.layout("to").shape[:-2], [f"s{d}" for d in range(x.ndim - 2)]
+    indices = [["n", *spatial, "c"], ["n", *spatial, "f"]]
+    rows = [_product(indices, ["c", "f"], [part, g]) for _, part in _windows(op, x, window, 0)]
+    stacked: Any = np.concatenate([row.reshape((1, *row.shape)) for row in rows])
+    return stacked.reshape((*window, x.shape[-1], g.shape[-1])).astype(arrays[0].dtype)
+
+
+def _max_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
+    g: Any
+    x: Any
+    g, x = arrays
+    if isinstance(x, Intervals):
+        if not np.array_equal(x.low, x.high):
+            return _unknown(x.shape, g.dtype, -np.inf, np.inf)
+        x = x.low
+    parts = dict(_windows(op, x, op.sizes("window"), _lowest(x.dtype)))
+    largest: Any = reduce(np.maximum, parts.values())
+    taken: Any = np.zeros(largest.shape, bool)
+    first: dict[tuple[int, ...], Any] = {}
+    for offset, part in parts.items():
+        first[offset] = (part == largest) & ~taken
+        taken = taken | first[offset]
+    return _added_to_windows(
+        op, g, op.sizes("window"), x.shape, lambda offset: g * first[offset].astype(g.dtype)
+    )
+
+
+def _avg_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
+    g, window, to = _wide(arrays[0]), op.sizes("window"), op.layout("to").shape
+    part = g / g.dtype.type(math.prod(window))
+    shape = (g.shape[0], *to[1:-1], g.shape[-1])
+    total = _added_to_windows(op, g, window, shape, lambda offset: part)
+    return total.astype(arrays[0].dtype)
+
+
+def _lowest(dtype: Any) -> float:
+    return np.iinfo(dtype).min if np.dtype(dtype).kind == "i" else -np.inf
+
+
+def _max_pool(op: DistOp, arrays: Sequence[Array]) -> Array:
+    (x,) = arrays
+    parts = [part for _, part in _windows(op, x, op.sizes("window"), _lowest(x.dtype))]
+    return reduce(np.maximum, parts)
+
+
+def _avg_pool(op: DistOp, arrays: Sequence[Array]) -> Array:
+    x, window = _wide(arrays[0]), op.sizes("window")
+    total: Any = reduce(np.add, (part for _, part in _windows(op, x, window, 0)))
+    return (total / total.dtype.type(math.prod(window))).astype(arrays[0].dtype)
+
+
 FUNCTIONS: dict[str, Function] = {
     "einsum": _einsum,
     "neg": _map(np.negative),
@@ -202,6 +538,24 @@ FUNCTIONS: dict[str, Function] = {
     "min": partial(_extreme, np.minimum),
     "softmax": partial(_normalised, np.exp),
     "log_softmax": partial(_normalised, None),
+    "mean": _mean,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "cumsum": _cumsum,
+    "argmax": _argmax,
+    "top_k": _top_k,
+    "top_k_indices": _top_k_indices,
+    "take": _take,
+    "take_transpose": _take_transpose,
+    "one_hot": _one_hot,
+    "cross_entropy": _cross_entropy,
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "conv_filter": _conv_filter,
+    "max_pool": _max_pool,
+    "max_pool_transpose": _max_pool_transpose,
+    "avg_pool_transpose": _avg_pool_transpose,
+    "avg_pool": _avg_pool,
     "constant": _constant,
     "iota": _iota,
     "broadcast_to": _broadcast_to,

@@ -23,7 +23,7 @@ from collir.layout import Dim, DistType, DType, Reduction
 from collir.semantics.reference import collectives, nn
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
-from collir.semantics.reference.devices import block_shape, coordinates_of, slices_of
+from collir.semantics.reference.devices import block_shape, coordinates_of, interval, slices_of
 
 Args = tuple[Any, ...]
 """The operands, each a list with one array (or None) per rank."""
@@ -82,12 +82,17 @@ def _local(xs: Buffers, function: Callable[[Array], Array]) -> Buffers:
 
 def _together(operands: Args, function: Callable[[list[Array]], Array]) -> Buffers:
     """Return a function of the operands' arrays on every device that holds all of them."""
+    return _by_rank(operands, lambda rank, parts: function(parts))
+
+
+def _by_rank(operands: Args, function: Callable[[int, list[Array]], Array]) -> Buffers:
+    """Return a function of the rank and the arrays of every device that holds all operands."""
     out: Buffers = []
     for rank, parts in enumerate(zip(*operands, strict=True)):
         held = [part for part in parts if part is not None]
         if held and len(held) < len(parts):
             raise ExecutionError(f"rank {rank} holds only some of the operands")
-        out.append(function(held) if held else None)
+        out.append(function(rank, held) if held else None)
     return out
 
 
@@ -349,6 +354,25 @@ def _broadcast_to(op: DistOp, args: Args) -> Buffers:
     ]
 
 
+def _take(op: DistOp, args: Args) -> Buffers:
+    mesh, dim = mesh_of(op), op.integer("dim")
+    cut = dist_type(op.input).dims[dim]
+    begins = [interval(mesh, rank, cut)[0] for rank in range(mesh.devices)]
+    return _by_rank(args, lambda rank, xs: nn.take(xs[0], xs[1], dim, begins[rank]))
+
+
+def _take_transpose(op: DistOp, args: Args) -> Buffers:
+    mesh, dim = mesh_of(op), op.integer("dim")
+    ends = [interval(mesh, rank, op.layout("to").dims[dim]) for rank in range(mesh.devices)]
+    return _by_rank(args, lambda rank, xs: nn.take_transpose(xs[0], xs[1], dim, *ends[rank]))
+
+
+def _one_hot(op: DistOp, args: Args) -> Buffers:
+    mesh, to = mesh_of(op), op.layout("to")
+    ends = [interval(mesh, rank, to.dims[-1]) for rank in range(mesh.devices)]
+    return _by_rank(args, lambda rank, xs: nn.one_hot(xs[0], *ends[rank], NUMPY[to.dtype]))
+
+
 def _unchanged(op: DistOp, args: Args) -> Buffers:
     return args[0]
 
@@ -387,6 +411,9 @@ MEANINGS: dict[str, Meaning] = {
         name: Meaning(partial(_on_arrays, function), Effect.VALUES)
         for name, function in nn.FUNCTIONS.items()
     },
+    "take": Meaning(_take, Effect.VALUES),
+    "take_transpose": Meaning(_take_transpose, Effect.VALUES),
+    "one_hot": Meaning(_one_hot, Effect.VALUES),
     "constant": Meaning(_blocks_of, Effect.VALUES),
     "iota": Meaning(_blocks_of, Effect.VALUES),
     "broadcast_to": Meaning(_broadcast_to, Effect.VALUES),

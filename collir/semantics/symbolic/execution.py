@@ -294,7 +294,11 @@ class AnyRun(ABC, Generic[V]):
                     whole = self.gather(op, whole, dim.axes, number)
             known += self.parts(whole)
         result = dist_type(op.result)
-        facts = op.mnemonic, tuple(op.arguments.items()), result.dtype
+        given = (
+            (name, (value.dtype, value.shape) if isinstance(value, DistType) else value)
+            for name, value in op.arguments.items()
+        )
+        facts = op.mnemonic, tuple(given), result.dtype
         computation = Computation(0.0, tuple(known), frozenset(), operation=facts)
         name = f"%{hint}" if (hint := op.result.name_hint) else f"a result of {op.mnemonic}"
         variables = [position_variable(dim, int(n)) for dim, n in enumerate(result.shape)]

@@ -1,0 +1,172 @@
+"""Operations of models: the values of the reference are those of jax, and lie in its intervals."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from model_steps import FORMS, INTEGERS, random_arrays
+from programs import RANDOM
+from xdsl.dialects.builtin import IntegerAttr, UnitAttr, i64
+from xdsl.ir import Attribute
+
+from collir.dialects.machine import NumberAttr
+from collir.dialects.operation import DistOp
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import DistTensorType, SizesAttr
+from collir.layout import DistType, DType
+from collir.semantics.reference.intervals import Intervals
+from collir.semantics.reference.nn import FUNCTIONS
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+RNG = np.random.default_rng(19)
+X = RNG.normal(size=(3, 8, 6)).astype(np.float32)
+GAIN, BIAS = RNG.normal(size=(2, 6)).astype(np.float32)
+LABELS = RNG.integers(0, 6, (3, 8)).astype(np.int32)
+TABLE = RNG.normal(size=(10, 5)).astype(np.float32)
+CHOSEN = RNG.integers(0, 10, (3, 4)).astype(np.int32)
+IMAGE = RNG.normal(size=(2, 9, 7, 3)).astype(np.float32)
+FILTER = RNG.normal(size=(3, 2, 3, 4)).astype(np.float32)
+PICTURE = RNG.normal(size=(2, 5, 6, 4)).astype(np.float32)
+POOLED = RNG.normal(size=(2, 5, 6, 3)).astype(np.float32)
+ROWS = RNG.normal(size=(3, 4, 5)).astype(np.float32)
+
+
+def number(value: int) -> Attribute:
+    return IntegerAttr(value, i64)
+
+
+def sizes(*values: int) -> Attribute:
+    return SizesAttr(values)
+
+
+def to(*shape: int) -> Attribute:
+    return DistTensorType(DistType.make(DType.F32, shape))
+
+
+def normalised(x: Any, gain: Any, bias: Any) -> Any:
+    mean = x.mean(-1, keepdims=True)
+    variance = jnp.var(x, axis=-1, keepdims=True)
+    return (x - mean) * jax.lax.rsqrt(variance + 0.25) * gain + bias
+
+
+def convolved(x: Any, w: Any) -> Any:
+    names = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, w, (2, 1), ((1, 1), (0, 0)), dimension_numbers=names)
+
+
+def pooled(x: Any, start: float, function: Any) -> Any:
+    pads = ((0, 0), (1, 1), (0, 0), (0, 0))
+    return jax.lax.reduce_window(x, start, function, (1, 3, 2, 1), (1, 2, 1, 1), pads)
+
+
+STEPS = {"stride": sizes(2, 1), "padding": sizes(1, 0)}
+WINDOW = {"window": sizes(3, 2), "stride": sizes(2, 1), "padding": sizes(1, 0)}
+CASES: dict[str, tuple[list[Any], dict[str, Attribute], Callable[..., Any]]] = {
+    "mean": ([X], {"dims": sizes(0, 2)}, lambda x: x.mean((0, 2))),
+    "layer_norm": ([X, GAIN, BIAS], {"dims": sizes(2), "eps": NumberAttr(0.25)}, normalised),
+    "rms_norm": (
+        [X, GAIN],
+        {"dims": sizes(2), "eps": NumberAttr(0.25)},
+        lambda x, g: x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 0.25) * g,
+    ),
+    "cumsum": ([X], {"dim": number(1)}, lambda x: jnp.cumsum(x, 1)),
+    "cumsum reverse": (
+        [X],
+        {"dim": number(1), "reverse": UnitAttr()},
+        lambda x: jax.lax.cumsum(x, 1, reverse=True),
+    ),
+    "argmax": ([X], {"dim": number(1)}, lambda x: jnp.argmax(x, 1)),
+    "top_k": ([X], {"dim": number(2), "k": number(3)}, lambda x: jax.lax.top_k(x, 3)[0]),
+    "top_k_indices": (
+        [np.round(X) + 0],  # with equal elements, and no -0
+        {"dim": number(2), "k": number(3)},
+        lambda x: jax.lax.top_k(x, 3)[1],
+    ),
+    "take": ([TABLE, CHOSEN], {"dim": number(0)}, lambda t, i: jnp.take(t, i, 0)),
+    "take_transpose": (
+        [ROWS, CHOSEN],
+        {"dim": number(0), "to": to(10, 5)},
+        lambda g, i: jnp.zeros((10, 5)).at[i].add(g),
+    ),
+    "one_hot": ([CHOSEN - 2], {"to": to(3, 4, 6)}, lambda i: jax.nn.one_hot(i, 6)),
+    "cross_entropy": (
+        [X, LABELS],
+        {"dim": number(2)},
+        lambda x, i: -(jax.nn.log_softmax(x) * jax.nn.one_hot(i, 6)).sum(-1),
+    ),
+    "conv": (
+        [IMAGE, FILTER],
+        STEPS,
+        lambda x, w: convolved(x, w),
+    ),
+    "conv_transpose": (
+        [PICTURE, FILTER],
+        {**STEPS, "to": to(2, 9, 7, 3)},
+        lambda g, w: jax.vjp(lambda x: convolved(x, w), IMAGE)[1](g)[0],
+    ),
+    "conv_filter": (
+        [IMAGE, PICTURE],
+        {**STEPS, "to": to(3, 2, 3, 4)},
+        lambda x, g: jax.vjp(lambda w: convolved(x, w), FILTER)[1](g)[0],
+    ),
+    "max_pool_transpose": (
+        [POOLED, np.round(IMAGE) + 0],  # with equal elements
+        WINDOW,
+        lambda g, x: jax.vjp(lambda x: pooled(x, -jnp.inf, jax.lax.max), x)[1](g)[0],
+    ),
+    "avg_pool_transpose": (
+        [POOLED],
+        {**WINDOW, "to": to(2, 9, 7, 3)},
+        lambda g: jax.vjp(lambda x: pooled(x, 0.0, jax.lax.add) / 6, IMAGE)[1](g)[0],
+    ),
+    "max_pool": ([IMAGE], WINDOW, lambda x: pooled(x, -jnp.inf, jax.lax.max)),
+    "avg_pool": ([IMAGE], WINDOW, lambda x: pooled(x, 0.0, jax.lax.add) / 6),
+}
+"""Operands, arguments and the same in jax, by the name of an operation."""
+
+
+def result(name: str, arrays: list[Any], arguments: dict[str, Attribute]) -> Any:
+    op = OPERATIONS[name].create(properties=arguments)
+    assert isinstance(op, DistOp)
+    return FUNCTIONS[name](op, arrays)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_values_are_those_of_jax(case: str) -> None:
+    arrays, arguments, in_jax = CASES[case]
+    got, expected = result(case.split()[0], arrays, arguments), np.asarray(in_jax(*arrays))
+    assert got.shape == expected.shape and got.dtype.kind == expected.dtype.kind
+    assert got == pytest.approx(expected, rel=2e-5, abs=2e-5)
+
+
+def test_labels_and_positions_out_of_range_select_nothing() -> None:
+    chosen = np.array([-1, 0, 9, 10], np.int32)
+    taken = result("take", [TABLE, chosen], {"dim": number(0)})
+    assert (taken == np.stack([0 * TABLE[0], TABLE[0], TABLE[9], 0 * TABLE[0]])).all()
+    added = result("take_transpose", [taken + 1, chosen], {"dim": number(0), "to": to(10, 5)})
+    assert (added[[0, 9]] == TABLE[[0, 9]] + 1).all() and not added[1:9].any()
+    loss = result("cross_entropy", [X[0, :4], chosen - 4], {"dim": number(1)})
+    assert (loss[[0, 1, 3]] == 0).all() and loss[2] > 0
+
+
+@given(rng=RANDOM)
+@settings(max_examples=60)
+def test_values_lie_in_the_intervals_of_their_operands(rng: random.Random) -> None:
+    name = rng.choice(list(FORMS))
+    arrays, arguments = random_arrays(rng, name)
+    spread = rng.choice([0.0, 0.0, 0.25])
+    intervals: list[Any] = []
+    for n, x in enumerate(arrays):
+        wide = 0.0 if n == INTEGERS.get(name) else spread
+        low = x.astype(np.float64)
+        intervals.append(Intervals(low - wide, low + wide, x.dtype) if wide else Intervals.of(x))
+    with np.errstate(all="ignore"):
+        value, bounds = (result(name, xs, arguments) for xs in (arrays, intervals))
+    assert isinstance(bounds, Intervals) and bounds.shape == value.shape
+    exact = value.astype(np.float64)
+    inside = (bounds.low <= exact + 1e-5) & (exact <= bounds.high + 1e-5)
+    assert (inside | np.isnan(exact)).all()
