@@ -214,7 +214,7 @@ class Signature:
             )
         if not self.outputs:
             raise LayoutError(f"@{self.name} has no results: calling it would do nothing")
-        self._check_names(bindings)
+        self.check_names(bindings)
         if len(operands) != len(self.inputs):
             count = len(self.inputs)
             raise LayoutError(
@@ -256,7 +256,12 @@ class Signature:
                 )
         return [operands[index] for index in wrt]
 
-    def _check_names(self, bindings: Mapping[str, int]) -> None:
+    def check_names(self, bindings: Mapping[str, int]) -> None:
+        """Check that the function has the parameters that a call gives values to.
+
+        Raises:
+            LayoutError: it has no such parameter, or the value is none for it.
+        """
         known = dict(self.parameters)
         for name, value in bindings.items():
             if name not in known:

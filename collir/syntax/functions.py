@@ -1,7 +1,7 @@
 # pyright: basic
 """The lowering of functions in ``.coll`` to IR: their steps, calls and loops in order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 from lark import Token
@@ -14,35 +14,80 @@ from collir.dialects.nested import (
     CallOp,
     NestedOp,
     RepeatOp,
+    Signature,
     YieldOp,
     argument_types,
     yield_problem,
 )
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import FOR, FROM
-from collir.ir.diagnostics import note
+from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
-from collir.layout import DistType, LayoutError
+from collir.layout import DistType, LayoutError, Mesh
+from collir.layout.formulas import FormulaError
 from collir.layout.loops import stack_type
+from collir.layout.sizes import size_with
 from collir.syntax.formulas import first_token
+from collir.syntax.generic import Bound, Call, GenericFunction, Misfit
+from collir.syntax.imports import shipped_functions
 from collir.syntax.lowering import bare
 from collir.syntax.parsing import SyntaxTree
-from collir.syntax.steps import StepLowering
+from collir.syntax.steps import Callee, StepLowering
 
 BINDINGS = ("carry", "slice", "with")
 """The words in front of what the body of a loop sees: carries, slices and invariants."""
 
 
 class FunctionLowering(StepLowering):
-    """The lowering of a function."""
+    """The lowering of a function.
+
+    Args:
+        bound: what a generic function means for the operands of a call.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        errors: list[Diagnostic],
+        mesh: Mesh,
+        overridden: Mapping[str, int] | None = None,
+        signatures: Mapping[str, Callee] | None = None,
+        bound: Bound | None = None,
+    ):
+        super().__init__(file, errors, mesh, overridden, signatures)
+        self.bound = bound
+        self.float_dtype = bound.dtype if bound else None
+
+    @property
+    def parameters_there(self) -> Mapping[str, int]:
+        """The parameters that sizes in the function depend on, with their values."""
+        return self.bound.parameters if self.bound else self.sizes
+
+    def size(self, tree: SyntaxTree) -> int | None:
+        """Return an integer with its formula, in a generic function over the parameters of the
+        caller; None after an error."""
+        size = super().size(tree)
+        if size is None or self.bound is None:
+            return size
+        try:
+            return size_with(size, self.bound.sizes)
+        except FormulaError as error:
+            self.error(first_token(tree), str(error))
+            return None
+
+    def argument_type(self, tree: SyntaxTree, number: int) -> DistType | None:
+        """Return the type of an argument, or None after an error."""
+        if tree.data != "open":
+            return self.type(tree)
+        assert self.bound is not None
+        return self.bound.inputs[number]
 
     def lower(self, tree: SyntaxTree, function_name: str) -> FuncOp | None:
         """Return a function under a name, or None after errors."""
         errors_before = len(self.errors)
         symbol = tree.children[0]
         arguments: list[tuple[Token, DistType | None]] = []
-        results: list[DistType | None] = []
         result_tree: SyntaxTree = None
         steps: list[SyntaxTree] = []
         return_tree: SyntaxTree = None
@@ -54,16 +99,18 @@ class FunctionLowering(StepLowering):
                 case "parameters":
                     self.sizes = self.defaults(child) | dict(self.overridden)
                 case "argument":
-                    arguments.append((child.children[0], self.type(child.children[1])))
+                    x = self.argument_type(child.children[1], len(arguments))
+                    arguments.append((child.children[0], x))
                 case "results":
                     result_tree = child
-                    results = [self.type(t) for t in child.children if t is not None]
                 case "step" | "call" | "repeat":
                     steps.append(child)
                 case "instead":
                     instead = child
                 case _:
                     return_tree = child
+        trees = [t for t in result_tree.children if t is not None] if result_tree else []
+        results = [None if t.data == "open" else self.type(t) for t in trees]
         types = [DistTensorType(x) for _, x in arguments if x is not None]
         block = Block(arg_types=types)
         values = iter(block.args)
@@ -71,13 +118,16 @@ class FunctionLowering(StepLowering):
             self.define(token, next(values) if x is not None else None)
         for step in steps:
             self.statement(step, block)
-        self.finish(symbol, return_tree, results, result_tree, block)
-        if len(self.errors) > errors_before:
+        returned = self.finish(symbol, return_tree, results, trees, block)
+        if len(self.errors) > errors_before or len(returned) < len(results):
             return None
-        outputs = [DistTensorType(x) for x in results if x is not None]
+        outputs = [
+            value.type if x is None else DistTensorType(x)
+            for value, x in zip(returned, results, strict=True)
+        ]
         function = FuncOp(function_name, (types, outputs), Region(block))
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
-        set_parameters(function, self.sizes)
+        set_parameters(function, self.parameters_there)
         if instead is not None:
             replaced, least = instead.children
             function.attributes[FOR] = SymbolRefAttr(bare(replaced))
@@ -122,22 +172,52 @@ class FunctionLowering(StepLowering):
         given = self.given(given_tree)
         wrt = self.wrt(keyword, tokens, wrt_tree)
         op = None
-        signature = self.signatures.get(bare(symbol))
+        callee = self.signatures.get(bare(symbol))
         if bare(symbol) not in self.signatures:
             hint = self.suggest(bare(symbol), self.signatures, "@")
+            if bare(symbol) in shipped_functions():
+                taken = f"`func {symbol} = {symbol} on any`"
+                hint = f"; to use the one shipped with collir, write {taken}"
             self.error(symbol, f"there is no function {symbol}{hint}")
-        elif signature and given is not None and wrt is not None and None not in operands:
+        elif callee and given is not None and wrt is not None and None not in operands:
             defined = [operand for operand in operands if operand is not None]
             try:
-                sizes = {str(name): size for name, size in given.items()}
-                op = CallOp.of(self.mesh, signature, defined, sizes, wrt, bool(recompute))
-                op.location = self.position(keyword).location()
-                block.add_op(op)
+                sizes: Mapping[str, int] = {str(name): size for name, size in given.items()}
+                if isinstance(callee, GenericFunction):
+                    signature, sizes = self.instance(callee, keyword, defined, sizes)
+                else:
+                    signature = callee
+                if signature is not None:
+                    op = CallOp.of(self.mesh, signature, defined, sizes, wrt, bool(recompute))
+                    op.location = self.position(keyword).location()
+                    block.add_op(op)
             except LayoutError as error:
                 place = symbol if error.operand is None else tokens[error.operand]
                 place = next((name for name in given if name == error.parameter), place)
                 self.error(place, error.text([str(token) for token in tokens]))
         self.define_results(targets, op, str(symbol))
+
+    def instance(
+        self,
+        callee: GenericFunction,
+        keyword: Token,
+        operands: Sequence[SSAValue],
+        given: Mapping[str, int],
+    ) -> tuple[Signature | None, Mapping[str, int]]:
+        """Return the signature of a generic function for operands, and the values of parameters
+        that its call gives; None in the place of the signature after an error.
+
+        Raises:
+            LayoutError: the function does not take these operands.
+        """
+        types = tuple(dist_type(operand) for operand in operands)
+        bound = callee.bound(Call(self.mesh, types, given, self.parameters_there))
+        instance = callee.instantiate(callee, self.mesh, bound)
+        if instance.error is not None:
+            position = self.position(keyword)
+            self.errors.append(Misfit.of(callee.name, given, instance.error, position))
+        function = instance.function
+        return function and Signature.of(function), bound.bindings
 
     def wrt(
         self, keyword: Token, operands: Sequence[Token], tree: SyntaxTree | None
@@ -310,13 +390,18 @@ class FunctionLowering(StepLowering):
         symbol: Token,
         return_tree: SyntaxTree,
         results: Sequence[DistType | None],
-        result_tree: SyntaxTree,
+        result_trees: Sequence[SyntaxTree],
         block: Block,
-    ) -> None:
+    ) -> list[SSAValue]:
+        """Add the return to a function, and return the values that it returns.
+
+        Args:
+            results: the types of the results; None for one with errors, or that is inferred.
+        """
         keyword, returned = return_tree.children
         tokens: list[Token] = returned.children if returned else []
         values = [self.use(token) for token in tokens]
-        declared_at = self.position(result_tree.children[0].children[0]) if results else None
+        declared_at = self.position(result_trees[0].children[0]) if results else None
         if len(values) != len(results):
             notes = (note("the results are declared here", declared_at),) if declared_at else ()
             self.error(
@@ -325,18 +410,29 @@ class FunctionLowering(StepLowering):
                 f"but {len(values)} {'are' if len(values) != 1 else 'is'} returned",
                 *notes,
             )
-            return
-        for token, value, expected in zip(tokens, values, results, strict=True):
+            return []
+        for token, value, expected, tree in zip(tokens, values, results, result_trees, strict=True):
+            if value is not None and tree.data == "open":
+                self.check_dtype(token, dist_type(value), tree.children[0])
             if value is None or expected is None or dist_type(value) == expected:
                 continue
             message, axes = return_mismatch(dist_type(value), expected, str(token), self.mesh)
             notes = [note(f"{symbol} promises {expected.text(self.mesh)} here", declared_at)]
             notes += origin_notes(value, axes, str(token), self.mesh)
             self.error(token, message, *notes)
-        if None not in values:
-            op = ReturnOp(*(value for value in values if value is not None))
+        defined = [value for value in values if value is not None]
+        if len(defined) == len(values):
+            op = ReturnOp(*defined)
             op.location = self.position(keyword).location()
             block.add_op(op)
+        return defined
+
+    def check_dtype(self, token: Token, x: DistType, name: Token) -> None:
+        """Report a value that is returned where another dtype is promised."""
+        dtype = self.dtype(name)
+        if x.dtype is not dtype:
+            promised = note(f"{dtype}[...] is promised here", self.position(name))
+            self.error(token, f"{token} is {x.text(self.mesh)}, not {dtype}[...]", promised)
 
 
 @cache

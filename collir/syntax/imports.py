@@ -7,8 +7,10 @@ not matter.
 """
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -21,6 +23,11 @@ from collir.syntax.parsing import SyntaxTree, parse
 
 IMPORT = "taken"
 """The grammar's rule of a function that is taken from another."""
+
+LIBRARY = Path(__file__).parent / "library"
+"""The folder of the functions that ship with collir."""
+
+_FUNCTION = re.compile(r"^func @(\w+)", re.MULTILINE)
 
 Declarations = dict[str, list[SyntaxTree]]
 """The functions of a file by name, as trees; several of one name are an error where it is used."""
@@ -35,18 +42,29 @@ def declared_functions(trees: list[SyntaxTree]) -> Declarations:
     return functions
 
 
+@cache
+def shipped_functions() -> Mapping[str, str]:
+    """Return the functions that ship with collir, each with its file."""
+    return {
+        name: str(path)
+        for path in sorted(LIBRARY.glob("*.coll"))
+        for name in _FUNCTION.findall(path.read_text(encoding="utf-8"))
+    }
+
+
 _Given = tuple[int, Position]
 """The value of a parameter, and where it is given."""
 
 
-def _parameter_names(function: SyntaxTree) -> list[str]:
+def parameter_names(function: SyntaxTree) -> list[str]:
+    """Return the names of the parameters of a function."""
     trees = [t for t in function.children if getattr(t, "data", None) == "parameters"]
     return [str(parameter.children[0]) for tree in trees for parameter in tree.children]
 
 
 def _unknown(given: Iterable[str], function: SyntaxTree) -> list[str]:
     """Return the names that are no parameters of a function."""
-    known = _parameter_names(function)
+    known = parameter_names(function)
     return [name for name in given if name not in known]
 
 
@@ -104,7 +122,7 @@ class FunctionImports:
         if any(step.position == way[0].position for step in notes):
             self._report_circle(here, symbol, notes)
             return None
-        source = file if path_token is None else self._path(here, path_token)
+        source = self._source(here, tree)
         functions = source and self._functions(here, source, path_token or symbol)
         if source is None or not isinstance(functions, dict):
             return self._failed(here, notes)
@@ -121,7 +139,7 @@ class FunctionImports:
         if not self._for_itself(here, symbol, function):
             return self._failed(here, notes)
         for name in _unknown(given, function):
-            known = ", ".join(_parameter_names(function))
+            known = ", ".join(parameter_names(function))
             has = f"its parameters are {known}" if known else "it has none"
             message = f"function {symbol} has no parameter '{name}': {has}"
             self.errors.append(Diagnostic(message, given[name][1], way[1:]))
@@ -188,6 +206,19 @@ class FunctionImports:
             return None
         return path
 
+    def _source(self, here: Lowering, tree: SyntaxTree) -> str | None:
+        """Return the file with the function that an import names, or None after an error.
+
+        A function that ships with collir is meant if the file has no other of its name.
+        """
+        symbol, path = tree.children[1], tree.children[-1]
+        if path is not None:
+            return self._path(here, path)
+        others = (self.files[here.file] or {}).get(bare(symbol), [])
+        if any(other is not tree for other in others) or bare(symbol) in self.failed:
+            return here.file
+        return shipped_functions().get(bare(symbol), here.file)
+
     def _functions(self, here: Lowering, file: str, token: Token) -> Declarations | None:
         """Return the functions of a file, or None after errors, which are reported once."""
         if file not in self.files:
@@ -219,8 +250,11 @@ class FunctionImports:
             notes = note(f"{symbol} is first defined here", first), note("and here", second)
             here.error(symbol, f"{Path(source).name} defines {symbol} twice", *notes)
         elif path is None:
-            hint = here.suggest(bare(symbol), functions, "@")
-            here.error(symbol, f"there is no function {symbol} in this file{hint}")
+            hint = here.suggest(bare(symbol), [*functions, *shipped_functions()], "@")
+            here.error(
+                symbol,
+                f"there is no function {symbol} in this file, nor one shipped with collir{hint}",
+            )
         else:
             listed = ", ".join(f"@{name}" for name in functions)
             has = f"its functions are {listed}" if listed else "it has no functions"

@@ -131,14 +131,15 @@ class MachineLowering(Lowering):
             if tree.data != kind:
                 continue
             symbol: Token = tree.children[0]
-            op = build(tree) if self._is_new(symbol) else None
+            op = build(tree) if self.is_new(symbol) else None
             if op is None:
                 self.failed.add(bare(symbol))
             else:
                 op.location = self.position(symbol).location()
                 self.ops[index] = op
 
-    def _is_new(self, symbol: Token) -> bool:
+    def is_new(self, symbol: Token) -> bool:
+        """Return whether a symbol is defined here first, and report it if it is not."""
         first = self.symbols.setdefault(bare(symbol), symbol)
         if first is not symbol:
             here = note(f"{symbol} is first defined here", self.position(first))

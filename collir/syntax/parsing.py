@@ -90,6 +90,8 @@ _TERMINALS = {
     "AXES_KEYWORD": ", ".join(f"`{word}`" for word in CLAUSES["AXES_KEYWORD"]),
     "PLACE_KEYWORD": ", ".join(f"`{word}`" for word in CLAUSES["PLACE_KEYWORD"]),
     "_AT": "`at(`",
+    "ANY": "`any`",
+    "_EVERY": "`...`",
     "FLAG": ", ".join(f"`{word}`" for word in CLAUSES["FLAG"]),
     "RETURN": "`return`",
     "YIELD": "`yield`",
@@ -116,6 +118,7 @@ def _expected(terminals: set[str]) -> str:
     elif {"NUMBER", "MINUS"} <= terminals:  # and every size may be one
         terminals = terminals - {"MINUS", "LPAR"}
     words = {"CALL", "REPEAT"} if "NAME" in terminals else set[str]()
+    words |= {"_EVERY", "ANY"} if len(terminals) > 1 else set()  # few functions are generic
     if "VALUE" in terminals:  # few operations have a text before their operands
         words.add("STRING")
         if "COLON" not in terminals:  # few have no operands

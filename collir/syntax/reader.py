@@ -15,7 +15,6 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import MachineOp, MeshOp
-from collir.dialects.nested import Signature
 from collir.ir.alternatives import alternative_errors
 from collir.ir.builders import mesh_op
 from collir.ir.calls import call_errors, recursion_errors
@@ -23,10 +22,12 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.verification import errors_in
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.syntax.functions import FunctionLowering
+from collir.syntax.generic import is_on_any, is_open
 from collir.syntax.imports import IMPORT, FunctionImports, Template, declared_functions
 from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
 from collir.syntax.parsing import SyntaxTree, no_gc
+from collir.syntax.steps import Callee
 from collir.syntax.taken import Taken, TakenFunctions, called_symbols, is_symbol, signature_of
 
 
@@ -70,7 +71,7 @@ class _ModuleLowering(MachineLowering):
     def __init__(self, file: str, sources: Sources):
         super().__init__(file, sources)
         self.meshes: dict[str, Mesh] = {}
-        self.signatures: dict[str, Signature | None] = {}
+        self.signatures: dict[str, Callee] = {}
         self.numbers: dict[int, int] = {}
         self.function_templates: dict[int, Template | None] = {}
 
@@ -84,6 +85,7 @@ class _ModuleLowering(MachineLowering):
             self.numbers = {id(tree): index for index, tree in items}
             names = {*self.failed, *(bare(tree.children[0]) for _, tree in items)}
             self.taken = TakenFunctions(self.file, self.imports, self.signatures, names)
+            items = [(index, tree) for index, tree in items if not self.is_generic(tree)]
             if any(tree.data == "func" and called_symbols(tree) for _, tree in items):
                 self.declare_signatures([t for _, t in items if t.data in ("func", IMPORT)])
             self.declare("func", items, self.function)
@@ -91,8 +93,8 @@ class _ModuleLowering(MachineLowering):
             self.taken.lower_waiting()
         module = ModuleOp(
             op
-            for index in sorted(self.ops)
-            for op in (self.ops[index], *self.taken.behind.get(index, ()))
+            for index in sorted({*self.ops, *self.taken.behind})
+            for op in (*filter(None, [self.ops.get(index)]), *self.taken.behind.get(index, ()))
         )
         if errors := self.errors or alternative_errors(module) or self.errors_of_calls(module):
             raise DiagnosticError(errors)
@@ -192,6 +194,34 @@ class _ModuleLowering(MachineLowering):
             elif mesh is not None:
                 signature = signature_of(Template(self.file, tree, (), {}), mesh, name)
             self.signatures.setdefault(name, signature)
+
+    def is_generic(self, tree: SyntaxTree) -> bool:
+        """Return whether a declaration is a generic function, and note it for calls if it is."""
+        if tree.data not in ("func", IMPORT):
+            return False
+        template: Template | None = Template(self.file, tree, (), {})
+        if tree.data == IMPORT:
+            template = self.function_template(tree)
+        if not is_on_any(tree) and not (template and is_open(template.tree)):
+            return False
+        symbol: Token = tree.children[0]
+        if not self.is_new(symbol):
+            return True
+        instead = next((x for x in tree.children if getattr(x, "data", "") == "instead"), None)
+        if instead is not None:
+            self.error(
+                instead.children[0],
+                f"{symbol} is generic, so it does not take the place of another function",
+            )
+        mesh = None if is_on_any(tree) else self.mesh_named(_mesh_symbol(tree))
+        usable = template and instead is None and (mesh or is_on_any(tree))
+        number, callee = self.numbers[id(tree)], None
+        if template and usable and not self.taken.has_failed(template):
+            callee = self.taken.generic(bare(symbol), template, mesh, number)
+        self.signatures[bare(symbol)] = callee
+        if callee is None:
+            self.failed.add(bare(symbol))
+        return True
 
     def function_template(self, tree: SyntaxTree) -> Template | None:
         """Return the function that an import leads to, or None after errors, reported once."""

@@ -14,13 +14,18 @@ from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.names import set_name
 from collir.ir.origins import origin_notes
 from collir.layout import LayoutError, Mesh, place_at
+from collir.layout.nn import DIMS
 from collir.layout.steps import Argument, ArgumentKind, StepKind
+from collir.syntax.generic import GenericFunction
 from collir.syntax.lowering import bare
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import SyntaxTree
-from collir.syntax.types import TypeLowering
+from collir.syntax.types import FLOAT, TypeLowering
 
 Operation = type[DistOp]
+
+Callee = Signature | GenericFunction | None
+"""A function that may be called; None for one with errors."""
 
 
 class StepLowering(TypeLowering):
@@ -33,7 +38,10 @@ class StepLowering(TypeLowering):
 
     Attributes:
         outside: the names of values outside of the loops whose bodies are lowered.
+        rank: the number of dimensions of the first operand of the step that is lowered, if known.
     """
+
+    rank: int | None = None
 
     def __init__(
         self,
@@ -41,7 +49,7 @@ class StepLowering(TypeLowering):
         errors: list[Diagnostic],
         mesh: Mesh,
         overridden: Mapping[str, int] | None = None,
-        signatures: Mapping[str, Signature | None] | None = None,
+        signatures: Mapping[str, Callee] | None = None,
     ):
         super().__init__(file, errors, mesh, overridden)
         self.signatures = signatures or {}
@@ -105,11 +113,13 @@ class StepLowering(TypeLowering):
                 f"`{usage(kind)}`",
             )
         places: dict[str, list[Token]] = {}
+        defined = [operand for operand in operands if operand is not None]
+        self.rank = len(dist_type(defined[0]).dims) if defined else None
         properties = self.clauses(name, kind, text, clauses, places)
         expected = self.type(type_tree) if type_tree is not None else None
-        defined = [operand for operand in operands if operand is not None]
         result = None
-        if len(self.errors) == errors_before and len(defined) == len(operands):
+        given = all(x.name in properties for x in kind.parameters if x.required)
+        if len(self.errors) == errors_before and len(defined) == len(operands) and given:
             result = self.build(name, operation, defined, tokens, properties, places, block)
         if result is not None and expected is not None and dist_type(result) != expected:
             place: Token = tree.children[-1].children[0]
@@ -220,7 +230,9 @@ class StepLowering(TypeLowering):
             case ArgumentKind.TEXT, Token(type="STRING"):
                 return str(argument)[1:-1]
             case ArgumentKind.NAME, Token(type="NAME"):
-                return str(argument)
+                return str(self.float_dtype or FLOAT) if argument == FLOAT else str(argument)
+            case ArgumentKind.SIZES, Tree(data="every") if keyword == DIMS.keyword:
+                return tuple(range(self.rank or 0))
             case ArgumentKind.SIZES, Tree(data="sizes"):
                 sizes = [self.size(t) for t in children if t is not None]
                 return tuple(s or 0 for s in sizes) if None not in sizes else None
@@ -228,6 +240,9 @@ class StepLowering(TypeLowering):
                 return True
             case ArgumentKind.TYPE, Tree(data="type"):
                 return self.type(argument)
+            case ArgumentKind.TYPE, Token(type="VALUE") as token:
+                value = self.use(token)
+                return value and dist_type(value)
             case _:
                 place = next(iter(_tokens(argument)), keyword)
                 shown = SHOWN[argument_kind][1]
@@ -238,7 +253,7 @@ class StepLowering(TypeLowering):
         """Return whether an argument is a formula; a name is one if the function has parameters."""
         if isinstance(argument, Token):
             return argument.type == "NUMBER" or (argument.type == "NAME" and bool(self.sizes))
-        return argument.data not in ("names", "sizes", "type")
+        return argument.data not in ("names", "sizes", "every", "type")
 
 
 def _tokens(argument: SyntaxTree) -> list[Token]:

@@ -11,12 +11,21 @@ from xdsl.ir import Operation
 
 from collir.dialects.nested import Signature
 from collir.ir.diagnostics import Diagnostic
-from collir.layout import Mesh
+from collir.layout import LayoutError, Mesh
 from collir.syntax.called import sizes_of_calls
 from collir.syntax.functions import FunctionLowering
+from collir.syntax.generic import (
+    DEEPEST,
+    MOST,
+    Bound,
+    GenericFunction,
+    Instance,
+    is_open,
+)
 from collir.syntax.imports import FunctionImports, Template
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree
+from collir.syntax.steps import Callee
 from collir.syntax.types import TypeLowering
 
 
@@ -46,13 +55,16 @@ class TakenFunctions:
         waiting: those of them that are not lowered yet.
         behind: the functions that come along, by the number of the declaration that takes them.
         ways: a note at an import, for each file that functions are taken from.
+        instances: the functions that generic ones are for the operands of calls.
+        running: the texts of the generic functions that are lowered, each called by the one before.
+        unused: the names of generic functions of the file that no instance has.
     """
 
     def __init__(
         self,
         file: str,
         imports: FunctionImports,
-        signatures: Mapping[str, Signature | None],
+        signatures: Mapping[str, Callee],
         reserved: set[str],
     ):
         """Lower functions into a file.
@@ -63,35 +75,89 @@ class TakenFunctions:
         """
         self.file, self.imports = file, imports
         self.signatures, self.reserved = signatures, reserved
-        self.along: dict[tuple[str, str, str], Signature | None] = {}
+        self.along: dict[tuple[str, str, str], Callee] = {}
         self.waiting: list[Taken] = []
         self.behind: dict[int, list[Operation]] = {}
         self.ways: dict[str, Diagnostic] = {}
+        self.instances: dict[tuple[object, ...], Instance] = {}
+        self.running: list[SyntaxTree] = []
+        self.unused: set[str] = set()
 
     def lower(self, taken: Taken) -> FuncOp | None:
         """Return a function with the text of another, or None after errors."""
-        template = taken.template
-        self.ways.setdefault(template.file, template.notes[-1])
-        signatures = self.callees(taken)
-        lowering = FunctionLowering(template.file, [], taken.mesh, template.sizes, signatures)
-        function = lowering.lower(template.tree, taken.name)
-        for error in lowering.errors:
-            self.imports.errors.append(replace(error, notes=(*error.notes, *template.notes)))
+        function, errors = self.lowered(taken)
+        for error in errors:
+            notes = (*error.notes, *taken.template.notes)
+            self.imports.errors.append(replace(error, notes=notes))
         return function
 
-    def callees(self, caller: Taken) -> dict[str, Signature | None]:
+    def lowered(
+        self, taken: Taken, bound: Bound | None = None
+    ) -> tuple[FuncOp | None, list[Diagnostic]]:
+        """Return a function with the text of another, or None, and the errors in it.
+
+        Args:
+            bound: what a generic function means for the operands of a call.
+        """
+        template = taken.template
+        for way in template.notes[-1:]:
+            self.ways.setdefault(template.file, way)
+        lowering = FunctionLowering(
+            template.file, [], taken.mesh, template.sizes, self.callees(taken), bound
+        )
+        return lowering.lower(template.tree, taken.name), lowering.errors
+
+    def generic(self, name: str, template: Template, mesh: Mesh | None, number: int) -> Callee:
+        """Return a generic function that the file declares."""
+        self.unused.add(name)
+        return GenericFunction(name, template, mesh, number, self.instance)
+
+    def instance(self, generic: GenericFunction, mesh: Mesh, bound: Bound) -> Instance:
+        """Return the function that a generic one is for the operands of a call.
+
+        Raises:
+            LayoutError: it calls itself, or there are too many.
+        """
+        key = (generic, *bound.key(mesh))
+        tree = generic.template.tree
+        if any(tree is other for other in self.running):
+            raise LayoutError(f"@{generic.name} calls itself; use a repeat")
+        if key in self.instances:
+            return self.instances[key]
+        if len(self.running) >= DEEPEST or len(self.instances) >= MOST:
+            deep = f"calls of generic functions are more than {DEEPEST} deep"
+            many = f"generic functions are called with more than {MOST} lists of types"
+            raise LayoutError(deep if len(self.running) >= DEEPEST else many)
+        name = generic.name
+        if name in self.unused:
+            self.unused.remove(name)
+        else:
+            name = self.free_name(name)
+        self.instances[key] = Instance(name, generic.number)  # in the order of the calls
+        values = {parameter: int(size) for parameter, size in bound.sizes.items()}
+        template = replace(generic.template, sizes=values)
+        self.running.append(tree)
+        function, errors = self.lowered(Taken(name, template, mesh, generic.number), bound)
+        self.running.pop()
+        if function is not None:
+            self.locate(function, template)
+        made = Instance(name, generic.number, function, errors[0] if errors else None)
+        self.instances[key] = made
+        return made
+
+    def callees(self, caller: Taken) -> dict[str, Callee]:
         """Return the functions that one that is taken calls, by their names in its file.
 
         They have the names that they get in this file; None for one with errors.
         """
         file = caller.template.file
-        callees: dict[str, Signature | None] = dict.fromkeys(self.imports.files[file] or ())
+        callees: dict[str, Callee] = dict.fromkeys(self.imports.files[file] or ())
         for symbol in called_symbols(caller.template.tree):
             name = bare(symbol)
             if name not in callees:
                 continue  # reported where the call is lowered
             own = self.signatures.get(name) if file == self.file else None
-            if own is not None and own.mesh == caller.mesh.name:
+            if own is not None and _is_on(own, caller.mesh):
                 callees[name] = own
                 continue
             key = (file, name, caller.mesh.name)
@@ -100,20 +166,16 @@ class TakenFunctions:
             callees[name] = self.along[key]
         return callees
 
-    def coming_along(self, symbol: Token, caller: Taken) -> Signature | None:
-        """Return a function that is called by one that is taken; it is lowered later.
-
-        Its name is its own, or its own with a number if the file has that name.
-        """
+    def coming_along(self, symbol: Token, caller: Taken) -> Callee:
+        """Return a function that is called by one that is taken; it is lowered later."""
         template = self.imports.callee(symbol, caller.template.file, caller.template.notes)
         if template is None or self.has_failed(template):
             return None
+        if is_open(template.tree):
+            name = bare(symbol)
+            return GenericFunction(name, template, caller.mesh, caller.number, self.instance)
         template = self.at_calls(template, bare(symbol), caller)
-        name, number = bare(symbol), 1
-        while name in self.reserved:
-            number += 1
-            name = f"{bare(symbol)}_{number}"
-        self.reserved.add(name)
+        name = self.free_name(bare(symbol))
         self.waiting.append(Taken(name, template, caller.mesh, caller.number))
         return signature_of(template, caller.mesh, name)
 
@@ -124,19 +186,48 @@ class TakenFunctions:
         sizes = sizes_of_calls(name, template.tree, functions, own.tree, caller.mesh, own.sizes)
         return replace(template, sizes={**template.sizes, **sizes})
 
+    def free_name(self, own: str) -> str:
+        """Return the name of a function that the file does not declare, and take it.
+
+        It is its own, or its own with a number if the file has that name.
+        """
+        name, number = own, 1
+        while name in self.reserved:
+            number += 1
+            name = f"{own}_{number}"
+        self.reserved.add(name)
+        return name
+
     def lower_waiting(self) -> None:
-        """Lower the functions that come along with those that are taken, and those they call."""
+        """Lower the functions that come along with those that are taken, and those they call.
+
+        Instances of generic functions stand behind the declarations that these are from as well.
+        """
         for taken in self.waiting:  # grows meanwhile
             function = self.lower(taken)
             if function is not None:
-                symbol = taken.template.tree.children[0]
-                position = Lowering(taken.template.file, []).position(symbol)
-                function.location = position.location()
+                self.locate(function, taken.template)
                 self.behind.setdefault(taken.number, []).append(function)
+        for instance in self.instances.values():
+            if instance.function is not None:
+                self.behind.setdefault(instance.number, []).append(instance.function)
+
+    @staticmethod
+    def locate(function: FuncOp, template: Template) -> None:
+        """Give a function the position of its text."""
+        position = Lowering(template.file, []).position(template.tree.children[0])
+        function.location = position.location()
 
     def has_failed(self, template: Template) -> bool:
         """Return whether a function of the file has errors, which say why it cannot be taken."""
         return template.file == self.file and bare(template.tree.children[0]) in self.imports.failed
+
+
+def _is_on(function: Callee, mesh: Mesh) -> bool:
+    """Return whether a function of the file may be called on a mesh."""
+    if isinstance(function, GenericFunction):
+        return function.mesh is None or function.mesh.name == mesh.name
+    return function is not None and function.mesh == mesh.name
 
 
 def signature_of(template: Template, mesh: Mesh, name: str) -> Signature | None:

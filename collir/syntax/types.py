@@ -15,13 +15,21 @@ from collir.layout.types import check_coordinate, unknown_axis_message
 from collir.syntax.formulas import FormulaLowering, first_token
 from collir.syntax.parsing import SyntaxTree
 
+FLOAT = "float"
+"""The name that stands for a floating-point dtype in a generic function, the same everywhere."""
+
 
 class TypeLowering(FormulaLowering):
     """The base class of lowerings that read types on a mesh.
 
     Args:
         overridden: values of parameters to take in place of the function's defaults.
+
+    Attributes:
+        float_dtype: the dtype that ``float`` stands for in a generic function.
     """
+
+    float_dtype: DType | None = None
 
     def __init__(
         self,
@@ -104,9 +112,7 @@ class TypeLowering(FormulaLowering):
         """Return the type as written, or None after an error."""
         name, *rest = tree.children
         errors_before = len(self.errors)
-        if str(name) not in list(DType):
-            hint = self.suggest(name, list(DType))
-            self.error(name, f"'{name}' is not a dtype: use {', '.join(DType)}{hint}")
+        dtype = self.dtype(name)
         dims: list[Dim] = []
         sizes: list[Token] = []
         axes: list[Token] = []
@@ -144,7 +150,7 @@ class TypeLowering(FormulaLowering):
         if len(self.errors) > errors_before:
             return None
         at = place_at(coordinates)
-        written = DistType(DType(str(name)), tuple(dims), partial, reduction, at)
+        written = DistType(dtype, tuple(dims), partial, reduction, at)
         x = replace(written, reduction=None) if reduction and not partial else written
         try:
             check_type(self.mesh, written)  # the reduction fits the dtype, even if over nothing
@@ -157,6 +163,16 @@ class TypeLowering(FormulaLowering):
             self.error(place, error.text(()))
             return None
         return x
+
+    def dtype(self, name: Token) -> DType:
+        """Return a dtype by its name, or any after an error."""
+        if name == FLOAT and self.float_dtype is not None:
+            return self.float_dtype
+        if str(name) in list(DType):
+            return DType(str(name))
+        hint = self.suggest(name, list(DType))
+        self.error(name, f"'{name}' is not a dtype: use {', '.join(DType)}{hint}")
+        return DType.F32
 
     def place(self, tree: SyntaxTree, coordinates: dict[str, int]) -> None:
         """Add the coordinates that a tree names; those on a whole axis become its digits."""
