@@ -1,6 +1,5 @@
-"""The pages of models in examples/models: in f64, at small sizes, on all devices and in jax."""
+"""The pages of models in examples/models: at small sizes in f64, on all devices and in jax."""
 
-import re
 import runpy
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from collir.ir.differentiation import gradient_function, gradients_as_calls
 from collir.ir.functions import functions_of
 from collir.ir.instantiation import instantiate
 from collir.semantics.reference.collectives import Array
+from collir.semantics.reference.double import in_double
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "examples" / "models"
@@ -26,14 +26,6 @@ IN_JAX = ROOT / "benchmarks" / "models" / "in_jax"
 def page(name: str, **sizes: int) -> ModuleOp:
     """Return a page at some sizes."""
     module = collir.parse(PAGES / f"{name}.coll")
-    instantiate(module, sizes)
-    return module
-
-
-def in_double(name: str, **sizes: int) -> ModuleOp:
-    """Return a page at some sizes, in f64."""
-    text = (PAGES / f"{name}.coll").read_text(encoding="utf-8")
-    module = collir.parse(re.sub(r"\b(bf16|f16|f32)\b", "f64", text), f"{name}.coll")
     instantiate(module, sizes)
     return module
 
@@ -72,8 +64,8 @@ def in_jax(name: str, inputs: Sequence[Array], wrt: Sequence[int]) -> list[Array
 def differences(name: str, limit: int = 2, **sizes: int) -> dict[str, float]:
     """Return how far the loss and the gradients of a page are from those of jax, relative to the
     largest element (or to 0.001), on one device and on all devices."""
-    module = in_double(name, **sizes)
-    function, wrt = with_gradients(module, "loss")
+    gradient, wrt = with_gradients(page(name, **sizes), "loss")
+    module, function = in_double(gradient)
     inputs = inputs_of(function, limit)
     expected = in_jax(name, inputs, wrt)
     names = ["loss", *(str(function.args[n].name_hint) for n in wrt)]
