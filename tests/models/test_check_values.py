@@ -210,8 +210,8 @@ MEASURED = {
     "530B": (105, 20480, 128, 1, 35, 3, 114.0234375, 23.076171875),
     "1T": (128, 25600, 160, 1, 64, 1, 131.25, 26.5625),
 }
-"""Layers, width, heads, microbatch, stages, chunks of a stage, and GiB of activations on a device of
-the first stage: with tensor parallelism alone, and with sequence parallelism and selective
+"""Layers, width, heads, microbatch, stages, chunks of a stage, and GiB of activations on a device
+of the first stage: with tensor parallelism alone, and with sequence parallelism and selective
 recomputation. Korthikanti et al. (arXiv 2205.05198), figure 1, tensor parallel over 8 devices, as
 read by the authors of Calculon (llm/validation.py)."""
 

@@ -3,6 +3,7 @@
 import runpy
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -56,9 +57,10 @@ def inputs_of(function: FuncOp, limit: int, seed: int = 0) -> list[Array]:
 def in_jax(name: str, inputs: Sequence[Array], wrt: Sequence[int]) -> list[Array]:
     """Return the loss and its gradients of the same model in jax."""
     loss = runpy.run_path(str(IN_JAX / f"{name}.py"))["loss"]
-    with jax.enable_x64(True):
-        value, gradients = jax.jit(jax.value_and_grad(loss, tuple(wrt)))(*inputs)
-        return [np.asarray(value), *map(np.asarray, gradients)]
+    run: Any = jax  # its types are unknown
+    with run.enable_x64(True):
+        value, gradients = run.jit(run.value_and_grad(loss, tuple(wrt)))(*inputs)
+    return [np.asarray(value), *map(np.asarray, gradients)]
 
 
 def differences(name: str, limit: int = 2, **sizes: int) -> dict[str, float]:
