@@ -14,6 +14,7 @@ REQUIRED = [
     "collir/passes/decompose.py",
     "collir/syntax/grammar.lark",
     "collir/machine/presets/gcp_a2.coll",
+    "collir/syntax/library/optimisers.coll",
     "collir/importing/machines/slurm.py",
     "collir/targets/code/mpi_runtime.c",
     "collir/py.typed",

@@ -19,7 +19,7 @@ from collir.ir.alternatives import FOR, FROM
 from collir.ir.calls import callees_first, calls_in, inline_call
 from collir.ir.names import set_name, unused_symbol
 from collir.ir.reverse import Cotangents, Kept, activity
-from collir.ir.terms import Steps, whole
+from collir.ir.terms import Steps
 
 
 def gradients_as_calls(module: ModuleOp) -> list[FuncOp]:
@@ -103,7 +103,7 @@ def _differentiate(function: FuncOp, wrt: Sequence[int]) -> None:
     steps.location = last.location
     kept = Kept(steps, lambda value: value, groups, lambda op: False)
     cotangents = Cotangents(steps, kept, active, {})
-    cotangents.add(results[0], steps.constant(whole(dist_type(results[0])), 1))
+    cotangents.add(results[0], steps.constant(dist_type(results[0]).whole, 1))
     cotangents.run(ops)
     steps.location = last.location
     for number in wrt:

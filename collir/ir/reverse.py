@@ -17,7 +17,7 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import set_name
 from collir.ir.steps import is_free
-from collir.ir.terms import Steps, Value, whole
+from collir.ir.terms import Steps, Value
 from collir.layout import DistType, LayoutError
 from collir.layout.steps import BARRIER
 
@@ -123,12 +123,12 @@ class Cotangents:
     def of(self, value: SSAValue) -> SSAValue | None:
         """Return the cotangent of a value in the value's own layout, or None for zero."""
         total = self.sum_of(value)
-        return None if total is None else self.steps.laid_out(total, whole(dist_type(value)))
+        return None if total is None else self.steps.laid_out(total, dist_type(value).whole)
 
     def of_or_zero(self, value: SSAValue) -> SSAValue:
         """Return the cotangent of a value in the value's own layout."""
         total = self.of(value)
-        return self.steps.constant(whole(dist_type(value)), 0) if total is None else total
+        return self.steps.constant(dist_type(value).whole, 0) if total is None else total
 
     def run(self, ops: Iterable[Operation]) -> None:
         """Go through operations from the last to the first.
@@ -301,12 +301,12 @@ class _Loop:
         stacked: dict[BlockArgument, SSAValue] = {}
         sought = [n for n, arg in enumerate(loop.carries) if arg in inner.active]
         for number in sought:
-            arg = self._argument(whole(dist_type(args[number])))
+            arg = self._argument(dist_type(args[number]).whole)
             carried[arg] = outer.of_or_zero(loop.results[number])
             inner.add(loop.yielded[number], arg)
         for result, value in list(zip(loop.results, loop.yielded, strict=True))[carries:]:
             if (g := outer.of(result)) is not None:
-                arg = self._argument(whole(dist_type(value)))
+                arg = self._argument(dist_type(value).whole)
                 stacked[arg] = g
                 inner.add(value, arg)
         inner.run(list(loop.body.block.ops)[:-1])

@@ -54,7 +54,7 @@ class Steps:
     def constant(self, x: DistType, value: float) -> SSAValue:
         """Add a constant; of a partial type, its parts are the constant at one device and neutral
         elements elsewhere."""
-        made = self.step("constant", (), {"value": value, "to": whole(x)})
+        made = self.step("constant", (), {"value": value, "to": x.whole})
         if not x.partial:
             return made
         over = self.mesh.ordered(x.partial)
@@ -69,7 +69,7 @@ class Steps:
             by_type[x] = value if known is None else self.step("add", (known, value), {})
         if len(by_type) == 1:
             return next(iter(by_type.values()))
-        to = next((x for x in by_type if not x.partial), whole(next(iter(by_type))))
+        to = next((x for x in by_type if not x.partial), next(iter(by_type)).whole)
         total, *others = (self.laid_out(value, to) for value in by_type.values())
         for other in others:
             total = self.step("add", (total, other), {})
@@ -91,11 +91,6 @@ class Steps:
             except LayoutError:
                 continue
         return self.step(REDISTRIBUTE.name, (value,), {"to": to})
-
-
-def whole(x: DistType) -> DistType:
-    """Return the type of a value behind its reduction."""
-    return replace(x, partial=frozenset(), reduction=None)
 
 
 def _moves(
@@ -151,12 +146,12 @@ class Value:
 
     def full(self, value: float) -> "Value":
         """Return a constant without dimensions, of the dtype of this value and where it is."""
-        x = replace(whole(self.type), dims=())
+        x = replace(self.type.whole, dims=())
         return Value(self.steps, self.steps.constant(x, value))
 
     def whole(self) -> "Value":
         """Return the value behind its reduction, if it is partial."""
-        return Value(self.steps, self.steps.laid_out(self.value, whole(self.type)))
+        return Value(self.steps, self.steps.laid_out(self.value, self.type.whole))
 
     def repeated(self, x: DistType) -> "Value":
         """Return the value repeated along dimensions of size 1, to the shape and the layout of a

@@ -6,10 +6,9 @@ align as in numpy: from the last dimension, and a dimension of size 1 is repeate
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
+from collir.layout import nn_gradients as gradients
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.gradients import Gradient, Reverse, Term, nothing, same
@@ -62,9 +61,9 @@ def _row(
     result: DType | None = None,
     aliases: tuple[str, ...] = (),
     conditions: int = 0,
+    gradient: Gradient | None = None,
     integers: int | None = None,
     moved: Callable[[Sequence[int], int], int] = reads_all,
-    gradient: Gradient | None = None,
 ) -> StepKind:
     """Add a row whose rule follows from its structure.
 
@@ -133,16 +132,9 @@ def _given(
     check_type(mesh, to)
     plain = typed(name, mesh, structure, operands, dtype)
     known = {index for indices in structure.operands for index in indices}
-    for number, (index, wanted) in enumerate(zip(structure.result, to.dims, strict=True)):
-        if wanted.axes and index in structure.blocked:
-            raise LayoutError(
-                f"{name} makes the whole of dimension {number} on every device: slice the result",
-                axes=wanted.axes,
-                parameter=TO.name,
-            )
     dims = (
         dim
-        if index in known or index == REPEATED or index in structure.blocked
+        if index in known or index == REPEATED
         else Dim(dim.size, tuple(axis for axis in wanted.axes if axis not in plain.axes))
         for index, dim, wanted in zip(structure.result, plain.dims, to.dims, strict=True)
     )
@@ -329,42 +321,6 @@ def _map(
     )
 
 
-def _chosen(r: Reverse, operand: int, choice: str) -> Term:
-    """Return the cotangent where a comparison of this operand with the other holds, and half of it
-    where they are equal (as jax and torch do)."""
-    x, other, zero = r.x[operand], r.x[1 - operand], r.g.full(0)
-    half = r.g.step("scale", factor=0.5)
-    tie = x.step("equal", other).step("where", half, zero)
-    return x.step(choice, other).step("where", r.g, tie)
-
-
-def _where_gradient(r: Reverse, operand: int) -> Term | None:
-    """Return the cotangent where the operand was chosen."""
-    if operand == 0:
-        return None
-    zero = r.g.full(0)
-    return r.x[0].step("where", *((r.g, zero) if operand == 1 else (zero, r.g)))
-
-
-def _silu_gradient(r: Reverse, operand: int) -> Term:
-    (x,) = r.x
-    s = x.step("sigmoid")
-    g = r.g * s
-    return g + g * x - g * x * s
-
-
-def _gelu_gradient(r: Reverse, operand: int) -> Term:
-    """Return g (1 + t + x (1 - t^2) u') / 2, where t = tanh(u) and u' = k (1 + 3 c x^2)."""
-    (x,) = r.x
-    k, c = math.sqrt(2 / math.pi), 0.044715
-    square = x * x
-    inner = (x + (square * x).step("scale", factor=c)).step("scale", factor=k)
-    t = inner.step("tanh")
-    slope = x.step("scale", factor=k) + (square * x).step("scale", factor=3 * c * k)
-    half = r.g.step("scale", factor=0.5)
-    return half + half * t + half * slope * (t.full(1) - t * t)
-
-
 NEG = _map(
     "neg", "Change the sign of every element.", linear=Linear.ALL, gradient=lambda r, _: -r.g
 )
@@ -393,10 +349,13 @@ MAXIMUM = _map(
     "maximum",
     "Return the larger element of two.",
     2,
-    gradient=lambda r, i: _chosen(r, i, "greater"),
+    gradient=lambda r, i: gradients.chosen(r, i, "greater"),
 )
 MINIMUM = _map(
-    "minimum", "Return the smaller element of two.", 2, gradient=lambda r, i: _chosen(r, i, "less")
+    "minimum",
+    "Return the smaller element of two.",
+    2,
+    gradient=lambda r, i: gradients.chosen(r, i, "less"),
 )
 GREATER = _map("greater", "Return where elements are larger.", 2, result=DType.BOOL)
 GREATER_EQUAL = _map("greater_equal", "Return where none is smaller.", 2, result=DType.BOOL)
@@ -409,7 +368,7 @@ WHERE = _map(
     "Choose between two elements by a truth value.",
     3,
     conditions=1,
-    gradient=_where_gradient,
+    gradient=gradients.where,
 )
 EXP = _map(
     "exp", "Return e to the power of every element.", floats=True, gradient=lambda r, _: r.g * r.y
@@ -467,14 +426,14 @@ SILU = _map(
     "Return x / (1 + e^-x) for every element x.",
     floats=True,
     flops=4,
-    gradient=_silu_gradient,
+    gradient=gradients.silu,
 )
 GELU = _map(
     "gelu",
     "Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 for every element x.",
     floats=True,
     flops=8,
-    gradient=_gelu_gradient,
+    gradient=gradients.gelu,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -505,32 +464,6 @@ def _dims_of(name: str, x: DistType, arguments: Arguments, floats: bool = False)
     return tuple(numbers)
 
 
-def _kept(r: Reverse, x: Term) -> Term:
-    """Return a value that was reduced over dimensions with these dimensions, of size 1."""
-    dims = r.arguments[DIMS.name]
-    shape = tuple(1 if d in dims else n for d, n in enumerate(r.types[0].shape))
-    return x.step("reshape", shape=shape)
-
-
-def _extreme_gradient(r: Reverse, operand: int) -> Term:
-    """Return the cotangent divided evenly among the elements that are extreme (as in jax)."""
-    (x,) = r.x
-    there = x.step("equal", _kept(r, r.y)).step("where", x.full(1), x.full(0))
-    count = there.step("sum", dims=r.arguments[DIMS.name], keepdims=True).whole()
-    return there * (_kept(r, r.g) / count)
-
-
-def _sum_over(r: Reverse, x: Term) -> Term:
-    return x.step("sum", dims=r.arguments[DIMS.name], keepdims=True)
-
-
-def _mean_gradient(r: Reverse, operand: int) -> Term:
-    (x,) = r.types
-    dims: Sequence[int] = r.arguments[DIMS.name]
-    count = math.prod(x.dims[dim].size for dim in dims)
-    return (_kept(r, r.g) / r.g.full(count)).repeated(x)
-
-
 def _reduction(
     name: str,
     doc: str,
@@ -557,24 +490,29 @@ SUM = _reduction(
     "Sum over dimensions.",
     Reduction.SUM,
     Linear.ALL,
-    lambda r, _: _kept(r, r.g).repeated(r.types[0]),
+    lambda r, _: gradients.kept(r, r.g).repeated(r.types[0]),
 )
 MEAN = _reduction(
-    "mean", "Average over dimensions.", Reduction.AVG, Linear.ALL, _mean_gradient, floats=True
+    "mean",
+    "Average over dimensions.",
+    Reduction.AVG,
+    Linear.ALL,
+    gradients.mean,
+    floats=True,
 )
 MAX = _reduction(
     "max",
     "Return the largest element over dimensions.",
     Reduction.MAX,
     Linear.NOT,
-    _extreme_gradient,
+    gradients.extreme,
 )
 MIN = _reduction(
     "min",
     "Return the smallest element over dimensions.",
     Reduction.MIN,
     Linear.NOT,
-    _extreme_gradient,
+    gradients.extreme,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -600,52 +538,14 @@ SOFTMAX = _along(
     "softmax",
     "Return e^x divided by its sum over dimensions.",
     5,
-    lambda r, _: r.y * (r.g - _sum_over(r, r.g * r.y)),
+    lambda r, _: r.y * (r.g - gradients.sum_over(r, r.g * r.y)),
 )
 LOG_SOFTMAX = _along(
     "log_softmax",
     "Return x less the logarithm of the sum of e^x.",
     5,
-    lambda r, _: r.g - r.y.step("exp") * _sum_over(r, r.g),
+    lambda r, _: r.g - r.y.step("exp") * gradients.sum_over(r, r.g),
 )
-
-
-def _aligned(r: Reverse, x: Term) -> Term:
-    """Return an operand over the dimensions of a step in their order, and with those of size 1 that
-    it lacks."""
-    dims = r.arguments[DIMS.name]
-    order = tuple(sorted(range(len(dims)), key=dims.__getitem__))
-    shape = tuple(n if d in dims else 1 for d, n in enumerate(r.types[0].shape))
-    moved = x if order == tuple(range(len(dims))) else x.step("transpose", order=order)
-    return moved.step("reshape", shape=shape)
-
-
-def _of_gain(r: Reverse, x: Term) -> Term:
-    """Return the sum over all dimensions but those of a step, which come in its order."""
-    dims = r.arguments[DIMS.name]
-    others = tuple(d for d in range(len(r.types[0].dims)) if d not in dims)
-    total = x.step("sum", dims=others) if others else x
-    order = tuple(sorted(dims).index(d) for d in dims)
-    return total if order == tuple(range(len(dims))) else total.step("transpose", order=order)
-
-
-def _norm_gradient(r: Reverse, operand: int, centred: bool) -> Term:
-    """Return the cotangent of a normalised value, of its gain or of its bias."""
-    if operand == 2:
-        return _of_gain(r, r.g)
-
-    def mean(x: Term) -> Term:
-        return x.step("mean", dims=r.arguments[DIMS.name], keepdims=True)
-
-    x = r.x[0]
-    x = x - mean(x) if centred else x
-    inverse = (mean(x * x) + x.full(r.arguments[EPS.name])).step("rsqrt")
-    y = x * inverse
-    if operand == 1:
-        return _of_gain(r, r.g * y)
-    g = r.g * _aligned(r, r.x[1])
-    along = g - y * mean(g * y)
-    return inverse * (along - mean(g) if centred else along)
 
 
 def _normalisation(name: str, doc: str, operands: int, flops: int, gradient: Gradient) -> StepKind:
@@ -677,8 +577,8 @@ def _check_rank(name: str, x: DistType, number: int, indices: Sequence[str]) -> 
     if len(x.dims) != len(indices):
         listed = ", ".join(map(index_text, indices)) or "nothing"
         raise LayoutError(
-            f"{name} needs {{{number}}} over {listed} of {{0}}, and it is "
-            f"{list(map(int, x.shape))}",
+            f"{name} needs {{{number}}} over {listed} of {{0}}, and it has {len(x.dims)} "
+            "dimensions",
             operand=number,
         )
 
@@ -688,14 +588,14 @@ LAYER_NORM = _normalisation(
     "Return (x - mean) / sqrt(variance + eps) over dimensions, times a gain, plus a bias.",
     3,
     8,
-    lambda r, i: _norm_gradient(r, i, centred=True),
+    gradients.layer_norm,
 )
 RMS_NORM = _normalisation(
     "rms_norm",
     "Return x / sqrt(mean of squares + eps) over dimensions, times a gain.",
     2,
     5,
-    lambda r, i: _norm_gradient(r, i, centred=False),
+    gradients.rms_norm,
 )
 
 
@@ -732,25 +632,8 @@ CUMSUM = _row(
     1,
     (DIM, REVERSE),
     aliases=("scan", "prefix_sum"),
-    gradient=lambda r, _: r.g.step(
-        "cumsum", dim=r.arguments[DIM.name], reverse=REVERSE.name not in r.arguments
-    ),
+    gradient=gradients.cumsum,
 )
-
-
-def _top_k_gradient(r: Reverse, operand: int) -> Term:
-    """Return the cotangents at the positions of the largest elements, and 0 elsewhere."""
-    (x,) = r.types
-    dim: int = r.arguments[DIM.name]
-    count: int = r.arguments[COUNT.name]
-    dims = (*x.dims[:dim], Dim(count), *x.dims[dim + 1 :], Dim(x.dims[dim].size))
-    found = r.x[0].step("top_k_indices", k=count, dim=dim)
-    hot = found.step("one_hot", to=replace(x, dims=dims))
-    names = [f"d{d}" for d in range(len(x.dims))]
-    chosen, whole = [*names, "n"], [*names]
-    whole[dim] = "n"
-    equation = f"{' '.join(names)}, {' '.join(chosen)} -> {' '.join(whole)}"
-    return r.g.step("einsum", hot, equation=equation)
 
 
 def _selection(
@@ -794,7 +677,7 @@ TOP_K = _selection(
     "top_k",
     "Return the largest elements of a dimension, the largest first.",
     (COUNT,),
-    gradient=_top_k_gradient,
+    gradient=gradients.top_k,
 )
 TOP_K_INDICES = _selection(
     "top_k_indices",
@@ -823,16 +706,6 @@ def _take(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure(tuple(indices), result, sizes, linear=Linear.FIRST, flops=0, selected=selected)
 
 
-def _take_gradient(r: Reverse, operand: int) -> Term | None:
-    """Return the cotangents added up at their positions; partial where positions are sharded."""
-    if operand == 1:
-        return None
-    table, chosen = r.types
-    axes = frozenset(axis for dim in chosen.dims for axis in dim.axes)
-    to = replace(table, partial=axes, reduction=Reduction.SUM if axes else None)
-    return r.g.step("take_transpose", r.x[1], dim=r.arguments[DIM.name], to=to)
-
-
 TAKE = _row(
     "take",
     "Return the slices of a dimension at some positions.",
@@ -842,7 +715,7 @@ TAKE = _row(
     integers=1,
     moved=lambda operands, written: 2 * written + operands[1],
     aliases=("embedding", "gather_rows", "index_select", "lookup"),
-    gradient=_take_gradient,
+    gradient=gradients.take,
 )
 
 
@@ -854,14 +727,14 @@ def _take_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     _check_numbers(name, g)
     if dim not in range(before):
         raise LayoutError(
-            f"dimension {dim} does not exist: the type has {before} dimensions, from 0",
+            f"dimension {dim} does not exist: {to} has {before} dimensions, from 0",
             parameter=DIM.name,
         )
     every = _own(g, 0)
     if len(every) != before - 1 + behind:
         raise LayoutError(
             f"{name} needs {{0}} with the dimensions of {{1}} in the place of dimension {dim} of "
-            f"{list(map(int, to.shape))}: {before - 1 + behind} dimensions, not {len(every)}",
+            f"{to.text()}: {before - 1 + behind} dimensions, not {len(every)}",
             operand=0,
             parameter=TO.name,
         )
@@ -872,7 +745,7 @@ def _take_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
         if sizes.setdefault(index, wanted.size) != wanted.size:
             raise LayoutError(
                 f"{name} needs one size of {index_text(index)}: it is {sizes[index]} in {{0}} and "
-                f"{wanted.size} in the type",
+                f"{wanted.size} in {to.text()}",
                 operand=0,
                 parameter=TO.name,
             )
@@ -888,7 +761,7 @@ TAKE_TRANSPOSE = _row(
     (DIM, TO),
     integers=1,
     aliases=("scatter_add", "index_add", "segment_sum"),
-    gradient=lambda r, i: None if i else r.g.step("take", r.x[1], dim=r.arguments[DIM.name]),
+    gradient=gradients.take_transpose,
 )
 
 
@@ -928,23 +801,6 @@ def _cross_entropy(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure((indices, kept), kept, sizes, blocked=frozenset([str(dim)]), flops=5)
 
 
-def _cross_entropy_gradient(r: Reverse, operand: int) -> Term | None:
-    """Return the softmax less 1 at the label, times the cotangent; 0 without a label."""
-    if operand == 1:
-        return None
-    logits, labels = r.types
-    dim: int = r.arguments[DIM.name]
-    last = len(logits.dims) - 1
-    to = replace(logits, dims=(*labels.dims, logits.dims[dim]))
-    hot = r.x[1].step("one_hot", to=to)
-    if dim != last:
-        hot = hot.step("transpose", order=(*range(dim), last, *range(dim, last)))
-    shape = tuple(1 if d == dim else n for d, n in enumerate(logits.shape))
-    labelled = hot.step("sum", dims=(dim,), keepdims=True)
-    slope = r.x[0].step("softmax", dims=(dim,)) * labelled - hot
-    return slope * r.g.step("reshape", shape=shape)
-
-
 CROSS_ENTROPY = _row(
     "cross_entropy",
     "Return the logarithm of the sum of e^x over a dimension, less the x of a label.",
@@ -952,7 +808,7 @@ CROSS_ENTROPY = _row(
     2,
     (DIM,),
     integers=1,
-    gradient=_cross_entropy_gradient,
+    gradient=gradients.cross_entropy,
 )
 
 # ---------------------------------------------------------------------------------------------
@@ -979,20 +835,18 @@ def _listed(name: str, arguments: Arguments, parameter: Parameter, least: int) -
 def _windows(
     name: str, x: DistType, window: Sequence[int], arguments: Arguments, fault: str
 ) -> list[int]:
-    """Return the number of windows in each windowed dimension of the first operand, or of the type
-    of the result.
+    """Return the number of windows in each windowed dimension of an operand.
 
     Args:
-        fault: the parameter that gives the window or the type, if an argument does.
+        fault: the parameter that gives the window, if an argument does.
 
     Raises:
         LayoutError: the windows do not fit.
     """
-    of = "the type" if fault == TO.name else "{0}"
     if len(x.dims) != len(window) + 2:
         raise LayoutError(
-            f"{name} with a window of {list(map(int, window))} needs {of} with {len(window) + 2} "
-            f"dimensions: the batch, the windowed ones, and the channels; it has {len(x.dims)}",
+            f"{name} with windows of {len(window)} dimensions needs {{0}} with {len(window) + 2}: "
+            f"the batch, those, and the channels; it has {len(x.dims)}",
             operand=0,
             parameter=fault,
         )
@@ -1010,7 +864,7 @@ def _windows(
         if more >= width or room < 0:
             problem = "is all padding somewhere" if more >= width else "does not fit"
             raise LayoutError(
-                f"{name} has a window of {width} over dimension {d} of {of}, of size "
+                f"{name} has a window of {width} over dimension {d} of {{0}}, of size "
                 f"{x.dims[d].size} and a padding of {more} at both ends: it {problem}",
                 operand=0,
                 parameter=fault or PADDING.name,
@@ -1046,27 +900,6 @@ def _conv(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     )
 
 
-def _steps_of(r: Reverse) -> dict[str, Any]:
-    """Return the arguments that say where windows are."""
-    names = (WINDOW.name, STRIDE.name, PADDING.name)
-    return {name: r.arguments[name] for name in names if name in r.arguments}
-
-
-def _summed_over(x: DistType, dim: Dim) -> DistType:
-    """Return the type of what is summed over a dimension of another operand."""
-    axes = frozenset(dim.axes)
-    return replace(x, partial=axes, reduction=Reduction.SUM if axes else None)
-
-
-def _conv_gradient(r: Reverse, operand: int) -> Term:
-    x, w = r.types
-    if operand:
-        to = _summed_over(w, x.dims[0])
-        return r.x[0].whole().step("conv_filter", r.g, **_steps_of(r), to=to)
-    to = _summed_over(x, w.dims[-1])
-    return r.g.step("conv_transpose", r.x[1].whole(), **_steps_of(r), to=to)
-
-
 CONV = _row(
     "conv",
     "Multiply windows of dimensions with a filter and sum over them and the channels.",
@@ -1074,127 +907,10 @@ CONV = _row(
     2,
     (STRIDE, PADDING),
     aliases=("conv2d", "convolution"),
-    gradient=_conv_gradient,
 )
 
 
-def _check_windows(
-    name: str, x: DistType, number: int, shape: Sequence[int], arguments: Arguments
-) -> None:
-    """Check that an operand has the windows of a larger one.
-
-    Raises:
-        LayoutError: it has not.
-    """
-    if list(x.shape[1:-1]) != list(shape):
-        raise LayoutError(
-            f"{name} needs {{{number}}} with {list(map(int, shape))} windows, and it is "
-            f"{list(map(int, x.shape))}",
-            operand=number,
-        )
-
-
-def _conv_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
-    (g, w), to, name = xs, _to(arguments), "conv_transpose"
-    spatial = len(w.dims) - 2
-    _check_numbers(name, g)
-    if spatial < 1 or len(to.dims) != len(w.dims):
-        raise LayoutError(
-            f"{name} needs {{1}} and the type with one number of dimensions, at least 3: they have "
-            f"{len(w.dims)} and {len(to.dims)}",
-            operand=1,
-        )
-    counts = _windows(name, to, w.shape[:spatial], arguments, TO.name)
-    _check_windows(name, g, 0, counts, arguments)
-    made = tuple(f"{d}" for d in range(1, spatial + 1))
-    window, whole = _own(w, 1)[:spatial], _own(to, 2)[1:-1]
-    indices = [("0", *made, "features"), (*window, "channels", "features")]
-    sizes: dict[str, int] = sizes_of(name, xs, indices)
-    sizes |= dict(zip(whole, to.shape[1:-1], strict=True))
-    return Structure(
-        tuple(indices),
-        ("0", *whole, "channels"),
-        sizes,
-        linear=Linear.EACH,
-        blocked=frozenset([*made, *window, *whole]),
-        flops=2,
-        selected=frozenset(whole),
-    )
-
-
-def _conv_transpose_gradient(r: Reverse, operand: int) -> Term:
-    g, w = r.types
-    if operand == 0:
-        return r.g.step("conv", r.x[1].whole(), **_steps_of(r))
-    to = _summed_over(w, g.dims[0])
-    return r.g.step("conv_filter", r.x[0].whole(), **_steps_of(r), to=to)
-
-
-CONV_TRANSPOSE = _row(
-    "conv_transpose",
-    "Add products with a filter to the windows of zeros: the transpose of a conv in its input.",
-    _conv_transpose,
-    2,
-    (STRIDE, PADDING, TO),
-    aliases=("conv2d_transpose", "deconv"),
-    gradient=_conv_transpose_gradient,
-)
-
-
-def _conv_filter(xs: Sequence[DistType], arguments: Arguments) -> Structure:
-    (x, g), to, name = xs, _to(arguments), "conv_filter"
-    spatial = len(to.dims) - 2
-    _check_numbers(name, x)
-    if spatial < 1 or not len(x.dims) == len(g.dims) == len(to.dims):
-        raise LayoutError(
-            f"{name} needs {{0}}, {{1}} and the type with one number of dimensions, at least 3: "
-            f"they have {len(x.dims)}, {len(g.dims)} and {len(to.dims)}",
-            operand=1,
-        )
-    counts = _windows(name, x, to.shape[:spatial], arguments, "")
-    _check_windows(name, g, 1, counts, arguments)
-    made = tuple(f"{d}" for d in range(1, spatial + 1))
-    whole, window = _own(x, 0)[1:-1], _own(to, 2)[:spatial]
-    indices = [("0", *whole, "channels"), ("0", *made, "features")]
-    sizes: dict[str, int] = sizes_of(name, xs, indices)
-    sizes |= dict(zip(window, to.shape[:spatial], strict=True))
-    return Structure(
-        tuple(indices),
-        (*window, "channels", "features"),
-        sizes,
-        linear=Linear.EACH,
-        blocked=frozenset([*made, *whole, *window]),
-        flops=2,
-        selected=frozenset(whole),
-    )
-
-
-def _conv_filter_gradient(r: Reverse, operand: int) -> Term:
-    x, g = r.types
-    if operand:
-        return r.x[0].whole().step("conv", r.g, **_steps_of(r))
-    to = _summed_over(x, g.dims[-1])
-    return r.x[1].whole().step("conv_transpose", r.g, **_steps_of(r), to=to)
-
-
-CONV_FILTER = _row(
-    "conv_filter",
-    "Sum products of windows with another operand: the transpose of a conv in its filter.",
-    _conv_filter,
-    2,
-    (STRIDE, PADDING, TO),
-    gradient=_conv_filter_gradient,
-)
-
-
-def _pool(
-    name: str,
-    doc: str,
-    reduction: Reduction,
-    linear: Linear,
-    gradient: Gradient,
-    floats: bool = False,
-) -> StepKind:
+def _pool(name: str, doc: str, reduction: Reduction, linear: Linear, floats: bool) -> StepKind:
     """Add the row of a reduction over windows."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -1218,64 +934,18 @@ def _pool(
             frozenset(whole),
         )
 
-    return _row(name, doc, structure, 1, (WINDOW, STRIDE, PADDING), gradient=gradient)
+    return _row(name, doc, structure, 1, (WINDOW, STRIDE, PADDING))
 
 
 MAX_POOL = _pool(
-    "max_pool",
-    "Return the largest element of every window.",
-    Reduction.MAX,
-    Linear.NOT,
-    lambda r, _: r.g.step("max_pool_transpose", r.x[0].whole(), **_steps_of(r)),
+    "max_pool", "Return the largest element of every window.", Reduction.MAX, Linear.NOT, False
 )
 AVG_POOL = _pool(
     "avg_pool",
     "Return the average of every window, in which the padding counts as zeros.",
     Reduction.SUM,
     Linear.ALL,
-    lambda r, _: r.g.step(
-        "avg_pool_transpose", **_steps_of(r), to=_summed_over(r.types[0], Dim(1))
-    ),
-    floats=True,
-)
-
-
-def _pool_transpose(name: str, xs: Sequence[DistType], arguments: Arguments) -> Structure:
-    """Return the structure of what adds to the windows of a second operand, or of a type."""
-    g, to = xs[0], xs[1] if len(xs) > 1 else _to(arguments)
-    _check_numbers(name, g, floats=len(xs) == 1)
-    window = _listed(name, arguments, WINDOW, 1)
-    counts = _windows(name, to, window, arguments, TO.name)
-    _check_windows(name, g, 0, counts, arguments)
-    made = tuple(f"{d}" for d in range(1, len(window) + 1))
-    whole = _own(to, 1)[1:-1]
-    indices = [("0", *made, "channels"), ("0", *whole, "channels")]
-    sizes: dict[str, int] = sizes_of(name, [g, to], indices)
-    return Structure(
-        tuple(indices[: len(xs)]),
-        indices[1],
-        sizes,
-        linear=Linear.FIRST if len(xs) > 1 else Linear.ALL,
-        blocked=frozenset([*made, *whole]),
-        flops=math.prod(window),
-        selected=frozenset(whole),
-    )
-
-
-MAX_POOL_TRANSPOSE = _row(
-    "max_pool_transpose",
-    "Add to zeros at the first largest element of every window: the gradient of max_pool.",
-    partial(_pool_transpose, "max_pool_transpose"),
-    2,
-    (WINDOW, STRIDE, PADDING),
-)
-AVG_POOL_TRANSPOSE = _row(
-    "avg_pool_transpose",
-    "Add to the windows of zeros, divided by their size: the transpose of avg_pool.",
-    partial(_pool_transpose, "avg_pool_transpose"),
-    1,
-    (WINDOW, STRIDE, PADDING, TO),
-    gradient=lambda r, _: r.g.step("avg_pool", **_steps_of(r)),
+    True,
 )
 
 # ---------------------------------------------------------------------------------------------

@@ -140,6 +140,11 @@ class DistType:
         """Return the coordinate that holds the data, of a sub-axis that is placed."""
         return dict(self.place)[axis]
 
+    @property
+    def whole(self) -> "DistType":
+        """The type of the value behind its reduction."""
+        return replace(self, partial=frozenset(), reduction=None) if self.partial else self
+
     def with_place(self, coordinates: Mapping[str, int] | Place) -> "DistType":
         """Return the type at these coordinates too; other sub-axes stay as they are."""
         return replace(self, place=place_at({**dict(self.place), **dict(coordinates)}))

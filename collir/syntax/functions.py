@@ -2,12 +2,13 @@
 """The lowering of functions in ``.coll`` to IR: their steps, calls and loops in order."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 from lark import Token
 from xdsl.dialects.builtin import IntegerAttr, SymbolRefAttr, i64
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, BlockArgument, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.nested import (
@@ -24,19 +25,25 @@ from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
-from collir.layout import DistType, LayoutError, Mesh
+from collir.layout import DistType, DType, LayoutError, Mesh
 from collir.layout.formulas import FormulaError
 from collir.layout.loops import stack_type
 from collir.layout.sizes import size_with
+from collir.layout.steps import TO, ArgumentKind
+from collir.layout.types import same_with_formulas
 from collir.syntax.formulas import first_token
 from collir.syntax.generic import Bound, Call, GenericFunction, Misfit
 from collir.syntax.imports import shipped_functions
 from collir.syntax.lowering import bare
 from collir.syntax.parsing import SyntaxTree
-from collir.syntax.steps import Callee, StepLowering
+from collir.syntax.steps import Callee, Operation, StepLowering
+from collir.syntax.types import FLOAT
 
 BINDINGS = ("carry", "slice", "with")
 """The words in front of what the body of a loop sees: carries, slices and invariants."""
+
+_TYPES = (ArgumentKind.TYPE, ArgumentKind.NAME, ArgumentKind.SIZES)
+"""The kinds of arguments that say the type of a result, or a part of it."""
 
 
 class FunctionLowering(StepLowering):
@@ -75,6 +82,42 @@ class FunctionLowering(StepLowering):
         except FormulaError as error:
             self.error(first_token(tree), str(error))
             return None
+
+    def dtype(self, name: Token) -> DType:
+        """Return a dtype by its name, or any after an error."""
+        if name == FLOAT and self.bound is not None and self.bound.dtype is None:
+            self.error(
+                name,
+                "`float` stands for the dtype of the operands `float[...]` of a function, and this "
+                f"one has none: use {', '.join(DType)}",
+            )
+            return DType.F32
+        return super().dtype(name)
+
+    def build(
+        self,
+        name: Token,
+        operation: Operation,
+        operands: Sequence[SSAValue],
+        tokens: Sequence[Token],
+        properties: dict[str, Attribute],
+        places: dict[str, list[Token]],
+        block: Block,
+    ) -> SSAValue | None:
+        """Add an operation and return its result, or None after an error.
+
+        In a generic function, a change to the type that a value has already is not added.
+        """
+        result = super().build(name, operation, operands, tokens, properties, places, block)
+        if self.bound is None or not isinstance(result, OpResult) or len(operands) != 1:
+            return result
+        changes = any(
+            x.keyword == TO.keyword and x.kind in _TYPES for x in operation.KIND.parameters
+        )
+        if changes and same_with_formulas(dist_type(result), dist_type(operands[0])):
+            block.erase_op(result.op)
+            return operands[0]
+        return result
 
     def argument_type(self, tree: SyntaxTree, number: int) -> DistType | None:
         """Return the type of an argument, or None after an error."""
@@ -184,7 +227,7 @@ class FunctionLowering(StepLowering):
             try:
                 sizes: Mapping[str, int] = {str(name): size for name, size in given.items()}
                 if isinstance(callee, GenericFunction):
-                    signature, sizes = self.instance(callee, keyword, defined, sizes)
+                    signature, sizes = self.instance(callee, keyword, defined, sizes, wrt)
                 else:
                     signature = callee
                 if signature is not None:
@@ -203,6 +246,7 @@ class FunctionLowering(StepLowering):
         keyword: Token,
         operands: Sequence[SSAValue],
         given: Mapping[str, int],
+        wrt: Sequence[int],
     ) -> tuple[Signature | None, Mapping[str, int]]:
         """Return the signature of a generic function for operands, and the values of parameters
         that its call gives; None in the place of the signature after an error.
@@ -216,8 +260,15 @@ class FunctionLowering(StepLowering):
         if instance.error is not None:
             position = self.position(keyword)
             self.errors.append(Misfit.of(callee.name, given, instance.error, position))
-        function = instance.function
-        return function and Signature.of(function), bound.bindings
+        if instance.function is None:
+            return None, {}
+        signature = Signature.of(instance.function)
+        for number, (x, expected) in enumerate(zip(types, signature.inputs, strict=True)):
+            if x != expected:
+                text = f"{expected.text(self.mesh)} here, and {{{number}}} is {x.text(self.mesh)}"
+                raise LayoutError(f"@{callee.name} takes {text}", operand=number)
+        _ = replace(signature, name=callee.name).gradients(self.mesh, types, wrt)
+        return signature, bound.bindings
 
     def wrt(
         self, keyword: Token, operands: Sequence[Token], tree: SyntaxTree | None

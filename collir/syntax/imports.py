@@ -191,7 +191,11 @@ class FunctionImports:
         first = here.position(symbol)
         circle = notes[: [step.position for step in notes].index(first)]
         if not self.circles.intersection({first, *(step.position for step in circle)}):
-            here.error(symbol, f"{symbol} is taken from itself", *circle)
+            hint = ""
+            if not circle:
+                hint = ", and none of this name ships with collir"
+                hint += here.suggest(bare(symbol), shipped_functions(), "@")
+            here.error(symbol, f"{symbol} is taken from itself{hint}", *circle)
             self.errors += here.errors
         self.circles.add(first)
 

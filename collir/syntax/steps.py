@@ -15,7 +15,7 @@ from collir.ir.names import set_name
 from collir.ir.origins import origin_notes
 from collir.layout import LayoutError, Mesh, place_at
 from collir.layout.nn import DIMS
-from collir.layout.steps import Argument, ArgumentKind, StepKind
+from collir.layout.steps import TO, Argument, ArgumentKind, StepKind
 from collir.syntax.generic import GenericFunction
 from collir.syntax.lowering import bare
 from collir.syntax.operations import SHOWN, usage
@@ -229,8 +229,9 @@ class StepLowering(TypeLowering):
                 return self.size(argument)
             case ArgumentKind.TEXT, Token(type="STRING"):
                 return str(argument)[1:-1]
-            case ArgumentKind.NAME, Token(type="NAME"):
-                return str(self.float_dtype or FLOAT) if argument == FLOAT else str(argument)
+            case ArgumentKind.NAME, Token(type="NAME") as token:
+                is_float = keyword == TO.keyword and token == FLOAT
+                return str(self.dtype(token) if is_float else token)
             case ArgumentKind.SIZES, Tree(data="every") if keyword == DIMS.keyword:
                 return tuple(range(self.rank or 0))
             case ArgumentKind.SIZES, Tree(data="sizes"):

@@ -58,6 +58,7 @@ class TakenFunctions:
         instances: the functions that generic ones are for the operands of calls.
         running: the texts of the generic functions that are lowered, each called by the one before.
         unused: the names of generic functions of the file that no instance has.
+        numbers: for names, the last number that made a name of a function of them.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class TakenFunctions:
         self.instances: dict[tuple[object, ...], Instance] = {}
         self.running: list[SyntaxTree] = []
         self.unused: set[str] = set()
+        self.numbers: dict[str, int] = {}
 
     def lower(self, taken: Taken) -> FuncOp | None:
         """Return a function with the text of another, or None after errors."""
@@ -191,10 +193,11 @@ class TakenFunctions:
 
         It is its own, or its own with a number if the file has that name.
         """
-        name, number = own, 1
+        name, number = own, self.numbers.get(own, 1)
         while name in self.reserved:
             number += 1
             name = f"{own}_{number}"
+        self.numbers[own] = number
         self.reserved.add(name)
         return name
 

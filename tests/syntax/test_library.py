@@ -1,7 +1,9 @@
 """The functions that ship with collir, on weights of several ranks and layouts, against numpy."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from collir.ir.functions import functions_of
 from collir.ir.inlining import function_without_calls
 from collir.syntax.imports import LIBRARY, shipped_functions
 from collir.syntax.parsing import parse
+from collir.syntax.writer import write
+from collir.tools import collopt
 
 Numbers = NDArray[np.float64]
 
@@ -147,6 +151,26 @@ def test_an_optimiser(name: str, layout: str) -> None:
         assert np.allclose(result.astype(float), right, rtol=tolerance, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["sgd", "adamw_mixed"])
+def test_an_optimiser_is_costed_and_needs_no_collective(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, names, scalars = OPTIMISERS[name]
+    short = "bf16" if "mixed" in name else "f32"
+    x, low = "f32[64@data, 6]", f"{short}[64@data, 6]"
+    operands = [low if n == "g" else x for n in names] + ["f32[]"] * len(scalars)
+    results = [low] * ("mixed" in name) + [x] * len(names.replace("g", ""))
+    path = tmp_path / "step.coll"
+    path.write_text(write(module_with(name, operands, results)), encoding="utf-8")
+    for target, words in (("simulate", "memory of a device"), ("cost", "no collectives")):
+        assert collopt.main([str(path), "-t", target]) == 0
+        printed = capsys.readouterr()
+        main = printed.out[printed.out.index("@main") :]
+        assert words in main
+        assert "reduce" not in main
+        assert "gather" not in main
+
+
 def test_the_correction_of_the_first_steps_keeps_its_digits() -> None:
     """1 - 0.999^1 in f32 has four digits; the library has seven."""
     module = module_with("one_minus_power", ["f32[]", "f32[]"], ["f32[]"])
@@ -222,10 +246,6 @@ def layer_norm(x: Numbers, gain: Numbers, bias: Numbers) -> Numbers:
     return (x - mean) / np.sqrt(variance + 1e-5) * gain + bias
 
 
-def rms_norm(x: Numbers, gain: Numbers) -> Numbers:
-    return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * gain
-
-
 def linear(x: Numbers, w: Numbers, b: Numbers) -> Numbers:
     return x @ w + b
 
@@ -273,8 +293,6 @@ MIXING, GIVEN = [UP, B, UP, B, UP, B, DOWN, V], f"seq = {SEQ}, size = {WIDTH // 
 MLP = [WIDE_UP, WIDE, WIDE_DOWN, V]
 
 LAYERS: dict[str, tuple[Callable[..., Numbers], str, list[str], str]] = {
-    "layer_norm": (layer_norm, "", [X, V, V], X),
-    "rms_norm": (rms_norm, "", [X, V], X),
     "linear": (linear, "", [X, UP, B], f"{BATCH}@data, {SEQ}, {WIDTH}@model"),
     "mlp": (mlp, "", [X, *MLP], X),
     "swiglu": (swiglu, "", [X, WIDE_UP, WIDE_UP, WIDE_DOWN], X),
@@ -325,5 +343,27 @@ def test_the_files_of_the_library_have_no_errors_and_no_name_twice() -> None:
 def test_every_function_of_the_library_is_tested() -> None:
     """Those that are not named here are called by one that is."""
     named = {*OPTIMISERS, *LAYERS, "one_minus_power", "squared_norm", "clip_factor", "scaled"}
-    called = {"adam_direction", "linear_like", "rsqrt_mean_square", "warmup_cosine"}
+    called = {"adam_direction", "linear_like", "warmup_cosine"}
     assert named | called == set(shipped_functions())
+
+
+def test_the_page_of_the_library_lists_every_function_as_it_is() -> None:
+    """A call in its tables has the names of the operands, the number of results, the parameters."""
+    page = (Path(__file__).parents[2] / "docs" / "library.md").read_text(encoding="utf-8")
+    listed = {
+        name: (results.count("%"), parameters or "", re.findall(r"%\w+", operands))
+        for results, name, parameters, operands in re.findall(
+            r"^\| `(.*) = call @(\w+)(\([^%)]*\))?\((.*)\)` \|", page, re.MULTILINE
+        )
+    }
+    there: dict[str, tuple[int, str, list[str]]] = {}
+    for path in LIBRARY.glob("*.coll"):
+        text = path.read_text(encoding="utf-8")
+        for name, parameters, operands, results in re.findall(
+            r"^func @(\w+)(\([^%)]*\))?\((.*?)\)\s*-> (.*?) on any \{",
+            text,
+            re.MULTILINE | re.DOTALL,
+        ):
+            names = re.findall(r"%\w+(?=:)", operands)
+            there[name] = (len(re.findall(r"\w+\[", results)), parameters or "", names)
+    assert listed == there

@@ -1,0 +1,200 @@
+"""The gradients of operations of models that have several steps.
+
+Those of one line stand in their rows.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from collir.layout.dtypes import Reduction
+from collir.layout.gradients import Reverse, Term
+from collir.layout.types import Dim, DistType
+
+
+def chosen(r: Reverse, operand: int, choice: str) -> Term:
+    """Return the cotangent where a comparison of this operand with the other holds, and half of it
+    where they are equal (as jax and torch do)."""
+    x, other, zero = r.x[operand], r.x[1 - operand], r.g.full(0)
+    half = r.g.step("scale", factor=0.5)
+    tie = x.step("equal", other).step("where", half, zero)
+    return x.step(choice, other).step("where", r.g, tie)
+
+
+def where(r: Reverse, operand: int) -> Term | None:
+    """Return the cotangent where the operand was chosen."""
+    if operand == 0:
+        return None
+    zero = r.g.full(0)
+    return r.x[0].step("where", *((r.g, zero) if operand == 1 else (zero, r.g)))
+
+
+def silu(r: Reverse, operand: int) -> Term:
+    (x,) = r.x
+    s = x.step("sigmoid")
+    g = r.g * s
+    return g + g * x - g * x * s
+
+
+def gelu(r: Reverse, operand: int) -> Term:
+    """Return g (1 + t + x (1 - t^2) u') / 2, where t = tanh(u) and u' = k (1 + 3 c x^2)."""
+    (x,) = r.x
+    k, c = math.sqrt(2 / math.pi), 0.044715
+    square = x * x
+    inner = (x + (square * x).step("scale", factor=c)).step("scale", factor=k)
+    t = inner.step("tanh")
+    slope = x.step("scale", factor=k) + (square * x).step("scale", factor=3 * c * k)
+    half = r.g.step("scale", factor=0.5)
+    return half + half * t + half * slope * (t.full(1) - t * t)
+
+
+def kept(r: Reverse, x: Term) -> Term:
+    """Return a value that was reduced over dimensions with these dimensions, of size 1."""
+    dims = r.arguments["dims"]
+    shape = tuple(1 if d in dims else n for d, n in enumerate(r.types[0].shape))
+    return x.step("reshape", shape=shape)
+
+
+def extreme(r: Reverse, operand: int) -> Term:
+    """Return the cotangent divided evenly among the elements that are extreme (as in jax)."""
+    (x,) = r.x
+    there = x.step("equal", kept(r, r.y)).step("where", x.full(1), x.full(0))
+    count = there.step("sum", dims=r.arguments["dims"], keepdims=True).whole()
+    return there * (kept(r, r.g) / count)
+
+
+def mean(r: Reverse, operand: int) -> Term:
+    """Return the cotangent divided by the number of elements of a mean."""
+    return kept(r, r.g).step("scale", factor=1 / _count(r)).repeated(r.types[0])
+
+
+def _count(r: Reverse) -> int:
+    """Return the number of elements over which a step reduces the first operand."""
+    dims: Sequence[int] = r.arguments["dims"]
+    return math.prod(r.types[0].shape[d] for d in dims)
+
+
+def sum_over(r: Reverse, x: Term) -> Term:
+    return x.step("sum", dims=r.arguments["dims"], keepdims=True)
+
+
+# ---------------------------------------------------------------------------------------------
+# Normalisations
+# ---------------------------------------------------------------------------------------------
+
+
+def layer_norm(r: Reverse, operand: int) -> Term:
+    """Return the cotangent of the operand, the gain or the bias of a layer norm.
+
+    With n = (x - mean) s and s = 1 / sqrt(variance + eps), that of x is s (h - mean(h) - n
+    mean(h n)), where h = g gain (Ba et al., arXiv 1607.06450).
+    """
+    x = r.x[0]
+    if operand == 2:
+        return _over_rows(r, r.g)
+    centred = x - _mean_over(r, x)
+    root = _inverse_root(r, centred)
+    n = centred * root
+    if operand == 1:
+        return _over_rows(r, r.g, n)
+    h = _with_gain(r)
+    return root * (h - _mean_over(r, h) - n * _mean_over(r, h * n))
+
+
+def rms_norm(r: Reverse, operand: int) -> Term:
+    """Return the cotangent of the operand or the gain: that of a layer norm without means."""
+    x = r.x[0]
+    root = _inverse_root(r, x)
+    n = x * root
+    if operand == 1:
+        return _over_rows(r, r.g, n)
+    h = _with_gain(r)
+    return root * (h - n * _mean_over(r, h * n))
+
+
+def _mean_over(r: Reverse, x: Term) -> Term:
+    return x.step("mean", dims=r.arguments["dims"], keepdims=True)
+
+
+def _inverse_root(r: Reverse, x: Term) -> Term:
+    mean = _mean_over(r, x * x)
+    return (mean + mean.full(r.arguments["eps"])).step("rsqrt")
+
+
+def _names(r: Reverse) -> tuple[str, str]:
+    """Return the indices of the operand, and those of its gain."""
+    every = [f"i{d}" for d in range(len(r.types[0].dims))]
+    dims: Sequence[int] = r.arguments["dims"]
+    return " ".join(every), " ".join(every[d] for d in dims)
+
+
+def _over_rows(r: Reverse, *factors: Term) -> Term:
+    """Return the sum of products over the dimensions that a gain lacks."""
+    every, own = _names(r)
+    equation = f"{', '.join([every] * len(factors))} -> {own}"
+    return factors[0].step("einsum", *factors[1:], equation=equation)
+
+
+def _with_gain(r: Reverse) -> Term:
+    every, own = _names(r)
+    return r.g.step("einsum", r.x[1], equation=f"{every}, {own} -> {every}")
+
+
+# ---------------------------------------------------------------------------------------------
+# Sums along a dimension, and selections
+# ---------------------------------------------------------------------------------------------
+
+
+def cumsum(r: Reverse, operand: int) -> Term:
+    """Return the sums of the cotangent in the other direction."""
+    return r.g.step("cumsum", dim=r.arguments["dim"], reverse="reverse" not in r.arguments)
+
+
+def take(r: Reverse, operand: int) -> Term | None:
+    """Return the cotangent added up at the positions that were taken."""
+    if operand:
+        return None
+    table, chosen = r.types
+    axes = frozenset(axis for dim in chosen.dims for axis in dim.axes)
+    to = replace(table, partial=axes, reduction=Reduction.SUM if axes else None)
+    return r.g.step("take_transpose", r.x[1], dim=r.arguments["dim"], to=to)
+
+
+def take_transpose(r: Reverse, operand: int) -> Term | None:
+    """Return the cotangent at the positions at which slices were added."""
+    return None if operand else r.g.step("take", r.x[1], dim=r.arguments["dim"])
+
+
+def top_k(r: Reverse, operand: int) -> Term:
+    """Return the cotangent at the positions of the largest elements, and 0 elsewhere."""
+    x = r.types[0]
+    dim: int = r.arguments["dim"]
+    positions = r.x[0].step("top_k_indices", k=r.arguments["k"], dim=dim)
+    dims = list(x.dims)
+    dims[dim] = Dim(r.arguments["k"])
+    there = positions.step("one_hot", to=_of(x, [*dims, x.dims[dim]]))
+    every = [f"i{d}" for d in range(len(dims))]
+    result = " ".join([*every[:dim], "at", *every[dim + 1 :]])
+    rows = " ".join(every)
+    return r.g.step("einsum", there, equation=f"{rows}, {rows} at -> {result}")
+
+
+def cross_entropy(r: Reverse, operand: int) -> Term | None:
+    """Return g (softmax(x) - one_hot(label)), and 0 where a label is out of range."""
+    if operand:
+        return None
+    x = r.types[0]
+    dim: int = r.arguments["dim"]
+    rank = len(x.dims)
+    rest = [*x.dims[:dim], *x.dims[dim + 1 :]]
+    label = r.x[1].step("one_hot", to=_of(x, [*rest, x.dims[dim]]))
+    if dim != rank - 1:
+        order = (*range(dim), rank - 1, *range(dim, rank - 1))
+        label = label.step("transpose", order=order)
+    known = label.step("sum", dims=(dim,), keepdims=True)
+    g = r.g.step("reshape", shape=tuple(1 if d == dim else n for d, n in enumerate(x.shape)))
+    return g * (r.x[0].step("softmax", dims=(dim,)) * known - label)
+
+
+def _of(x: DistType, dims: Sequence[Dim]) -> DistType:
+    return DistType(x.dtype, tuple(dims), place=x.place)
