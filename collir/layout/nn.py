@@ -6,6 +6,7 @@ align as in numpy: from the last dimension, and a dimension of size 1 is repeate
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from collir.layout import nn_gradients as gradients
@@ -132,9 +133,16 @@ def _given(
     check_type(mesh, to)
     plain = typed(name, mesh, structure, operands, dtype)
     known = {index for indices in structure.operands for index in indices}
+    for number, (index, wanted) in enumerate(zip(structure.result, to.dims, strict=True)):
+        if wanted.axes and index in structure.blocked:
+            raise LayoutError(
+                f"{name} makes the whole of dimension {number} on every device: slice the result",
+                axes=wanted.axes,
+                parameter=TO.name,
+            )
     dims = (
         dim
-        if index in known or index == REPEATED
+        if index in known or index == REPEATED or index in structure.blocked
         else Dim(dim.size, tuple(axis for axis in wanted.axes if axis not in plain.axes))
         for index, dim, wanted in zip(structure.result, plain.dims, to.dims, strict=True)
     )
@@ -577,8 +585,8 @@ def _check_rank(name: str, x: DistType, number: int, indices: Sequence[str]) -> 
     if len(x.dims) != len(indices):
         listed = ", ".join(map(index_text, indices)) or "nothing"
         raise LayoutError(
-            f"{name} needs {{{number}}} over {listed} of {{0}}, and it has {len(x.dims)} "
-            "dimensions",
+            f"{name} needs {{{number}}} over {listed} of {{0}}, and it is "
+            f"{list(map(int, x.shape))}",
             operand=number,
         )
 
@@ -727,14 +735,14 @@ def _take_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     _check_numbers(name, g)
     if dim not in range(before):
         raise LayoutError(
-            f"dimension {dim} does not exist: {to} has {before} dimensions, from 0",
+            f"dimension {dim} does not exist: the type has {before} dimensions, from 0",
             parameter=DIM.name,
         )
     every = _own(g, 0)
     if len(every) != before - 1 + behind:
         raise LayoutError(
             f"{name} needs {{0}} with the dimensions of {{1}} in the place of dimension {dim} of "
-            f"{to.text()}: {before - 1 + behind} dimensions, not {len(every)}",
+            f"{list(map(int, to.shape))}: {before - 1 + behind} dimensions, not {len(every)}",
             operand=0,
             parameter=TO.name,
         )
@@ -745,7 +753,7 @@ def _take_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
         if sizes.setdefault(index, wanted.size) != wanted.size:
             raise LayoutError(
                 f"{name} needs one size of {index_text(index)}: it is {sizes[index]} in {{0}} and "
-                f"{wanted.size} in {to.text()}",
+                f"{wanted.size} in the type",
                 operand=0,
                 parameter=TO.name,
             )
@@ -835,18 +843,20 @@ def _listed(name: str, arguments: Arguments, parameter: Parameter, least: int) -
 def _windows(
     name: str, x: DistType, window: Sequence[int], arguments: Arguments, fault: str
 ) -> list[int]:
-    """Return the number of windows in each windowed dimension of an operand.
+    """Return the number of windows in each windowed dimension of the first operand, or of the type
+    of the result.
 
     Args:
-        fault: the parameter that gives the window, if an argument does.
+        fault: the parameter that gives the window or the type, if an argument does.
 
     Raises:
         LayoutError: the windows do not fit.
     """
+    of = "the type" if fault == TO.name else "{0}"
     if len(x.dims) != len(window) + 2:
         raise LayoutError(
-            f"{name} with windows of {len(window)} dimensions needs {{0}} with {len(window) + 2}: "
-            f"the batch, those, and the channels; it has {len(x.dims)}",
+            f"{name} with a window of {list(map(int, window))} needs {of} with {len(window) + 2} "
+            f"dimensions: the batch, the windowed ones, and the channels; it has {len(x.dims)}",
             operand=0,
             parameter=fault,
         )
@@ -864,7 +874,7 @@ def _windows(
         if more >= width or room < 0:
             problem = "is all padding somewhere" if more >= width else "does not fit"
             raise LayoutError(
-                f"{name} has a window of {width} over dimension {d} of {{0}}, of size "
+                f"{name} has a window of {width} over dimension {d} of {of}, of size "
                 f"{x.dims[d].size} and a padding of {more} at both ends: it {problem}",
                 operand=0,
                 parameter=fault or PADDING.name,
@@ -907,10 +917,111 @@ CONV = _row(
     2,
     (STRIDE, PADDING),
     aliases=("conv2d", "convolution"),
+    gradient=gradients.conv,
 )
 
 
-def _pool(name: str, doc: str, reduction: Reduction, linear: Linear, floats: bool) -> StepKind:
+def _check_windows(
+    name: str, x: DistType, number: int, shape: Sequence[int], arguments: Arguments
+) -> None:
+    """Check that an operand has the windows of a larger one.
+
+    Raises:
+        LayoutError: it has not.
+    """
+    if list(x.shape[1:-1]) != list(shape):
+        raise LayoutError(
+            f"{name} needs {{{number}}} with {list(map(int, shape))} windows, and it is "
+            f"{list(map(int, x.shape))}",
+            operand=number,
+        )
+
+
+def _conv_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (g, w), to, name = xs, _to(arguments), "conv_transpose"
+    spatial = len(w.dims) - 2
+    _check_numbers(name, g)
+    if spatial < 1 or len(to.dims) != len(w.dims):
+        raise LayoutError(
+            f"{name} needs {{1}} and the type with one number of dimensions, at least 3: they have "
+            f"{len(w.dims)} and {len(to.dims)}",
+            operand=1,
+        )
+    counts = _windows(name, to, w.shape[:spatial], arguments, TO.name)
+    _check_windows(name, g, 0, counts, arguments)
+    made = tuple(f"{d}" for d in range(1, spatial + 1))
+    window, whole = _own(w, 1)[:spatial], _own(to, 2)[1:-1]
+    indices = [("0", *made, "features"), (*window, "channels", "features")]
+    sizes: dict[str, int] = sizes_of(name, xs, indices)
+    sizes |= dict(zip(whole, to.shape[1:-1], strict=True))
+    return Structure(
+        tuple(indices),
+        ("0", *whole, "channels"),
+        sizes,
+        linear=Linear.EACH,
+        blocked=frozenset([*made, *window, *whole]),
+        flops=2,
+        selected=frozenset(whole),
+    )
+
+
+CONV_TRANSPOSE = _row(
+    "conv_transpose",
+    "Add products with a filter to the windows of zeros: the transpose of a conv in its input.",
+    _conv_transpose,
+    2,
+    (STRIDE, PADDING, TO),
+    aliases=("conv2d_transpose", "deconv"),
+    gradient=gradients.conv_transpose,
+)
+
+
+def _conv_filter(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    (x, g), to, name = xs, _to(arguments), "conv_filter"
+    spatial = len(to.dims) - 2
+    _check_numbers(name, x)
+    if spatial < 1 or not len(x.dims) == len(g.dims) == len(to.dims):
+        raise LayoutError(
+            f"{name} needs {{0}}, {{1}} and the type with one number of dimensions, at least 3: "
+            f"they have {len(x.dims)}, {len(g.dims)} and {len(to.dims)}",
+            operand=1,
+        )
+    counts = _windows(name, x, to.shape[:spatial], arguments, "")
+    _check_windows(name, g, 1, counts, arguments)
+    made = tuple(f"{d}" for d in range(1, spatial + 1))
+    whole, window = _own(x, 0)[1:-1], _own(to, 2)[:spatial]
+    indices = [("0", *whole, "channels"), ("0", *made, "features")]
+    sizes: dict[str, int] = sizes_of(name, xs, indices)
+    sizes |= dict(zip(window, to.shape[:spatial], strict=True))
+    return Structure(
+        tuple(indices),
+        (*window, "channels", "features"),
+        sizes,
+        linear=Linear.EACH,
+        blocked=frozenset([*made, *whole, *window]),
+        flops=2,
+        selected=frozenset(whole),
+    )
+
+
+CONV_FILTER = _row(
+    "conv_filter",
+    "Sum products of windows with another operand: the transpose of a conv in its filter.",
+    _conv_filter,
+    2,
+    (STRIDE, PADDING, TO),
+    gradient=gradients.conv_filter,
+)
+
+
+def _pool(
+    name: str,
+    doc: str,
+    reduction: Reduction,
+    linear: Linear,
+    gradient: Gradient,
+    floats: bool = False,
+) -> StepKind:
     """Add the row of a reduction over windows."""
 
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
@@ -934,18 +1045,62 @@ def _pool(name: str, doc: str, reduction: Reduction, linear: Linear, floats: boo
             frozenset(whole),
         )
 
-    return _row(name, doc, structure, 1, (WINDOW, STRIDE, PADDING))
+    return _row(name, doc, structure, 1, (WINDOW, STRIDE, PADDING), gradient=gradient)
 
 
 MAX_POOL = _pool(
-    "max_pool", "Return the largest element of every window.", Reduction.MAX, Linear.NOT, False
+    "max_pool",
+    "Return the largest element of every window.",
+    Reduction.MAX,
+    Linear.NOT,
+    gradients.max_pool,
 )
 AVG_POOL = _pool(
     "avg_pool",
     "Return the average of every window, in which the padding counts as zeros.",
     Reduction.SUM,
     Linear.ALL,
-    True,
+    gradients.avg_pool,
+    floats=True,
+)
+
+
+def _pool_transpose(name: str, xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    """Return the structure of what adds to the windows of a second operand, or of a type."""
+    g, to = xs[0], xs[1] if len(xs) > 1 else _to(arguments)
+    _check_numbers(name, g, floats=len(xs) == 1)
+    window = _listed(name, arguments, WINDOW, 1)
+    counts = _windows(name, to, window, arguments, TO.name)
+    _check_windows(name, g, 0, counts, arguments)
+    made = tuple(f"{d}" for d in range(1, len(window) + 1))
+    whole = _own(to, 1)[1:-1]
+    indices = [("0", *made, "channels"), ("0", *whole, "channels")]
+    sizes: dict[str, int] = sizes_of(name, [g, to], indices)
+    return Structure(
+        tuple(indices[: len(xs)]),
+        indices[1],
+        sizes,
+        linear=Linear.FIRST if len(xs) > 1 else Linear.ALL,
+        blocked=frozenset([*made, *whole]),
+        flops=math.prod(window),
+        selected=frozenset(whole),
+    )
+
+
+MAX_POOL_TRANSPOSE = _row(
+    "max_pool_transpose",
+    "Add to zeros at the first largest element of every window: the gradient of max_pool.",
+    partial(_pool_transpose, "max_pool_transpose"),
+    2,
+    (WINDOW, STRIDE, PADDING),
+)
+AVG_POOL_TRANSPOSE = _row(
+    "avg_pool_transpose",
+    "Add to the windows of zeros, divided by their size: the transpose of avg_pool.",
+    partial(_pool_transpose, "avg_pool_transpose"),
+    1,
+    (WINDOW, STRIDE, PADDING, TO),
+    gradient=gradients.avg_pool_transpose,
 )
 
 # ---------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Those of one line stand in their rows.
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from collir.layout.dtypes import Reduction
 from collir.layout.gradients import Reverse, Term
@@ -65,7 +66,7 @@ def extreme(r: Reverse, operand: int) -> Term:
 
 def mean(r: Reverse, operand: int) -> Term:
     """Return the cotangent divided by the number of elements of a mean."""
-    return kept(r, r.g).step("scale", factor=1 / _count(r)).repeated(r.types[0])
+    return (kept(r, r.g) / r.g.full(_count(r))).repeated(r.types[0])
 
 
 def _count(r: Reverse) -> int:
@@ -198,3 +199,60 @@ def cross_entropy(r: Reverse, operand: int) -> Term | None:
 
 def _of(x: DistType, dims: Sequence[Dim]) -> DistType:
     return DistType(x.dtype, tuple(dims), place=x.place)
+
+
+# ---------------------------------------------------------------------------------------------
+# Windows
+# ---------------------------------------------------------------------------------------------
+
+
+def _steps_of(r: Reverse) -> dict[str, Any]:
+    """Return the arguments that say where windows are."""
+    names = ("window", "stride", "padding")
+    return {name: r.arguments[name] for name in names if name in r.arguments}
+
+
+def _summed_over(x: DistType, dim: Dim) -> DistType:
+    """Return the type of what is summed over a dimension of another operand."""
+    axes = frozenset(dim.axes)
+    return replace(x, partial=axes, reduction=Reduction.SUM if axes else None)
+
+
+def conv(r: Reverse, operand: int) -> Term:
+    x, w = r.types
+    if operand:
+        to = _summed_over(w, x.dims[0])
+        return r.x[0].whole().step("conv_filter", r.g, **_steps_of(r), to=to)
+    to = _summed_over(x, w.dims[-1])
+    return r.g.step("conv_transpose", r.x[1].whole(), **_steps_of(r), to=to)
+
+
+def conv_transpose(r: Reverse, operand: int) -> Term:
+    g, w = r.types
+    if operand == 0:
+        return r.g.step("conv", r.x[1].whole(), **_steps_of(r))
+    to = _summed_over(w, g.dims[0])
+    return r.g.step("conv_filter", r.x[0].whole(), **_steps_of(r), to=to)
+
+
+def conv_filter(r: Reverse, operand: int) -> Term:
+    x, g = r.types
+    if operand:
+        return r.x[0].whole().step("conv", r.g, **_steps_of(r))
+    to = _summed_over(x, g.dims[-1])
+    return r.x[1].whole().step("conv_transpose", r.g, **_steps_of(r), to=to)
+
+
+def max_pool(r: Reverse, operand: int) -> Term:
+    """Return the cotangent at the first largest element of every window."""
+    return r.g.step("max_pool_transpose", r.x[0].whole(), **_steps_of(r))
+
+
+def avg_pool(r: Reverse, operand: int) -> Term:
+    """Return the cotangent divided among the elements of every window."""
+    return r.g.step("avg_pool_transpose", **_steps_of(r), to=r.types[0].whole)
+
+
+def avg_pool_transpose(r: Reverse, operand: int) -> Term:
+    """Return the average of the cotangent in every window."""
+    return r.g.step("avg_pool", **_steps_of(r))

@@ -59,6 +59,27 @@ CASES: dict[str, list[str]] = {
     "cross_entropy": ["%r = cross_entropy %x, %i dim 1", "%r = cross_entropy %x, %j dim 0"],
     "softmax": ["%r = softmax %x dims [1]", "%r = softmax %x dims [0, 1]"],
     "log_softmax": ["%r = log_softmax %x dims [0]"],
+    **{
+        name: [f"%h = reshape %x to [2, 3, {{z}}]\n  %r = {name} %h window [2] {steps}"]
+        for name in ("max_pool", "avg_pool")
+        for steps in ("stride [1] padding [1]",)
+    },
+    "avg_pool_transpose": [
+        "%h = reshape %x to [2, 3, {z}]\n"
+        "  %r = avg_pool_transpose %h window [2] stride [2] padding [1] to f64[2, 5, {z}]"
+    ],
+    "conv": [
+        "%h = reshape %x to [2, 3, {z}]\n  %f = reshape %y to [2, {z}, 3]\n"
+        "  %r = conv %h, %f stride [2] padding [1]"
+    ],
+    "conv_transpose": [
+        "%h = reshape %x to [2, 3, {z}]\n  %f = reshape %y to [2, 3, {z}]\n"
+        "  %r = conv_transpose %h, %f stride [2] padding [1] to f64[2, 5, 3]"
+    ],
+    "conv_filter": [
+        "%h = reshape %x to [2, 3, {z}]\n  %f = reshape %y to [2, 3, {z}]\n"
+        "  %r = conv_filter %h, %f stride [1] padding [1] to f64[3, {z}, {z}]"
+    ],
     "where": ["%c = greater %x, %y\n  %r = where %c, %x, %z"],
     "add": ["%r = add %x, %y"],
     "scale": ["%r = scale %x by -0.5"],
