@@ -47,11 +47,23 @@ def operations(block: Block, times: int = 1) -> Iterator[tuple[DistOp, int]]:
             yield op, times
 
 
+def is_product(op: DistOp) -> bool:
+    """Return whether a step is a product of matrices: each operand has an index of its own.
+
+    The gradient of a gain is no such product, though it is an einsum.
+    """
+    structure = op.structure
+    if op.mnemonic != "einsum" or structure is None:
+        return False
+    a, b = map(set, structure.operands)
+    return bool(a - b and b - a)
+
+
 def products(module: ModuleOp) -> int:
     """Return the operations of all products of the loss and its gradients, on all devices."""
     function, _ = with_gradients(module, "taken")
     steps = operations(function_without_calls(function).body.block)
-    local = sum(int(op.flops) * times for op, times in steps if op.mnemonic == "einsum")
+    local = sum(int(op.flops) * times for op, times in steps if is_product(op))
     return local * mesh_of(function).devices
 
 
