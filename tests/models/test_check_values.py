@@ -53,7 +53,7 @@ def is_product(op: DistOp) -> bool:
     The gradient of a gain is no such product, though it is an einsum.
     """
     structure = op.structure
-    if op.mnemonic != "einsum" or structure is None:
+    if op.mnemonic != "einsum" or structure is None or len(structure.operands) != 2:
         return False
     a, b = map(set, structure.operands)
     return bool(a - b and b - a)
