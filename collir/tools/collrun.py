@@ -152,9 +152,11 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
         raise api.UsageError("--time is for --engine mpi, and needs --repeats of at least 1")
     module = api.parse(options.file, sources=sources)
     keep_functions(module, options.function)
+    asked = {name.removeprefix("@") for name in options.function}
+    needed = {f.sym_name.data for f in functions_of(module)} - asked if asked else set[str]()
     _set_sizes(module, options.set_size)
     api.run_passes(module, options.passes)
-    functions = _chosen(module, options)
+    functions = [f for f in _chosen(module, options) if f.sym_name.data not in needed]
     _check_memory(functions, options)
     files = _inputs(functions, options)
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]

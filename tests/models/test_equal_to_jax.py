@@ -2,6 +2,7 @@
 
 import pytest
 from model_pages import differences
+from seeds import chosen
 
 SMALL: dict[str, dict[str, int]] = {
     "mlp": {"batch": 4, "width": 8, "layers": 4},
@@ -27,9 +28,17 @@ LIMITS = {"bert": 2, "vit": 5}
 """Numbers above all integers of the inputs, where it is not the number of words."""
 
 
-@pytest.mark.parametrize("name", SMALL)
+QUICK = ["mlp", *chosen([*SMALL][1:], 1, "in jax")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SMALL],
+)
 def test_loss_and_gradients(name: str) -> None:
     """On one device, and sharded on all devices, in f64."""
     sizes = SMALL[name]
-    for label, difference in differences(name, LIMITS.get(name, sizes.get("vocab", 2)), **sizes).items():
+    for label, difference in differences(
+        name, LIMITS.get(name, sizes.get("vocab", 2)), **sizes
+    ).items():
         assert difference < 1e-12, label

@@ -116,8 +116,7 @@ def test_every_gradient_has_a_case() -> None:
 def test_nothing_depends_on_what_a_gradient_stops_at() -> None:
     """The derivative of the sum of stop(x) x is x, and not 2 x."""
     module = collir.parse(
-        MESH
-        + "func @f(%x: f64[6@a]) -> f64[] on @m {\n  %h = stop_gradient %x\n  %s = sin %h\n"
+        MESH + "func @f(%x: f64[6@a]) -> f64[] on @m {\n  %h = stop_gradient %x\n  %s = sin %h\n"
         '  %p = einsum "i, i ->" %s, %x\n  %l = all_reduce %p over a\n  return %l\n}\n'
     )
     [function] = functions_of(module)
@@ -126,6 +125,19 @@ def test_nothing_depends_on_what_a_gradient_stops_at() -> None:
     _, d_x = on_all_devices(module, gradient, tensors)
     assert np.allclose(d_x, np.sin(tensors[0]))
     assert [op.mnemonic for op in gradient.body.ops if isinstance(op, DistOp)].count("sin") == 1
+
+
+def test_an_all_to_all_is_reversed_by_one() -> None:
+    module = collir.parse(
+        MESH + "func @f(%x: f64[4, 6@a]) -> f64[] on @m {\n  %h = all_to_all %x over a dim 1 to 0\n"
+        "  %s = sin %h\n  %t = sum %s dims [0, 1]\n  %l = all_reduce %t over a\n"
+        "  return %l\n}\n"
+    )
+    [function] = functions_of(module)
+    gradient = gradient_function(function, [0])
+    steps = [op.mnemonic for op in gradient.body.ops if isinstance(op, DistOp)]
+    assert steps.count("all_to_all") == 2
+    assert "redistribute" not in steps
 
 
 @pytest.mark.parametrize("name", CASES)

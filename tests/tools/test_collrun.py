@@ -83,6 +83,18 @@ def test_one_function_by_name(two: str, capsys: pytest.CaptureFixture[str]) -> N
     assert collrun.main([two, "--function", "colums"]) == 2
 
 
+def test_a_function_that_is_called_does_not_run_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "calls.coll"
+    path.write_text(
+        ROUNDED + "func @twice(%g: bf16[8] partial(sum: data)) -> bf16[8] on @m {\n"
+        "  %a = call @thirds(%g)\n  %b = add %a, %a\n  return %b\n}\n"
+    )
+    assert collrun.main([str(path), "--function", "twice"]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["twice"]
+
+
 def test_the_mpi_engine_compares_every_rank(two: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert collrun.main([two, "--engine", "mpi", "-n", "4", "-p", "decompose"]) == 0
     out = capsys.readouterr().out

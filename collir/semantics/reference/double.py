@@ -12,7 +12,7 @@ from xdsl.ir import Attribute
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType
-from collir.ir.inlining import inlined
+from collir.ir.inlining import function_without_calls
 from collir.ir.renaming import map_attributes
 from collir.layout import DType
 
@@ -22,12 +22,13 @@ def in_double(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
 
     The steps of callees stand in the place of calls.
     """
-    module = function.parent_op()
-    assert isinstance(module, ModuleOp)
-    copy = inlined(module)
-    copy = copy.clone() if copy is module else copy
-    functions = [op for op in copy.ops if isinstance(op, FuncOp)]
-    double = next(op for op in functions if op.sym_name == function.sym_name)
+    double = function_without_calls(function)
+    copy = double.parent_op()
+    assert isinstance(copy, ModuleOp)
+    if double is function:
+        copy = copy.clone()
+        functions = [op for op in copy.ops if isinstance(op, FuncOp)]
+        double = next(op for op in functions if op.sym_name == function.sym_name)
     map_attributes(double, _in_double)
     for op in double.walk():
         if isinstance(op, DistOp) and op.mnemonic == "cast" and DType(op.word("dtype")).is_float:
