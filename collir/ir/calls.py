@@ -211,6 +211,10 @@ def _checked(
         parameters: the parameters of the function with the call.
     """
     callee, bindings = key
+    defaults = parameters_of(callee)
+    if all(defaults.get(name) == int(value) for name, value in bindings.data):
+        # As every function, it is checked at its defaults.
+        return _Checked(None, [(Position.of(c), _key(c)) for c in _calls_at_values(callee)])
     try:
         with function_at(callee, dict(bindings.data), parameters) as copy:
             if errors := errors_in(copy):

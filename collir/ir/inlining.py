@@ -5,6 +5,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.ir.calls import callees_first, calls_in, inline_call
 from collir.ir.differentiation import gradients_as_calls
+from collir.ir.selection import erase_other_functions
 
 
 def inlined(module: ModuleOp) -> ModuleOp:
@@ -22,12 +23,15 @@ def inlined(module: ModuleOp) -> ModuleOp:
 
 def function_without_calls(function: FuncOp) -> FuncOp:
     """Return a function with the steps of callees in the place of calls: itself, or a copy of it in
-    a copy of its module."""
+    a copy of what it needs of its module."""
     if not any(True for _ in calls_in(function)):
         return function
     module = function.parent_op()
     assert isinstance(module, ModuleOp)
-    functions = [op for op in inlined(module).ops if isinstance(op, FuncOp)]
+    copy = module.clone()
+    erase_other_functions(copy, [function.sym_name.data])
+    inline_calls(copy)
+    functions = [op for op in copy.ops if isinstance(op, FuncOp)]
     return next(op for op in functions if op.sym_name == function.sym_name)
 
 

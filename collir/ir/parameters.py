@@ -117,12 +117,12 @@ def _check_formula(size: Size, values: Mapping[str, int]) -> None:
         raise VerifyException(
             f"the formula {formula} names '{unknown[0]}', which is no parameter of the function"
         )
-    bindings = bindings_text([formula], values)
     try:
         value = size_at(formula, values)
     except FormulaError as error:
-        raise VerifyException(f"with {bindings}, {error}") from error
+        raise VerifyException(f"with {bindings_text([formula], values)}, {error}") from error
     if int(value) != int(size):
+        bindings = bindings_text([formula], values)
         raise VerifyException(f"with {bindings}, {formula} is {value}, not {int(size)}")
 
 

@@ -11,7 +11,15 @@ from collir.dialects.operation import attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, LayoutError, Mesh
-from collir.layout.steps import DIM, OVER, REDISTRIBUTE, Argument, StepKind, step_between
+from collir.layout.steps import (
+    ALL_TO_ALL,
+    DIM,
+    OVER,
+    REDISTRIBUTE,
+    Argument,
+    StepKind,
+    step_between,
+)
 from collir.layout.types import State
 
 
@@ -111,6 +119,10 @@ def _moves(
         more, gone = after.axes[len(before.axes) :], before.axes[len(after.axes) :]
         yield from step("partial" if reduced else "replicated", "sharded", more, number)
         yield from step("sharded", "replicated", gone, number)
+        for other, (own, there) in enumerate(zip(x.dims, to.dims, strict=True)):
+            if gone and there.axes == own.axes + gone:
+                arguments = {OVER.name: gone, "source": number, "target": other}
+                yield ALL_TO_ALL, arguments
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ quotient inside.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import gcd, lcm
 from typing import Union
 
@@ -24,6 +24,10 @@ MAX_WEIGHT = 200
 """The most atoms in a formula, those of repeated factors and of denominators counted each."""
 
 
+KNOWN = 2**14
+"""The most results of arithmetic that are kept: the sizes of a program have few formulas."""
+
+
 class FormulaError(ValueError):
     """A formula that is too long, or that divides by 0."""
 
@@ -34,7 +38,15 @@ class Formula:
 
     terms: tuple[tuple[Powers, Fraction], ...] = ()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.terms)
+
     @staticmethod
+    @lru_cache(maxsize=KNOWN)
     def constant(value: int | Fraction) -> "Formula":
         """Return a formula without parameters."""
         return Formula((((), Fraction(value)),) if value else ())
@@ -47,7 +59,7 @@ class Formula:
     # --- arithmetic ---------------------------------------------------------------------------
 
     def __add__(self, other: "Formula") -> "Formula":
-        return _sum((*self.terms, *other.terms))
+        return _added(self, other)
 
     def __neg__(self) -> "Formula":
         return Formula(tuple((powers, -number) for powers, number in self.terms))
@@ -56,8 +68,7 @@ class Formula:
         return self + -other
 
     def __mul__(self, other: "Formula") -> "Formula":
-        product = _sum((_merged(a, b), m * n) for a, m in self.terms for b, n in other.terms)
-        return _cancelled(product)
+        return _multiplied(self, other)
 
     def __truediv__(self, other: "Formula") -> "Formula":
         """Return the exact quotient.
@@ -67,7 +78,7 @@ class Formula:
         """
         if not other.terms:
             raise FormulaError("a formula divides by 0")
-        return self * _inverse(other)
+        return _divided(self, other)
 
     # --- value --------------------------------------------------------------------------------
 
@@ -93,15 +104,18 @@ class Formula:
             KeyError: a parameter has no value.
             FormulaError: a denominator is 0.
         """
-        total = Fraction(0)
+        total: int | Fraction = 0
         for powers, number in self.terms:
+            product = number.numerator if number.denominator == 1 else number
             for atom, exponent in powers:
-                base = Fraction(values[atom]) if isinstance(atom, str) else atom.value(values)
-                if not base and exponent < 0:
-                    raise FormulaError(f"{self} divides by 0")
-                number *= base**exponent
-            total += number
-        return total
+                base = values[atom] if isinstance(atom, str) else atom.value(values)
+                if exponent < 0:
+                    if not base:
+                        raise FormulaError(f"{self} divides by 0")
+                    base = Fraction(base)
+                product *= base**exponent
+            total += product
+        return Fraction(total)
 
     def fraction(self) -> tuple["Formula", "Formula"]:
         """Return two sums of products of parameters, with integers as coefficients, whose quotient
@@ -187,6 +201,21 @@ def _sum(terms: Iterable[tuple[Powers, Fraction]]) -> Formula:
     if formula.weight > MAX_WEIGHT:
         raise FormulaError(f"a formula has more than {MAX_WEIGHT} parameters and numbers")
     return formula
+
+
+@lru_cache(maxsize=KNOWN)
+def _added(a: Formula, b: Formula) -> Formula:
+    return _sum((*a.terms, *b.terms))
+
+
+@lru_cache(maxsize=KNOWN)
+def _multiplied(a: Formula, b: Formula) -> Formula:
+    return _cancelled(_sum((_merged(p, q), m * n) for p, m in a.terms for q, n in b.terms))
+
+
+@lru_cache(maxsize=KNOWN)
+def _divided(a: Formula, b: Formula) -> Formula:
+    return a * _inverse(b)
 
 
 def _merged(a: Powers, b: Powers) -> Powers:

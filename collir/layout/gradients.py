@@ -79,6 +79,10 @@ def same(r: Reverse, operand: int) -> Term:
     return r.g
 
 
+def nothing(r: Reverse, operand: int) -> None:
+    """Return no cotangent: the operation hides what its operands depend on."""
+
+
 def reshaped(r: Reverse, operand: int) -> Term:
     """Return the cotangent in the shape of the operand."""
     return r.g.step("reshape", shape=r.types[operand].shape)

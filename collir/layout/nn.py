@@ -10,7 +10,7 @@ from collir.layout import nn_gradients as gradients
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.expansions import Expansion
-from collir.layout.gradients import Gradient, Reverse, Term, same
+from collir.layout.gradients import Gradient, Reverse, Term, nothing, same
 from collir.layout.mesh import Mesh
 from collir.layout.nn_rows import (
     DIMS,
@@ -159,6 +159,7 @@ def _map(
     conditions: int = 0,
     gradient: Gradient | None = None,
     expansion: Expansion | None = None,
+    aliases: tuple[str, ...] = (),
 ) -> StepKind:
     """Add the row of an elementwise operation.
 
@@ -181,11 +182,20 @@ def _map(
         conditions=conditions,
         gradient=gradient,
         expansion=expansion,
+        aliases=aliases,
     )
 
 
 NEG = _map(
     "neg", "Change the sign of every element.", linear=Linear.ALL, gradient=lambda r, _: -r.g
+)
+STOP_GRADIENT = _map(
+    "stop_gradient",
+    "Return every element as it is; gradients are 0 from here.",
+    linear=Linear.ALL,
+    flops=0,
+    gradient=nothing,
+    aliases=("detach",),
 )
 MUL = _map(
     "mul", "Multiply elementwise.", 2, linear=Linear.EACH, gradient=lambda r, i: r.g * r.x[1 - i]

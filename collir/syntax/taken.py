@@ -12,6 +12,7 @@ from xdsl.ir import Operation
 from collir.dialects.nested import Signature
 from collir.ir.diagnostics import Diagnostic
 from collir.layout import LayoutError, Mesh
+from collir.syntax.called import sizes_of_calls
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.generic import (
     DEEPEST,
@@ -175,9 +176,17 @@ class TakenFunctions:
         if is_open(template.tree):
             name = bare(symbol)
             return GenericFunction(name, template, caller.mesh, caller.number, self.instance)
+        template = self.at_calls(template, bare(symbol), caller)
         name = self.free_name(bare(symbol))
         self.waiting.append(Taken(name, template, caller.mesh, caller.number))
         return signature_of(template, caller.mesh, name)
+
+    def at_calls(self, template: Template, name: str, caller: Taken) -> Template:
+        """Return a function that comes along with the sizes that it is called at for defaults."""
+        functions = self.imports.files[caller.template.file] or {}
+        own = caller.template
+        sizes = sizes_of_calls(name, template.tree, functions, own.tree, caller.mesh, own.sizes)
+        return replace(template, sizes={**template.sizes, **sizes})
 
     def free_name(self, own: str) -> str:
         """Return the name of a function that the file does not declare, and take it.

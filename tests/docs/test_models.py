@@ -1,4 +1,5 @@
-"""Tests of examples/models/: published sizes, times under pipelines, results on ranks."""
+"""Tests of the generated programs in examples/models/: published sizes, times under pipelines,
+results on ranks."""
 
 import math
 import re
@@ -25,8 +26,6 @@ from collir.tools import collrun, mpi_run
 from collir.tools.api import parse
 
 FOLDER = Path(__file__).parents[2] / "examples" / "models"
-MODELS = {path.stem: path for path in sorted(FOLDER.glob("*.coll"))}
-
 PIPELINES = {
     "gpt2_xl": "ddp",
     "megatron": "default",
@@ -37,6 +36,8 @@ PIPELINES = {
     "zero3": "zero",
 }
 """Program -> the pipeline for it."""
+
+MODELS = {name: FOLDER / f"{name}.coll" for name in PIPELINES}
 
 SMALL_MACHINE = """\
 machine @cluster {
@@ -85,10 +86,6 @@ def on_8_devices(name: str) -> ModuleOp:
     module = parse(text, f"{name}.coll")
     resize(module, {size: smaller(size) for size in dimensions(module)})
     return module
-
-
-def test_every_program_has_a_pipeline() -> None:
-    assert MODELS.keys() == PIPELINES.keys()
 
 
 def test_they_are_what_the_script_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,10 @@
 
 import random
 
+import numpy as np
 import pytest
 from checks import functions_of
-from differentiated import wrong_gradients
+from differentiated import inputs_of, on_all_devices, wrong_gradients
 from hypothesis import given, settings
 from programs import RANDOM
 from xdsl.dialects.builtin import FunctionType, ModuleOp
@@ -12,9 +13,12 @@ from xdsl.dialects.func import ReturnOp
 
 import collir
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
+from collir.ir.differentiation import gradient_function
 from collir.ir.terms import Steps
+from collir.layout.gradients import nothing
 from collir.syntax.writer import write
 
 MESH = """
@@ -105,8 +109,35 @@ CASES: dict[str, list[str]] = {
 
 
 def test_every_gradient_has_a_case() -> None:
-    known = {name for name, op in OPERATIONS.items() if op.KIND.gradient}
-    assert CASES.keys() == known
+    gradients = {name: op.KIND.gradient for name, op in OPERATIONS.items()}
+    assert CASES.keys() == {name for name, g in gradients.items() if g not in (None, nothing)}
+
+
+def test_nothing_depends_on_what_a_gradient_stops_at() -> None:
+    """The derivative of the sum of stop(x) x is x, and not 2 x."""
+    module = collir.parse(
+        MESH + "func @f(%x: f64[6@a]) -> f64[] on @m {\n  %h = stop_gradient %x\n  %s = sin %h\n"
+        '  %p = einsum "i, i ->" %s, %x\n  %l = all_reduce %p over a\n  return %l\n}\n'
+    )
+    [function] = functions_of(module)
+    gradient = gradient_function(function, [0])
+    tensors = inputs_of(function, 0)
+    _, d_x = on_all_devices(module, gradient, tensors)
+    assert np.allclose(d_x, np.sin(tensors[0]))
+    assert [op.mnemonic for op in gradient.body.ops if isinstance(op, DistOp)].count("sin") == 1
+
+
+def test_an_all_to_all_is_reversed_by_one() -> None:
+    module = collir.parse(
+        MESH + "func @f(%x: f64[4, 6@a]) -> f64[] on @m {\n  %h = all_to_all %x over a dim 1 to 0\n"
+        "  %s = sin %h\n  %t = sum %s dims [0, 1]\n  %l = all_reduce %t over a\n"
+        "  return %l\n}\n"
+    )
+    [function] = functions_of(module)
+    gradient = gradient_function(function, [0])
+    steps = [op.mnemonic for op in gradient.body.ops if isinstance(op, DistOp)]
+    assert steps.count("all_to_all") == 2
+    assert "redistribute" not in steps
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -270,6 +270,7 @@ def test_einsum_is_the_sum_of_products() -> None:
 
 ONE: dict[str, Callable[[float], float]] = {
     "neg": lambda x: -x,
+    "stop_gradient": lambda x: x,
     "exp": math.exp,
     "log": math.log,
     "sqrt": math.sqrt,

@@ -13,6 +13,7 @@ import collir
 from collir.dialects.machine import MeshOp, mesh_of
 from collir.dialects.nested import CallOp
 from collir.ir.functions import functions_of
+from collir.ir.parameters import parameters_of
 from collir.syntax.writer import write
 
 BOX = "machine @box { level gpu[4] { port = 8 GB/s, latency = 20 us } }\n"
@@ -167,3 +168,37 @@ def test_an_import_names_axes_of_the_mesh_it_is_on(tmp_path: Path) -> None:
         "func @f(%x: f32[8@tensor] partial(sum: data)) -> f32[8@tensor] on @m {\n"
         "  %y = all_reduce %x over data\n  return %y\n}\n"
     )
+
+
+def test_what_comes_along_is_checked_at_the_sizes_of_its_calls(tmp_path: Path) -> None:
+    """The defaults of the library do not divide over eight devices; those of the calls do."""
+    (tmp_path / "library.coll").write_text(
+        """\
+        func @outer(n = 2)(%x: f32[2 * n@data]) -> f32[2 * n@data] on @any {
+          %y = repeat 2 carry(%h = %x) {
+            %a = call @inner(size = 2 * n, times = 3)(%h)
+            yield %a
+          }
+          return %y
+        }
+        func @other(n = 4)(%x: f32[n@data]) -> f32[n@data] on @any {
+          %y = call @inner(size = n)(%x)
+          return %y
+        }
+        func @inner(size = 4, times = 5)(%x: f32[size@data]) -> f32[size@data] on @any {
+          %y = compute %x flops times
+          return %y
+        }
+        """
+    )
+    main = tmp_path / "main.coll"
+    main.write_text(
+        "machine @box { level gpu[8] { port = 300 GB/s, latency = 3 us } }\n"
+        "mesh @m on @box { data = gpu:8 }\n"
+        'func @f = @outer(n = 12) on @m from "library.coll"\n'
+    )
+    module = collir.parse(main)
+    inner = functions_of(module)[1]
+    # Not every call names `times`, so it keeps its default.
+    assert dict(parameters_of(inner)) == {"size": 24, "times": 5}
+    assert write(collir.parse(write(module))) == write(module)

@@ -1,10 +1,12 @@
 """Tests of the command collrun: engines, inputs and outputs, sizes, and refused input."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from collir.semantics.reference.collectives import Buffers
 from collir.tools import collrun, mpi_run
 
 ROOT = Path(__file__).parents[2]
@@ -44,10 +46,53 @@ def test_the_numpy_engine_runs_every_function(two: str, capsys: pytest.CaptureFi
     ]
 
 
+ROUNDED = """
+machine @c { level gpu[4] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @c { data = gpu:4 }
+func @thirds(%g: bf16[8] partial(sum: data)) -> bf16[8] on @m {
+  %s = scale %g by 0.3
+  %r = all_reduce %s over data
+  return %r
+}
+"""
+
+
+def test_a_mistake_below_a_rounding_of_bf16_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rounded.coll"
+    path.write_text(ROUNDED)
+    assert collrun.main([str(path)]) == 0
+    assert capsys.readouterr().out.startswith("thirds: ok up to rounding")
+    run = collrun.execute
+
+    def execute(*arguments: Any) -> list[Buffers]:
+        """Multiply the results by 1.00001 on several devices, as a wrong program might."""
+        results = run(*arguments)
+        wrong = [[x * x.dtype.type(1.00001) for x in r if x is not None] for r in results]
+        return [x if len(r) > 1 else r for r, x in zip(results, wrong, strict=True)]
+
+    monkeypatch.setattr(collrun, "execute", execute)
+    assert collrun.main([str(path)]) == 1
+    assert capsys.readouterr().out.startswith("thirds: WRONG")
+
+
 def test_one_function_by_name(two: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert collrun.main([two, "--function", "@rows"]) == 0
     assert capsys.readouterr().out.startswith("rows: ok")
     assert collrun.main([two, "--function", "colums"]) == 2
+
+
+def test_a_function_that_is_called_does_not_run_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "calls.coll"
+    path.write_text(
+        ROUNDED + "func @twice(%g: bf16[8] partial(sum: data)) -> bf16[8] on @m {\n"
+        "  %a = call @thirds(%g)\n  %b = add %a, %a\n  return %b\n}\n"
+    )
+    assert collrun.main([str(path), "--function", "twice"]) == 0
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["twice"]
 
 
 def test_the_mpi_engine_compares_every_rank(two: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -242,6 +242,7 @@ GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
     "sum": _multiplied,
     "sub": _added,
     "neg": _joined,
+    "stop_gradient": _joined,
     "relu": _joined,
     "max": _joined,
     "maximum": _joined,

@@ -208,6 +208,7 @@ FUNCTIONS: dict[str, Function] = {
     **WINDOWS,
     "einsum": _einsum,
     "neg": _map(np.negative),
+    "stop_gradient": _map(np.positive),
     "mul": _map(np.multiply),
     "sub": _map(np.subtract),
     "div": _map(np.divide),

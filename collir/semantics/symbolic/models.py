@@ -156,6 +156,10 @@ def _map(function: Callable[..., Expr]) -> Rule:
     return rule
 
 
+def _itself(_: Applied, x: Expr) -> Expr:
+    return x
+
+
 def _neg(_: Applied, x: Expr) -> Expr:
     return scaled(x, Fraction(-1))
 
@@ -253,6 +257,7 @@ def _normalised(logarithm: bool) -> Rule:
 RULES: dict[str, Rule] = {
     "einsum": _einsum,
     "neg": _map(_neg),
+    "stop_gradient": _map(_itself),
     "add": _map(_add),
     "sub": _map(_sub),
     "mul": _map(_mul),

@@ -1,0 +1,43 @@
+"""A program in f64, for comparisons where its own element types round too much to tell a mistake.
+
+With a bf16 of eight bits, a wrong element may be as near as a rounded one. In f64 the same steps
+compute the same function, and a mistake stands out of the roundings.
+"""
+
+from dataclasses import replace
+
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute
+
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType
+from collir.ir.inlining import function_without_calls
+from collir.ir.renaming import map_attributes
+from collir.layout import DType
+
+
+def in_double(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
+    """Return a copy of a function with f64 for every floating-point type, in a module of its own.
+
+    The steps of callees stand in the place of calls.
+    """
+    double = function_without_calls(function)
+    copy = double.parent_op()
+    assert isinstance(copy, ModuleOp)
+    if double is function:
+        copy = copy.clone()
+        functions = [op for op in copy.ops if isinstance(op, FuncOp)]
+        double = next(op for op in functions if op.sym_name == function.sym_name)
+    map_attributes(double, _in_double)
+    for op in double.walk():
+        if isinstance(op, DistOp) and op.mnemonic == "cast" and DType(op.word("dtype")).is_float:
+            op.properties["dtype"] = StringAttr(DType.F64)
+    return copy, double
+
+
+def _in_double(attribute: Attribute) -> Attribute:
+    """Return a type with f64 for floating-point numbers, and any other attribute as it is."""
+    if isinstance(attribute, DistTensorType) and attribute.data.dtype.is_float:
+        return DistTensorType(replace(attribute.data, dtype=DType.F64))
+    return attribute

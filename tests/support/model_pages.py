@@ -1,0 +1,84 @@
+"""The pages of models in examples/models: at small sizes in f64, on all devices and in jax."""
+
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from differentiated import on_all_devices, on_one_device
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+import collir
+from collir.dialects.tensor import dist_type
+from collir.ir.differentiation import gradient_function, gradients_as_calls
+from collir.ir.functions import functions_of
+from collir.ir.instantiation import instantiate
+from collir.semantics.reference.collectives import Array
+from collir.semantics.reference.double import in_double
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "examples" / "models"
+IN_JAX = ROOT / "benchmarks" / "models" / "in_jax"
+
+
+def page(name: str, **sizes: int) -> ModuleOp:
+    """Return a page at some sizes."""
+    module = collir.parse(PAGES / f"{name}.coll")
+    instantiate(module, sizes)
+    return module
+
+
+def function_of(module: ModuleOp, name: str) -> FuncOp:
+    """Return a function by its name."""
+    return next(op for op in functions_of(module) if op.sym_name.data == name)
+
+
+def with_gradients(module: ModuleOp, name: str) -> tuple[FuncOp, list[int]]:
+    """Add the function that returns the gradients by all floating-point arguments of another one,
+    and return it with the numbers of these arguments."""
+    function = function_of(module, name)
+    wrt = [n for n, arg in enumerate(function.args) if dist_type(arg).dtype.is_float]
+    _ = gradients_as_calls(module)
+    return gradient_function(function, wrt), wrt
+
+
+def inputs_of(function: FuncOp, limit: int, seed: int = 0) -> list[Array]:
+    """Return normally distributed numbers for arguments, and integers below a limit."""
+    rng = np.random.default_rng(seed)
+    return [
+        rng.normal(0, 0.4, x.shape) if x.dtype.is_float else rng.integers(0, limit, x.shape)
+        for x in map(dist_type, function.args)
+    ]
+
+
+def in_jax(name: str, inputs: Sequence[Array], wrt: Sequence[int]) -> list[Array]:
+    """Return the loss and its gradients of the same model in jax."""
+    loss = runpy.run_path(str(IN_JAX / f"{name}.py"))["loss"]
+    run: Any = jax  # its types are unknown
+    run.config.update("jax_disable_most_optimizations", True)  # compiles in half the time
+    with run.enable_x64(True):
+        value, gradients = run.jit(run.value_and_grad(loss, tuple(wrt)))(*inputs)
+    return [np.asarray(value), *map(np.asarray, gradients)]
+
+
+def differences(name: str, limit: int = 2, **sizes: int) -> dict[str, float]:
+    """Return how far the loss and the gradients of a page are from those of jax, relative to the
+    largest element (or to 0.001), on one device and on all devices."""
+    gradient, wrt = with_gradients(page(name, **sizes), "loss")
+    module, function = in_double(gradient)
+    inputs = inputs_of(function, limit)
+    expected = in_jax(name, inputs, wrt)
+    names = ["loss", *(str(function.args[n].name_hint) for n in wrt)]
+    found: dict[str, float] = {}
+    for where, results in (
+        ("all", on_all_devices(module, function, inputs)),
+        ("one", on_one_device(function, inputs)),
+    ):
+        for label, a, b in zip(names, results, expected, strict=True):
+            assert a.shape == b.shape, (label, a.shape, b.shape)
+            largest = max(1e-3, np.abs(b).max())
+            found[f"{label} on {where}"] = float(np.abs(a - b).max() / largest)
+    return found
