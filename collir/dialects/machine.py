@@ -37,8 +37,10 @@ from xdsl.utils.exceptions import VerifyException
 
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.machine import (
+    IDEAL,
     Device,
     DeviceKind,
+    Efficiency,
     Fabric,
     Level,
     LinkKind,
@@ -256,16 +258,61 @@ class RateAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
+class EfficiencyAttr(ParametrizedAttribute):
+    """What kernels reach of the rates of a device; a tile of no size stands for none."""
+
+    name = "machine.efficiency"
+
+    launch: NumberAttr = param_def()
+    compute: NumberAttr = param_def()
+    memory: NumberAttr = param_def()
+    units: IntAttr = param_def()
+    tile: ArrayAttr[IntAttr] = param_def()
+    depth: IntAttr = param_def()
+
+    @staticmethod
+    def of(efficiency: Efficiency) -> "EfficiencyAttr":
+        """Return the attribute of a plain efficiency."""
+        return EfficiencyAttr(
+            NumberAttr(efficiency.launch),
+            NumberAttr(efficiency.compute),
+            NumberAttr(efficiency.memory),
+            IntAttr(efficiency.units),
+            ArrayAttr(map(IntAttr, efficiency.tile or ())),
+            IntAttr(efficiency.depth),
+        )
+
+    def value(self) -> Efficiency:
+        """Return the plain efficiency.
+
+        Raises:
+            MachineError: a tile has another number of sides than two.
+        """
+        sides = [side.data for side in self.tile]
+        if len(sides) not in (0, 2):
+            raise MachineError(f"a tile has rows and columns, not {len(sides)} sides")
+        return Efficiency(
+            self.launch.data,
+            self.compute.data,
+            self.memory.data,
+            self.units.data,
+            (sides[0], sides[1]) if sides else None,
+            self.depth.data,
+        )
+
+
+@irdl_attr_definition
 class DeviceAttr(TrailingDefaults):
     """A device, the leaf of a machine's tree; unknown numbers are ``unit``."""
 
     name = "machine.device"
-    DEFAULTS = (UnitAttr(),)
+    DEFAULTS = (UnitAttr(), UnitAttr())
 
     compute: ArrayAttr[RateAttr] = param_def()
     memory: NumberAttr | UnitAttr = param_def()
     memory_bandwidth: NumberAttr | UnitAttr = param_def()
     reduction: NumberAttr | UnitAttr = param_def()
+    efficiency: EfficiencyAttr | UnitAttr = param_def()
 
     @staticmethod
     def of(device: Device) -> "DeviceAttr":
@@ -280,6 +327,7 @@ class DeviceAttr(TrailingDefaults):
             optional(device.memory),
             optional(device.memory_bandwidth),
             optional(device.reduction),
+            EfficiencyAttr.of(device.efficiency) if device.efficiency != IDEAL else UnitAttr(),
         )
 
     def value(self) -> Device:
@@ -293,6 +341,7 @@ class DeviceAttr(TrailingDefaults):
             optional(self.memory),
             optional(self.memory_bandwidth),
             optional(self.reduction),
+            self.efficiency.value() if isinstance(self.efficiency, EfficiencyAttr) else IDEAL,
         )
 
 
@@ -567,6 +616,7 @@ Machines = Dialect(
         KindChildrenAttr,
         ParentsAttr,
         RateAttr,
+        EfficiencyAttr,
         DeviceAttr,
         KindAttr,
         ParameterAttr,

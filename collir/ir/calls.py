@@ -15,6 +15,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of
 from collir.ir.retyping import function_at
+from collir.ir.roles import pass_role
 
 
 def calls_in(function: FuncOp) -> Iterator[CallOp]:
@@ -103,6 +104,7 @@ def _put_steps(call: CallOp, copy: FuncOp) -> list[Operation]:
     for result, value in zip(call.results, last.operands, strict=True):
         if value not in call.operands:
             set_name(value, result.name_hint or value.name_hint)
+            pass_role(result, value)
         result.replace_all_uses_with(value)
     block.erase_op(call)
     return ops

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
 from collir.dialects.machine import mesh_of
@@ -19,6 +19,7 @@ from collir.ir.alternatives import FOR, FROM
 from collir.ir.calls import callees_first, calls_in, inline_call
 from collir.ir.names import set_name, unused_symbol
 from collir.ir.reverse import Cotangents, Kept, activity
+from collir.ir.roles import Role, role_of, set_role
 from collir.ir.terms import Steps
 
 
@@ -101,7 +102,7 @@ def _differentiate(function: FuncOp, wrt: Sequence[int]) -> None:
     activity(ops, active)
     steps = Steps(mesh_of(function), block)
     steps.location = last.location
-    kept = Kept(steps, lambda value: value, groups, lambda op: False)
+    kept = Kept(steps, _kept, groups, lambda op: False)
     cotangents = Cotangents(steps, kept, active, {})
     cotangents.add(results[0], steps.constant(dist_type(results[0]).whole, 1))
     cotangents.run(ops)
@@ -111,12 +112,21 @@ def _differentiate(function: FuncOp, wrt: Sequence[int]) -> None:
         gradient = cotangents.of_or_zero(argument)
         if gradient.name_hint is None and argument.name_hint:
             set_name(gradient, f"d_{argument.name_hint}")
+        if isinstance(gradient, OpResult):
+            set_role(gradient, Role.GRADIENT)
         results.append(gradient)
     _ = steps.add(ReturnOp(*map(cotangents.current, results)))
     _erase_unused(block)
     inputs = [argument.type for argument in function.args]
     outputs = [result.type for result in results]
     function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+
+
+def _kept(value: SSAValue) -> SSAValue:
+    """Return a value of the forward program, which the reverse program reads where it is."""
+    if isinstance(value, OpResult) and role_of(value) is None:
+        set_role(value, Role.ACTIVATION)
+    return value
 
 
 def _inlined(function: FuncOp) -> dict[Operation, object]:

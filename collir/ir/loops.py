@@ -17,6 +17,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.names import set_name, unused_symbol
 from collir.ir.parameters import shared_attributes
 from collir.ir.retyping import fix_parameters
+from collir.ir.roles import pass_role
 from collir.layout import Mesh
 from collir.layout.sizes import formula_of
 from collir.layout.steps import CONCAT, PAD, RESHAPE, Argument, StepKind
@@ -129,6 +130,7 @@ class _Unrolling(StepsBefore):
         for result, value in zip(op.results, results, strict=True):
             if value not in op.operands:
                 set_name(value, result.name_hint or value.name_hint)
+                pass_role(result, value)
             result.replace_all_uses_with(value)
         assert op.parent is not None
         op.parent.erase_op(op)

@@ -16,6 +16,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import set_name
+from collir.ir.roles import Role, pass_role, set_role
 from collir.ir.steps import is_free
 from collir.ir.terms import Steps, Value
 from collir.layout import DistType, LayoutError
@@ -370,6 +371,8 @@ class _Loop:
         if not new:
             return [kept(loop.results[number]) for number in numbers]
         longer = _with_yields(loop, new)
+        for stack in longer.results[len(loop.results) :]:
+            set_role(stack, Role.ACTIVATION)
         if loop in kept.groups:
             again = kept.again(loop, longer)
             longer.erase()
@@ -379,6 +382,7 @@ class _Loop:
         block.insert_op_before(longer, loop)
         for old, new in zip(loop.results, longer.results, strict=False):
             set_name(new, old.name_hint)
+            pass_role(old, new)
             if old in self.outer.active:
                 self.outer.active.add(new)
             self.outer.replaced[old] = new

@@ -19,6 +19,7 @@ from collir.ir.calls import call_errors, recursion_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import check_formulas, has_formulas, parameters_of
+from collir.ir.roles import ROLE, check_roles
 from collir.layout import LayoutError, MeshError, check_type
 from collir.machine import MachineError
 
@@ -68,10 +69,12 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
                 op.verify(verify_nested_ops=False)
                 _verify_signature(op)
                 check_formulas(op, parameters_of(op))
+                check_roles(op)
                 return _used_before(op)
             case RepeatOp():
                 op.verify(verify_nested_ops=False)
                 _verify_formulas(op)
+                check_roles(op)
                 return _used_before(op)
             case YieldOp():
                 errors = _wrongly_yielded(op)
@@ -82,6 +85,8 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
         if not errors:
             op.verify(verify_nested_ops=False)
             _verify_formulas(op)
+            if ROLE in op.attributes:
+                check_roles(op)
         return errors
     except VerifyException as error:
         cause = error.__cause__

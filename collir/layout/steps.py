@@ -133,6 +133,8 @@ class StepKind:
         is_view: True if the result is the memory of the first operand, whatever their shapes.
         packs: True if the result is the concatenation of the operands along argument ``dim``.
         assembles: True if the result is, on each device, the one operand that the device holds.
+        elementwise: True if each element of the result depends on the elements of the operands at
+            its place alone, of a row without a structure.
         place: a function of the operand's local shape and the arguments. It returns the offset of
             the result in the operand's memory, in elements, or None if the result has memory of
             its own. Without the function, only a view has no memory of its own.
@@ -162,6 +164,7 @@ class StepKind:
     is_view: bool = False
     packs: bool = False
     assembles: bool = False
+    elementwise: bool = False
     place: Callable[[Shape, Arguments], int | None] | None = None
     moved: Callable[[Sequence[int], int], int] = reads_all
     identity: Callable[[DistType, DistType, Arguments], bool] | None = None
@@ -628,6 +631,7 @@ MASK = row(
         parameters=(OVER, Parameter("op", "reduction", ArgumentKind.NAME)),
         before="replicated",
         after="partial",
+        elementwise=True,
     )
 )
 SPLIT = row(
@@ -690,6 +694,7 @@ SCALE = row(
         rule=rules.scale,
         gradient=gradients.scaled,
         parameters=(Parameter("by", "factor", ArgumentKind.NUMBER),),
+        elementwise=True,
         identity=lambda x, y, arguments: _always(arguments, factor=1),
     )
 )
@@ -699,10 +704,13 @@ CAST = row(
         rule=rules.cast,
         gradient=gradients.cast_back,
         parameters=(Parameter("to", "dtype", ArgumentKind.NAME),),
+        elementwise=True,
         identity=_same_type,
     )
 )
-ADD = row(StepKind(name="add", rule=rules.add, gradient=gradients.same, operands=2))
+ADD = row(
+    StepKind(name="add", rule=rules.add, gradient=gradients.same, operands=2, elementwise=True)
+)
 CONCAT = row(
     StepKind(
         name="concat",

@@ -1,5 +1,6 @@
 """Machines as plain values: levels, ports and devices, without xDSL."""
 
+from collir.machine.efficiency import IDEAL, Efficiency
 from collir.machine.fabric import Runtime, level_fabrics, runtime_of
 from collir.machine.model import (
     MAX_DEVICES,
@@ -15,9 +16,11 @@ from collir.machine.model import (
 )
 
 __all__ = [
+    "IDEAL",
     "MAX_DEVICES",
     "Device",
     "DeviceKind",
+    "Efficiency",
     "Fabric",
     "Level",
     "LinkKind",

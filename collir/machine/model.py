@@ -9,8 +9,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import accumulate, pairwise
+
+from collir.machine.efficiency import IDEAL, Efficiency
 
 MAX_DEVICES = 2**31 - 1
 """Largest number of devices of a machine: ranks are C ints in MPI and NCCL."""
@@ -505,17 +507,22 @@ class Device:
         memory_bandwidth: bytes/second.
         reduction: bytes/second at which a device adds a received message to its own data, where
             the time for that is not hidden by receiving.
+        efficiency: what kernels reach of these rates.
 
     Raises:
-        MachineError: a rate or a size that is not positive, a dtype named twice.
+        MachineError: a rate or a size that is not positive, a dtype named twice, an efficiency
+            that no device has.
     """
 
     compute: tuple[tuple[str, float], ...] = ()
     memory: float | None = None
     memory_bandwidth: float | None = None
     reduction: float | None = None
+    efficiency: Efficiency = IDEAL
 
     def __post_init__(self) -> None:
+        if problem := self.efficiency.problem():
+            raise MachineError(problem)
         for dtype, rate in self.compute:
             _check_positive(f"the {dtype} compute rate", rate)
         if len(dict(self.compute)) != len(self.compute):
@@ -676,6 +683,7 @@ class Machine:
             _least([device.memory for device in devices]),
             _least([device.memory_bandwidth for device in devices]),
             _least([device.reduction for device in devices]),
+            reduce(Efficiency.slower, [device.efficiency for device in devices]),
         )
 
     def with_devices(self, changed: Callable[[Device], Device]) -> "Machine":

@@ -25,6 +25,7 @@ from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
+from collir.ir.roles import Role, set_argument_roles, set_result_roles, set_role
 from collir.layout import DistType, DType, LayoutError, Mesh
 from collir.layout.formulas import FormulaError
 from collir.layout.loops import stack_type
@@ -34,7 +35,7 @@ from collir.layout.types import same_with_formulas
 from collir.syntax.formulas import first_token
 from collir.syntax.generic import Bound, Call, GenericFunction, Misfit
 from collir.syntax.imports import shipped_functions
-from collir.syntax.lowering import bare
+from collir.syntax.lowering import bare, with_role
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.steps import Callee, Operation, StepLowering
 from collir.syntax.types import FLOAT
@@ -131,6 +132,7 @@ class FunctionLowering(StepLowering):
         errors_before = len(self.errors)
         symbol = tree.children[0]
         arguments: list[tuple[Token, DistType | None]] = []
+        roles: list[Role | None] = []
         result_tree: SyntaxTree = None
         steps: list[SyntaxTree] = []
         return_tree: SyntaxTree = None
@@ -142,8 +144,9 @@ class FunctionLowering(StepLowering):
                 case "parameters":
                     self.sizes = self.defaults(child) | dict(self.overridden)
                 case "argument":
-                    x = self.argument_type(child.children[1], len(arguments))
-                    arguments.append((child.children[0], x))
+                    token, written, word = child.children
+                    arguments.append((token, self.argument_type(written, len(arguments))))
+                    roles.append(Role(str(word)) if word else None)
                 case "results":
                     result_tree = child
                 case "step" | "call" | "repeat":
@@ -152,7 +155,9 @@ class FunctionLowering(StepLowering):
                     instead = child
                 case _:
                     return_tree = child
-        trees = [t for t in result_tree.children if t is not None] if result_tree else []
+        listed = result_tree.children if result_tree else []
+        promised = [with_role(t) for t in listed if t is not None]
+        trees = [written for written, _ in promised]
         results = [None if t.data == "open" else self.type(t) for t in trees]
         types = [DistTensorType(x) for _, x in arguments if x is not None]
         block = Block(arg_types=types)
@@ -171,16 +176,23 @@ class FunctionLowering(StepLowering):
         function = FuncOp(function_name, (types, outputs), Region(block))
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
         set_parameters(function, self.parameters_there)
-        if instead is not None:
-            replaced, least = instead.children
-            function.attributes[FOR] = SymbolRefAttr(bare(replaced))
-            number = self.integer(least) or 0
-            if number >= 2**63:
-                self.error(least, "the number is too large: values have less than 2^63 elements")
-                return None
-            function.attributes[FROM] = _integer_attr(number)
+        set_argument_roles(function, roles)
+        set_result_roles(function, [role for _, role in promised])
+        if instead is not None and not self.set_alternative(function, instead):
+            return None
         self.forget_numbers()
         return function
+
+    def set_alternative(self, function: FuncOp, tree: SyntaxTree) -> bool:
+        """Note which function a function takes the place of; return False after an error."""
+        replaced, least = tree.children
+        function.attributes[FOR] = SymbolRefAttr(bare(replaced))
+        number = self.integer(least) or 0
+        if number >= 2**63:
+            self.error(least, "the number is too large: values have less than 2^63 elements")
+            return False
+        function.attributes[FROM] = _integer_attr(number)
+        return True
 
     # --- operations that run others -----------------------------------------------------------
 
@@ -194,8 +206,9 @@ class FunctionLowering(StepLowering):
             case _:
                 self.step(tree, block)
 
-    def define_results(self, tokens: Sequence[Token], op: NestedOp | None, what: str) -> None:
+    def define_results(self, targets: Sequence[SyntaxTree], op: NestedOp | None, what: str) -> None:
         """Define the results of an operation, or values that failed; ``what`` has the results."""
+        tokens, roles = zip(*map(with_role, targets), strict=True)
         results: list[SSAValue | None] = [None] * len(tokens) if op is None else [*op.results]
         if len(results) != len(tokens):
             count = len(results)
@@ -205,7 +218,9 @@ class FunctionLowering(StepLowering):
                 f"{'are' if len(tokens) > 1 else 'is'} named here",
             )
             results = [None] * len(tokens)
-        for token, result in zip(tokens, results, strict=True):
+        for token, result, role in zip(tokens, results, roles, strict=True):
+            if result is not None and role:
+                set_role(result, role)
             self.define(token, result)
 
     def call(self, tree: SyntaxTree, block: Block) -> None:

@@ -9,9 +9,10 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from lark import Token
+from lark import Token, Tree
 
 from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position, note
+from collir.ir.roles import Role
 from collir.syntax.parsing import SyntaxTree, decode
 from collir.syntax.units import Quantity
 
@@ -21,6 +22,14 @@ _MAX_DIGITS = 19
 def bare(token: Token) -> str:
     """Return the name of a symbol or a value, without its @ or %."""
     return token[1:]
+
+
+def with_role(tree: SyntaxTree) -> tuple[SyntaxTree, Role | None]:
+    """Return a value or a type, and the role that is written with it."""
+    if isinstance(tree, Tree) and tree.data == "with_role":
+        inner, word = tree.children
+        return inner, Role(str(word))
+    return tree, None
 
 
 class Lowering:

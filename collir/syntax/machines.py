@@ -21,7 +21,16 @@ from collir.dialects.machine import (
     parameter_list,
 )
 from collir.ir.diagnostics import Sources, note
-from collir.machine import Device, Fabric, Level, LinkKind, MachineError, Parents, PartLinks
+from collir.machine import (
+    Device,
+    Efficiency,
+    Fabric,
+    Level,
+    LinkKind,
+    MachineError,
+    Parents,
+    PartLinks,
+)
 from collir.machine.model import Kinds
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree, parse
@@ -58,6 +67,15 @@ _SETTINGS = (
     "part",
     "devices",
 )
+
+
+_OF_KERNELS = {
+    "launch": "a time, as in `launch = 5 us`",
+    "tile": "the rows and columns of a tile, as in `tile = 128 x 128`",
+    "units": "the number of processors, as in `units = 108`",
+    "depth": "a length of a sum, as in `depth = 64`",
+}
+"""The settings of the kernels of a device, each with an example."""
 
 
 def _below(kinds: Kinds, counts: Sequence[int]) -> Kinds:
@@ -458,6 +476,7 @@ class MachineLowering(Lowering):
     def device(self, clauses: Sequence[SyntaxTree | None]) -> DeviceAttr | None:
         rates: dict[str, float] = {}
         memory = bandwidth = reduction = None
+        kernels: dict[str, Any] = {}
         start: Token | None = None
         seen: set[str] = set()
         for item in clauses:
@@ -465,10 +484,15 @@ class MachineLowering(Lowering):
                 continue
             token = next(item.scan_values(lambda v: isinstance(v, Token)))
             start = start or token
-            if item.data in seen:
-                self.error(token, f"{item.data} is given twice")
-            seen.add(item.data)
-            if item.data == "compute":
+            what = str(token) if item.data == "setting" else item.data
+            if what in seen:
+                self.error(token, f"{what} is given twice")
+            seen.add(what)
+            if item.data == "setting":
+                kernels[what] = self.kernel_setting(*item.children)
+            elif item.data == "efficiency":
+                kernels |= self.efficiency(item)
+            elif item.data == "compute":
                 for rate in item.children:
                     dtype, quantity = rate.children
                     value = self.quantity(quantity, Quantity.COMPUTE, "a compute rate")
@@ -486,11 +510,45 @@ class MachineLowering(Lowering):
                 if speed:
                     bandwidth = self.quantity(speed, Quantity.BANDWIDTH, "the memory bandwidth")
         assert start is not None
+        if None in kernels.values():
+            return None
         try:
-            return DeviceAttr.of(Device(tuple(rates.items()), memory, bandwidth, reduction))
+            efficiency = Efficiency(**kernels)
+            device = Device(tuple(rates.items()), memory, bandwidth, reduction, efficiency)
+            return DeviceAttr.of(device)
         except MachineError as error:
             self.error(start, str(error))
             return None
+
+    def efficiency(self, tree: SyntaxTree) -> dict[str, float | None]:
+        """Return the fractions of the rates of a device, None where there is an error."""
+        shares: dict[str, float | None] = {}
+        for name, number in (share.children for share in tree.children[1:]):
+            if str(name) not in ("compute", "memory"):
+                hint = self.suggest(name, ("compute", "memory"))
+                self.error(name, f"an efficiency is that of compute or of memory{hint}")
+            elif str(name) in shares:
+                self.error(name, f"the efficiency of {name} is given twice")
+            else:
+                shares[str(name)] = self.number(number)
+        return shares
+
+    def kernel_setting(self, key: Token, value: SyntaxTree) -> object:
+        """Return the value of a setting of a device's kernels, or None after an error."""
+        if (example := _OF_KERNELS.get(str(key))) is None:
+            known = ("compute", "memory", "reduction", "efficiency", *_OF_KERNELS)
+            hint = self.suggest(key, known)
+            self.error(key, f"a device has no '{key}': it has {', '.join(known)}{hint}")
+        elif key == "launch" and _is_tree(value, "quantity"):
+            return self.quantity(value, Quantity.TIME, "the time of a launch")
+        elif key == "tile" and _is_tree(value, "shape") and len(value.children) == 2:
+            sides = tuple(self.integer(side) for side in value.children)
+            return None if None in sides else sides
+        elif key in ("units", "depth") and _is_token(value) and value.type == "NUMBER":
+            return self.integer(value)
+        else:
+            self.error(key, f"{key} is {example}")
+        return None
 
     def instance(self, tree: SyntaxTree) -> MachineOp | None:
         symbol, template_symbol, arguments, file = tree.children

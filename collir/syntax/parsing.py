@@ -102,6 +102,8 @@ _TERMINALS = {
     "_WRT": "`wrt`",
     "MEMORY": "`memory`",
     "REDUCTION": "`reduction`",
+    "EFFICIENCY": "`efficiency`",
+    "ROLE": "a role",
     "$END": "the end of the file",
 }
 
@@ -123,6 +125,9 @@ def _expected(terminals: set[str]) -> str:
         words.add("STRING")
         if "COLON" not in terminals:  # few have no operands
             words.add("KEYWORD")
+    if len(terminals) > 1:  # few values have a role
+        words.add("ROLE")
+        words |= {"COLON"} if "EQUAL" in terminals else set()
     names = sorted({shown(name) for name in terminals - words})
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
@@ -139,6 +144,7 @@ _HINTS = {
     ("COMMA", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
     ("COLON", "EQUAL"): "values have a %: `%x: f32[8]`; parameters have a default: `batch = 8`",
     ("RPAR", "EQUAL"): "a parameter has a value: `batch = 8`",
+    ("AXIS", "ROLE"): "a value may have a role: parameter, gradient, state or activation",
     ("AXES_KEYWORD", "VALUE"): "operands come before the clauses: `%y = all_reduce %x over data`",
 }
 """Hints by (terminal found, terminal that was possible)."""

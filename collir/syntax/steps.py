@@ -13,11 +13,12 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, note
 from collir.ir.names import set_name
 from collir.ir.origins import origin_notes
+from collir.ir.roles import set_role
 from collir.layout import LayoutError, Mesh, place_at
 from collir.layout.nn import DIMS
 from collir.layout.steps import TO, Argument, ArgumentKind, StepKind
 from collir.syntax.generic import GenericFunction
-from collir.syntax.lowering import bare
+from collir.syntax.lowering import bare, with_role
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.types import FLOAT, TypeLowering
@@ -92,7 +93,8 @@ class StepLowering(TypeLowering):
         return self.values[name]
 
     def step(self, tree: SyntaxTree, block: Block) -> None:
-        target, name, text, operand_tree, *clauses, type_tree = tree.children
+        target_tree, name, text, operand_tree, *clauses, type_tree = tree.children
+        target, role = with_role(target_tree)
         operation = OPERATIONS.get(str(name))
         if operation is None:
             known = next((n for n, op in OPERATIONS.items() if name in op.KIND.aliases), "")
@@ -127,6 +129,8 @@ class StepLowering(TypeLowering):
                 place,
                 f"{target} is {dist_type(result).text(self.mesh)}, not {expected.text(self.mesh)}",
             )
+        if result is not None and role and result not in operands:
+            set_role(result, role)
         self.define(target, result)
 
     def build(

@@ -11,6 +11,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import (
     DeviceAttr,
+    EfficiencyAttr,
     LevelAttr,
     MachineOp,
     MeshOp,
@@ -25,11 +26,12 @@ from collir.ir.alternatives import place_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import IDENTIFIER, set_name, unique_names
 from collir.ir.parameters import parameters_of
+from collir.ir.roles import Role, argument_roles, result_roles, role_of
 from collir.layout import DistType, Mesh
 from collir.layout.sizes import written
 from collir.layout.steps import Argument, ArgumentKind
 from collir.layout.types import place_text
-from collir.machine import LinkKind
+from collir.machine import Efficiency, LinkKind
 from collir.syntax.units import Quantity, plain
 
 _ROWS = 4
@@ -134,7 +136,24 @@ def _device(device: DeviceAttr) -> str:
         parts.append(text)
     if isinstance(device.reduction, NumberAttr):
         parts.append(f"reduction = {Quantity.BANDWIDTH.format(device.reduction.data)}")
+    if isinstance(device.efficiency, EfficiencyAttr):
+        parts += _efficiency(device.efficiency.value())
     return "; ".join(parts)
+
+
+def _efficiency(efficiency: Efficiency) -> Iterator[str]:
+    """Yield the clauses that say what kernels reach of the rates of a device."""
+    shares = {"compute": efficiency.compute, "memory": efficiency.memory}
+    listed = [f"{name} = {plain(Decimal(repr(x)))}" for name, x in shares.items() if x != 1]
+    if listed:
+        yield f"efficiency {', '.join(listed)}"
+    if efficiency.launch:
+        yield f"launch = {Quantity.TIME.format(efficiency.launch)}"
+    if efficiency.tile is not None:
+        yield f"tile = {' x '.join(map(str, efficiency.tile))}"
+        yield f"units = {efficiency.units}"
+    if efficiency.depth:
+        yield f"depth = {efficiency.depth}"
 
 
 def _written(levels: Iterable[LevelAttr]) -> Iterator[tuple[LevelAttr, str]]:
@@ -218,13 +237,17 @@ def _function(function: FuncOp) -> str:
     def text(values: Iterable[SSAValue]) -> str:
         return ", ".join(f"%{names[value]}" for value in values)
 
-    arguments = ", ".join(f"%{names[arg]}: {_type_text(arg.type, mesh)}" for arg in function.args)
+    arguments = ", ".join(
+        f"%{names[arg]}: {_type_text(arg.type, mesh)}{_role_text(role)}"
+        for arg, role in zip(function.args, argument_roles(function), strict=True)
+    )
     parameters = parameters_of(function)
     _check_names(function, *parameters)
     listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     head = f"func {_symbol(function, function.sym_name.data)}{f'({listed})' * bool(listed)}"
     head += f"({arguments})"
-    results = [_type_text(t, mesh) for t in function.function_type.outputs]
+    returned = zip(function.function_type.outputs, result_roles(function), strict=True)
+    results = [f"{_type_text(x, mesh)}{_role_text(role)}" for x, role in returned]
     if len(results) == 1:
         head += f" -> {results[0]}"
     elif results:
@@ -253,9 +276,9 @@ def _steps(
                 lines.append(f"yield {text(op.arguments)}".rstrip())
             case DistOp():
                 step = step_text(op, mesh, text(op.operands))
-                lines.append(f"{text(op.results)} = {step}")
+                lines.append(f"{_targets(op, text)} = {step}")
             case NestedOp():
-                lines.append(f"{text(op.results)} = {nested_text(op, text)}")
+                lines.append(f"{_targets(op, text)} = {nested_text(op, text)}")
                 if isinstance(op, RepeatOp):
                     inner = _steps(op.body.ops, mesh, text)
                     lines[-1] += " {"
@@ -263,6 +286,16 @@ def _steps(
             case _:
                 raise DiagnosticError.at(op, f"{op.name} cannot be written in .coll: use -t mlir")
     return lines
+
+
+def _targets(op: Operation, text: Callable[[Iterable[SSAValue]], str]) -> str:
+    """Return the results of an operation with their roles."""
+    shown = (f"{text([value])}{_role_text(role_of(value), ':')}" for value in op.results)
+    return ", ".join(shown)
+
+
+def _role_text(role: Role | None, before: str = "") -> str:
+    return f"{before} {role}" if role else ""
 
 
 def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:

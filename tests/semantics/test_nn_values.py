@@ -1,3 +1,4 @@
+# pyright: basic
 """Operations of models: the values of the reference are those of jax, and lie in its intervals."""
 
 import random

@@ -2,15 +2,17 @@
 
 import random
 import re
+from pathlib import Path
 
 import pytest
-from checks import functions_of, results_on_all_devices
+from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
 from programs import RANDOM, module_of, random_function, random_mesh, random_module
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
+from collir.ir.inlining import function_without_calls
 from collir.ir.instantiation import instantiate
 from collir.syntax import taken
 from collir.syntax.generic import DEEPEST
@@ -149,3 +151,30 @@ def test_generic_functions_are_not_made_without_end(monkeypatch: pytest.MonkeyPa
     text += "func @f30(%x: f32[...]) -> f32[...] on any {\n  return %x\n}\n"
     with pytest.raises(DiagnosticError, match="with more than 100 lists of types"):
         collir.parse(text)
+
+
+def test_generic_functions_come_along_from_other_files(tmp_path: Path) -> None:
+    """Those that ship with collir too; a generic function of this file keeps its name."""
+    (tmp_path / "lib.coll").write_text(
+        "func @sgd = @sgd on any\n"
+        "func @norm(%x: f32[...]) -> f32[] on any {\n"
+        "  %s = sum %x dims [...]\n  %y = redistribute %s to f32[]\n  return %y\n}\n"
+        "func @layer(n = 8)(%x: f32[n@data], %r: f32[]) -> f32[] on @unknown {\n"
+        "  %y = call @sgd(%x, %x, %r)\n  %z = call @norm(%y)\n  return %z\n}\n",
+        encoding="utf-8",
+    )
+    main = tmp_path / "main.coll"
+    head = CALLER.partition("func @main")[0]
+    main.write_text(
+        f'{head}func @layer = @layer(n = 16) on @m from "lib.coll"\n'
+        'func @norm = @norm on @m from "lib.coll"\n'
+        "func @main(%x: f32[4@data, 2]) -> f32[] on @m {\n"
+        "  %y = call @norm(%x)\n  return %y\n}\n",
+        encoding="utf-8",
+    )
+    module = read_twice(write(collir.parse(main)))
+    names = [function.sym_name.data for function in functions_of(module)]
+    assert names == ["layer", "sgd", "norm_2", "norm", "main"]
+    for function in functions_of(module):
+        results = results_on_all_devices(module, function, 1)
+        assert agree(results, results_on_one_device(function_without_calls(function), 1), 4)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from differentiated import on_all_devices, on_one_device
+from differentiated import on_all_devices, on_one_device, wrong_gradients
 from numpy.typing import NDArray
 
 import collir
@@ -325,6 +325,19 @@ def run_layer(module: Any, tensors: Sequence[Any]) -> list[Any]:
     """Return the results of the caller on all devices."""
     (main,) = (f for f in functions_of(module) if f.sym_name.data == "main")
     return on_all_devices(module, main, list(tensors))
+
+
+def test_gradients_of_layers_are_those_of_finite_differences() -> None:
+    """In f64, of a layer with both of its weights sharded."""
+    module = collir.parse(
+        f"{MESH}\nfunc @mlp = @mlp on any\n"
+        f"func @loss(%x: f64[{X}], %v: f64[{WIDE_UP}], %a: f64[{WIDE}], %w: f64[{WIDE_DOWN}], "
+        f"%b: f64[{V}]) -> f64[] on @m {{\n  %y = call @mlp(%x, %v, %a, %w, %b)\n"
+        "  %s = mul %y, %y\n  %t = sum %s dims [...]\n  %l = all_reduce %t over data\n"
+        "  return %l\n}\n"
+    )
+    (loss,) = (f for f in functions_of(module) if f.sym_name.data == "loss")
+    assert wrong_gradients(module, loss, 1) == []
 
 
 # --- the library as a whole ----------------------------------------------------------------------

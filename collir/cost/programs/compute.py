@@ -15,7 +15,7 @@ MAX_SECONDS = 100 * 365.25 * 86400.0
 
 
 def compute_seconds(flops: float, dtype: str, device: Device | None, kind: str = "") -> float:
-    """Return the seconds of floating-point operations on a dtype.
+    """Return the seconds of floating-point operations on a dtype, at the rate that is sustained.
 
     Args:
         kind: the name of the kind of devices, for the error.
@@ -24,9 +24,9 @@ def compute_seconds(flops: float, dtype: str, device: Device | None, kind: str =
         CostError: the device has no rate for the dtype.
     """
     rates = dict(device.compute) if device else {}
-    if dtype not in rates:
+    if device is None or dtype not in rates:
         raise CostError(f"the machine does not say how fast a {kind or 'device'} computes {dtype}")
-    return flops / rates[dtype]
+    return flops / (rates[dtype] * device.efficiency.compute)
 
 
 def step_seconds(op: DistOp, mesh: Mesh, kinds: Iterable[str] = ()) -> float:

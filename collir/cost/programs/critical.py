@@ -1,12 +1,12 @@
 """The critical path of a simulated function, and the causes of its time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.programs.schedule import Interval
-from collir.cost.programs.simulation import Simulation
+from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation, local_times
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class TimeShare:
     """Time on the critical path due to one cause.
 
     Attributes:
-        cause: ``latency``, ``transfer``, ``reduction``, ``local`` (steps that send nothing),
+        cause: ``latency``, ``transfer``, ``reduction``, ``local`` (steps that send nothing; of
+            operations of models: ``operations``, ``memory`` or ``launch``),
             ``shared`` (steps that run at the same time use the same ports and links), or
             ``iterations`` (those that are not simulated, as they recur).
         resource: the resource of the machine that takes the time, if any; for latency, a port.
@@ -98,8 +99,8 @@ def time_shares(simulation: Simulation) -> list[TimeShare]:
         for number in on_path & interval.running.keys():
             phase, speed = interval.running[number]
             time = interval.end - interval.start
-            local = simulation.steps[number].sent is None
-            for cause, resource, part in _causes(phase, speed, local):
+            parts = _parts_of_work(simulation, simulation.steps[number])
+            for cause, resource, part in _causes(phase, speed, parts):
                 times[cause, resource] = times.get((cause, resource), 0.0) + time * part
             if speed < 1:
                 key = "shared", _fullest(interval, phase)
@@ -110,15 +111,28 @@ def time_shares(simulation: Simulation) -> list[TimeShare]:
     return sorted(shares, key=lambda share: -share.time)
 
 
+def _parts_of_work(simulation: Simulation, step: SimulatedStep) -> dict[str, float]:
+    """Return the causes of the work of a device for a step, each with its part of it."""
+    if not isinstance(does := step.does, LocalStep):
+        return {"reduction" if step.sent else "local": 1.0}
+    if not (does.launched and (does.work or does.inside)):
+        return {"local": 1.0}
+    times = local_times(does, simulation.mesh.machine.slowest_of(step.kinds))
+    cause = "operations" if times.operations > times.memory else "memory"
+    launch = times.launch / times.seconds if times.seconds else 0.0
+    return {"launch": launch, cause: 1 - launch}
+
+
 def _causes(
-    phase: Phase, speed: float, local: bool
+    phase: Phase, speed: float, parts_of_work: Mapping[str, float]
 ) -> Iterator[tuple[str, Resource | None, float]]:
     """Yield the parts of a time that a phase spends on each cause, with the resource."""
     done = speed / phase.time
     level = None if phase.level is None else Resource(phase.level, ResourceKind.PORT)
     yield "latency", level, done * phase.latency
     yield "transfer", phase.narrowest, done * phase.transfer
-    yield "local" if local else "reduction", None, done * phase.work
+    for cause, part in parts_of_work.items():
+        yield cause, None, done * phase.work * part
 
 
 def _fullest(interval: Interval, phase: Phase) -> Resource | None:

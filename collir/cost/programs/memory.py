@@ -1,17 +1,51 @@
-"""The memory that a device needs for a function, and the steps between which it needs it."""
+"""The memory that a device needs for a function, what it is for, and the steps between which it is
+needed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import groupby
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from collir.cost.programs.kernels import Kernels
 from collir.cost.programs.schedule import TimeSpan
 from collir.ir.buffers import BufferPlan, copied_results
+from collir.ir.roles import ROLE, Role, argument_roles, result_roles, role_of
 
 AT_END = -1
 """Stands for a step: the time when all steps have ended."""
+
+
+class Use(StrEnum):
+    """What a buffer is for: the role of a value in it, or what it is to the function."""
+
+    PARAMETERS = "parameters"
+    GRADIENTS = "gradients"
+    STATE = "optimiser state"
+    ACTIVATIONS = "activations"
+    INPUTS = "inputs"
+    RESULTS = "results"
+    TEMPORARIES = "temporaries"
+
+
+_OF_ROLES = {
+    Role.PARAMETER: Use.PARAMETERS,
+    Role.GRADIENT: Use.GRADIENTS,
+    Role.STATE: Use.STATE,
+    Role.ACTIVATION: Use.ACTIVATIONS,
+}
+
+
+def use_of(value: SSAValue) -> Use:
+    """Return the use of memory for a value by its role alone."""
+    role = role_of(value)
+    return _OF_ROLES[role] if role else Use.TEMPORARIES
+
+
+BY_ROLE = frozenset(_OF_ROLES.values())
+"""The uses that only values with a role have."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +56,16 @@ class Buffer:
         size: bytes.
         first: the step from whose start it is needed, or ``AT_END``; None if from the beginning.
         until: the steps after whose ends it is free; None if it is never free.
+        use: what it is for.
+        over: the steps that read the argument whose new value is written to it. If they have ended
+            before ``first``, it is the memory of the argument. None if it is no new value.
     """
 
     size: float
     first: int | None
     until: tuple[int, ...] | None
+    use: Use = Use.TEMPORARIES
+    over: tuple[int, ...] | None = None
 
     @property
     def is_inside(self) -> bool:
@@ -37,6 +76,7 @@ class Buffer:
 def buffers_of(
     function: FuncOp,
     where: BufferPlan,
+    kernels: Kernels,
     number_of: Mapping[Operation, int],
     is_held: Callable[[SSAValue], bool],
     bytes_of: Callable[[SSAValue], int],
@@ -45,18 +85,22 @@ def buffers_of(
 
     It holds arguments throughout, results from the step that first writes them, and all other
     values until the steps that read them have ended. Results that lie in other buffers are copied
-    at the end.
+    at the end. Values inside of kernels have no memory.
 
     Args:
-        number_of: the number of every step of the function that the class runs.
+        number_of: the number of every step of the function that the class runs, of all operations
+            of a kernel that of the kernel.
         is_held: a function that returns whether the class holds a value.
         bytes_of: a function that returns the bytes of a value on a device of the class.
     """
+    uses = _uses(function, where)
     for argument in filter(is_held, function.args):
-        yield Buffer(bytes_of(argument), None, None)
+        yield Buffer(bytes_of(argument), None, None, uses.get(argument, Use.INPUTS))
     for value in filter(is_held, copied_results(where)):
-        yield Buffer(bytes_of(value), AT_END, None)
+        use = uses.get(where.buffer(value), Use.RESULTS)
+        yield Buffer(bytes_of(value), AT_END, None, use)
     kept = {where.buffer(value) for value in where.returned}
+    replaced = replaced_arguments(function, where)
     written: dict[SSAValue, int] = {}
     read: dict[SSAValue, list[int]] = {}
     for op, number in number_of.items():
@@ -66,8 +110,126 @@ def buffers_of(
             written.setdefault(buffer, number)
     for value, first in written.items():
         if not isinstance(value, BlockArgument) and is_held(value):
+            if kernels.is_inside(value):
+                continue
             until = None if value in kept else (first, *read.get(value, ()))
-            yield Buffer(bytes_of(value), first, until)
+            use = uses.get(value, Use.RESULTS if value in kept else Use.TEMPORARIES)
+            over = None
+            if (argument := replaced.get(value)) is not None:
+                writer = value.owner
+                assert isinstance(writer, Operation)
+                in_place = kernels.overwrites(writer, argument)
+                over = tuple(n for n in read.get(argument, ()) if n != first or not in_place)
+            yield Buffer(bytes_of(value), first, until, use, over)
+
+
+def _uses(function: FuncOp, where: BufferPlan) -> dict[SSAValue, Use]:
+    """Return the uses of the buffers in which there are values with a role.
+
+    If values in one buffer have several roles, it is that of the first of them in ``Role``.
+    """
+    roles: dict[SSAValue, Role] = {}
+    order = list(Role)
+
+    def note(value: SSAValue, role: Role | None) -> None:
+        buffer = where.buffer(value)
+        known = roles.get(buffer)
+        if role is not None and (known is None or order.index(role) < order.index(known)):
+            roles[buffer] = role
+
+    for argument, role in zip(function.args, argument_roles(function), strict=True):
+        note(argument, role)
+    for op in function.body.ops:
+        for result in op.results if ROLE in op.attributes else ():
+            note(result, role_of(result))
+    for value, role in zip(where.returned, result_roles(function), strict=True):
+        if where.buffer(value) not in roles:
+            note(value, role)
+    return {value: _OF_ROLES[role] for value, role in roles.items()}
+
+
+def replaced_arguments(function: FuncOp, where: BufferPlan) -> dict[SSAValue, SSAValue]:
+    """Return the argument whose new value is in the memory of a result, by that memory.
+
+    A result that the signature calls a parameter or a state is the new value of the first argument
+    of that role and type that no result before it is of.
+    """
+    left = list(zip(function.args, argument_roles(function), strict=True))
+    replaced: dict[SSAValue, SSAValue] = {}
+    for number, (value, role) in enumerate(
+        zip(where.returned, result_roles(function), strict=True)
+    ):
+        if role not in (Role.PARAMETER, Role.STATE):
+            continue
+        found = next((it for it in left if it[1] is role and it[0].type == value.type), None)
+        if found is None:
+            continue
+        left.remove(found)
+        if where.result_of.get(where.owner[value]) == number:
+            replaced[where.owner[value]] = found[0]
+    return replaced
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The largest number of bytes that a device holds.
+
+    Attributes:
+        size: bytes.
+        time: the seconds after which the device first holds them.
+        step: the number of the step at whose start it does; None at the beginning, ``AT_END`` where
+            all steps have ended.
+        uses: the bytes for each use.
+    """
+
+    size: float = 0.0
+    time: float = 0.0
+    step: int | None = None
+    uses: Mapping[Use, float] = field(default_factory=dict[Use, float])
+
+
+def peak_of(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> Peak:
+    """Return the first peak of the memory of a device."""
+    peak, held = Peak(), 0.0
+    uses: dict[Use, float] = {}
+    for (time, step, _), size, use in _changes(buffers, spans):
+        held += size
+        uses[use] = uses.get(use, 0.0) + size
+        if held > peak.size:
+            place = None if step < 0 else AT_END if step == len(spans) else step
+            peak = Peak(held, time, place, dict(uses))
+    return peak
+
+
+_Change = tuple[tuple[float, int, bool], float, Use]
+"""The time of a change, with the step and whether it ends; the bytes; what they are for."""
+
+
+def _changes(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[_Change]:
+    """Return the changes of the bytes that a device holds, in order."""
+    end = max((end for _, end in spans), default=0.0), len(spans), False
+    changes: list[_Change] = []
+    for buffer in buffers:
+        if buffer.over is not None and buffer.first is not None and _is_free(buffer, spans):
+            continue
+        match buffer.first:
+            case None:
+                start = 0.0, -1, False
+            case _ if buffer.first == AT_END:
+                start = end
+            case step:
+                start = spans[step][0], step, False
+        changes.append((start, buffer.size, buffer.use))
+        if buffer.until is not None:
+            freed = max((spans[step][1], step, True) for step in buffer.until)
+            changes.append((freed, -buffer.size, buffer.use))
+    return sorted(changes)
+
+
+def _is_free(buffer: Buffer, spans: Sequence[TimeSpan]) -> bool:
+    """Return whether nothing reads an argument any more when its new value is written."""
+    assert buffer.first is not None and buffer.over is not None
+    return all(spans[step][1] <= spans[buffer.first][0] for step in buffer.over)
 
 
 def memory_use(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[tuple[float, float]]:
@@ -76,28 +238,32 @@ def memory_use(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[tup
     Buffers that are allocated and freed at one time are so in the order of their steps. If a device
     holds more in between than before and after, there are two entries for that time.
     """
-    end = max((end for _, end in spans), default=0.0), len(spans), False
-    changes: list[tuple[tuple[float, int, bool], float]] = []
-    for buffer in buffers:
-        match buffer.first:
-            case None:
-                start = 0.0, -1, False
-            case _ if buffer.first == AT_END:
-                start = end
-            case step:
-                start = spans[step][0], step, False
-        changes.append((start, buffer.size))
-        if buffer.until is not None:
-            freed = max((spans[step][1], step, True) for step in buffer.until)
-            changes.append((freed, -buffer.size))
-    changes.sort()
     use: list[tuple[float, float]] = []
     held = 0.0
-    for time, group in groupby(changes, key=lambda change: change[0][0]):
+    for time, group in groupby(_changes(buffers, spans), key=lambda change: change[0][0]):
         most = before = held
-        for _, size in group:
+        for _, size, _ in group:
             held += size
             most = max(most, held)
         use += [(time, most)] if most > max(before, held) else []
         use.append((time, held))
     return use
+
+
+def uses_over_time(
+    buffers: Iterable[Buffer], spans: Sequence[TimeSpan]
+) -> list[tuple[float, dict[Use, float]]]:
+    """Return what a device holds from each time on for each use; see ``memory_use``."""
+    series: list[tuple[float, dict[Use, float]]] = []
+    uses: dict[Use, float] = {}
+    for time, group in groupby(_changes(buffers, spans), key=lambda change: change[0][0]):
+        before = sum(uses.values())
+        most = dict(uses)
+        for _, size, use in group:
+            uses[use] = uses.get(use, 0.0) + size
+            if sum(uses.values()) > sum(most.values()):
+                most = dict(uses)
+        if sum(most.values()) > max(before, sum(uses.values())):
+            series.append((time, most))
+        series.append((time, dict(uses)))
+    return series

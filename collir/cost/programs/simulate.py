@@ -6,7 +6,8 @@ several, each waits for its own steps only, and iterations are simulated until t
 (``repetition``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from xdsl.dialects.builtin import ModuleOp
@@ -18,9 +19,11 @@ from collir.cost.network.group import CostError
 from collir.cost.programs.classes import Classes, Instance, classes_of
 from collir.cost.programs.compute import step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
+from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
 from collir.cost.programs.kinds import seen_by
 from collir.cost.programs.loops import TooManyError
-from collir.cost.programs.memory import Buffer, buffers_of
+from collir.cost.programs.memory import Buffer, Use, buffers_of, use_of
+from collir.cost.programs.products import product_of
 from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import (
     COPY,
@@ -36,7 +39,7 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
-from collir.ir.diagnostics import DiagnosticError
+from collir.ir.diagnostics import DiagnosticError, Position
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import as_function
 from collir.ir.rotation import as_run
@@ -67,28 +70,37 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     held = [dist_type(argument) for argument in function.args]
     try:
         classes = classes_of(function.body.ops, mesh_of(function), by_kind=True, arguments=held)
-        simulation = _simulated(function, model, classes)
+        compiled = runs_compiled(function.body.block)
+        simulation = _simulated(function, model, classes, compiled)
         _ = simulation.timeline
     except (CostError, TooManyError) as error:
         raise DiagnosticError.at(function, str(error)) from error
     return simulation
 
 
-def _simulated(function: FuncOp, model: CostModel, classes: Classes) -> Simulation:
-    """Return the simulation of a function, or of the body of a loop, that classes run."""
+def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: bool) -> Simulation:
+    """Return the simulation of a function, or of the body of a loop, that classes run.
+
+    Args:
+        compiled: whether a compiler runs it, which fuses maps.
+    """
     mesh, where = mesh_of(function), plan_buffers(function)
+    kernels = kernels_of(function.body.block) if compiled else Kernels()
     steps: list[SimulatedStep] = []
     number_of: list[dict[Operation, int]] = [{} for _ in classes.places]
     inside: list[list[Buffer]] = [[] for _ in classes.places]  # of loops
-    for instance in classes.instances(function.body.ops):
-        op, after = instance.step, instance.after
+    for instance, after in _with_kernels(classes.instances(function.body.ops), kernels):
+        op = instance.step
         assert not isinstance(op, PlannedStep)
         for device_class in instance.on:
-            number_of[device_class][op] = len(steps)
+            parts = kernels.of(op) if isinstance(op, DistOp) else (op,)
+            number_of[device_class] |= dict.fromkeys(parts, len(steps))
         if type(op) is RepeatOp:
-            step, sizes = _loop(op, model, instance, len(steps), where, classes)
-            for device_class, size in zip(instance.on, sizes, strict=True):
-                inside[device_class].append(Buffer(size, len(steps), (len(steps),)))
+            step, uses = _loop(op, model, instance, len(steps), where, classes, compiled)
+            for device_class, sizes in zip(instance.on, uses, strict=True):
+                here = len(steps)
+                own = (Buffer(size, here, (here,), use) for use, size in sizes.items())
+                inside[device_class] += own
             steps.append(step)
             continue
         if not isinstance(op, DistOp):
@@ -99,18 +111,20 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes) -> Simulati
             stream, waited = stream_of(does.collective), not op.is_async
         else:
             bytes_of = partial(classes.bytes_of, instance.on[0])
-            does = local_step(op, mesh, where, instance.kinds, bytes_of)
+            does = local_step(op, mesh, where, instance.kinds, bytes_of, kernels)
             phases = local_phases(does, mesh.machine.slowest_of(instance.kinds))
             stream, waited = len(mesh.machine.levels), True
         task = StepTask(phases, stream, after, waited, instance.on)
         name = where.names[op.result]
-        steps.append(SimulatedStep(name, does, task, instance.at, instance.sites, instance.kinds))
+        step = SimulatedStep(name, does, task, instance.at, instance.sites, instance.kinds)
+        steps.append(replace(step, line=_line(op)))
     steps += _copies(where, mesh, classes, steps)
     buffers = tuple(
         (
             *buffers_of(
                 function,
                 where,
+                kernels,
                 numbers,
                 partial(_is_held, classes, device_class),
                 partial(classes.bytes_of, device_class),
@@ -122,6 +136,28 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes) -> Simulati
     places = tuple(classes.text(number) for number in range(len(classes.places)))
     kinds = tuple(classes.kinds_of((number,)) for number in range(len(classes.places)))
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers, places, kinds)
+
+
+def _with_kernels(
+    instances: Sequence[Instance], kernels: Kernels
+) -> Iterator[tuple[Instance, tuple[int, ...]]]:
+    """Yield the instances that run as steps of their own, each with the numbers of those that it
+    needs: of an operation that is a part of a kernel, those that the kernel needs."""
+    needed: list[set[int]] = []  # of each instance: itself, or what it needs as a part of a kernel
+    count = 0
+    for instance in instances:
+        after = set[int]().union(*(needed[number] for number in instance.after))
+        if instance.step in kernels.last:
+            needed.append(after)
+            continue
+        needed.append({count})
+        count += 1
+        yield instance, tuple(sorted(after))
+
+
+def _line(op: Operation) -> int:
+    position = Position.of(op)
+    return position.line if position else 0
 
 
 def _is_held(classes: Classes, device_class: int, value: SSAValue) -> bool:
@@ -156,7 +192,8 @@ def _loop(
     before: int,
     where: BufferPlan,
     classes: Classes,
-) -> tuple[SimulatedStep, list[float]]:
+    compiled: bool,
+) -> tuple[SimulatedStep, list[dict[Use, float]]]:
     """Return a loop as a step, and the bytes that a device of each class needs throughout it.
 
     Each carry is in one of two buffers while it is computed from the other. A loop that one class
@@ -164,18 +201,20 @@ def _loop(
     """
     mesh, alone = mesh_of(op), len(classes.places) == 1
     with as_function(op) as body:
-        loop = LoopStep(op.times, _simulated(body, model, classes))
+        loop = LoopStep(op.times, _simulated(body, model, classes, compiled))
     phases, after = (loop.phases, tuple(range(before))) if alone else ((), ())
     task = StepTask(phases, len(mesh.machine.levels), after, on=instance.on)
-    step = SimulatedStep(where.names[op.results[0]], loop, task)
-    own = loop.memory if alone else 0.0
-    spares = zip(op.carried, where.spares(op), strict=True)
-    carried = [dist_type(x) for x, spare in spares if spare is None and op.times > 1]
-    second = (
-        sum(classes.local_bytes(n, x) for x in carried if n in classes.holding(x))
-        for n in instance.on
-    )
-    return step, [own + size for size in second]
+    step = SimulatedStep(where.names[op.results[0]], loop, task, line=_line(op))
+    needed: list[dict[Use, float]] = []
+    for number in instance.on:
+        uses = dict(loop.peak.uses) if alone else {}
+        for result, start, spare in zip(op.results, op.carried, where.spares(op), strict=False):
+            x = dist_type(start)
+            if spare is None and op.times > 1 and number in classes.holding(x):
+                use = use_of(result)
+                uses[use] = uses.get(use, 0.0) + classes.local_bytes(number, x)
+        needed.append(uses)
+    return step, needed
 
 
 def local_step(
@@ -184,8 +223,9 @@ def local_step(
     where: BufferPlan,
     kinds: Sequence[str] = (),
     bytes_of: Callable[[SSAValue], int] | None = None,
+    kernels: Kernels | None = None,
 ) -> LocalStep:
-    """Return an operation that sends nothing as a local step.
+    """Return an operation that sends nothing as a local step, with those that run in its kernel.
 
     Args:
         kinds: the kinds of the devices that run it, if the machine has several.
@@ -200,6 +240,8 @@ def local_step(
         return dist_type(value).local_bytes(mesh)
 
     bytes_of = bytes_of or largest
+    if kernels is not None and len(kernels.of(op)) > 1:
+        return _fused(op, kernels, where, bytes_of, largest)
     if not (op.kind.computes or op.kind.structure):
         return LocalStep(op.mnemonic, _moved(op, where, bytes_of))
     if structure := op.structure:
@@ -210,11 +252,42 @@ def local_step(
         share = max(bytes_of(value) / largest(value) for value in values)
         dtype = dist_type(values[0]).dtype.value
         moved = _moved(op, where, bytes_of)
-        return LocalStep(op.mnemonic, moved, op.flops * share, dtype, maps=not structure.contracts)
+        work = ((dtype, op.flops * share),)
+        product = product_of(op, mesh)
+        return LocalStep(op.mnemonic, moved, work, maps=not structure.contracts, product=product)
     share = bytes_of(op.result) / largest(op.result)
-    local = LocalStep(op.mnemonic, 0.0, op.flops * share, dist_type(op.result).dtype.value)
+    work = ((dist_type(op.result).dtype.value, op.flops * share),)
     step_seconds(op, mesh, kinds)
-    return local
+    return LocalStep(op.mnemonic, 0.0, work, launched=False)
+
+
+def _fused(
+    op: DistOp,
+    kernels: Kernels,
+    where: BufferPlan,
+    bytes_of: Callable[[SSAValue], int],
+    largest: Callable[[SSAValue], int],
+) -> LocalStep:
+    """Return the kernel of an operation, which reads each value once and writes its last result."""
+    read: dict[tuple[SSAValue, int], int] = {}
+    for value in kernels.operands(op):
+        place = where.owner[value], where.offset[value]
+        read[place] = max(read.get(place, 0), bytes_of(value))
+    work: dict[str, float] = {}
+    for part in kernels.of(op):
+        if part.structure is not None:
+            first = (*part.operands, part.result)[0]
+            dtype = dist_type(first).dtype.value
+            share = bytes_of(first) / largest(first)
+            work[dtype] = work.get(dtype, 0.0) + part.flops * share
+    *inside, _ = (where.names[part.result] for part in kernels.of(op))
+    return LocalStep(
+        "+".join(part.mnemonic for part in kernels.of(op)),
+        float(sum(read.values()) + bytes_of(op.result)),
+        tuple(work.items()),
+        maps=True,
+        inside=tuple(inside),
+    )
 
 
 def _moved(op: DistOp, where: BufferPlan, bytes_of: Callable[[SSAValue], int]) -> float:

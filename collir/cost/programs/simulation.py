@@ -11,6 +11,7 @@ devices with smaller blocks. The memory is that of the class of devices that nee
 class, that of the device at coordinate 0 of all sub-axes, which takes part in all steps.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +23,17 @@ from collir.cost.programs.classes import Sites
 from collir.cost.programs.compute import compute_seconds
 from collir.cost.programs.kinds import seen_by
 from collir.cost.programs.loops import Bound, Node, Placed, Repeated, least_time
-from collir.cost.programs.memory import AT_END, Buffer, memory_use
+from collir.cost.programs.memory import (
+    AT_END,
+    BY_ROLE,
+    Buffer,
+    Peak,
+    Use,
+    memory_use,
+    peak_of,
+    uses_over_time,
+)
+from collir.cost.programs.products import Product, slowdown
 from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain
 from collir.cost.programs.timeline import Timeline, busy_seconds, straight_timeline, timeline
 from collir.dialects.nested import RepeatOp
@@ -38,19 +49,28 @@ class LocalStep:
     """A step that sends nothing.
 
     Attributes:
-        kind: the name of its operation, or ``COPY``.
+        kind: the name of its operation, or ``COPY``; of a kernel, those of all of its operations.
         size: the bytes it reads and writes.
-        flops: its floating-point operations.
-        dtype: the dtype of these operations.
+        work: its floating-point operations, for each dtype.
         maps: whether the operations take no time on a device without a rate for the dtype, as those
             of elementwise operations, which wait for memory.
+        launched: whether it is launched as a kernel.
+        product: the matrices that it multiplies, if it does.
+        inside: the names of the results that it makes and uses without writing them.
     """
 
     kind: str
     size: float
-    flops: float = 0.0
-    dtype: str = ""
+    work: tuple[tuple[str, float], ...] = ()
     maps: bool = False
+    launched: bool = True
+    product: Product | None = None
+    inside: tuple[str, ...] = ()
+
+    def scaled(self, factor: float) -> "LocalStep":
+        """Return the step on buffers ``factor`` times as large."""
+        work = tuple((dtype, flops * factor) for dtype, flops in self.work)
+        return replace(self, size=self.size * factor, work=work)
 
 
 @dataclass(frozen=True)
@@ -79,12 +99,12 @@ class LoopStep:
         uses = tuple((part, min(1.0, busy / time)) for part, busy in self.body.busy.items())
         return (Phase(work=self.times * time, uses=uses),)
 
-    @property
-    def memory(self) -> float:
-        """The bytes that a device needs for an iteration, without its arguments and results."""
+    @cached_property
+    def peak(self) -> Peak:
+        """The bytes that a device needs for an iteration, without its arguments and results, if one
+        class of devices runs it."""
         (buffers,) = self.body.buffers
-        own = [buffer for buffer in buffers if buffer.is_inside]
-        return max((size for _, size in memory_use(own, self.body.spans)), default=0.0)
+        return peak_of([buffer for buffer in buffers if buffer.is_inside], self.body.spans)
 
 
 @dataclass(frozen=True)
@@ -99,6 +119,7 @@ class SimulatedStep:
         sites: the ports that it uses there.
         kinds: the kinds of these devices, if the machine has several; else empty.
         iterations: the numbers of the iterations that it is in, from 0, outermost first.
+        line: the line of the program that it comes from; 0 if that is not known.
     """
 
     result: str
@@ -108,6 +129,7 @@ class SimulatedStep:
     sites: Sites | None = None
     kinds: tuple[str, ...] = ()
     iterations: tuple[int, ...] = ()
+    line: int = 0
 
     @property
     def name(self) -> str:
@@ -255,6 +277,21 @@ class Simulation:
         on; see ``memory_use``."""
         return self._memory_uses[self.peaks.index(self.peak)]
 
+    @property
+    def memory_by_use(self) -> list[tuple[float, dict[Use, float]]]:
+        """What a device of the class that holds most holds from each time on for each use."""
+        return uses_over_time(self.buffers[self.peaks.index(self.peak)], self.spans)
+
+    def peak_on(self, device_class: int) -> Peak:
+        """Return the peak of the memory of a device of a class."""
+        return peak_of(self.buffers[device_class], self.spans)
+
+    @cached_property
+    def has_roles(self) -> bool:
+        """True if some buffer is there for a value with a role."""
+        held = any(buffer.use in BY_ROLE for buffers in self.held for buffer in buffers)
+        return held or any(step.loop.body.has_roles for step in self.program if step.loop)
+
     @cached_property
     def peaks(self) -> list[float]:
         """The largest number of bytes that a device of each class holds at any time."""
@@ -264,13 +301,23 @@ class Simulation:
     def fullest(self) -> tuple[float, float | None, str]:
         """The class of devices whose memory is the fullest: the most bytes that a device holds, the
         bytes that it has, and the name of its kind if the machine has several."""
-        machine = self.mesh.machine
-        full = [
-            (peak, device.memory if (device := machine.slowest_of(kinds)) else None, kinds)
-            for peak, kinds in zip(self.peaks, self.kinds, strict=True)
-        ]
-        peak, memory, kinds = max(full, key=lambda it: (it[0] / it[1] if it[1] else 0.0, it[0]))
-        return peak, memory, "/".join(kinds) if machine.kinds_level is not None else ""
+        kinds = self.kinds[self.fullest_class]
+        name = "/".join(kinds) if self.mesh.machine.kinds_level is not None else ""
+        return self.peaks[self.fullest_class], self._memory_of(kinds), name
+
+    @cached_property
+    def fullest_class(self) -> int:
+        """The number of the class of devices whose memory is the fullest."""
+
+        def fullness(number: int) -> tuple[float, float]:
+            peak, memory = self.peaks[number], self._memory_of(self.kinds[number])
+            return peak / memory if memory else 0.0, peak
+
+        return max(range(len(self.peaks)), key=fullness)
+
+    def _memory_of(self, kinds: Sequence[str]) -> float | None:
+        device = self.mesh.machine.slowest_of(kinds)
+        return device.memory if device else None
 
     @property
     def peak(self) -> float:
@@ -327,8 +374,7 @@ class Simulation:
             phases = () if len(self.places) > 1 else loop.phases
             return replace(step, does=loop, task=replace(step.task, phases=phases))
         if isinstance(step.does, LocalStep):
-            does = step.does
-            local = replace(does, size=does.size * factor, flops=does.flops * factor)
+            local = step.does.scaled(factor)
             phases = local_phases(local, mesh.machine.slowest_of(step.kinds))
             return replace(step, does=local, task=replace(step.task, phases=phases))
         seen = seen_by(mesh, step.kinds)
@@ -410,18 +456,51 @@ class _LaidOut:
             first = self.first[(*path, first), iterations]
         if until is not None:
             until = tuple(self.last[(*path, place), iterations] for place in until)
-        return Buffer(buffer.size, first, until)
+        over = buffer.over and tuple(self.last[(*path, n), iterations] for n in buffer.over)
+        return replace(buffer, first=first, until=until, over=over)
 
 
 def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:
-    """Return the phases of a local step, whose operations and bytes overlap; none if it takes no
-    time on the device, as on one whose memory has no bandwidth."""
-    speed = device.memory_bandwidth if device else None
-    work = local.size / speed if speed else 0.0
-    rated = device is not None and local.dtype in dict(device.compute)
-    if local.flops and (rated or not local.maps):
-        work = max(work, compute_seconds(local.flops, local.dtype, device))
+    """Return the phases of a local step; none if it takes no time on the device, as on one whose
+    memory has no bandwidth."""
+    work = local_times(local, device).seconds
     return (Phase(work=work),) if work else ()
+
+
+@dataclass(frozen=True)
+class LocalTimes:
+    """The seconds of a local step: those of its operations and of its bytes, which overlap, and of
+    its launch before."""
+
+    operations: float = 0.0
+    memory: float = 0.0
+    launch: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the step."""
+        return self.launch + max(self.operations, self.memory)
+
+
+def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
+    """Return the times of a local step on a device."""
+    flops = [pair for pair in local.work if pair[1]]
+    if device is None:
+        if flops and not local.maps:
+            compute_seconds(flops[0][1], flops[0][0], device)
+        return LocalTimes()
+    efficiency, rates = device.efficiency, dict(device.compute)
+    speed = device.memory_bandwidth
+    memory = local.size / (speed * efficiency.memory) if speed else 0.0
+    operations = math.fsum(
+        compute_seconds(count, dtype, device)
+        for dtype, count in flops
+        if dtype in rates or not local.maps
+    )
+    if local.product is not None:
+        operations *= slowdown(local.product, efficiency)
+    launched = local.launched and bool(local.size or flops)
+    return LocalTimes(operations, memory, efficiency.launch if launched else 0.0)
 
 
 def copied_bytes(does: StepCost) -> float:

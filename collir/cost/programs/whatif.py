@@ -31,9 +31,9 @@ class Improvement:
 def improvements(simulation: Simulation) -> list[Improvement]:
     """Return the changes of the machine that make the function faster, the best first.
 
-    The changes are twice the port bandwidth or half the latency of a level, no taper, and twice the
-    rate at which a device reduces or copies; where kinds of devices differ, also twice the rate at
-    which those of one kind compute.
+    The changes are twice the port bandwidth or half the latency of a level, no taper, twice the
+    rate at which a device reduces or copies, and half the time of its launches; where kinds of
+    devices differ, also twice the rate at which those of one kind compute.
 
     Raises:
         CostError: see ``step_cost``.
@@ -70,6 +70,8 @@ def _better_machines(machine: Machine) -> Iterator[tuple[str, Callable[[], Machi
     ):
         if device and getattr(device, name):
             yield f"twice the {rate}", partial(machine.with_devices, partial(_twice, name))
+    if device and device.efficiency.launch:
+        yield "half the time of launches", partial(machine.with_devices, _launching_faster)
     if machine.kinds_level is not None:
         for kind in machine.kinds:
             yield f"{kind.name}s twice as fast", partial(_with_kind, machine, kind.name)
@@ -104,6 +106,11 @@ def _with_kind(machine: Machine, name: str) -> Machine:
         for kind in machine.kinds
     )
     return replace(machine, kinds=kinds)
+
+
+def _launching_faster(device: Device) -> Device:
+    launch = device.efficiency.launch / 2
+    return replace(device, efficiency=replace(device.efficiency, launch=launch))
 
 
 def _computing_faster(device: Device) -> Device:

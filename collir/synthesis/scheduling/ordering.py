@@ -22,6 +22,7 @@ from xdsl.ir import Operation
 
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.cost import op_cost, stream_of
+from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
 from collir.cost.programs.schedule import StepTask, schedule
 from collir.cost.programs.simulate import local_step
 from collir.cost.programs.simulation import local_phases, sent_phases
@@ -87,6 +88,8 @@ def work_of(
         DiagnosticError: a collective without a cost, a computation on a device without a rate.
     """
     mesh, where = mesh_of(function), plan_buffers(function)
+    block = function.body.block
+    kernels = kernels_of(block) if runs_compiled(block) else Kernels()
     ops: list[Operation] = []
     tasks: list[StepTask] = []
     last: list[tuple[int, ...]] = []
@@ -102,7 +105,9 @@ def work_of(
                 after = (len(ops) - 1,)
             last.append(after)  # what it needs itself, if no step of it takes time
         else:
-            does = local_phases(local_step(op, mesh, where), mesh.machine.slowest)
+            local = local_step(op, mesh, where, kernels=kernels)
+            inside = kernels.is_inside(op.result)
+            does = () if inside else local_phases(local, mesh.machine.slowest)
             ops.append(op)
             tasks.append(StepTask(does, len(mesh.machine.levels), after))
             last.append((len(ops) - 1,))

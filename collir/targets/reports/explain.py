@@ -25,8 +25,9 @@ from collir.synthesis.programs.choices import TIE, SearchOptions
 from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.programs.fusion import fuse
 from collir.targets.reports.cost import CostingTarget, title_of
+from collir.targets.reports.memory import memory_lines
 from collir.targets.reports.placements import placement_text
-from collir.targets.reports.simulate import memory_text, resource_name
+from collir.targets.reports.simulate import resource_name
 from collir.targets.reports.text import percent_text, ratio_text, seconds_text, table
 
 CHUNKS = 16
@@ -176,9 +177,15 @@ def explanation(
         *(f"  {line}" for line in _critical(simulation)),
         *(f"  {line}" for line in _where(simulation)),
         *(f"  {line}" for line in _helpful(simulation, changes, file, target)),
-        f"  {memory_text(simulation)}",
+        *(f"  {line}" for line in memory_lines(simulation)),
     ]
 
+
+_OF_KERNELS = {
+    "operations": "operations of kernels",
+    "memory": "bytes of kernels, in memory",
+    "launch": "launches of kernels",
+}
 
 _WHY = {"": "first", "operand": "needs", "stream": "its stream, behind", "order": "behind"}
 
@@ -247,6 +254,8 @@ def _cause(simulation: Simulation, share: TimeShare) -> str:
             return "iterations like those before them"
         case "local":
             return "steps that send nothing"
+        case "operations" | "memory" | "launch":
+            return _OF_KERNELS[share.cause]
         case _:
             return "reducing"
 

@@ -10,8 +10,9 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulate import simulate
-from collir.cost.programs.simulation import SimulatedStep, Simulation
+from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation
 from collir.targets.reports.cost import CostingTarget, heading_json, title_of
+from collir.targets.reports.memory import memory_lines, peak_json
 from collir.targets.reports.text import (
     bytes_text,
     percent_text,
@@ -102,7 +103,7 @@ def simulation_table(simulation: Simulation) -> list[str]:
         title_of(simulation),
         *(f"  {line}" for line in table([*head, ""], rows, left=5 + apart)),
         *(f"  {line}" for line in (*busy, *_iterations_text(simulation))),
-        f"  {memory_text(simulation)}",
+        *(f"  {line}" for line in memory_lines(simulation)),
     ]
 
 
@@ -126,16 +127,6 @@ def _iterations_text(simulation: Simulation) -> Iterator[str]:
     for place in simulation.timeline.whole:
         step = simulation.program[place]
         yield f"%{step.result} = {step.kind}: all iterations are simulated, as none recur before"
-
-
-def memory_text(simulation: Simulation) -> str:
-    """Return the largest amount of memory that a device holds, beside the size of its memory; where
-    kinds of devices differ, that of the kind whose memory is the fullest."""
-    peak, memory, kind = simulation.fullest
-    text = f"memory of a {kind or 'device'}: at most {bytes_text(peak)}"
-    if memory is None:
-        return text
-    return f"{text} of {bytes_text(memory)}{', more than it has' if peak > memory else ''}"
 
 
 def _row(simulation: Simulation, number: int, critical: bool, apart: bool) -> list[str]:
@@ -182,6 +173,7 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
             "peak_bytes": simulation.peak,
             "held": [{"from_s": time, "bytes": size} for time, size in simulation.memory],
             **_memory_of_kinds(simulation),
+            **peak_json(simulation),
         },
         **_left_out_json(simulation),
         "steps": [
@@ -224,6 +216,12 @@ def _memory_of_kinds(simulation: Simulation) -> dict[str, Any]:
     }
 
 
+def _inside_json(step: SimulatedStep) -> dict[str, Any]:
+    """Return the results that a kernel makes and uses without writing them, if there are such."""
+    inside = step.does.inside if isinstance(step.does, LocalStep) else ()
+    return {"fused": [*inside]} if inside else {}
+
+
 def _step_json(simulation: Simulation, number: int, critical: bool) -> dict[str, Any]:
     step, (start, end) = simulation.steps[number], simulation.spans[number]
     sending: dict[str, Any] = {}
@@ -236,6 +234,7 @@ def _step_json(simulation: Simulation, number: int, critical: bool) -> dict[str,
         **({"iterations": [*step.iterations]} if step.iterations else {}),
         **({"at": step.at} if step.at else {}),
         **sending,
+        **_inside_json(step),
         "bytes": step.size,
         "stream": stream_name(simulation, step.task.stream),
         "async": not step.task.waited,

@@ -1,7 +1,7 @@
 """A simulation as a trace in Chrome's JSON format, for chrome://tracing and Perfetto."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 from xdsl.context import Context
@@ -12,6 +12,7 @@ from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
 from collir.targets.reports.cost import CostingTarget
+from collir.targets.reports.memory import memory_series
 from collir.targets.reports.simulate import resource_name, stream_name
 
 _US = 1e6
@@ -55,8 +56,8 @@ def _events(simulation: Simulation, first: int, prefix: str) -> Iterator[dict[st
     yield from _steps(simulation, first)
     yield from _phases(simulation, first)
     yield from _uses(simulation, first)
-    for time, size in simulation.memory:
-        yield _counter(first + len(levels), "memory (bytes)", time, size)
+    for time, sizes in memory_series(simulation):
+        yield _counter(first + len(levels), "memory (bytes)", time, sizes)
 
 
 def _steps(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
@@ -112,7 +113,7 @@ def _uses(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
     for resource, changes in simulation.in_use.items():
         name = f"{resource_name(simulation, resource)} (% in use)"
         for time, share in changes:
-            yield _counter(first + resource[0], name, time, 100 * share)
+            yield _counter(first + resource[0], name, time, {name: 100 * share})
 
 
 def _slice(
@@ -136,14 +137,14 @@ def _slice(
     }
 
 
-def _counter(pid: int, name: str, time: float, value: float) -> dict[str, Any]:
+def _counter(pid: int, name: str, time: float, values: Mapping[str, float]) -> dict[str, Any]:
     return {
         "ph": "C",
         "pid": pid,
         "tid": 0,
         "name": name,
         "ts": _microseconds(_nanoseconds(time)),
-        "args": {name: value},
+        "args": {**values},
     }
 
 
