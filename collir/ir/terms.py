@@ -12,11 +12,11 @@ from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.steps import (
-    ALL_TO_ALL,
     DIM,
     OVER,
     REDISTRIBUTE,
     Argument,
+    ArgumentKind,
     StepKind,
     step_between,
 )
@@ -121,8 +121,17 @@ def _moves(
         yield from step("sharded", "replicated", gone, number)
         for other, (own, there) in enumerate(zip(x.dims, to.dims, strict=True)):
             if gone and there.axes == own.axes + gone:
-                arguments = {OVER.name: gone, "source": number, "target": other}
-                yield ALL_TO_ALL, arguments
+                yield from _between_dims(gone, number, other)
+
+
+def _between_dims(
+    axes: tuple[str, ...], source: int, target: int
+) -> Iterator[tuple[StepKind, Mapping[str, Argument]]]:
+    """Yield the step that moves sub-axes from one dimension to another."""
+    kind = step_between("sharded", "sharded")
+    if kind is not None:
+        dims = [x.name for x in kind.parameters if x.kind is ArgumentKind.INTEGER]
+        yield kind, {OVER.name: axes, **dict(zip(dims, (source, target), strict=True))}
 
 
 @dataclass(frozen=True, eq=False)

@@ -126,8 +126,8 @@ DROPOUT: list[Edit] = [
         '  %mixed = einsum "b a i j, b j a d -> b i a d" %drop, %v\n',
     ),
     (
-        "%gain: bf16[hidden], %bias: bf16[hidden]) -> f32[] on @m {",
-        "%gain: bf16[hidden], %bias: bf16[hidden],\n"
+        "%bias: bf16[hidden] parameter) -> f32[] on @m {",
+        "%bias: bf16[hidden] parameter,\n"
         "     %mask_a: bool[layers, batch@data, heads@model, seq, seq],\n"
         "     %mask_o: bool[layers, batch@data, seq, hidden],\n"
         "     %mask_d: bool[layers, batch@data, seq, hidden]) -> f32[] on @m {",

@@ -1,11 +1,11 @@
 """The pages of models in examples/models: at small sizes in f64, on all devices and in jax."""
 
-import runpy
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
-import jax
 import numpy as np
 from differentiated import on_all_devices, on_one_device
 from xdsl.dialects.builtin import ModuleOp
@@ -54,14 +54,30 @@ def inputs_of(function: FuncOp, limit: int, seed: int = 0) -> list[Array]:
     ]
 
 
+JAX = """
+import runpy, sys
+import jax, numpy as np
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", True)  # compiles in half the time
+path, folder, wrt = sys.argv[1:]
+with np.load(folder + "/in.npz") as data:
+    inputs = [data[f"arr_{n}"] for n in range(len(data.files))]
+loss = runpy.run_path(path)["loss"]
+run = jax.jit(jax.value_and_grad(loss, tuple(map(int, wrt.split(",")))))
+value, gradients = run(*inputs)
+np.savez(folder + "/out.npz", value, *gradients)
+"""
+"""A program that runs a loss and its gradients: jax has threads, and other tests fork."""
+
+
 def in_jax(name: str, inputs: Sequence[Array], wrt: Sequence[int]) -> list[Array]:
     """Return the loss and its gradients of the same model in jax."""
-    loss = runpy.run_path(str(IN_JAX / f"{name}.py"))["loss"]
-    run: Any = jax  # its types are unknown
-    run.config.update("jax_disable_most_optimizations", True)  # compiles in half the time
-    with run.enable_x64(True):
-        value, gradients = run.jit(run.value_and_grad(loss, tuple(wrt)))(*inputs)
-    return [np.asarray(value), *map(np.asarray, gradients)]
+    with TemporaryDirectory() as folder:
+        np.savez(f"{folder}/in.npz", *inputs)
+        words = [str(IN_JAX / f"{name}.py"), folder, ",".join(map(str, wrt))]
+        subprocess.run([sys.executable, "-c", JAX, *words], check=True)
+        with np.load(f"{folder}/out.npz") as data:
+            return [data[f"arr_{n}"] for n in range(len(data.files))]
 
 
 def differences(name: str, limit: int = 2, **sizes: int) -> dict[str, float]:
