@@ -17,6 +17,7 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.instantiation import instantiate
 from collir.ir.parameters import parameters_of
 from collir.ir.verification import verify
+from collir.semantics.reference.executor import memory_needed
 from collir.semantics.validation.validate import compare
 from collir.semantics.validation.verdict import Outcome
 from collir.syntax.writer import write
@@ -100,6 +101,8 @@ def test_a_changed_program_computes_the_same_at_other_values(passes: str, seed: 
         then, now = instantiated(original, values), instantiated(module, values)
         if then is None or now is None:
             continue
+        if any(memory_needed(f) > 2**28 for f in (*functions_of(then), *functions_of(now))):
+            continue  # values may multiply
         expected = results_on_all_devices(then, functions_of(then)[0], 1)
         for changed in functions_of(now):
             for a, b in zip(results_on_all_devices(now, changed, 1), expected, strict=True):
