@@ -259,7 +259,7 @@ class RateAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class EfficiencyAttr(ParametrizedAttribute):
-    """What kernels reach of the rates of a device; a tile of no size stands for none."""
+    """The shares of the rates of a device that kernels reach; a tile of 0 x 0 stands for none."""
 
     name = "machine.efficiency"
 

@@ -388,6 +388,20 @@ class RepeatOp(NestedOp):
             regions=[Region(body)],
         )
 
+    def rebuilt(
+        self, operands: Sequence[Sequence[SSAValue]], body: Block, count: int | None = None
+    ) -> "RepeatOp":
+        """Return a loop with another body and other operands, in the same direction.
+
+        Args:
+            count: the number of iterations, if it is another.
+        """
+        count = self.times if count is None else count
+        again = self.recompute is not None
+        loop = RepeatOp.of(mesh_of(self), count, operands, body, self.is_reverse, again)
+        loop.location = self.location
+        return loop
+
     @property
     def mnemonic(self) -> str:
         return self.WORD

@@ -26,7 +26,7 @@ Blocks = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class _AtStep:
-    """What is known at a step (a ``Forward``)."""
+    """A step, as expansions see it (a ``Forward``)."""
 
     x: Sequence[Value]
     arguments: Mapping[str, Any]

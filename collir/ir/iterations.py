@@ -12,7 +12,6 @@ from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
-from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.ir.loops import StepsBefore
@@ -67,8 +66,7 @@ def in_parts(loop: RepeatOp, first: int) -> tuple[RepeatOp, RepeatOp]:
         sliced = [Window(x.whole, x.low + low, x.high + high).put(before) for x in windows]
         body = loop.body.clone().detach_block(0)
         groups = carried, sliced, list(loop.invariant)
-        part = RepeatOp.of(mesh_of(loop), count, groups, body, loop.is_reverse)
-        part.location = loop.location
+        part = loop.rebuilt(groups, body, count)
         before.insert(part)
         parts.append(part)
         carried = list(part.results[: len(carried)])
@@ -155,8 +153,7 @@ class SlicedCarry:
         body.add_op(YieldOp.create(operands=yielded))
         carried = [x for i, x in enumerate(loop.carried) if i != number]
         groups = carried, [*loop.sliced, *more], list(loop.invariant)
-        new = RepeatOp.of(mesh_of(loop), loop.times, groups, body, loop.is_reverse)
-        new.location = loop.location
+        new = loop.rebuilt(groups, body)
         steps.insert(new)
         results = list[SSAValue](new.results)
         _take_place(loop, [*results[:number], at_end, *results[number:]])
@@ -252,8 +249,7 @@ def tidy(loop: RepeatOp) -> RepeatOp:
         body.add_op(op.clone(values))
     steps = StepsBefore(loop)
     groups = list(loop.carried), [w.put(steps) for w in ordered], list(loop.invariant)
-    new = RepeatOp.of(mesh_of(loop), loop.times, groups, body, loop.is_reverse)
-    new.location = loop.location
+    new = loop.rebuilt(groups, body)
     steps.insert(new)
     _take_place(loop, list(new.results))
     return new

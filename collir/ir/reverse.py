@@ -10,7 +10,6 @@ from typing import Any, overload
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
-from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
@@ -25,7 +24,7 @@ from collir.layout.steps import BARRIER
 
 
 class Kept:
-    """What the reverse program has of the forward program: stored values, or computed again.
+    """The values of the forward program in the reverse program: stored, or computed again.
 
     Args:
         steps: the reverse program, at its end.
@@ -48,12 +47,14 @@ class Kept:
         self._again: dict[SSAValue, SSAValue] = {}
         self._barriers: dict[tuple[object, SSAValue], SSAValue] = {}
 
-    def __call__(self, value: SSAValue, group: object = None) -> SSAValue:
+    def __call__(self, value: SSAValue, user: Operation | None = None) -> SSAValue:
         """Return a value of the forward program in the reverse program.
 
         Args:
-            group: the group of the operation that asks for it. A value of another group is stored.
+            user: the operation of the forward program that needs it. What is computed again with
+                operations of another group is stored for it.
         """
+        group = self.groups.get(user) if user is not None else None
         op = value.owner
         if isinstance(op, Block):
             again = False
@@ -81,7 +82,7 @@ class Kept:
         group = self.groups.get(op)
         inputs: list[SSAValue] = []
         for operand in op.operands:
-            value = self(operand, group)
+            value = self(operand, op)
             owner = operand.owner
             inside = isinstance(owner, Operation) and self.groups.get(owner) == group
             if group is not None and not inside:
@@ -201,13 +202,12 @@ class _Operands(Sequence[Value]):
     def __getitem__(self, index: int | slice) -> Value | list[Value]:
         if isinstance(index, slice):
             return [self[n] for n in range(*index.indices(len(self)))]
-        group = self._kept.groups.get(self._op)
-        return Value(self._steps, self._kept(self._op.operands[index], group))
+        return Value(self._steps, self._kept(self._op.operands[index], self._op))
 
 
 @dataclass(frozen=True)
 class _AtStep:
-    """What is known at a step of the reverse program (a ``Reverse``)."""
+    """A step of the reverse program, as gradients see it (a ``Reverse``)."""
 
     op: DistOp
     g: Value
@@ -215,8 +215,7 @@ class _AtStep:
 
     @property
     def y(self) -> Value:
-        value = self.kept(self.op.result, self.kept.groups.get(self.op))
-        return Value(self.g.steps, value).whole()
+        return Value(self.g.steps, self.kept(self.op.result, self.op)).whole()
 
     @property
     def x(self) -> Sequence[Value]:
@@ -355,11 +354,10 @@ class _Loop:
         loop, kept = self.loop, self.outer.kept
         times, reverse = loop.times, not loop.is_reverse
         whole_of = dict[SSAValue, SSAValue](zip(loop.body.block.args, loop.operands, strict=True))
-        group = kept.groups.get(loop)
         stacks = self._stacks()
         sliced = {**dict(zip(self.residuals.values(), stacks, strict=True)), **stacked}
-        sliced |= {arg: kept(whole_of[value], group) for value, arg in self.slices.items()}
-        fixed = {arg: kept(whole_of[value], group) for value, arg in self.invariants.items()}
+        sliced |= {arg: kept(whole_of[value], loop) for value, arg in self.slices.items()}
+        fixed = {arg: kept(whole_of[value], loop) for value, arg in self.invariants.items()}
         groups = (carried, sliced, fixed)
         ordered: list[SSAValue] = [arg for group in groups for arg in group]
         body = Block(arg_types=[arg.type for arg in ordered])
@@ -385,7 +383,7 @@ class _Loop:
         yielded += new
         numbers = [yielded.index(value, len(loop.carried)) for value in residuals]
         if not new:
-            return [kept(loop.results[n], kept.groups.get(loop)) for n in numbers]
+            return [kept(loop.results[n], loop) for n in numbers]
         longer = _with_yields(loop, new)
         for stack in longer.results[len(loop.results) :]:
             set_role(stack, Role.ACTIVATION)
@@ -423,11 +421,7 @@ def _with_yields(loop: RepeatOp, more: Sequence[SSAValue]) -> RepeatOp:
     body.erase_op(last)
     body.add_op(YieldOp.create(operands=yielded))
     groups = list(loop.carried), list(loop.sliced), list(loop.invariant)
-    made = RepeatOp.of(
-        mesh_of(loop), loop.times, groups, body, loop.is_reverse, loop.recompute is not None
-    )
-    made.location = loop.location
-    return made
+    return loop.rebuilt(groups, body)
 
 
 def _fixed(loop: RepeatOp) -> set[Operation]:

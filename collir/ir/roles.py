@@ -23,14 +23,14 @@ _NONE = ""
 
 
 class Role(StrEnum):
-    """What the memory of a value is for."""
+    """The use of the memory of a value."""
 
     PARAMETER = "parameter"
     """A weight that is trained."""
     GRADIENT = "gradient"
     """A gradient of a parameter, or a part of it."""
     STATE = "state"
-    """What an optimiser keeps between steps, such as moments or a copy in higher precision."""
+    """A value that an optimiser keeps between steps: a moment, or a copy in higher precision."""
     ACTIVATION = "activation"
     """A value of the forward pass that the backward pass reads."""
 

@@ -155,15 +155,7 @@ class _Rotation:
             for x in slices.values()
         ]
         groups = [*loop.carried, *known], sliced, [*loop.invariant]
-        rotated = RepeatOp.of(
-            mesh_of(loop),
-            loop.times - 1,
-            groups,
-            self._body(),
-            loop.is_reverse,
-            loop.recompute is not None,
-        )
-        rotated.location = loop.location
+        rotated = loop.rebuilt(groups, self._body(), loop.times - 1)
         self.before.insert(rotated)
         carries = [*loop.results[: len(loop.carried)], *split.carried]
         for result, named in zip(rotated.results, carries, strict=False):

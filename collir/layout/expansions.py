@@ -6,32 +6,11 @@ floating-point types are computed in f32 in between, as the operations themselve
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 from collir.layout.dtypes import DType
-from collir.layout.gradients import Term
+from collir.layout.gradients import Forward, Term
 from collir.layout.types import DistType
-
-
-class Forward(Protocol):
-    """What is known at a step."""
-
-    @property
-    def x(self) -> Sequence[Term]:
-        """The operands."""
-        ...
-
-    @property
-    def types(self) -> Sequence[DistType]:
-        """The types of the operands."""
-        ...
-
-    @property
-    def arguments(self) -> Mapping[str, Any]:
-        """The arguments of the step."""
-        ...
-
 
 Expansion = Callable[[Forward], Term]
 """A function of what is known at a step to its result."""

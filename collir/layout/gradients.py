@@ -38,21 +38,8 @@ class Term(Protocol):
         ...
 
 
-class Reverse(Protocol):
-    """What is known at a step of the reverse program.
-
-    Operands and results that a gradient asks for are kept from the forward program, and no others.
-    """
-
-    @property
-    def g(self) -> Term:
-        """The cotangent of the result, which is not partial."""
-        ...
-
-    @property
-    def y(self) -> Term:
-        """The result, which is not partial either."""
-        ...
+class Forward(Protocol):
+    """A step, as what is derived from it sees it."""
 
     @property
     def x(self) -> Sequence[Term]:
@@ -67,6 +54,23 @@ class Reverse(Protocol):
     @property
     def arguments(self) -> Mapping[str, Any]:
         """The arguments of the step."""
+        ...
+
+
+class Reverse(Forward, Protocol):
+    """A step of the reverse program, as gradients see it.
+
+    Operands and results that a gradient asks for are kept from the forward program, and no others.
+    """
+
+    @property
+    def g(self) -> Term:
+        """The cotangent of the result, which is not partial."""
+        ...
+
+    @property
+    def y(self) -> Term:
+        """The result, which is not partial either."""
         ...
 
 

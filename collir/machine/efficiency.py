@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What kernels reach of the rates of a device; the default is all.
+    """The shares of the rates of a device that kernels reach; the default is all.
 
     Attributes:
         launch: seconds that a kernel takes besides its work.

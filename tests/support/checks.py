@@ -7,7 +7,7 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.semantics.reference.buffers import assemble, distribute, random_tensor
-from collir.semantics.reference.collectives import Array
+from collir.semantics.reference.collectives import Array, Buffers
 from collir.semantics.reference.executor import execute
 from collir.semantics.reference.meaning import meaning
 
@@ -22,12 +22,18 @@ def results_on_all_devices(module: ModuleOp, function: FuncOp, seed: int) -> lis
     rng = np.random.default_rng(seed)
     mesh = mesh_of(function)
     types = [dist_type(arg) for arg in function.args]
-    buffers = [distribute(mesh, random_tensor(x, rng), x, rng) for x in types]
+    return assembled_results(
+        module, function, [distribute(mesh, random_tensor(x, rng), x, rng) for x in types]
+    )
+
+
+def assembled_results(module: ModuleOp, function: FuncOp, buffers: list[Buffers]) -> list[Array]:
+    """Return the global tensors that a function computes on all devices, from buffers."""
     results = execute(module, function, buffers)
     last = function.body.block.last_op
     assert last is not None
     return [
-        assemble(mesh, value, dist_type(operand))
+        assemble(mesh_of(function), value, dist_type(operand))
         for value, operand in zip(results, last.operands, strict=True)
     ]
 

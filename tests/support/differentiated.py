@@ -1,6 +1,7 @@
 """Checks of gradients: on all devices as on one, and there as finite differences say."""
 
 import numpy as np
+from checks import assembled_results
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -8,7 +9,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.differentiation import gradient_function, gradients_as_calls
 from collir.layout import DType
-from collir.semantics.reference.buffers import assemble, distribute
+from collir.semantics.reference.buffers import distribute
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.executor import execute
 from collir.semantics.reference.meaning import meaning
@@ -36,13 +37,7 @@ def on_all_devices(module: ModuleOp, function: FuncOp, tensors: list[Array]) -> 
     mesh, rng = mesh_of(function), np.random.default_rng(0)
     types = [dist_type(arg) for arg in function.args]
     buffers = [distribute(mesh, x, t, rng) for x, t in zip(tensors, types, strict=True)]
-    results = execute(module, function, buffers)
-    last = function.body.block.last_op
-    assert last is not None
-    return [
-        assemble(mesh, value, dist_type(operand))
-        for value, operand in zip(results, last.operands, strict=True)
-    ]
+    return assembled_results(module, function, buffers)
 
 
 def on_one_device(function: FuncOp, tensors: list[Array]) -> list[Array]:

@@ -19,7 +19,7 @@ AT_END = -1
 
 
 class Use(StrEnum):
-    """What a buffer is for: the role of a value in it, or what it is to the function."""
+    """The use of a buffer: the role of a value in it, or its part in the function."""
 
     PARAMETERS = "parameters"
     GRADIENTS = "gradients"

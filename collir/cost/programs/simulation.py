@@ -279,7 +279,7 @@ class Simulation:
 
     @property
     def memory_by_use(self) -> list[tuple[float, dict[Use, float]]]:
-        """What a device of the class that holds most holds from each time on for each use."""
+        """The bytes of each use, from each time on, on a device of the class that holds most."""
         return uses_over_time(self.buffers[self.peaks.index(self.peak)], self.spans)
 
     def peak_on(self, device_class: int) -> Peak:
