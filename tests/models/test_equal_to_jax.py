@@ -35,6 +35,17 @@ SMALL: dict[str, dict[str, int]] = {
         "places": 2,
         "layers": 2,
     },
+    "mixtral": {
+        "batch": 64,
+        "seq": 6,
+        "hidden": 8,
+        "heads": 4,
+        "kv": 2,
+        "inner": 5,
+        "places": 3,
+        "layers": 2,
+        "vocab": 12,
+    },
 }
 """Sizes of each model that differ from each other where they may."""
 

@@ -12,10 +12,10 @@ def norm(x: Any, gain: Any) -> Any:
     return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * gain
 
 
-def rotate(x: Any) -> Any:
+def rotate(x: Any, base: float = 500000.0) -> Any:
     """Return heads whose halves are turned by their positions."""
     seq, size = x.shape[1], x.shape[-1]
-    frequency = 500000.0 ** (-2 * jnp.arange(size // 2) / size)
+    frequency = base ** (-2 * jnp.arange(size // 2) / size)
     angle = (jnp.arange(seq)[:, None] * frequency)[:, None]
     first, second = x[..., : size // 2], x[..., size // 2 :]
     cos, sin = jnp.cos(angle), jnp.sin(angle)
