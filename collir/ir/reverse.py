@@ -20,6 +20,7 @@ from collir.ir.roles import Role, pass_role, set_role
 from collir.ir.steps import is_free
 from collir.ir.terms import Steps, Value
 from collir.layout import DistType, LayoutError
+from collir.layout.loops import slice_type
 from collir.layout.steps import BARRIER
 
 
@@ -336,8 +337,10 @@ class _Loop:
                 yielded.append(inner.steps.step("add", (arg, total), {}))
                 operands.append(loop.operands[number])
         for number in range(carries, carries + len(loop.sliced)):
-            if (total := inner.of(args[number])) is not None:
-                yielded.append(total)
+            if (total := inner.sum_of(args[number])) is not None:
+                source = dist_type(_gathered_from(loop.operands[number]))
+                to = slice_type(self.mesh, source.whole, loop.times)
+                yielded.append(inner.steps.laid_out(total, to))
                 operands.append(loop.operands[number])
         outer.steps.location = loop.location
         results = self._added(carried, stacked, yielded)
@@ -422,6 +425,19 @@ def _with_yields(loop: RepeatOp, more: Sequence[SSAValue]) -> RepeatOp:
     body.add_op(YieldOp.create(operands=yielded))
     groups = list(loop.carried), list(loop.sliced), list(loop.invariant)
     return loop.rebuilt(groups, body)
+
+
+def _gathered_from(value: SSAValue) -> SSAValue:
+    """Return what a stacked value was gathered from, except along its leading dimension.
+
+    Cotangents of slices are laid out like this in every iteration, so they are shards at once, and
+    no device holds the whole stack of them (ZeRO-2).
+    """
+    while isinstance(op := value.owner, DistOp) and op.kind.gathers:
+        if dist_type(op.input).dims[0].axes:
+            break
+        value = op.input
+    return value
 
 
 def _fixed(loop: RepeatOp) -> set[Operation]:
