@@ -1,9 +1,9 @@
 """Measure the gain of passes on models: ``python benchmarks/passes.py``, a part of ``make bench``.
 
-The programs of examples/models/ are simulated at their true sizes: as they are written, after their
-pipeline, and as other systems issue them. Other systems pack collectives of one kind in the order
-of the program. They issue each buffer as soon as all its operands are available, and do not wait
-for it:
+Programs of examples/models/ are simulated at their true sizes: as they are written, after their
+pipeline, and as other systems issue them. Other systems see all layers one after another, so their
+programs are unrolled, and pack collectives of one kind in the order of the program. They issue each
+buffer as soon as all its operands are available, and do not wait for it:
 
 - alone: every tensor by itself.
 - DDP: PyTorch's DistributedDataParallel: a buffer ends with the tensor that makes it 25 MiB or
@@ -17,6 +17,7 @@ Times are predicted. Packing and unpacking take the time of the device memory.
 
 import argparse
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -37,18 +38,35 @@ from collir.ir.verification import verify
 from collir.layout import Mesh
 from collir.targets.reports.text import ratio_text, seconds_text, table
 
-MODELS = Path(__file__).parents[1] / "examples" / "models"
+PAGES = Path(__file__).parents[1] / "examples" / "models"
 
-PIPELINES = {
-    "resnet50": "ddp",
-    "gpt2_xl": "ddp",
-    "moe": "default",
-    "megatron": "default",
-    "zero1": "zero",
-    "zero2": "zero",
-    "zero3": "zero",
+
+@dataclass(frozen=True)
+class Model:
+    """A program that is measured.
+
+    Attributes:
+        pipeline: The pipeline for it.
+        functions: The functions that are measured.
+        mesh: A machine and the axes of a mesh, in the place of those of the page.
+        batch: The size of the batch on that mesh.
+    """
+
+    pipeline: str
+    functions: tuple[str, ...]
+    mesh: tuple[str, str] | None = None
+    batch: int = 0
+
+
+MODELS = {
+    "resnet50": Model("ddp", ("backward",)),
+    "gpt": Model(
+        "ddp", ("step",), ("@dgx_a100(nodes = 4)", "data = node:4 * gpu:4, model = gpu:2"), 64
+    ),
+    "mixtral": Model("default", ("step",)),
+    "zero": Model("zero", ("data_parallel", "zero_1", "zero_2", "zero_3")),
 }
-"""The pipeline for each model."""
+"""The programs by the names of their pages."""
 
 MIB = 2**20
 
@@ -254,36 +272,58 @@ def _int(value: int) -> Attribute:
 BASELINES: dict[str, type[Packing]] = {"alone": Alone, "DDP": DDP, "XLA": XLA}
 
 
-def baseline(path: Path, packing: Packing) -> ModuleOp:
-    """Return a program as another system would issue it."""
-    module = collir.parse(path)
+def program(name: str) -> ModuleOp:
+    """Return a program on the mesh and at the sizes that are measured."""
+    model, path = MODELS[name], PAGES / f"{name}.coll"
+    if model.mesh is None:
+        return collir.parse(path)
+    machine, axes = model.mesh
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(r"^machine @(\w+) = .*$", rf"machine @\1 = {machine}", text, flags=re.MULTILINE)
+    text = re.sub(r"^mesh (.*) \{.*$", rf"mesh \1 {{ {axes} }}", text, flags=re.MULTILINE)
+    return collir.parse(re.sub(r"batch = \d+", f"batch = {model.batch}", text), str(path))
+
+
+def straight(module: ModuleOp, name: str) -> ModuleOp:
+    """Return the functions of a program that are measured, without calls and loops."""
+    module = collir.run_passes(module.clone(), "inline")
+    for function in list(functions_of(module)):
+        if function.sym_name.data not in MODELS[name].functions:
+            function.detach()
+            function.erase()
+    return collir.run_passes(module, "unroll,canonicalize")
+
+
+def baseline(module: ModuleOp, packing: Packing) -> ModuleOp:
+    """Return a straight program as another system would issue it."""
+    module = module.clone()
     for function in functions_of(module):
         Issue(function, packing)
     verify(module)
     return module
 
 
-def times_of(module: ModuleOp) -> list[float]:
-    """Return the predicted seconds of each function."""
-    return [simulation.time for simulation in collir.simulate(module)]
+def times_of(module: ModuleOp, name: str) -> list[float]:
+    """Return the predicted seconds of each function that is measured."""
+    simulations = {simulation.name: simulation for simulation in collir.simulate(module)}
+    return [simulations[function].time for function in MODELS[name].functions]
 
 
 def rows_of(name: str) -> Iterator[tuple[str, list[float]]]:
     """Yield the seconds of every function: as written, by each baseline, by its pipeline."""
-    path = MODELS / f"{name}.coll"
-    module = collir.parse(path)
-    names = [function.sym_name.data for function in functions_of(module)]
-    columns = [times_of(module)]
-    columns += [times_of(baseline(path, packing())) for packing in BASELINES.values()]
-    columns.append(times_of(collir.run_passes(module, PIPELINES[name])))
-    for function, *times in zip(names, *columns, strict=True):
+    module = program(name)
+    unrolled = straight(module, name)
+    columns = [times_of(module, name)]
+    columns += [times_of(baseline(unrolled, packing()), name) for packing in BASELINES.values()]
+    columns.append(times_of(collir.run_passes(module, MODELS[name].pipeline), name))
+    for function, *times in zip(MODELS[name].functions, *columns, strict=True):
         yield f"{name} @{function}", list(times)
 
 
 def main() -> None:
     """Simulate the models, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="*", default=list(PIPELINES))
+    parser.add_argument("models", nargs="*", default=list(MODELS))
     given = parser.parse_args()
     head = ["model", "as written", *BASELINES, "pipeline", "of the best"]
     rows: list[list[str]] = []

@@ -94,7 +94,7 @@ def test_memory_and_traffic() -> None:
     module = page("zero")
     _ = gradients_as_calls(module)
     simulations = {x.name: x for x in collir.simulate(module)}
-    parameters = 48 * 2 * 4096 * 4 * 4096
+    parameters = 12 * 2 * 4096 * 4 * 4096
     of_loss = 2 * 4
     for name, (memory, times) in STAGES.items():
         assert sum(sent(function_of(module, name))) == times * 2 * parameters + of_loss, name
