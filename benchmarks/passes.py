@@ -61,7 +61,7 @@ class Model:
 MODELS = {
     "resnet50": Model("ddp", ("backward",)),
     "gpt": Model(
-        "ddp", ("step",), ("@dgx_a100(nodes = 4)", "data = node:4 * gpu:4, model = gpu:2"), 64
+        "ddp", ("step",), ("@dgx_a100(nodes = 4)", "data = node:4 * gpu:8, model = gpu:1"), 128
     ),
     "mixtral": Model("default", ("step",)),
     "zero": Model("zero", ("data_parallel", "zero_1", "zero_2", "zero_3")),

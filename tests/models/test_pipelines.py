@@ -1,0 +1,124 @@
+"""Pipelines on the models of examples/models, and the programs that other systems would run."""
+
+import runpy
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from model_pages import PAGES, ROOT, page
+from xdsl.dialects.builtin import ModuleOp
+
+import collir
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
+from collir.ir.functions import functions_of
+from collir.ir.instantiation import instantiate
+from collir.layout import DType
+from collir.semantics.validation.validate import Outcome, compare_modules
+from collir.syntax.writer import write
+from collir.tools import collrun
+
+BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "passes.py"))
+
+SMALL = {
+    "gpt": ("step", {"seq": 4, "hidden": 16, "heads": 4, "layers": 2, "vocab": 24}),
+    "mixtral": (
+        "step",
+        {
+            "seq": 4,
+            "hidden": 16,
+            "heads": 4,
+            "kv": 2,
+            "inner": 6,
+            "places": 2,
+            "layers": 2,
+            "vocab": 24,
+        },
+    ),
+    "zero": ("zero_3", {"batch": 64, "width": 64, "layers": 2}),
+}
+"""A function of each page, and sizes that run in seconds."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_no_pass_makes_them_slower(name: str) -> None:
+    """Programs keep their true sizes; the printed programs read back."""
+    module = page(name)
+    for done, saved, before in collir.pass_costs(module, BENCHMARK["MODELS"][name].pipeline).saved:
+        assert saved >= -1e-9 * before, done
+    printed = write(module)
+    assert write(collir.parse(printed)) == printed
+
+
+@pytest.mark.parametrize(
+    "name", ["zero", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gpt", "mixtral"))]
+)
+def test_pipelines_keep_what_they_compute(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The programs run on all devices in numpy, and are compared with a run on a single device."""
+    function, sizes = SMALL[name]
+    given = [word for size in sizes.items() for word in ("--set-size", "{}={}".format(*size))]
+    path, passes = str(PAGES / f"{name}.coll"), BENCHMARK["MODELS"][name].pipeline
+    status = collrun.main([path, "--function", function, *given, "-p", passes])
+    printed = capsys.readouterr()
+    assert status == 0, printed.out + printed.err
+
+
+# --- how other systems issue them -----------------------------------------------------------------
+
+
+def unrolled(name: str, **sizes: int) -> ModuleOp:
+    """Return what is measured of a page, at some sizes, with one layer after another."""
+    module = BENCHMARK["program"](name)
+    instantiate(module, sizes)
+    return BENCHMARK["straight"](module, name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "packing"), [("zero", "XLA"), ("gpt", "DDP"), ("mixtral", "Alone")]
+)
+def test_baselines_compute_the_same(name: str, packing: str) -> None:
+    module = unrolled(name, layers=1)
+    issued = BENCHMARK["baseline"](module, BENCHMARK[packing]())
+    for comparison in compare_modules(module, issued):
+        assert (comparison.verdict.outcome, comparison.verdict.how) == (Outcome.SAME, "proof")
+
+
+def test_xla_packs_until_a_limit_would_be_exceeded() -> None:
+    module = BENCHMARK["baseline"](unrolled("gpt", layers=3), BENCHMARK["XLA"]())
+    [function] = functions_of(module)
+    buckets: list[list[int]] = []
+    for op in function.body.ops:
+        if isinstance(op, OPERATIONS["all_reduce"]) and dist_type(op.result).dtype is DType.BF16:
+            assert "async" in op.properties
+            owner = op.operands[0].owner
+            tensors = owner.operands if isinstance(owner, OPERATIONS["concat"]) else op.operands
+            buckets.append([dist_type(tensor).local_bytes(mesh_of(op)) for tensor in tensors])
+    parameters = 3 * (12 * 768**2 + 13 * 768) + (50304 + 1024 + 2) * 768
+    assert sum(map(sum, buckets)) == 2 * parameters
+    limit = 30 * 2**20 + 7
+    assert max(map(len, buckets)) > 10
+    assert all(sum(bucket) <= limit or len(bucket) == 1 for bucket in buckets)
+    for bucket, following in pairwise(buckets):
+        assert sum(bucket) + following[0] > limit
+
+
+@pytest.mark.slow
+def test_the_page_has_what_the_benchmark_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["passes.py"])
+    BENCHMARK["main"]()
+    text = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    assert capsys.readouterr().out in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_pipelines_are_as_fast_as_other_systems(name: str) -> None:
+    """Nearly: the pipelines let no collective run beside the steps of the next iteration."""
+    for function, (*baselines, ours) in BENCHMARK["rows_of"](name):
+        assert ours <= min(baselines) * 1.03, function
