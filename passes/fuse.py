@@ -22,6 +22,14 @@ between the same two types do the same.
     %2 = all_reduce %y over data
     %3 = add %1, %2                          // is the all_reduce of add %x, %y
 
+    // behind a loop, of what an iteration changes last
+    %y, %ds = repeat 24 carry(%h = %x) slice(%w = %ws) {
+      ...
+      %d = all_reduce %p over data           // is reduce_scatter %p over data dim 0
+      yield %g, %d
+    }
+    %s = slice %ds over data dim 1           // is %ds
+
 When not: steps that say how they run (``using``), or that they need not be waited for (``async``);
 values that are used twice, or returned. On meshes that are not placed, only rows that lead back to
 their first layout, and sums. A sum is not moved where adding more takes longer than the step.
@@ -41,6 +49,7 @@ from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import fuse
+from collir.synthesis.programs.sinking import sink_into_loops
 
 
 @dataclass(frozen=True)
@@ -65,4 +74,6 @@ class FusePass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         model = CostModel(self.model, self.algorithm, self.order)
-        fuse(op, SearchOptions(model, seconds=float(self.limit) or None), keep_locations())
+        options = SearchOptions(model, seconds=float(self.limit) or None)
+        sink_into_loops(op, options)
+        fuse(op, options, keep_locations())

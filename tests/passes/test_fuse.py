@@ -6,13 +6,26 @@ from collections.abc import Callable
 import pytest
 from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
-from programs import RANDOM, FunctionBuilder, axis_moves, module_of, random_layout, random_mesh
-from xdsl.dialects.builtin import ModuleOp
+from programs import (
+    RANDOM,
+    FunctionBuilder,
+    axis_moves,
+    integer,
+    module_of,
+    random_layout,
+    random_mesh,
+)
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp
+from xdsl.ir import Block, SSAValue
 
 import collir
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp, YieldOp
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.layout.loops import stack_type
+from collir.layout.steps import ArgumentKind
 from collir.syntax.reader import read
 
 
@@ -50,7 +63,34 @@ def sums(rng: random.Random) -> ModuleOp:
     return module_of([mesh], [builder.function([pair[0]] if added is None else [added])])
 
 
-@pytest.mark.parametrize("made", [chain, sums])
+def stacked(rng: random.Random) -> ModuleOp:
+    """Return a program with a loop of the first steps of a chain, and the others on its stack."""
+    module = chain(rng)
+    [function] = functions_of(module)
+    mesh, x = mesh_of(function), dist_type(function.args[0])
+    ops = [op for op in function.body.ops if isinstance(op, DistOp)]
+    inside = rng.randint(0, len(ops))
+    builder = FunctionBuilder(mesh, [stack_type(mesh, x, 3)], "f")
+    body = Block(arg_types=[function.args[0].type])
+    values: dict[SSAValue, SSAValue] = {function.args[0]: body.args[0]}
+    for op in ops[:inside]:
+        body.add_op(op.clone(values))
+    last = ops[inside - 1].result if inside else function.args[0]
+    body.add_op(YieldOp.create(operands=[values[last]]))
+    loop = RepeatOp.of(mesh, 3, [[], builder.values, []], body)
+    builder.block.add_op(loop)
+    builder.values.append(loop.results[0])
+    for op in ops[inside:]:
+        dims = {p.name for p in op.kind.parameters if p.kind is ArgumentKind.INTEGER}
+        properties = {
+            name: integer(x.value.data + 1) if name in dims and isinstance(x, IntegerAttr) else x
+            for name, x in op.properties.items()
+        }
+        assert builder.try_op(type(op), builder.values[-1:], properties) is not None
+    return module_of([mesh], [builder.function(builder.values[-1:])])
+
+
+@pytest.mark.parametrize("made", [chain, sums, stacked])
 @given(rng=RANDOM)
 @settings(max_examples=30)
 def test_it_computes_the_same(
@@ -65,7 +105,7 @@ def test_it_computes_the_same(
         assert agree(results[0], results[1], mesh_of(old).devices)
 
 
-@pytest.mark.parametrize("made", [chain, sums])
+@pytest.mark.parametrize("made", [chain, sums, stacked])
 @given(rng=RANDOM)
 @settings(max_examples=30)
 def test_what_was_only_tried_is_gone(

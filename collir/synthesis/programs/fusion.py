@@ -107,7 +107,9 @@ class _Fusion:
         device = self.mesh.machine.slowest
         speed = device.memory_bandwidth if device else None
         try:
-            return more <= 0 or speed is None or more / speed <= self._time(step)
+            return (
+                more <= 0 or speed is None or more / speed <= time_of(step, self.mesh, self.options)
+            )
         except CostError:  # on no levels
             return True
 
@@ -128,7 +130,7 @@ class _Fusion:
         operand, last = chain[0].operands[0], chain[-1]
         source, target = dist_type(operand), dist_type(last.result)
         try:
-            now = sum(self._time(op) for op in chain)
+            now = sum(time_of(op, self.mesh, self.options) for op in chain)
         except CostError:
             return
         best = best_between(self.mesh, source, target, self.options)
@@ -141,17 +143,18 @@ class _Fusion:
             replace_by(last, *plan.built_on(operand), self.listener)
             erase(chain[:-1])
 
-    def _time(self, op: DistOp) -> float:
-        """Return the seconds of a step as it stands.
 
-        Raises:
-            CostError: the step has no cost.
-        """
-        if op.kind.placeholder:
-            return choices(op, self.options).listed[0][0]
-        if op.kind.local:
-            return 0.0
-        return step_cost(collective_of(op, self.mesh), self.options.model).time
+def time_of(op: DistOp, mesh: Mesh, options: SearchOptions) -> float:
+    """Return the seconds of a step as it stands.
+
+    Raises:
+        CostError: the step has no cost.
+    """
+    if op.kind.placeholder:
+        return choices(op, options).listed[0][0]
+    if op.kind.local:
+        return 0.0
+    return step_cost(collective_of(op, mesh), options.model).time
 
 
 def chains(function: FuncOp) -> Iterator[list[DistOp]]:
