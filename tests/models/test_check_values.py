@@ -17,6 +17,7 @@ from collir.ir.inlining import function_without_calls
 from collir.layout import DType
 
 GPT2_SMALL = {"seq": 1024, "hidden": 768, "heads": 12, "layers": 12, "vocab": 50257}
+GPT2_XL = {"seq": 1024, "hidden": 1600, "heads": 25, "layers": 48, "vocab": 50257}
 GPT3 = {"seq": 2048, "hidden": 12288, "heads": 96, "layers": 96, "vocab": 51200}
 ALONE = "data = 1, model = 1"
 
@@ -85,7 +86,7 @@ def kept(module: ModuleOp, drawn_again: Sequence[str] = ()) -> float:
 
 def test_parameters() -> None:
     """Narayanan et al. (SC'21), equation 2, and the final norm, which it leaves out."""
-    for sizes, published in ((GPT2_SMALL, 124_439_808), (GPT3, None)):
+    for sizes, published in ((GPT2_SMALL, 124_439_808), (GPT2_XL, 1_557_611_200), (GPT3, None)):
         function = function_of(changed([], 1, ALONE, sizes), "taken")
         types = [dist_type(arg) for arg in function.args]
         number = sum(math.prod(x.shape) for x in types if x.dtype.is_float)

@@ -259,6 +259,9 @@ def random_program(rng: random.Random) -> str:
     weights = "f64[8, 4@b]", "f64[4@b, 8]"
     stacks = "f64[3, 8, 4@b]", "f64[3, 4@b, 8]"
     head = f"%w: {weights[0]}, %u: {weights[1]}"
+    first, gathered = f"%ws: {stacks[0]}", ""
+    if rng.random() < 0.5:
+        first, gathered = "%shards: f64[3, 8@a, 4@b]", "%ws = all_gather %shards over a dim 1"
     return MESH + "\n".join(
         [
             f"func @kernel(%x: {STATE}, %y: {STATE}) -> ({STATE}, {STATE}) on @m {{",
@@ -271,7 +274,8 @@ def random_program(rng: random.Random) -> str:
             *random_steps(rng, inner := ["%x"], 0, used),
             f"return {inner[-1]}",
             "}",
-            f"func @f(%x: {STATE}, {head}, %ws: {stacks[0]}, %us: {stacks[1]}) -> f64[] on @m {{",
+            f"func @f(%x: {STATE}, {head}, {first}, %us: {stacks[1]}) -> f64[] on @m {{",
+            gathered,
             *steps,
             f"%loss = sum {known[-1]} dims [0, 1]",
             "%l = all_reduce %loss over a",
