@@ -12,7 +12,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from collir.cost.network.group import CostError
 from collir.dialects.machine import mesh_of
-from collir.dialects.nested import RepeatOp, YieldOp
+from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of, names_weights
@@ -76,12 +76,14 @@ def _rewrite(loop: RepeatOp, sunk: Mapping[int, Sunk]) -> None:
         if op not in inside:
             body.add_op(op.clone(values))
             continue
-        last, behind, program = inside[op]
+        step, behind, program = inside[op]
         target = slice_type(mesh, dist_type(behind.result), loop.times)
-        made, result = _built(last, values[last.input], program, target)
+        made, result = _built(step, values[step.input], program, target)
         body.add_ops(made)
-        values[last.result] = result
-    body.add_op(YieldOp.create(operands=[values[value] for value in loop.yielded]))
+        values[step.result] = result
+    last = loop.body.block.last_op
+    assert last is not None
+    body.add_op(last.clone(values))
     groups = list(loop.carried), list(loop.sliced), list(loop.invariant)
     longer = loop.rebuilt(groups, body)
     block = loop.parent
