@@ -1,30 +1,28 @@
 """Loops cut in two: the steps that the carries need, and those that only results need (fission).
 
 A carry that iterations only add to can wait for the second loop, as nothing in the loop reads it.
-What the second loop needs of the first is stacked by the first and sliced by the second. Views of
-such values, and steps without operands, are written again. Other steps stand in one of the loops.
+What the second loop needs of the first is stacked by the first and sliced by the second; which
+values that are is a minimum cut (``crossing``).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import dist_type
+from collir.ir.crossing import Crossing, is_replicable
 from collir.ir.fusion import KERNEL, kernel_name
 from collir.ir.names import set_name
 from collir.ir.roles import pass_role
-from collir.ir.steps import is_free
 from collir.layout.steps import ADD
 
 
 @dataclass(frozen=True, eq=False)
 class Fission:
-    """A loop, and which of its two parts each step and each result belongs to.
+    """A loop, and which of its two parts each carry and each operation belongs to.
 
     Attributes:
         later: the numbers of the carries of the second loop.
@@ -39,16 +37,22 @@ class Fission:
     def of(loop: RepeatOp) -> "Fission":
         """Return the parts of a loop.
 
-        A sum of values that the first part computes anyway stays in the first part.
+        A sum of values that the first loop computes anyway stays in the first loop.
         """
-        yielded, count = loop.yielded, len(loop.carried)
+        count = len(loop.carried)
         sums = {n: added for n in range(count) if (added := _added(loop, n))}
-        first = _needed(loop, (yielded[n] for n in range(count) if n not in sums))
-        known = {result for op in first for result in op.results}
-        known |= {carry for n, carry in enumerate(loop.carries) if n not in sums}
-        later = frozenset(n for n, added in sums.items() if not known.issuperset(added))
-        needed = _needed(loop, (yielded[n] for n in range(count) if n not in later))
-        return Fission(loop, later, frozenset(needed))
+        parts = Fission._with(loop, sums)
+        while True:
+            later = [n for n in parts.later if not all(map(parts.is_early, sums[n]))]
+            if len(later) == len(parts.later):
+                return parts
+            parts = Fission._with(loop, later)
+
+    @staticmethod
+    def _with(loop: RepeatOp, later: Iterable[int]) -> "Fission":
+        numbers = frozenset(later)
+        early = (n for n in range(len(loop.carried)) if n not in numbers)
+        return Fission(loop, numbers, frozenset(_needed(loop, (loop.yielded[n] for n in early))))
 
     def why_not(self) -> str | None:
         """Return why the loop has no two parts; None if it has."""
@@ -56,82 +60,53 @@ class Fission:
             return "its iterations are computed again as a whole (`recompute`)"
         if not any(map(self._works, self.first)):
             return "its iterations do not wait for each other"
-        if not any(map(self._works, self.second)):
+        if not any(map(self._works, self._rest)):
             return "its carries need all that it computes"
+        if not any(map(self._works, self.second)):
+            return "what its carries do not need takes less memory beside them"
         return None
 
     def _works(self, op: Operation) -> bool:
-        return not _is_again(op, self.loop)
+        return not is_replicable(op, self.loop)
 
     # --- what belongs where -------------------------------------------------------------------
 
     @cached_property
+    def _rest(self) -> Sequence[Operation]:
+        """The operations that only other results than the early carries need, in order."""
+        rest = _needed(self.loop, self.loop.yielded) - self.first
+        return [op for op in self.loop.body.block.ops if op in rest]
+
+    @cached_property
+    def _crossing(self) -> Crossing:
+        carries = [carry for n, carry in enumerate(self.loop.carries) if n not in self.later]
+        return Crossing(self.loop, carries, self.first, self._rest)
+
+    def is_early(self, value: SSAValue) -> bool:
+        """Return whether a value is a carry of the first loop, or is computed there."""
+        if isinstance(value.owner, Block):
+            return value in self._crossing.carries
+        return value.owner in self.first or value.owner in self._crossing.moved
+
+    @cached_property
     def stacked_later(self) -> Sequence[int]:
         """The numbers of the results that the second loop stacks."""
-        carries = len(self.loop.carried)
-        return [
-            number
-            for number, value in enumerate(self.loop.yielded)
-            if number >= carries and not self._is_early(value)
-        ]
+        numbers = range(len(self.loop.carried), len(self.loop.yielded))
+        return [n for n in numbers if not self.is_early(self.loop.yielded[n])]
 
     @cached_property
     def second(self) -> Sequence[Operation]:
-        """The operations that only the results of the second loop need, in order."""
-        numbers = (*self.later, *self.stacked_later)
-        needed = _needed(self.loop, (self.loop.yielded[n] for n in numbers)) - self.first
+        """The operations of the second loop, in order."""
+        values = (self.loop.yielded[n] for n in (*self.later, *self.stacked_later))
+        needed = _needed_beside(values, self._crossing.stacked)
         return [op for op in self.loop.body.block.ops if op in needed]
 
-    def _is_early(self, value: SSAValue) -> bool:
-        """Return whether a value is a carry of the first loop, or is computed there."""
-        early = {carry for n, carry in enumerate(self.loop.carries) if n not in self.later}
-        return value in early or value.owner in self.first
-
-    @cached_property
-    def _asked(self) -> Mapping[SSAValue, None]:
-        """The values of the first part that the second needs."""
-        values = (operand for op in self.second for operand in op.operands)
-        return dict.fromkeys(filter(self._is_early, values))
-
-    def crossing(self) -> list[SSAValue]:
-        """Return the values that the first loop stacks for the second, of the fewest bytes.
-
-        A view needs the value that it is a view of, or is stacked itself.
-        """
-        mesh, carries = mesh_of(self.loop), len(self.loop.carried)
-        stacked = set(self.loop.yielded[carries:])
-        views: dict[SSAValue, dict[SSAValue, None]] = {}
-        roots: dict[SSAValue, None] = {}
-        for value in self._asked:
-            while _is_again(value.owner, self.loop) and (sources := _operands(value)):
-                views.setdefault(sources[0], {})[value] = None
-                [value] = sources
-            roots[value] = None
-
-        def cheapest(value: SSAValue) -> tuple[int, list[SSAValue]]:
-            size = 0 if value in stacked else dist_type(value).local_bytes(mesh)
-            if value in self._asked:
-                return size, [value]
-            parts = list(map(cheapest, views[value]))
-            total = sum(part for part, _ in parts)
-            if size <= total:
-                return size, [value]
-            return total, [x for _, values in parts for x in values]
-
-        missing = [x for x in roots if self._is_early(x) and not _is_again(x.owner, self.loop)]
-        found = {value for root in missing for value in cheapest(root)[1]}
-        return [value for value in _values(self.loop.body.block) if value in found]
-
-    def again(self, crossing: Iterable[SSAValue]) -> list[Operation]:
-        """Return the operations of the first part that the second does again, in order."""
-        known, found = set(crossing), set[Operation]()
-        stack = list(self._asked)
-        while stack:
-            value = stack.pop()
-            if value not in known and isinstance(value.owner, Operation):
-                found.add(value.owner)
-                stack += value.owner.operands
-        return [op for op in self.loop.body.block.ops if op in found]
+    def crossing(self) -> Sequence[SSAValue]:
+        """Return the values that the second loop takes as slices, in order of definition."""
+        needed = {operand for op in self.second for operand in op.operands}
+        block = self.loop.body.block
+        values = (*block.args, *(result for op in block.ops for result in op.results))
+        return [x for x in values if x in needed and x in self._crossing.stacked]
 
     # --- the two loops ------------------------------------------------------------------------
 
@@ -146,23 +121,22 @@ class Fission:
         early = [n for n in range(carries) if n not in self.later]
         stacks = [n for n in range(carries, len(yielded)) if n not in self.stacked_later]
         crossing = self.crossing()
-        known = {yielded[n] for n in stacks}
         numbers = [*early, *stacks]
-        values = [yielded[n] for n in numbers]
-        more = [x for x in crossing if x not in known]
-        steps = [op for op in loop.body.block.ops if op in self.first]
-        first = _part(loop, early, {}, steps, [*values, *more])
-        rows = dict(zip([*values, *more][len(early) :], first.results[len(early) :], strict=True))
-        for value in more:
-            set_name(rows[value], value.name_hint)
+        known = {yielded[n] for n in stacks}
+        values = [*(yielded[n] for n in numbers), *(x for x in crossing if x not in known)]
+        needed = _needed(loop, values)
+        steps = [op for op in loop.body.block.ops if op in needed]
+        first = _part(loop, early, {}, steps, values)
+        pairs = list(zip(values, first.results, strict=True))
+        for value, stack in pairs[len(numbers) :]:
+            set_name(stack, value.name_hint)
+        rows = dict(pairs[len(early) :])
         later = [*sorted(self.later), *self.stacked_later]
-        again = self.again(crossing)
-        steps = [op for op in loop.body.block.ops if op in {*again, *self.second}]
         sliced = {value: rows[value] for value in crossing}
-        second = _part(loop, sorted(self.later), sliced, steps, [yielded[n] for n in later])
-        kernels = {kernel_name(op) for op in again}  # the rest of them is in the first loop
+        second = _part(loop, sorted(self.later), sliced, self.second, [yielded[n] for n in later])
+        twice = {kernel_name(op) for op in self.second if op in needed}
         for op in second.body.block.ops:
-            if kernel_name(op) in kernels:
+            if kernel_name(op) in twice:  # the rest of the kernel is in the first loop
                 op.attributes.pop(KERNEL, None)
         self._put(first, numbers)
         self._put(second, later)
@@ -215,20 +189,16 @@ def _needed(loop: RepeatOp, values: Iterable[SSAValue]) -> set[Operation]:
     return needed
 
 
-def _is_again(op: Operation | Block, loop: RepeatOp) -> bool:
-    """Return whether an operation costs nothing to do again: a view, or one without operands."""
-    if not isinstance(op, DistOp):
-        return False
-    return not op.operands or (len(op.operands) == 1 and is_free(op, mesh_of(loop)))
-
-
-def _operands(value: SSAValue) -> Sequence[SSAValue]:
-    return () if isinstance(value.owner, Block) else value.owner.operands
-
-
-def _values(block: Block) -> list[SSAValue]:
-    """Return the values of a block in the order in which they are defined."""
-    return [*block.args, *(result for op in block.ops for result in op.results)]
+def _needed_beside(values: Iterable[SSAValue], known: Collection[SSAValue]) -> set[Operation]:
+    """Return the operations of the body of a loop that values need beside known ones."""
+    needed: set[Operation] = set()
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if value not in known and isinstance(value.owner, Operation) and value.owner not in needed:
+            needed.add(value.owner)
+            stack += value.owner.operands
+    return needed
 
 
 def _part(
