@@ -89,9 +89,9 @@ class SplitBackwardPass(ModulePass):
                 known |= dict.fromkeys(results)
                 loops += [loop] if names.intersection(results) else []
         if missing := sorted(names - known.keys()):
-            there = ", ".join(f"%{name}" for name in known) or "none, as there are no loops"
-            text = f"no loop has a result %{missing[0]}: the results of loops are {there}"
-            raise DiagnosticError(Diagnostic(text))
+            listed = ", ".join(f"%{name}" for name in known)
+            there = f"the results of loops are {listed}" if known else "there are no loops"
+            raise DiagnosticError(Diagnostic(f"no loop has a result %{missing[0]}: {there}"))
         return loops
 
     def _remark_on_gradients(self, module: ModuleOp, loops: list[RepeatOp]) -> None:
@@ -99,7 +99,7 @@ class SplitBackwardPass(ModulePass):
         functions = [] if loops else functions_of(module)
         for call in (call for function in functions for call in calls_in(function)):
             if call.sought:
-                text = "has no loops of this gradient yet: put -p differentiate in front of it"
+                text = "finds no loops of this gradient: put -p differentiate in front of it"
                 remark(call, f"{self.name} {text}")
 
     def _split(self, loop: RepeatOp) -> None:
@@ -110,6 +110,6 @@ class SplitBackwardPass(ModulePass):
             try:
                 _ = parts.cut()
             except LayoutError as error:
-                reason = f"what both parts need cannot be stacked: {error}"
+                reason = f"it cannot stack what the second part needs: {error}"
         if reason is not None:
             remark(loop, f"{self.name} keeps this repeat: {reason}")

@@ -1,30 +1,30 @@
-"""Loops joined to one where the second takes what the first stacks, for proofs (fusion).
+"""Loops of equally many iterations joined to one, for proofs (fusion).
 
-Iteration i of the second needs row i of a stack only, which iteration i of the first has made. So
-one loop does what both do, if nothing else that the second needs depends on the first.
+Where the second takes a slice of what the first stacks, its iteration i needs row i only, which
+iteration i of the first has made. So one loop does what both do, if nothing else that the second
+needs depends on the first.
 """
 
 from collections.abc import Sequence
 
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
 from collir.dialects.nested import RepeatOp, YieldOp
 from collir.ir.iterations import tidy
 
 
-def join_loops(function: FuncOp) -> bool:
-    """Join the loops of a function, as far as possible, in place; return whether there were any."""
+def join_loops(block: Block) -> bool:
+    """Join the loops in a block, as far as possible, in place; return whether there were any."""
     joined = False
-    while (pair := _pair(loops_of(function))) is not None:
+    while (pair := _pair(loops_of(block))) is not None:
         _join(*pair)
         joined = True
     return joined
 
 
-def loops_of(function: FuncOp) -> list[RepeatOp]:
-    """Return the loops of a function, but not those inside loops."""
-    return [op for op in function.body.block.ops if isinstance(op, RepeatOp)]
+def loops_of(block: Block) -> list[RepeatOp]:
+    """Return the loops in a block, but not those inside loops."""
+    return [op for op in block.ops if isinstance(op, RepeatOp)]
 
 
 def _pair(loops: Sequence[RepeatOp]) -> tuple[RepeatOp, RepeatOp] | None:
@@ -39,8 +39,6 @@ def _is_joinable(first: RepeatOp, second: RepeatOp) -> bool:
     if (first.times, first.is_reverse) != (second.times, second.is_reverse):
         return False
     stacks = set[SSAValue](first.results[len(first.carried) :])
-    if stacks.isdisjoint(second.sliced):
-        return False
     after = _dependent(first, second)
     others = [*second.carried, *second.invariant, *(x for x in second.sliced if x not in stacks)]
     return all(x.owner not in after for x in others)
@@ -123,23 +121,39 @@ def _joined(first: RepeatOp, second: RepeatOp) -> RepeatOp:
 # ---------------------------------------------------------------------------------------------
 
 
-def in_one_form(function: FuncOp) -> None:
-    """Rewrite the loops of a function so that operands and results that are not used are gone, and
-    the others are in an order that others decide: operands that of their definitions, results that
-    of their uses."""
-    for loop in reversed(loops_of(function)):
-        carries, stacks = _numbers(loop)
-        used = [n for n in stacks if loop.results[n].uses.get_length()]
-        tidy(_rewritten(loop, carries, used))
-    for loop in reversed(loops_of(function)):
-        carries, stacks = (sorted(of, key=lambda n: _first_use(loop, n)) for of in _numbers(loop))
-        _rewritten(loop, carries, stacks)
+def in_one_form(block: Block) -> None:
+    """Rewrite the loops of a block, and those inside them, to one form, in place.
+
+    Operands and results that are not used are gone, and the others are in an order that others
+    decide: operands that of their definitions, results that of their uses.
+    """
+    for loop in reversed(loops_of(block)):
+        carries, stacks, _ = _live(loop)
+        used = _rewritten(loop, carries, stacks)
+        in_one_form(used.body.block)
+        tidy(used)
+    for loop in reversed(loops_of(block)):
+        numbers = (sorted(of, key=lambda n: _first_use(loop, n)) for of in _live(loop)[:2])
+        _rewritten(loop, *numbers)
 
 
-def _numbers(loop: RepeatOp) -> tuple[range, range]:
-    """Return the numbers of the carries of a loop, and those of its stacks."""
-    carries = len(loop.carried)
-    return range(carries), range(carries, len(loop.results))
+def _live(loop: RepeatOp) -> tuple[list[int], list[int], set[Operation]]:
+    """Return the numbers of the carries and of the stacks of a loop that results need which are
+    used, and the operations of the body that they need."""
+    count = len(loop.carried)
+    live = {n for n, result in enumerate(loop.results) if result.uses.get_length()}
+    needed: set[Operation] = set()
+    stack = [loop.yielded[n] for n in live]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, BlockArgument):
+            if value.index < count and value.index not in live:
+                live.add(value.index)
+                stack.append(loop.yielded[value.index])
+        elif isinstance(value.owner, Operation) and value.owner not in needed:
+            needed.add(value.owner)
+            stack += value.owner.operands
+    return [n for n in range(count) if n in live], sorted(n for n in live if n >= count), needed
 
 
 def _first_use(loop: RepeatOp, number: int) -> tuple[float, int]:
@@ -156,9 +170,9 @@ def _rewritten(loop: RepeatOp, carries: Sequence[int], stacks: Sequence[int]) ->
     distinct invariants that are used, in the order of their definitions; return it.
 
     Args:
-        stacks: the numbers of the results to stack; no other one is used.
+        carries, stacks: the numbers of its results; no other one is used, or needed by these.
     """
-    block, args = loop.parent, loop.body.block.args
+    block, args, needed = loop.parent, loop.body.block.args, _live(loop)[2]
     assert block is not None
     second = len(loop.carried) + len(loop.sliced)
     fixed: dict[SSAValue, list[BlockArgument]] = {}
@@ -173,7 +187,8 @@ def _rewritten(loop: RepeatOp, carries: Sequence[int], stacks: Sequence[int]) ->
     for same in fixed.values():
         values |= dict.fromkeys(same, values[same[0]])
     for op in list(loop.body.block.ops)[:-1]:
-        body.add_op(op.clone(values))
+        if op in needed:
+            body.add_op(op.clone(values))
     numbers = [*carries, *stacks]
     body.add_op(YieldOp.create(operands=[values[loop.yielded[n]] for n in numbers]))
     new = loop.rebuilt(([loop.carried[n] for n in carries], list(loop.sliced), ordered), body)

@@ -9,8 +9,8 @@ for 96 iterations as for 2.
 If such a proof fails, both functions get forms that are more alike. Carries that the slices give
 are removed, as those of what is ahead: what a loop begins with is proven to be what the slices in
 front of its own would give. Then loops with equal bodies are cut where the others end, and short
-parts are unrolled. That takes as long for 96 iterations as for 2, too. And where a loop takes what
-another one stacks, both become one.
+parts are unrolled. That takes as long for 96 iterations as for 2, too. And loops of equally many
+iterations become one, where the second needs of the first what this stacks only.
 
 If that fails, the iterations of both are proven one after the other, unless they are too many.
 """
@@ -25,7 +25,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.functions import scratch_copy
 from collir.ir.instantiation import fix_parameters
 from collir.ir.iterations import SlicedCarry, in_parts, returning, sliced_carry, tidy
-from collir.ir.joining import in_one_form, join_loops, loops_of
+from collir.ir.joining import in_one_form, join_loops
 from collir.ir.loops import as_function, repeats_in, unroll, unroll_all
 from collir.ir.parameters import parameters_of
 from collir.layout import DistType
@@ -140,21 +140,24 @@ def align(before: FuncOp, after: FuncOp) -> bool:
     changed = False
     for function in (before, after):
         fix_parameters(function, parameters_of(function))
-        for loop in loops_of(function):
+        for loop in _loops(function):
             changed |= _without_sliced_carries(function, loop)
     for function in (before, after):
-        for loop in loops_of(function):
+        for loop in _loops(function):
             tidy(loop)
     return _cut(before, after) or changed
 
 
+def _loops(function: FuncOp) -> list[RepeatOp]:
+    return [op for op in function.body.block.ops if isinstance(op, RepeatOp)]
+
+
 def _join(before: FuncOp, after: FuncOp) -> bool:
-    """Join loops of two functions where one takes what another stacks, in place; return whether
-    there were any."""
-    joined = [join_loops(function) for function in (before, after)]
+    """Join loops of two functions, as far as possible, in place; return whether there were any."""
+    joined = [join_loops(function.body.block) for function in (before, after)]
     if any(joined):
         for function in (before, after):
-            in_one_form(function)
+            in_one_form(function.body.block)
     return any(joined)
 
 
@@ -173,11 +176,9 @@ def _without_sliced_carries(function: FuncOp, loop: RepeatOp) -> bool:
 
 def _starts_as_expected(function: FuncOp, carry: SlicedCarry) -> bool:
     """Return whether it is proven that a loop begins with what slices in front of its own give."""
-    place = loops_of(function).index(carry.loop)
+    place = _loops(function).index(carry.loop)
     with scratch_copy(function) as actual, scratch_copy(function) as expected:
-        copies = [
-            sliced_carry(loops_of(copy)[place], [carry.number]) for copy in (actual, expected)
-        ]
+        copies = [sliced_carry(_loops(copy)[place], [carry.number]) for copy in (actual, expected)]
         assert copies[0] is not None and copies[1] is not None
         returning(actual, copies[0].start)
         returning(expected, copies[1].expected_start())
@@ -192,7 +193,7 @@ def _cut(before: FuncOp, after: FuncOp) -> bool:
     changed = False
     for key in dict.fromkeys((number, op.is_reverse) for op, number in numbers.items()):
         sides = [
-            [op for op in loops_of(side) if (numbers.get(op), op.is_reverse) == key]
+            [op for op in _loops(side) if (numbers.get(op), op.is_reverse) == key]
             for side in (before, after)
         ]
         counts = [[op.times for op in side] for side in sides]
