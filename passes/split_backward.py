@@ -1,8 +1,8 @@
 """Split the reverse of loops into the gradients that flow on and those of weights.
 
-What: a ``repeat`` becomes two. The first computes its carries, and what needs no other steps. The
-second computes the other results, from what the first stacks. Carries that iterations only add to,
-such as the gradients of weights that all layers share, are carries of the second.
+What: a ``repeat`` becomes two. The first computes its carries. The second computes the other
+results, from what the first stacks. Carries that iterations only add to, such as the gradients of
+weights that all layers share, are carries of the second.
 
 Why: the gradient of a layer's input is needed by the layer before it, and the gradients of weights
 are needed at the end of the step. A pipeline that has both apart fills its bubbles with the latter
@@ -25,16 +25,18 @@ becomes
 
 By default, loops in ``reverse`` are split, which is what ``differentiate`` makes of a ``repeat``;
 ``loop=d_x`` names a result of another one. Loops inside loops are split first, and their second
-parts belong to the second part of the loop around them. Only views, and steps without operands,
-are in both loops: what the first loop computes, gathers or recomputes behind a barrier is stacked.
+parts belong to the second part of the loop around them.
 
-When not: a loop without carries or steps for one of the parts, and one with ``recompute``, whose
+As few bytes are stacked as possible: maps and sums that only the second loop needs are in the
+first, if their results are smaller. Only views, and steps without operands, are in both loops. So
+what the first loop computes, gathers, or recomputes behind a barrier is stacked and not done again.
+
+When not: a loop without carries or products for one of the parts, and one with ``recompute``, whose
 iterations are computed again as a whole. A remark says so.
 
-Cost: the same steps take the same time, but for launches. No step of one loop runs beside a step of
-the other. The stacked values are kept until the second loop ends: cotangents of the results of
-products with weights, and, where the forward loop was recomputed, the activations that the
-gradients of weights need.
+Cost: the same operations, and the same time but for launches. No step of one loop runs beside a
+step of the other. Stacked values are kept until the second loop ends: the cotangents of products
+with weights, and, of what was recomputed, the activations that these products take.
 """
 
 from dataclasses import dataclass
