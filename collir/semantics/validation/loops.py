@@ -6,11 +6,12 @@ the first iteration, and after each iteration if it was before. So the loops com
 each is one unknown function in the proof of the functions that they are in. The proof takes as long
 for 96 iterations as for 2.
 
-If such a proof fails, both functions get forms that are more alike. Carries that the slices give
-are removed, as those of what is ahead: what a loop begins with is proven to be what the slices in
-front of its own would give. Then loops with equal bodies are cut where the others end, and short
-parts are unrolled. That takes as long for 96 iterations as for 2, too. And loops of equally many
-iterations become one, where the second needs of the first what this stacks only.
+If such a proof fails, both functions get forms that are more alike. First, loops of equally many
+iterations become one, where the second needs of the first what this stacks only. If that is not
+enough, carries that the slices give are removed, as those of what is ahead: what a loop begins with
+is proven to be what the slices in front of its own would give. Then loops with equal bodies are cut
+where the others end, and short parts are unrolled. That takes as long for 96 iterations as for 2,
+too.
 
 If that fails, the iterations of both are proven one after the other, unless they are too many.
 """
@@ -47,16 +48,12 @@ def decided(before: FuncOp, after: FuncOp) -> Verdict:
     by_induction = _decided(before, after, numbered_bodies(before, after))
     if by_induction.outcome is Outcome.SAME:
         return by_induction
-    with scratch_copy(before) as old, scratch_copy(after) as new:
-        if align(old, new):
-            in_parts = _decided(old, new, numbered_bodies(old, new))
-            if in_parts.outcome is Outcome.SAME:
-                return in_parts
-    with scratch_copy(before) as old, scratch_copy(after) as new:
-        if _join(old, new):
-            in_one = _decided(old, new, numbered_bodies(old, new))
-            if in_one.outcome is Outcome.SAME:
-                return in_one
+    for change in (_join, align):
+        with scratch_copy(before) as old, scratch_copy(after) as new:
+            if change(old, new):
+                alike = _decided(old, new, numbered_bodies(old, new))
+                if alike.outcome is Outcome.SAME:
+                    return alike
     steps = max(map(_steps_unrolled, (before, after)))
     if steps > MOST_STEPS:
         text = f"its loops differ, and run {steps} steps, more than {MOST_STEPS}"
