@@ -77,6 +77,12 @@ def _rotate() -> type[ModulePass]:
     return RotatePass
 
 
+def _split_backward() -> type[ModulePass]:
+    from collir.passes.split_backward import SplitBackwardPass
+
+    return SplitBackwardPass
+
+
 def _split_level() -> type[ModulePass]:
     from collir.passes.split_level import SplitLevelPass
 
@@ -108,6 +114,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "place": _place,
     "reorder-by-hierarchy": _reorder_by_hierarchy,
     "rotate": _rotate,
+    "split-backward": _split_backward,
     "split-level": _split_level,
     "unroll": _unroll,
     "validate": _validate,

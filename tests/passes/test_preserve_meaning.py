@@ -32,6 +32,7 @@ PASSES = [
     "fuse{model=p2},dce",
     "reorder-by-hierarchy",
     "reorder-by-hierarchy{model=p2},fuse,decompose",
+    "split-backward",
 ]
 
 

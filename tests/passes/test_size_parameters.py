@@ -32,6 +32,7 @@ PASSES = [
     "decompose{chunks=4},overlap",
     "decompose{strategy=rs-ar-ag},cse,canonicalize",
     "fuse,decompose{up_to=64}",
+    "split-backward",
 ]
 
 

@@ -6,10 +6,12 @@ the first iteration, and after each iteration if it was before. So the loops com
 each is one unknown function in the proof of the functions that they are in. The proof takes as long
 for 96 iterations as for 2.
 
-If such a proof fails, both functions get forms that are more alike. Carries that the slices give
-are removed, as those of what is ahead: what a loop begins with is proven to be what the slices in
-front of its own would give. Then loops with equal bodies are cut where the others end, and short
-parts are unrolled. That takes as long for 96 iterations as for 2, too.
+If such a proof fails, both functions get forms that are more alike. First, loops of equally many
+iterations become one, where the second needs of the first what this stacks only. If that is not
+enough, carries that the slices give are removed, as those of what is ahead: what a loop begins with
+is proven to be what the slices in front of its own would give. Then loops with equal bodies are cut
+where the others end, and short parts are unrolled. That takes as long for 96 iterations as for 2,
+too.
 
 If that fails, the iterations of both are proven one after the other, unless they are too many.
 """
@@ -24,6 +26,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.functions import scratch_copy
 from collir.ir.instantiation import fix_parameters
 from collir.ir.iterations import SlicedCarry, in_parts, returning, sliced_carry, tidy
+from collir.ir.joining import in_one_form, join_loops
 from collir.ir.loops import as_function, repeats_in, unroll, unroll_all
 from collir.ir.parameters import parameters_of
 from collir.layout import DistType
@@ -45,11 +48,12 @@ def decided(before: FuncOp, after: FuncOp) -> Verdict:
     by_induction = _decided(before, after, numbered_bodies(before, after))
     if by_induction.outcome is Outcome.SAME:
         return by_induction
-    with scratch_copy(before) as old, scratch_copy(after) as new:
-        if align(old, new):
-            in_parts = _decided(old, new, numbered_bodies(old, new))
-            if in_parts.outcome is Outcome.SAME:
-                return in_parts
+    for change in (_join, align):
+        with scratch_copy(before) as old, scratch_copy(after) as new:
+            if change(old, new):
+                alike = _decided(old, new, numbered_bodies(old, new))
+                if alike.outcome is Outcome.SAME:
+                    return alike
     steps = max(map(_steps_unrolled, (before, after)))
     if steps > MOST_STEPS:
         text = f"its loops differ, and run {steps} steps, more than {MOST_STEPS}"
@@ -143,6 +147,15 @@ def align(before: FuncOp, after: FuncOp) -> bool:
 
 def _loops(function: FuncOp) -> list[RepeatOp]:
     return [op for op in function.body.block.ops if isinstance(op, RepeatOp)]
+
+
+def _join(before: FuncOp, after: FuncOp) -> bool:
+    """Join loops of two functions, as far as possible, in place; return whether there were any."""
+    joined = [join_loops(function.body.block) for function in (before, after)]
+    if any(joined):
+        for function in (before, after):
+            in_one_form(function.body.block)
+    return any(joined)
 
 
 def _without_sliced_carries(function: FuncOp, loop: RepeatOp) -> bool:
