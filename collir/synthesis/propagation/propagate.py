@@ -1,0 +1,88 @@
+"""Layouts for all values of ``auto`` functions, found from those that are written."""
+
+from collections.abc import Iterable
+from itertools import chain, combinations
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from collir.dialects.operation import DistOp
+from collir.ir.auto import AUTO, auto_functions
+from collir.ir.calls import calls_in, inline_call
+from collir.ir.differentiation import gradients_as_calls
+from collir.ir.expansion import expand_operation
+from collir.ir.roles import Role
+from collir.synthesis.propagation.estimate import Estimates
+from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.rewrite import rewrite
+from collir.synthesis.propagation.spread import Spreading
+
+
+def propagate(module: ModuleOp) -> None:
+    """Choose the layouts of all values of the ``auto`` functions of a module, in place.
+
+    Raises:
+        DiagnosticError: a function has a step that cannot be where layouts are chosen.
+    """
+    made = gradients_as_calls(module)
+    functions = auto_functions(module)
+    for function in functions:
+        while calls := list(calls_in(function)):
+            for call in calls:
+                _ = inline_call(call, function)
+    for function in made:
+        if function in functions:
+            functions.remove(function)
+            function.detach()
+            function.erase()
+    for function in functions:
+        _propagate(function)
+
+
+def _propagate(function: FuncOp) -> None:
+    """Choose the layouts of the values of a function without calls, in place."""
+    while True:
+        graph = Graph.build(function)
+        spreading = _spread(graph)
+        composite = [
+            relation.op
+            for relation in spreading.sharded_blocked()
+            if relation.op and relation.op.kind.expansion is not None
+        ]
+        if not composite:
+            break
+        for op in composite:
+            expand_operation(op)
+    estimates = spreading.estimates
+
+    def chosen(relation):
+        layouts = tuple(spreading.layouts[x.number] for x in relation.members)
+        return estimates.choices(relation, layouts)
+
+    rewrite(function, graph, spreading.layouts, chosen)
+    del function.attributes[AUTO]
+
+
+def _spread(graph: Graph) -> Spreading:
+    """Return the layouts of the fastest program, of those where weights come before inputs over
+    some sub-axes."""
+    estimates = Estimates(graph.mesh)
+    spread: list[Spreading] = []
+    for first in _subsets(_contended(graph)):
+        spreading = Spreading(graph, estimates, first)
+        spreading.run()
+        spread.append(spreading)
+    return min(spread, key=lambda spreading: spreading.seconds())
+
+
+def _contended(graph: Graph) -> list[str]:
+    """Return the sub-axes that types of weights and types of others name."""
+    axes: tuple[set[str], set[str]] = (set(), set())
+    for tensor in graph.tensors:
+        if tensor.layout is not None:
+            axes[tensor.role is Role.PARAMETER].update(chain.from_iterable(tensor.layout))
+    return list(graph.mesh.ordered(axes[0] & axes[1]))
+
+
+def _subsets(axes: list[str]) -> Iterable[tuple[str, ...]]:
+    return chain.from_iterable(combinations(axes, n) for n in range(len(axes) + 1))
