@@ -34,10 +34,12 @@ class Choice:
     Attributes:
         axes: the sub-axes of the indices that are sharded.
         seconds: the time of the step, and of bringing operands and result there and back.
+        moves: the part of it in which operands are brought.
     """
 
     axes: Assignment
     seconds: float
+    moves: float
 
     def summed(self, relation: Relation) -> frozenset[str]:
         """Return the sub-axes of the indices that the result lacks."""
@@ -136,10 +138,10 @@ class Estimates:
         key = (*self._signature(relation), layouts)
         if key not in self._choices:
             listed = [
-                Choice(axes, self._seconds(relation, layouts, axes))
+                self._choice(relation, layouts, axes)
                 for axes in self._assignments(relation, layouts)
             ]
-            self._choices[key] = sorted(listed, key=lambda choice: choice.seconds)
+            self._choices[key] = sorted(listed, key=lambda choice: float(f"{choice.seconds:.6g}"))
         return self._choices[key]
 
     def _signature(self, relation: Relation) -> tuple[object, ...]:
@@ -179,22 +181,22 @@ class Estimates:
         }
         return {index: own for index, own in axes.items() if index not in wrong}
 
-    def _seconds(
+    def _choice(
         self, relation: Relation, layouts: tuple[Layout | None, ...], axes: Assignment
-    ) -> float:
-        """Return the time of a step whose indices are sharded so, with what it sends."""
+    ) -> Choice:
+        """Return the choice of a step whose indices are sharded so."""
         needed = [layout_with(over, axes) for over in relation.indices]
-        seconds = self._computes(relation, needed, axes)
+        seconds, moves = self._computes(relation, needed, axes), 0.0
         for member, own, there in zip(relation.members[:-1], layouts[:-1], needed, strict=False):
             if own is not None and not member.made:
-                seconds += self.move(member.bytes, own, there)
+                moves += self.move(member.bytes, own, there)
         result, own, there = relation.members[-1], layouts[-1], needed[-1]
         partial = summed(relation, axes)
         if own is None and partial:  # someone has to reduce it
             own = there
         if own is not None:
             seconds += self.move(result.bytes, there, own, partial)
-        return seconds
+        return Choice(axes, seconds + moves, moves)
 
     def _computes(self, relation: Relation, needed: list[Layout], axes: Assignment) -> float:
         """Return the time of the computation alone."""

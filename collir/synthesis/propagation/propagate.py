@@ -6,7 +6,6 @@ from itertools import chain, combinations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects.operation import DistOp
 from collir.ir.auto import AUTO, auto_functions
 from collir.ir.calls import calls_in, inline_call
 from collir.ir.differentiation import gradients_as_calls
@@ -14,6 +13,7 @@ from collir.ir.expansion import expand_operation
 from collir.ir.roles import Role
 from collir.synthesis.propagation.estimate import Estimates
 from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.improve import improve
 from collir.synthesis.propagation.rewrite import rewrite
 from collir.synthesis.propagation.spread import Spreading
 
@@ -43,36 +43,28 @@ def _propagate(function: FuncOp) -> None:
     """Choose the layouts of the values of a function without calls, in place."""
     while True:
         graph = Graph.build(function)
-        spreading = _spread(graph)
-        composite = [
-            relation.op
-            for relation in spreading.sharded_blocked()
-            if relation.op and relation.op.kind.expansion is not None
-        ]
+        spread = _spread(graph)
+        fastest = min(spread, key=Spreading.seconds)
+        composite = [x.op for x in fastest.divided() if x.op and x.op.kind.expansion is not None]
         if not composite:
             break
         for op in composite:
             expand_operation(op)
-    estimates = spreading.estimates
-
-    def chosen(relation):
-        layouts = tuple(spreading.layouts[x.number] for x in relation.members)
-        return estimates.choices(relation, layouts)
-
-    rewrite(function, graph, spreading.layouts, chosen)
+    for spreading in spread:
+        improve(spreading)
+    fastest = min(spread, key=Spreading.seconds)
+    rewrite(function, graph, fastest.layouts, fastest.choices)
     del function.attributes[AUTO]
 
 
-def _spread(graph: Graph) -> Spreading:
-    """Return the layouts of the fastest program, of those where weights come before inputs over
-    some sub-axes."""
+def _spread(graph: Graph) -> list[Spreading]:
+    """Return the layouts of a function where weights come before inputs over no sub-axes, and over
+    some."""
     estimates = Estimates(graph.mesh)
-    spread: list[Spreading] = []
-    for first in _subsets(_contended(graph)):
-        spreading = Spreading(graph, estimates, first)
+    spread = [Spreading(graph, estimates, first) for first in _subsets(_contended(graph))]
+    for spreading in spread:
         spreading.run()
-        spread.append(spreading)
-    return min(spread, key=lambda spreading: spreading.seconds())
+    return spread
 
 
 def _contended(graph: Graph) -> list[str]:

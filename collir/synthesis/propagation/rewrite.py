@@ -171,18 +171,23 @@ class _Writer:
     ) -> Iterator[Sequence[DistType]]:
         """Yield the types that a step may take its operands in: partial as they are, if that sends
         no more, and reduced."""
-        types = [
-            replace(x, partial=own.partial, reduction=own.reduction)
-            for x, own in zip(whole, (dist_type(body.known[y]) for y in op.operands), strict=True)
-        ]
-        if any(x.partial for x in types):
-            sent = sum(x.local_bytes(self.mesh) for x in types if x.partial)
-            made = self._type(op.result)
-            layouts = [layout_of(dist_type(body.known[x])) for x in op.operands]
-            stays = all(layout_of(x) == own for x, own in zip(types, layouts, strict=True) if x.partial)
-            if stays and made.local_bytes(self.mesh) <= sent:
-                yield types
+        types = [dist_type(body.known[x]) for x in op.operands]
+        sent = sum(x.local_bytes(self.mesh) for x in types if x.partial)
+        if sent:
+            together = all(x.partial for x in types)
+            if not together:
+                types = [x if x.partial else to for x, to in zip(types, whole, strict=True)]
+            yield from (types for _ in range(self._is_smaller(op, types, sent)))
         yield whole
+
+    def _is_smaller(self, op: DistOp, types: Sequence[DistType], sent: int) -> bool:
+        """Return whether the result of a step on operands of some types is partial and has no more
+        bytes than were to be reduced."""
+        try:
+            result = op.result_type(self.mesh, types, op.properties)
+        except LayoutError:
+            return False
+        return bool(result.partial) and result.local_bytes(self.mesh) <= sent
 
     def _write(
         self,

@@ -39,6 +39,7 @@ class Spreading:
 
     Attributes:
         layouts: the layout of each tensor, by its number.
+        around: the numbers of the relations of each tensor.
     """
 
     def __init__(self, graph: Graph, estimates: Estimates, first: Collection[str] = ()):
@@ -47,11 +48,11 @@ class Spreading:
             tensor.layout or ((),) * len(tensor.shape) for tensor in graph.tensors
         ]
         self._stage = 0
-        self._around: list[list[int]] = [[] for _ in graph.tensors]
+        self.around: list[list[int]] = [[] for _ in graph.tensors]
         for number, relation in enumerate(graph.relations):
             for tensor in relation.members:
-                self._around[tensor.number].append(number)
-        self._waiting: tuple[dict[int, None], dict[int, None]] = ({}, {})
+                self.around[tensor.number].append(number)
+        self._waiting: tuple[dict[int, None], ...] = ({}, {}, {})
 
     def run(self) -> None:
         """Spread all that types say."""
@@ -65,24 +66,31 @@ class Spreading:
                 self._settle()
 
     def _wake(self, numbers: Collection[int]) -> None:
-        """Look at relations again: those of maps first."""
+        """Look at relations again: at those of maps first, then at what results share with operands
+        in others, and at the end at what only operands share."""
         for number in numbers:
-            self._waiting[not self.graph.relations[number].passes_all][number] = None
+            levels = (0,) if self.graph.relations[number].passes_all else (1, 2)
+            for level in levels:
+                self._waiting[level][number] = None
 
     def _settle(self) -> None:
         """Spread until nothing changes."""
-        maps, others = self._waiting
-        while queue := maps or others:
-            number = next(iter(queue))
-            del queue[number]
+        while (level := next((n for n, x in enumerate(self._waiting) if x), None)) is not None:
+            number = next(iter(self._waiting[level]))
+            del self._waiting[level][number]
             relation = self.graph.relations[number]
             agreed = self._agreed(relation)
+            if level == 1:
+                agreed = {x: axes for x, axes in agreed.items() if x in relation.indices[-1]}
             for tensor, over in zip(relation.members, relation.indices, strict=True):
                 self._follow(tensor, layout_with(over, agreed))
 
     def _follow(self, tensor: Tensor, wanted: Layout) -> None:
-        """Shard the dimensions of a tensor that can be sharded as is wanted."""
-        if tensor.layout is not None:
+        """Shard the dimensions of a tensor that can be sharded as is wanted.
+
+        Weights do not follow their states: computations would have to gather them.
+        """
+        if tensor.layout is not None or (self._stage == 2 and tensor.role is Role.PARAMETER):
             return
         layout = list(self.layouts[tensor.number])
         for dim, axes in enumerate(wanted):
@@ -90,7 +98,7 @@ class Spreading:
                 layout[dim] = axes
         if tuple(layout) != self.layouts[tensor.number]:
             self.layouts[tensor.number] = tuple(layout)
-            self._wake(self._around[tensor.number])
+            self._wake(self.around[tensor.number])
 
     def _may(
         self, tensor: Tensor, layout: list[tuple[str, ...]], dim: int, axes: tuple[str, ...]
@@ -177,23 +185,40 @@ class Spreading:
 
     # --- what it costs ------------------------------------------------------------------------
 
-    def best(self, relation: Relation) -> Choice:
-        """Return how a step is run in the layouts of its members."""
+    def choices(self, relation: Relation) -> list[Choice]:
+        """Return how a step may run in the layouts of its members, the fastest first."""
         layouts = tuple(self.layouts[tensor.number] for tensor in relation.members)
-        return self.estimates.choices(relation, layouts)[0]
+        return self.estimates.choices(relation, layouts)
+
+    def best(self, relation: Relation) -> Choice:
+        """Return how a step runs in the layouts of its members."""
+        return self.choices(relation)[0]
 
     def seconds(self) -> float:
-        """Return the time of the whole program."""
-        return sum(self.best(r).seconds * r.times for r in self.graph.relations)
+        """Return the time of the whole program, in which a tensor is brought to a layout once."""
+        total = 0.0
+        moved: dict[tuple[int, Layout, int], float] = {}
+        for relation in self.graph.relations:
+            choice = self.best(relation)
+            total += relation.times * (choice.seconds - choice.moves)
+            for tensor, over in zip(relation.members[:-1], relation.indices, strict=False):
+                there = layout_with(over, choice.axes)
+                own = self.layouts[tensor.number]
+                if not tensor.made and there != own:
+                    seconds = relation.times * self.estimates.move(tensor.bytes, own, there)
+                    moved[tensor.number, there, relation.times] = seconds
+        return total + sum(moved.values())
 
-    def sharded_blocked(self) -> Iterator[Relation]:
-        """Yield the steps with a member that is sharded over an index that the step needs whole."""
+    def divided(self) -> Iterator[Relation]:
+        """Yield the steps whose result, or whose largest operand, is sharded over an index that the
+        step needs whole."""
         for relation in self.graph.relations:
             if relation.op is None or not relation.blocked:
                 continue
+            largest = max(tensor.bytes for tensor in relation.members)
             for tensor, over in zip(relation.members, relation.indices, strict=True):
-                layout = self.layouts[tensor.number]
-                pairs = zip(over, layout, strict=True)
-                if any(axes and index in relation.blocked for index, axes in pairs):
+                pairs = zip(over, self.layouts[tensor.number], strict=True)
+                sharded = any(axes and index in relation.blocked for index, axes in pairs)
+                if sharded and tensor.bytes == largest:
                     yield relation
                     break
