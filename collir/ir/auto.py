@@ -1,5 +1,5 @@
-"""Functions whose layouts are chosen for them: in the body of an ``auto`` function, every name stands
-for a whole value, and the types that are written say where values are to lie.
+"""Functions whose layouts are chosen: in the body of an ``auto`` function, every name stands for a
+whole value, and the types that are written say where values are to lie.
 
 An ``auto`` function is a program like any other: where a type names sub-axes, a ``redistribute``
 stands behind the value, and what uses the value uses the result. So it computes the same on all
@@ -11,7 +11,6 @@ from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, OpResult, SSAValue
 
-from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS

@@ -496,7 +496,10 @@ class FunctionLowering(StepLowering):
         values = [self.use(token) for token in tokens]
         declared_at = self.position(result_trees[0].children[0]) if results else None
         if self.auto and len(values) == len(results):
-            values = [v and self.laid_out([v], [x or dist_type(v)])[0] for v, x in zip(values, results, strict=True)]
+            values = [
+                v and self.laid_out([v], [x or dist_type(v)])[0]
+                for v, x in zip(values, results, strict=True)
+            ]
         if len(values) != len(results):
             notes = (note("the results are declared here", declared_at),) if declared_at else ()
             self.error(

@@ -232,8 +232,6 @@ def layout_with(over: tuple[str, ...], axes: Assignment) -> Layout:
     return tuple(() if index == REPEATED else axes.get(index, ()) for index in over)
 
 
-
-
 def summed(relation: Relation, axes: Assignment) -> frozenset[str]:
     """Return the sub-axes of the indices that the result of a relation lacks."""
     lacking = (own for index, own in axes.items() if index not in relation.indices[-1])

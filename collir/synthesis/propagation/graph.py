@@ -111,17 +111,20 @@ class Graph:
     returned: list[Tensor] = field(default_factory=list[Tensor])
 
     @staticmethod
-    def build(function: FuncOp) -> "Graph":
+    def build(function: FuncOp, closed: bool = False) -> "Graph":
         """Return the graph of a function without calls.
+
+        Args:
+            closed: whether types of arguments and results that name no sub-axes are kept too.
 
         Raises:
             DiagnosticError: a step cannot be where layouts are chosen.
         """
         graph = Graph(mesh_of(function))
         for argument in function.args:
-            _ = graph._add(argument)
+            _ = graph._add(argument, layout_of(dist_type(argument)) if closed else None)
         graph._block(function.body.block, 1)
-        graph._return(function)
+        graph._return(function, closed)
         return graph
 
     def _add(self, value: SSAValue, layout: Layout | None = None) -> Tensor:
@@ -206,7 +209,7 @@ class Graph:
             else:
                 self._stacked(self.of[value], self._add(result), inside, stacks=True)
 
-    def _return(self, function: FuncOp) -> None:
+    def _return(self, function: FuncOp, closed: bool) -> None:
         """Add what is returned. The new value of a weight or a state lies where the old one does,
         and what is returned under another type with sub-axes lies where this says."""
         last = function.body.block.last_op
@@ -218,6 +221,9 @@ class Graph:
         for value, role in zip(last.operands, result_roles(function), strict=True):
             own = self.of[value]
             kept = old[role].pop(0) if role in old and old[role] else own
+            if closed and own.layout is None:
+                kept = self._add(value, layout_of(dist_type(value)))
+                self.of[value] = own
             if own.layout is None and kept.type == own.type:
                 self._same(own, kept, 1)
                 own = kept

@@ -6,10 +6,11 @@ from itertools import chain, combinations
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.ir.auto import AUTO, auto_functions
+from collir.ir.auto import AUTO, auto_functions, is_auto
 from collir.ir.calls import calls_in, inline_call
 from collir.ir.differentiation import gradients_as_calls
 from collir.ir.expansion import expand_operation
+from collir.ir.functions import functions_of
 from collir.ir.roles import Role
 from collir.synthesis.propagation.estimate import Estimates
 from collir.synthesis.propagation.graph import Graph
@@ -24,25 +25,49 @@ def propagate(module: ModuleOp) -> None:
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen.
     """
+    if not auto_functions(module):
+        return
     made = gradients_as_calls(module)
+    callers = {
+        call.function(): function
+        for function in functions_of(module)
+        for call in calls_in(function)
+        if not is_auto(function)
+    }
     functions = auto_functions(module)
     for function in functions:
         while calls := list(calls_in(function)):
             for call in calls:
                 _ = inline_call(call, function)
-    for function in made:
-        if function in functions:
-            functions.remove(function)
+    for function in functions:
+        if function in made and function not in callers:
             function.detach()
             function.erase()
-    for function in functions:
-        _propagate(function)
+        else:
+            _propagate(function, closed=function in callers)
 
 
-def _propagate(function: FuncOp) -> None:
-    """Choose the layouts of the values of a function without calls, in place."""
+def explicit(module: ModuleOp) -> ModuleOp:
+    """Return a module with layouts for all values: itself, or a copy.
+
+    Raises:
+        DiagnosticError: a function has a step that cannot be where layouts are chosen.
+    """
+    if not auto_functions(module):
+        return module
+    copy = module.clone()
+    propagate(copy)
+    return copy
+
+
+def _propagate(function: FuncOp, closed: bool) -> None:
+    """Choose the layouts of the values of a function without calls, in place.
+
+    Args:
+        closed: whether the types of its arguments and results stay as they are.
+    """
     while True:
-        graph = Graph.build(function)
+        graph = Graph.build(function, closed)
         spread = _spread(graph)
         fastest = min(spread, key=Spreading.seconds)
         composite = [x.op for x in fastest.divided() if x.op and x.op.kind.expansion is not None]

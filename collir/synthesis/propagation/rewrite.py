@@ -13,14 +13,16 @@ from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import set_name
-from collir.ir.renaming import set_type
+from collir.ir.remarks import remark
 from collir.ir.roles import Role, pass_role, role_of
 from collir.ir.terms import Steps
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.steps import TO, ArgumentKind
 from collir.layout.types import Dim
+from collir.synthesis.propagation.disagreement import disagreements
 from collir.synthesis.propagation.estimate import Choice, layout_with
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor, layout_of
+from collir.synthesis.propagation.ways import bring
 
 Chosen = Callable[[Relation], Sequence[Choice]]
 """A function from a step to the layouts in which it may run, the best first."""
@@ -51,7 +53,7 @@ def rewrite(function: FuncOp, graph: Graph, layouts: Sequence[Layout], chosen: C
         set_name(after, before.name_hint)
         after.location = before.location
     steps_of = {r.op: r for r in graph.relations if r.op is not None}
-    writer = _Writer(graph, types, steps_of, chosen)
+    writer = _Writer(graph, types, layouts, steps_of, chosen)
     known = dict[SSAValue, SSAValue](zip(old.args, new.args, strict=True))
     body = _Body(Steps(graph.mesh, new), known)
     writer.block(old, body)
@@ -71,9 +73,7 @@ def rewrite(function: FuncOp, graph: Graph, layouts: Sequence[Layout], chosen: C
     old.drop_all_references()
 
 
-def _argument_type(
-    argument: SSAValue, graph: Graph, types: Mapping[Tensor, DistType]
-) -> DistType:
+def _argument_type(argument: SSAValue, graph: Graph, types: Mapping[Tensor, DistType]) -> DistType:
     """Return the type of an argument: as it is written if that names sub-axes."""
     x = dist_type(argument)
     return x if x.axes else types[graph.of[argument]]
@@ -102,10 +102,12 @@ class _Writer:
         self,
         graph: Graph,
         types: Mapping[Tensor, DistType],
+        layouts: Sequence[Layout],
         steps_of: Mapping[Operation, Relation],
         chosen: Chosen,
     ):
-        self.graph, self.types, self.steps_of, self.chosen = graph, types, steps_of, chosen
+        self.graph, self.types, self.layouts = graph, types, layouts
+        self.steps_of, self.chosen = steps_of, chosen
         self.mesh: Mesh = graph.mesh
 
     def block(self, old: Block, body: _Body) -> None:
@@ -140,7 +142,7 @@ class _Writer:
                 properties = {**made.properties, TO.name: DistTensorType(to)}
                 body.moved[key] = body.steps.add(made.make(self.mesh, **properties)).results[0]
             else:
-                body.moved[key] = body.steps.laid_out(value, to)
+                body.moved[key] = bring(body.steps, value, to)
         return body.moved[key]
 
     def _step(self, op: DistOp, body: _Body) -> None:
@@ -151,8 +153,7 @@ class _Writer:
             needed = [layout_with(over, choice.axes) for over in relation.indices]
             summed = choice.summed(relation)
             whole = [
-                with_layout(dist_type(x), own)
-                for x, own in zip(op.operands, needed, strict=False)
+                with_layout(dist_type(x), own) for x, own in zip(op.operands, needed, strict=False)
             ]
             for types in self._with_partial(op, whole, body):
                 properties = _properties(op, needed[-1], types, summed)
@@ -161,6 +162,8 @@ class _Writer:
                 except LayoutError as error:
                     problem = problem or error
                     continue
+                for text in disagreements(self.mesh, relation, self.layouts, choice):
+                    remark(op, text)
                 self._write(op, types, properties, body)
                 return
         assert problem is not None
