@@ -45,7 +45,7 @@ from collir.synthesis.propagation.propagate import propagate
 
 
 class PropagatePass(ModulePass):
-    """Choose the layouts of all values of ``auto`` functions, from those that types give to some."""
+    """Choose the layouts of all values of ``auto`` functions, from those that types give."""
 
     name = "propagate"
 

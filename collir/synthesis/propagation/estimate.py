@@ -18,7 +18,7 @@ from itertools import chain, product
 from collir.layout import Mesh
 from collir.layout.cuts import units
 from collir.layout.structure import REPEATED, Structure
-from collir.synthesis.propagation.graph import Layout, Relation, Tensor
+from collir.synthesis.propagation.graph import Layout, Relation
 
 _PORT, _RATE, _MEMORY = 100e9, 100e12, 1e12
 """What a machine does that does not say so: bytes/s, operations/s, bytes/s."""

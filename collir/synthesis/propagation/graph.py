@@ -220,7 +220,7 @@ class Graph:
         }
         for value, role in zip(last.operands, result_roles(function), strict=True):
             own = self.of[value]
-            kept = old[role].pop(0) if role in old and old[role] else own
+            kept = old[role].pop(0) if role is not None and old.get(role) else own
             if closed and own.layout is None:
                 kept = self._add(value, layout_of(dist_type(value)))
                 self.of[value] = own

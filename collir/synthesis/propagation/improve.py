@@ -25,7 +25,8 @@ def improve(spreading: Spreading) -> None:
     """Let tensors take other layouts while the program becomes faster."""
     groups = [*_connected(spreading), *([x] for x in _open(spreading))]
     for _ in range(_SWEEPS):
-        if not any([_improved(spreading, group) for group in groups]):
+        changed = [_improved(spreading, group) for group in groups]
+        if not any(changed):
             return
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, Block, SSAValue
 
 from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, attribute_of
@@ -21,7 +21,7 @@ from collir.layout.steps import TO, ArgumentKind
 from collir.layout.types import Dim
 from collir.synthesis.propagation.disagreement import disagreements
 from collir.synthesis.propagation.estimate import Choice, layout_with
-from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor, layout_of
+from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
 from collir.synthesis.propagation.ways import bring
 
 Chosen = Callable[[Relation], Sequence[Choice]]
@@ -103,7 +103,7 @@ class _Writer:
         graph: Graph,
         types: Mapping[Tensor, DistType],
         layouts: Sequence[Layout],
-        steps_of: Mapping[Operation, Relation],
+        steps_of: Mapping[DistOp, Relation],
         chosen: Chosen,
     ):
         self.graph, self.types, self.layouts = graph, types, layouts
@@ -206,11 +206,9 @@ class _Writer:
         made.attributes |= op.attributes
         result = body.steps.add(made).results[0]
         set_name(result, op.result.name_hint)
-        users = [use.operation for use in op.result.uses]
-        if dist_type(result).partial and len(users) == 1 and isinstance(users[0], DistOp):
-            if not users[0].kind.layout_only and users[0].parent is op.parent:
-                body.known[op.result] = result
-                return
+        if dist_type(result).partial and _is_for_a_step(op):
+            body.known[op.result] = result
+            return
         moved = self._moved(body, result, self._type(op.result))
         if moved is not result:
             set_name(moved, op.result.name_hint)
@@ -252,6 +250,14 @@ class _Writer:
         for before, after in zip(loop.results, made.results, strict=True):
             set_name(after, before.name_hint)
             body.known[before] = after
+
+
+def _is_for_a_step(op: DistOp) -> bool:
+    """Return whether a single step of the same block uses the result of another one."""
+    users = [use.operation for use in op.result.uses]
+    if len(users) != 1 or not isinstance(users[0], DistOp):
+        return False
+    return not users[0].kind.layout_only and users[0].parent is op.parent
 
 
 def _properties(

@@ -1,5 +1,5 @@
-"""The way of a value from one layout to another in single steps: first those that make it smaller on
-a device, then those that move it, and at the end those that make it larger."""
+"""The way of a value from one layout to another in single steps: first those that make it smaller
+on a device, then those that move it, and at the end those that make it larger."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,15 +40,15 @@ def _way(x: DistType, to: DistType) -> Iterator[DistType]:
                     x = replace(x, partial=left, reduction=x.reduction if left else None)
                     more = more[len(taken) :]
                     yield x
-    for number, dim in enumerate(x.dims):
+    for number in range(len(x.dims)):
         for other, target in enumerate(to.dims):
             own, there = x.dims[number].axes, x.dims[other].axes
             moved = target.axes[len(there) :]
-            if number != other and moved and there + moved == target.axes:
-                if own[len(own) - len(moved) :] == moved:
-                    x = with_axes(x, number, own[: len(own) - len(moved)])
-                    x = with_axes(x, other, target.axes)
-                    yield x
+            fits = moved and there + moved == target.axes
+            if number != other and fits and own[len(own) - len(moved) :] == moved:
+                x = with_axes(x, number, own[: len(own) - len(moved)])
+                x = with_axes(x, other, target.axes)
+                yield x
     if x.partial:
         x = x.whole
         yield x
