@@ -233,7 +233,10 @@ def _function(function: FuncOp) -> str:
     for x in (*signature.inputs, *signature.outputs):
         if not isinstance(x, DistTensorType):
             raise DiagnosticError.at(function, f"{x} cannot be written in .coll: use -t mlir")
-    names = unique_names(function)
+    implied = [op for op in function.walk() if is_implied(op)] if is_auto(function) else []
+    names = unique_names(function, {op.results[0] for op in implied})
+    for op in implied:
+        names[op.results[0]] = names[op.operands[0]]
 
     def text(values: Iterable[SSAValue]) -> str:
         return ", ".join(f"%{names[value]}" for value in values)
@@ -256,9 +259,6 @@ def _function(function: FuncOp) -> str:
     head += f" on @{mesh.name}{' auto' * is_auto(function)}"
     if place := place_of(function):
         head += f" for @{place[0]} from {place[1]}"
-    for op in function.walk() if is_auto(function) else ():
-        if is_implied(op):
-            names[op.results[0]] = names[op.operands[0]]
     body = _steps(function.body.ops, mesh, text, is_auto(function))
     return "\n".join([f"{head} {{", *(f"  {line}" for line in body), "}", ""])
 
