@@ -45,7 +45,7 @@ from collir.syntax.mlir import read_mlir
 from collir.syntax.parsing import decode
 from collir.syntax.reader import is_mlir, read
 from collir.syntax.writer import settle_names, write
-from collir.synthesis.propagation.propagate import propagate
+from collir.synthesis.propagation.propagate import make_explicit
 from collir.synthesis.searching import session
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
@@ -391,7 +391,7 @@ class CollOpt(xDSLOptMain):
 
     def _printed(self, module: ModuleOp, target: str) -> str:
         if target not in LANGUAGES:
-            propagate(module)
+            make_explicit(module)
         if target == "mlir":
             settle_names(module)
         passes_run.set(self.args.passes)

@@ -11,8 +11,8 @@ from collir.synthesis.propagation.graph import Layout, Relation
 
 def disagreements(
     mesh: Mesh, relation: Relation, layouts: Sequence[Layout], choice: Choice
-) -> Iterator[str]:
-    """Yield a sentence for each operand that is not where a step needs it, and is sent.
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each operand that is not where a step needs it and is sent, and a sentence.
 
     Args:
         layouts: the layouts of all tensors, by their numbers.
@@ -32,7 +32,7 @@ def disagreements(
                 moved = any(axis in axes for axis in gone for axes in there)
                 verb = "exchanged" if moved else "gathered"
                 why = _reason(relation, layouts, choice, index, gone)
-                yield f"{name} is {verb} over {shown} for this {relation.op.mnemonic}: {why}"
+                yield name, f"{name} is {verb} over {shown} for this {relation.op.mnemonic}: {why}"
 
 
 def _reason(

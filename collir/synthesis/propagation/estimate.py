@@ -146,7 +146,7 @@ class Estimates:
 
     def _signature(self, relation: Relation) -> tuple[object, ...]:
         op = relation.op
-        members = tuple((x.shape, x.type.dtype, x.made) for x in relation.members)
+        members = tuple((x.shape, x.type.dtype, x.made, x.uses) for x in relation.members)
         return (op and op.name, relation.indices, relation.blocked, members)
 
     def _assignments(
@@ -189,13 +189,14 @@ class Estimates:
         seconds, moves = self._computes(relation, needed, axes), 0.0
         for member, own, there in zip(relation.members[:-1], layouts[:-1], needed, strict=False):
             if own is not None and not member.made:
-                moves += self.move(member.bytes, own, there)
+                # It is brought there once for all that need it so.
+                moves += self.move(relation.bytes_of(member), own, there) / max(1, member.uses)
         result, own, there = relation.members[-1], layouts[-1], needed[-1]
         partial = summed(relation, axes)
         if own is None and partial:  # someone has to reduce it
             own = there
         if own is not None:
-            seconds += self.move(result.bytes, there, own, partial)
+            seconds += self.move(relation.bytes_of(result), there, own, partial)
         return Choice(axes, seconds + moves, moves)
 
     def _computes(self, relation: Relation, needed: list[Layout], axes: Assignment) -> float:

@@ -43,6 +43,7 @@ class Tensor:
         layout: the layout that a type of the program gives to it, if it does.
         role: the role of the value whose type gives the layout.
         made: whether every device can make any block of it, as it is a constant.
+        uses: the number of steps that it is an operand of, without maps.
     """
 
     number: int
@@ -51,6 +52,7 @@ class Tensor:
     layout: Layout | None = None
     role: Role | None = None
     made: bool = False
+    uses: int = 0
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -89,6 +91,10 @@ class Relation:
         sizes.pop(REPEATED, None)
         return sizes
 
+    def bytes_of(self, member: Tensor) -> int:
+        """Return the bytes of a member that are moved at a time: of a stack, those of a slice."""
+        return member.bytes if self.op else min(x.bytes for x in self.members)
+
     @cached_property
     def passes_all(self) -> bool:
         """True if the result has all indices of all members, as that of a map has."""
@@ -125,6 +131,10 @@ class Graph:
             _ = graph._add(argument, layout_of(dist_type(argument)) if closed else None)
         graph._block(function.body.block, 1)
         graph._return(function, closed)
+        for relation in graph.relations:
+            if relation.op is not None and not relation.passes_all:
+                for tensor in set(relation.members[:-1]):
+                    tensor.uses += 1
         return graph
 
     def _add(self, value: SSAValue, layout: Layout | None = None) -> Tensor:
@@ -197,7 +207,7 @@ class Graph:
             outer, inner = self.of[operand], self._add(argument)
             inner.layout = inner.role = None
             if len(loop.carried) <= number < len(loop.carried) + len(loop.sliced):
-                self._stacked(inner, outer, times, stacks=False)
+                self._stacked(inner, outer, inside, stacks=False)
             else:
                 self._same(outer, inner, times)
         self._block(loop.body.block, inside)
@@ -220,6 +230,8 @@ class Graph:
         }
         for value, role in zip(last.operands, result_roles(function), strict=True):
             own = self.of[value]
+            if own.layout is not None:
+                own.role = own.role or role
             kept = old[role].pop(0) if role is not None and old.get(role) else own
             if closed and own.layout is None:
                 kept = self._add(value, layout_of(dist_type(value)))

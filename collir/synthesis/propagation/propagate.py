@@ -11,6 +11,7 @@ from collir.ir.calls import calls_in, inline_call
 from collir.ir.differentiation import gradients_as_calls
 from collir.ir.expansion import expand_operation
 from collir.ir.functions import functions_of
+from collir.ir.remarks import listening
 from collir.ir.roles import Role
 from collir.synthesis.propagation.estimate import Estimates
 from collir.synthesis.propagation.graph import Graph
@@ -56,8 +57,18 @@ def explicit(module: ModuleOp) -> ModuleOp:
     if not auto_functions(module):
         return module
     copy = module.clone()
-    propagate(copy)
+    make_explicit(copy)
     return copy
+
+
+def make_explicit(module: ModuleOp) -> None:
+    """Choose the layouts of ``auto`` functions without remarks, in place.
+
+    Raises:
+        DiagnosticError: a function has a step that cannot be where layouts are chosen.
+    """
+    with listening(lambda _: None):
+        propagate(module)
 
 
 def _propagate(function: FuncOp, closed: bool) -> None:

@@ -109,6 +109,7 @@ class _Writer:
         self.graph, self.types, self.layouts = graph, types, layouts
         self.steps_of, self.chosen = steps_of, chosen
         self.mesh: Mesh = graph.mesh
+        self.explained: set[tuple[object, str]] = set()
 
     def block(self, old: Block, body: _Body) -> None:
         """Write the steps of a block, without its end."""
@@ -162,8 +163,10 @@ class _Writer:
                 except LayoutError as error:
                     problem = problem or error
                     continue
-                for text in disagreements(self.mesh, relation, self.layouts, choice):
-                    remark(op, text)
+                for name, text in disagreements(self.mesh, relation, self.layouts, choice):
+                    if (op.location, name) not in self.explained:
+                        remark(op, text)
+                    self.explained.add((op.location, name))
                 self._write(op, types, properties, body)
                 return
         assert problem is not None

@@ -205,7 +205,9 @@ class Spreading:
                 there = layout_with(over, choice.axes)
                 own = self.layouts[tensor.number]
                 if not tensor.made and there != own:
-                    seconds = relation.times * self.estimates.move(tensor.bytes, own, there)
+                    seconds = relation.times * self.estimates.move(
+                        relation.bytes_of(tensor), own, there
+                    )
                     moved[tensor.number, there, relation.times] = seconds
         return total + sum(moved.values())
 
