@@ -41,6 +41,7 @@ from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import fuse
+from collir.synthesis.propagation.propagate import propagate
 
 
 @dataclass(frozen=True)
@@ -64,5 +65,6 @@ class FusePass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        propagate(op)
         model = CostModel(self.model, self.algorithm, self.order)
         fuse(op, SearchOptions(model, seconds=float(self.limit) or None), keep_locations())

@@ -30,8 +30,8 @@ runs on the blocks that its operands have. Where they disagree, it runs where th
 sent and computed is least, and a remark says what is moved and why. Where types are written, or a
 function that is not ``auto`` calls this one, they stay as they are.
 
-When not: a step that says what devices do, such as ``shift``, has no place in an ``auto`` function,
-nor has a value that is held at one place.
+When not: a value that is held at one place has none in an ``auto`` function, and steps that say
+what devices do, such as collectives, find nothing to do there.
 
 Cost: it is not an exact search: layouts are improved by single steps at the end, in which no value
 gets larger on a device. Its times count bytes and operations, without latencies.

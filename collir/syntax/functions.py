@@ -270,7 +270,9 @@ class FunctionLowering(StepLowering):
                     signature, sizes = self.instance(callee, keyword, defined, sizes, wrt)
                 else:
                     signature = callee
-                    defined = self.laid_out(defined, callee.inputs_at(self.mesh, sizes))
+                    if self.auto:
+                        callee.check_names(sizes)
+                        defined = self.laid_out(defined, callee.inputs_at(self.mesh, sizes))
                 if signature is not None:
                     flags = again is not None, fused is not None
                     op = CallOp.of(self.mesh, signature, defined, sizes, wrt, *flags)

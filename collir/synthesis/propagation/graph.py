@@ -186,12 +186,6 @@ class Graph:
         self._same(source, self._add(op.result), times)
 
     def _step(self, op: DistOp, times: int) -> None:
-        if op.kind.by_layout or op.kind.sends:
-            raise DiagnosticError.at(
-                op,
-                f"{op.mnemonic} says what devices do, and an auto function does not: leave it out, "
-                "or the word `auto`",
-            )
         members = [self.of[operand] for operand in op.operands]
         result = self._add(op.result)
         result.made = not members
