@@ -50,6 +50,7 @@ from xdsl.passes import ModulePass
 from collir.cost.model import CostModel
 from collir.ir.remarks import remark
 from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.scheduling.bucketing import RULES, bucket_collectives, ddp_rule, xla_rule
 from collir.synthesis.searching import search_workers
 
@@ -86,6 +87,7 @@ class BucketPass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        propagate(op)
         sized = {"ddp": ddp_rule, "xla": xla_rule}
         rule = sized[self.rule](self.size) if self.size else RULES.get(self.rule)
         model = CostModel(self.model, self.algorithm, self.order)

@@ -70,6 +70,7 @@ from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.programs.rewriting import KeptCollective
 from collir.synthesis.programs.sizes import decompose_for_sizes
 from collir.synthesis.programs.strategies import STRATEGIES, decompose_by_strategy
+from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.searching import search_workers
 
 
@@ -122,6 +123,7 @@ class DecomposePass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        propagate(op)
         for kept in self._decompose(op):
             remark(kept.op, f"{self.name} keeps {kept.what}: {kept.why}")
 

@@ -50,6 +50,7 @@ from collir.passes.locations import keep_locations
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import fuse
 from collir.synthesis.programs.sinking import sink_into_loops
+from collir.synthesis.propagation.propagate import propagate
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class FusePass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        propagate(op)
         model = CostModel(self.model, self.algorithm, self.order)
         options = SearchOptions(model, seconds=float(self.limit) or None)
         sink_into_loops(op, options)

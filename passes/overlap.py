@@ -53,6 +53,7 @@ from collir.ir.remarks import remark
 from collir.ir.straight import straight_programs
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import TIE
+from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.scheduling.memory import (
     checked_simulation,
     fits_memory,
@@ -80,6 +81,7 @@ class OverlapPass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        propagate(op)
         model = CostModel(self.model, self.algorithm, self.order)
         with straight_programs(op), meshes_remembered():
             functions = [function for function in functions_of(op) if has_collectives(function)]

@@ -49,6 +49,10 @@ _DIFFERENTIATE = PipelineEntry(
     "differentiate",
     "the collectives of a gradient can be rewritten once it is a function of the program",
 )
+_PROPAGATE = PipelineEntry(
+    "propagate",
+    "which collectives there are follows from the layouts of auto functions, gradients included",
+)
 _CLEAN = PipelineEntry(
     "canonicalize", "what does nothing or is used by nothing need not be looked at by the others"
 )
@@ -82,6 +86,7 @@ _DEFAULT = PassPipeline(
     "written, where that does a step twice, or early, so as not to keep something: see zero.",
     (
         _DIFFERENTIATE,
+        _PROPAGATE,
         _CLEAN,
         _REORDER,
         PipelineEntry(
@@ -109,6 +114,7 @@ _DDP = PassPipeline(
     "why there is nothing to reorder.",
     (
         _DIFFERENTIATE,
+        _PROPAGATE,
         _CLEAN,
         PipelineEntry(
             "fuse", "gradients that are summed over microbatches are reduced once, not each time"
@@ -126,7 +132,7 @@ _ZERO = PassPipeline(
     "It has no cse, as what is gathered twice is gathered twice so as not to be kept in between; "
     "and neither fuse nor reorder-by-hierarchy, which would add up whole gradients of microbatches "
     "to reduce them once, where ZeRO-2 keeps their shards only.",
-    (_DIFFERENTIATE, _CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
+    (_DIFFERENTIATE, _PROPAGATE, _CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
 )
 
 _LATENCY = PassPipeline(
@@ -136,6 +142,7 @@ _LATENCY = PassPipeline(
     "gain beside each other, and no model here counts them.",
     (
         _DIFFERENTIATE,
+        _PROPAGATE,
         _CLEAN,
         _REORDER,
         PipelineEntry("fuse", "a step less is a latency less"),

@@ -53,6 +53,7 @@ from xdsl.passes import ModulePass
 from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
 from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.reorder.reorder import reorder
 
 
@@ -77,5 +78,6 @@ class ReorderByHierarchyPass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        propagate(op)
         model = CostModel(self.model, self.algorithm, self.order)
         reorder(op, SearchOptions(model, seconds=float(self.limit) or None), keep_locations())

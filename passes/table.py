@@ -65,6 +65,12 @@ def _place() -> type[ModulePass]:
     return PlacePass
 
 
+def _propagate() -> type[ModulePass]:
+    from collir.passes.propagate import PropagatePass
+
+    return PropagatePass
+
+
 def _reorder_by_hierarchy() -> type[ModulePass]:
     from collir.passes.reorder_by_hierarchy import ReorderByHierarchyPass
 
@@ -112,6 +118,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "instantiate": _instantiate,
     "overlap": _overlap,
     "place": _place,
+    "propagate": _propagate,
     "reorder-by-hierarchy": _reorder_by_hierarchy,
     "rotate": _rotate,
     "split-backward": _split_backward,

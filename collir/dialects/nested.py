@@ -224,11 +224,21 @@ class Signature:
             raise LayoutError(
                 f"@{self.name} takes {count} operand{'s' * (count != 1)}, not {len(operands)}"
             )
+        expected = self.inputs_at(mesh, bindings)
+        for index, x in enumerate(operands):
+            if x != expected[index]:
+                raise self._mismatch(mesh, index, x, self.inputs[index], expected[index])
         values = {**dict(self.parameters), **bindings}
-        for index, (x, declared) in enumerate(zip(operands, self.inputs, strict=True)):
-            if x != (expected := self._at(mesh, declared, values)):
-                raise self._mismatch(mesh, index, x, declared, expected)
         return [self._at(mesh, declared, values) for declared in self.outputs]
+
+    def inputs_at(self, mesh: Mesh, bindings: Mapping[str, int]) -> list[DistType]:
+        """Return the types of the operands of a call that gives values to parameters.
+
+        Raises:
+            LayoutError: a type is none at these values.
+        """
+        values = {**dict(self.parameters), **bindings}
+        return [self._at(mesh, declared, values) for declared in self.inputs]
 
     def gradients(
         self, mesh: Mesh, operands: Sequence[DistType], wrt: Sequence[int]

@@ -40,10 +40,10 @@ def expand_operations(function: FuncOp) -> None:
     """Replace the composite operations of a function, also in its loops, in place."""
     for op in list(function.walk()):
         if isinstance(op, DistOp) and op.kind.expansion is not None:
-            _expand(op)
+            expand_operation(op)
 
 
-def _expand(op: DistOp) -> None:
+def expand_operation(op: DistOp) -> None:
     """Replace an operation: on blocks if that saves gathering them, else as it is typed."""
     block, blocks = Block(), _gathered(op)
     steps = Steps(mesh_of(op), block)

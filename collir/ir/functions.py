@@ -11,6 +11,7 @@ from collir.dialects.machine import MachineOp, MeshOp, mesh_of
 from collir.dialects.nested import NestedOp, YieldOp
 from collir.dialects.operation import DistOp, is_placeholder, value_text
 from collir.dialects.tensor import DistTensorType
+from collir.ir.auto import is_auto
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.remarks import remark
 
@@ -54,6 +55,11 @@ def check_programs(
             mesh_of(function)
         except VerifyException as error:
             errors.append(Diagnostic(f"{error}: it {cannot}", Position.of(function)))
+            continue
+        if is_auto(function) and not redistributions:
+            name = function.sym_name.data
+            text = f"@{name} is auto, and {cannot} before its layouts are chosen: -p propagate"
+            errors.append(Diagnostic(text, Position.of(function)))
             continue
         errors += _uneven_values(function, cannot) if even else []
         signature = function.function_type

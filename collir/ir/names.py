@@ -1,6 +1,7 @@
 """The names of values and of symbols."""
 
 import re
+from collections.abc import Container
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
@@ -11,11 +12,14 @@ IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 """The form of names in ``.coll``."""
 
 
-def unique_names(function: FuncOp) -> dict[SSAValue, str]:
+def unique_names(function: FuncOp, hidden: Container[SSAValue] = ()) -> dict[SSAValue, str]:
     """Return a distinct name (without %) for every value of a function, in order of definition.
 
     A value keeps its name unless an earlier value has the same; a value without a name gets a
     number. The values of the bodies of loops come behind all those outside of them.
+
+    Args:
+        hidden: values that get no name.
     """
     names: dict[SSAValue, str] = {}
     used: set[str] = set()
@@ -25,6 +29,7 @@ def unique_names(function: FuncOp) -> dict[SSAValue, str]:
         inner, more = _scope(body)
         values += [*(arg for block in body.blocks for arg in block.args), *inner]
         bodies += more
+    values = [value for value in values if value not in hidden]
     hints = {value.name_hint for value in values}
     number = 0
     for value in values:

@@ -331,6 +331,11 @@ def with_axes(x: DistType, dim: int, axes: tuple[str, ...]) -> DistType:
     return replace(x, dims=dims)
 
 
+def unsharded(x: DistType) -> DistType:
+    """Return the type of the whole value on every device."""
+    return DistType(x.dtype, tuple(Dim(dim.size) for dim in x.dims)) if x.axes else x
+
+
 def same_with_formulas(x: DistType, y: DistType) -> bool:
     """Return whether two types are equal for all values of the parameters of a function."""
     return x == y and x.formulas == y.formulas

@@ -22,7 +22,9 @@ from collir.dialects.nested import (
 )
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import FOR, FROM
+from collir.ir.auto import laid_out, set_auto, whole_value
 from collir.ir.diagnostics import Diagnostic, note
+from collir.ir.names import set_name
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
 from collir.ir.roles import Role, set_argument_roles, set_result_roles, set_role
@@ -31,7 +33,7 @@ from collir.layout.formulas import FormulaError
 from collir.layout.loops import stack_type
 from collir.layout.sizes import size_with
 from collir.layout.steps import TO, ArgumentKind
-from collir.layout.types import same_with_formulas
+from collir.layout.types import same_with_formulas, unsharded
 from collir.syntax.formulas import first_token
 from collir.syntax.generic import Bound, Call, GenericFunction, Misfit
 from collir.syntax.imports import shipped_functions
@@ -66,6 +68,7 @@ class FunctionLowering(StepLowering):
         super().__init__(file, errors, mesh, overridden, signatures)
         self.bound = bound
         self.float_dtype = bound.dtype if bound else None
+        self.auto = False
 
     @property
     def parameters_there(self) -> Mapping[str, int]:
@@ -94,6 +97,26 @@ class FunctionLowering(StepLowering):
             )
             return DType.F32
         return super().dtype(name)
+
+    def define(self, token: Token, value: SSAValue | None) -> None:
+        """Let a name stand for a value; in an ``auto`` function, for the whole value."""
+        if self.auto and value is not None and dist_type(value).axes:
+            if isinstance(value, BlockArgument) or value.name_hint is None:
+                set_name(value, bare(token))
+            value = whole_value(self.mesh, value)
+            assert isinstance(value, OpResult)
+            value.op.location = self.position(token).location()
+        super().define(token, value)
+
+    def laid_out(self, values: Sequence[SSAValue], types: Sequence[DistType]) -> list[SSAValue]:
+        """Return values as they are called with or returned: in the layouts of some types, if they
+        are whole values of an ``auto`` function."""
+        if not self.auto or len(values) != len(types):
+            return list(values)
+        return [
+            laid_out(self.mesh, value, to) if dist_type(value) == unsharded(to) else value
+            for value, to in zip(values, types, strict=True)
+        ]
 
     def build(
         self,
@@ -139,8 +162,8 @@ class FunctionLowering(StepLowering):
         instead: SyntaxTree = None
         for child in tree.children[1:]:
             match getattr(child, "data", None):
-                case None:  # the mesh, or an optional part that is missing
-                    pass
+                case None:  # the mesh and its mode, or an optional part that is missing
+                    self.auto |= getattr(child, "type", "") == "AUTO"
                 case "parameters":
                     self.sizes = self.defaults(child) | dict(self.overridden)
                 case "argument":
@@ -178,6 +201,8 @@ class FunctionLowering(StepLowering):
         set_parameters(function, self.parameters_there)
         set_argument_roles(function, roles)
         set_result_roles(function, [role for _, role in promised])
+        if self.auto:
+            set_auto(function)
         if instead is not None and not self.set_alternative(function, instead):
             return None
         self.forget_numbers()
@@ -245,6 +270,9 @@ class FunctionLowering(StepLowering):
                     signature, sizes = self.instance(callee, keyword, defined, sizes, wrt)
                 else:
                     signature = callee
+                    if self.auto:
+                        callee.check_names(sizes)
+                        defined = self.laid_out(defined, callee.inputs_at(self.mesh, sizes))
                 if signature is not None:
                     flags = again is not None, fused is not None
                     op = CallOp.of(self.mesh, signature, defined, sizes, wrt, *flags)
@@ -469,6 +497,11 @@ class FunctionLowering(StepLowering):
         tokens: list[Token] = returned.children if returned else []
         values = [self.use(token) for token in tokens]
         declared_at = self.position(result_trees[0].children[0]) if results else None
+        if self.auto and len(values) == len(results):
+            values = [
+                v and self.laid_out([v], [x or dist_type(v)])[0]
+                for v, x in zip(values, results, strict=True)
+            ]
         if len(values) != len(results):
             notes = (note("the results are declared here", declared_at),) if declared_at else ()
             self.error(

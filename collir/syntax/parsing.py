@@ -91,6 +91,7 @@ _TERMINALS = {
     "PLACE_KEYWORD": ", ".join(f"`{word}`" for word in CLAUSES["PLACE_KEYWORD"]),
     "_AT": "`at(`",
     "ANY": "`any`",
+    "AUTO": "`auto`",
     "_EVERY": "`...`",
     "FLAG": ", ".join(f"`{word}`" for word in CLAUSES["FLAG"]),
     "RETURN": "`return`",

@@ -213,8 +213,14 @@ class _ModuleLowering(MachineLowering):
                 instead.children[0],
                 f"{symbol} is generic, so it does not take the place of another function",
             )
+        auto = next((x for x in tree.children if getattr(x, "type", "") == "AUTO"), None)
+        if auto is not None:
+            self.error(
+                auto,
+                f"{symbol} is generic, and its layouts are those of its operands: leave out `auto`",
+            )
         mesh = None if is_on_any(tree) else self.mesh_named(_mesh_symbol(tree))
-        usable = template and instead is None and (mesh or is_on_any(tree))
+        usable = template and instead is None and auto is None and (mesh or is_on_any(tree))
         number, callee = self.numbers[id(tree)], None
         if template and usable and not self.taken.has_failed(template):
             callee = self.taken.generic(bare(symbol), template, mesh, number)

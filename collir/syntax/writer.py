@@ -23,6 +23,7 @@ from collir.dialects.nested import CallOp, NestedOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
+from collir.ir.auto import is_auto, is_implied
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import IDENTIFIER, set_name, unique_names
 from collir.ir.parameters import parameters_of
@@ -232,7 +233,10 @@ def _function(function: FuncOp) -> str:
     for x in (*signature.inputs, *signature.outputs):
         if not isinstance(x, DistTensorType):
             raise DiagnosticError.at(function, f"{x} cannot be written in .coll: use -t mlir")
-    names = unique_names(function)
+    implied = [op for op in function.walk() if is_implied(op)] if is_auto(function) else []
+    names = unique_names(function, {op.results[0] for op in implied})
+    for op in implied:
+        names[op.results[0]] = names[op.operands[0]]
 
     def text(values: Iterable[SSAValue]) -> str:
         return ", ".join(f"%{names[value]}" for value in values)
@@ -252,23 +256,29 @@ def _function(function: FuncOp) -> str:
         head += f" -> {results[0]}"
     elif results:
         head += f" -> ({', '.join(results)})"
-    head += f" on @{mesh.name}"
+    head += f" on @{mesh.name}{' auto' * is_auto(function)}"
     if place := place_of(function):
         head += f" for @{place[0]} from {place[1]}"
-    body = _steps(function.body.ops, mesh, text)
+    body = _steps(function.body.ops, mesh, text, is_auto(function))
     return "\n".join([f"{head} {{", *(f"  {line}" for line in body), "}", ""])
 
 
 def _steps(
-    ops: Iterable[Operation], mesh: Mesh, text: Callable[[Iterable[SSAValue]], str]
+    ops: Iterable[Operation],
+    mesh: Mesh,
+    text: Callable[[Iterable[SSAValue]], str],
+    auto: bool,
 ) -> list[str]:
     """Return the lines of the operations of a block.
 
     Args:
         text: function from values to their names, separated by commas.
+        auto: whether the function is ``auto``.
     """
     lines: list[str] = []
     for op in ops:
+        if auto and is_implied(op):
+            continue
         match op:
             case ReturnOp():
                 lines.append(f"return {text(op.arguments)}".rstrip())
@@ -280,7 +290,7 @@ def _steps(
             case NestedOp():
                 lines.append(f"{_targets(op, text)} = {nested_text(op, text)}")
                 if isinstance(op, RepeatOp):
-                    inner = _steps(op.body.ops, mesh, text)
+                    inner = _steps(op.body.ops, mesh, text, auto)
                     lines[-1] += " {"
                     lines += [*(f"  {line}" for line in inner), "}"]
             case _:

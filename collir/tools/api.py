@@ -31,6 +31,7 @@ from collir.passes.table import PASSES
 from collir.syntax.mlir import read_mlir
 from collir.syntax.parsing import decode
 from collir.syntax.reader import read
+from collir.synthesis.propagation.propagate import explicit
 from collir.synthesis.searching import session
 from collir.targets.table import TARGETS
 from collir.tools.specifications import check_text, configured
@@ -251,6 +252,11 @@ def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[
     ]
 
 
+LANGUAGES = ("coll", "mlir")
+"""The targets that print a module as it is; others print what runs, so ``auto`` functions get their
+layouts first."""
+
+
 def unknown_target(name: str, targets: Iterable[str]) -> str:
     """Return the message for a target that does not exist."""
     return f"there is no target '{name}'; {_nearest(name, TARGETS, targets)}"
@@ -297,5 +303,5 @@ def emit(module: ModuleOp, target: str = "coll") -> str:
         raise usage_error(error) from error
     output = StringIO()
     with listening(_log), session():
-        printer.emit(context(), module, output)
+        printer.emit(context(), module if spec.name in LANGUAGES else explicit(module), output)
     return output.getvalue()

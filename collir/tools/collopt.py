@@ -45,11 +45,13 @@ from collir.syntax.mlir import read_mlir
 from collir.syntax.parsing import decode
 from collir.syntax.reader import is_mlir, read
 from collir.syntax.writer import settle_names, write
+from collir.synthesis.propagation.propagate import make_explicit
 from collir.synthesis.searching import session
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
 from collir.tools import completion
 from collir.tools.api import (
+    LANGUAGES,
     UsageError,
     pass_pipeline,
     unknown_target,
@@ -388,6 +390,8 @@ class CollOpt(xDSLOptMain):
         return spec.name
 
     def _printed(self, module: ModuleOp, target: str) -> str:
+        if target not in LANGUAGES:
+            make_explicit(module)
         if target == "mlir":
             settle_names(module)
         passes_run.set(self.args.passes)

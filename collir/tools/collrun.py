@@ -37,6 +37,7 @@ from collir.semantics.reference.double import in_double
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.semantics.reference.meaning import meaning
+from collir.synthesis.propagation.propagate import make_explicit
 from collir.targets.reports.text import seconds_text
 from collir.tools import api, completion
 from collir.tools.functions import keep_functions
@@ -156,6 +157,7 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     needed = {f.sym_name.data for f in functions_of(module)} - asked if asked else set[str]()
     _set_sizes(module, options.set_size)
     api.run_passes(module, options.passes)
+    make_explicit(module)
     functions = [f for f in _chosen(module, options) if f.sym_name.data not in needed]
     _check_memory(functions, options)
     files = _inputs(functions, options)

@@ -1,0 +1,80 @@
+"""Functions whose layouts are chosen: in the body of an ``auto`` function, every name stands for a
+whole value, and the types that are written say where values are to lie.
+
+An ``auto`` function is a program like any other: where a type names sub-axes, a ``redistribute``
+stands behind the value, and what uses the value uses the result. So it computes the same on all
+devices, and is checked, run and differentiated as it is. ``propagate`` makes a program of it that
+computes what the types say where they say it.
+"""
+
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Operation, OpResult, SSAValue
+
+from collir.dialects.nested import CallOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.roles import pass_role, role_of, set_role
+from collir.layout import DistType, Mesh
+from collir.layout.steps import REDISTRIBUTE
+from collir.layout.types import unsharded
+
+AUTO = "coll.auto"
+"""The attribute of a function whose layouts are chosen by ``propagate``."""
+
+
+def is_auto(function: FuncOp) -> bool:
+    """Return whether the layouts in a function are to be chosen."""
+    return AUTO in function.attributes
+
+
+def set_auto(function: FuncOp) -> None:
+    """Let the layouts in a function be chosen; the whole values of its arguments have the roles of
+    these."""
+    function.attributes[AUTO] = UnitAttr()
+    for argument in function.args:
+        for use in argument.uses if dist_type(argument).axes else ():
+            set_role(use.operation.results[0], role_of(argument))
+
+
+def auto_functions(module: ModuleOp) -> list[FuncOp]:
+    """Return the functions of a module whose layouts are to be chosen."""
+    return [op for op in module.ops if isinstance(op, FuncOp) and is_auto(op)]
+
+
+def laid_out(mesh: Mesh, value: SSAValue, to: DistType) -> SSAValue:
+    """Return a value in another layout, by a ``redistribute`` that is added at the end of its block
+    where one is needed.
+
+    Raises:
+        LayoutError: the layout cannot be reached.
+    """
+    if dist_type(value) == to:
+        return value
+    op = OPERATIONS[REDISTRIBUTE.name].make(mesh, value, to=DistTensorType(to))
+    block = value.owner if not isinstance(value.owner, Operation) else value.owner.parent
+    assert block is not None
+    block.add_op(op)
+    return op.result
+
+
+def whole_value(mesh: Mesh, value: SSAValue) -> SSAValue:
+    """Return a value as an ``auto`` function sees it: whole on every device."""
+    result = laid_out(mesh, value, unsharded(dist_type(value)))
+    if result is not value and isinstance(value, OpResult):
+        pass_role(value, result)
+    return result
+
+
+def is_implied(op: Operation) -> bool:
+    """Return whether an operation of an ``auto`` function is not written: it makes a value whole,
+    or brings it to the layout that a call takes or a function returns."""
+    if not isinstance(op, DistOp) or op.kind is not REDISTRIBUTE:
+        return False
+    x, result = dist_type(op.input), dist_type(op.result)
+    if result == unsharded(x):
+        return True
+    users = [use.operation for use in op.result.uses]
+    at_end = bool(users) and all(isinstance(user, CallOp | ReturnOp) for user in users)
+    return x == unsharded(result) and at_end

@@ -1,0 +1,1 @@
+"""Layouts for the values of ``auto`` functions, and the programs that have them."""

@@ -1,0 +1,57 @@
+"""What operands of a step disagree on, in words: which one is moved, and for which other one."""
+
+from collections.abc import Iterator, Sequence
+
+from collir.dialects.operation import value_text
+from collir.layout import Mesh
+from collir.layout.structure import index_text
+from collir.synthesis.propagation.estimate import Choice, layout_with
+from collir.synthesis.propagation.graph import Layout, Relation
+
+
+def disagreements(
+    mesh: Mesh, relation: Relation, layouts: Sequence[Layout], choice: Choice
+) -> Iterator[tuple[str, str]]:
+    """Yield the name of each operand that is not where a step needs it and is sent, and a sentence.
+
+    Args:
+        layouts: the layouts of all tensors, by their numbers.
+        choice: how the step runs.
+    """
+    assert relation.op is not None
+    pairs = zip(relation.members[:-1], relation.indices, strict=False)
+    for tensor, over in dict.fromkeys(pairs):
+        own, there = layouts[tensor.number], layout_with(over, choice.axes)
+        if tensor.made:
+            continue
+        for index, before, after in zip(over, own, there, strict=True):
+            gone = tuple(axis for axis in before if axis not in after)
+            if gone:
+                name = value_text(tensor.value, "an operand")
+                shown = ", ".join(mesh.short(gone))
+                moved = any(axis in axes for axis in gone for axes in there)
+                verb = "exchanged" if moved else "gathered"
+                why = _reason(relation, layouts, choice, index, gone)
+                yield name, f"{name} is {verb} over {shown} for this {relation.op.mnemonic}: {why}"
+
+
+def _reason(
+    relation: Relation,
+    layouts: Sequence[Layout],
+    choice: Choice,
+    index: str,
+    gone: tuple[str, ...],
+) -> str:
+    """Return why an index is not sharded over some sub-axes in a step."""
+    assert relation.op is not None
+    if index in relation.blocked:
+        return f"it needs the whole of {index_text(index)}"
+    for other, axes in choice.axes.items():
+        if other == index or not set(axes) & set(gone):
+            continue
+        for tensor, over in zip(relation.members, relation.indices, strict=True):
+            if other in over and layouts[tensor.number][over.index(other)]:
+                name = value_text(tensor.value, "another operand")
+                who = "the result" if tensor is relation.members[-1] else name
+                return f"{index_text(other)} of {who} is sharded over the same"
+    return f"{index_text(index)} is sharded in other blocks elsewhere"

@@ -1,0 +1,275 @@
+"""The tensors of a function whose layouts are sought, and the relations between them.
+
+Every value of the function stands for a tensor. Values that differ in their layout alone stand for
+one tensor, or for two with a relation between them where a type says where the second lies. A step
+relates its operands and its result through the indices of its structure; the operands of a loop,
+the arguments of its body, what it yields and its results are related dimension by dimension.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, SSAValue
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.roles import Role, result_roles, role_of
+from collir.layout import DistType, LayoutError, Mesh
+from collir.layout.structure import REPEATED, map_structure
+from collir.layout.types import unsharded, with_axes
+
+Layout = tuple[tuple[str, ...], ...]
+"""The sub-axes over which each dimension of a tensor is sharded, major to minor."""
+
+
+def layout_of(x: DistType) -> Layout:
+    """Return the sub-axes of the dimensions of a type."""
+    return tuple(dim.axes for dim in x.dims)
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A tensor whose layout is sought.
+
+    Attributes:
+        number: its number in the graph.
+        value: a value that stands for it, for messages.
+        type: its type, whole on every device.
+        layout: the layout that a type of the program gives to it, if it does.
+        role: the role of the value whose type gives the layout.
+        made: whether every device can make any block of it, as it is a constant.
+        uses: the number of steps that it is an operand of, without maps.
+    """
+
+    number: int
+    value: SSAValue
+    type: DistType
+    layout: Layout | None = None
+    role: Role | None = None
+    made: bool = False
+    uses: int = 0
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(map(int, self.type.shape))
+
+    @cached_property
+    def bytes(self) -> int:
+        return self.type.elements * self.type.dtype.bytes
+
+
+@dataclass(eq=False)
+class Relation:
+    """Tensors whose dimensions run over common indices.
+
+    Attributes:
+        members: the operands and, behind them, the result.
+        indices: the index of each dimension, for every member.
+        blocked: the indices that cannot be sharded.
+        op: the step; None where a tensor is only brought to another layout.
+        times: how often the step runs.
+    """
+
+    members: tuple[Tensor, ...]
+    indices: tuple[tuple[str, ...], ...]
+    blocked: frozenset[str] = frozenset()
+    op: DistOp | None = None
+    times: int = 1
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The size of every index; the largest, if a step changes it."""
+        sizes: dict[str, int] = {}
+        for member, over in zip(self.members, self.indices, strict=True):
+            for index, size in zip(over, member.shape, strict=True):
+                sizes[index] = max(size, sizes.get(index, 0))
+        sizes.pop(REPEATED, None)
+        return sizes
+
+    def bytes_of(self, member: Tensor) -> int:
+        """Return the bytes of a member that are moved at a time: of a stack, those of a slice."""
+        return member.bytes if self.op else min(x.bytes for x in self.members)
+
+    @cached_property
+    def passes_all(self) -> bool:
+        """True if the result has all indices of all members, as that of a map has."""
+        return set(self.sizes) <= set(self.indices[-1])
+
+
+@dataclass
+class Graph:
+    """The tensors and the relations of a function, in the order of the program.
+
+    Attributes:
+        of: the tensor that each value stands for.
+        returned: the tensors that are returned, in order.
+    """
+
+    mesh: Mesh
+    tensors: list[Tensor] = field(default_factory=list[Tensor])
+    relations: list[Relation] = field(default_factory=list[Relation])
+    of: dict[SSAValue, Tensor] = field(default_factory=dict[SSAValue, Tensor])
+    returned: list[Tensor] = field(default_factory=list[Tensor])
+
+    @staticmethod
+    def build(function: FuncOp, closed: bool = False) -> "Graph":
+        """Return the graph of a function without calls.
+
+        Args:
+            closed: whether types of arguments and results that name no sub-axes are kept too.
+
+        Raises:
+            DiagnosticError: a step cannot be where layouts are chosen.
+        """
+        graph = Graph(mesh_of(function))
+        for argument in function.args:
+            _ = graph._add(argument, layout_of(dist_type(argument)) if closed else None)
+        graph._block(function.body.block, 1)
+        graph._return(function, closed)
+        for relation in graph.relations:
+            if relation.op is not None and not relation.passes_all:
+                for tensor in set(relation.members[:-1]):
+                    tensor.uses += 1
+        return graph
+
+    def _add(self, value: SSAValue, layout: Layout | None = None) -> Tensor:
+        """Add a tensor for a value, with a layout if its type names sub-axes."""
+        x = dist_type(value)
+        if x.place:
+            raise DiagnosticError.at(
+                value, f"{x.text(self.mesh)} is at a place: an auto function is everywhere alike"
+            )
+        given = layout_of(x) if x.axes and not x.partial else layout
+        tensor = Tensor(len(self.tensors), value, unsharded(x), given)
+        tensor.role = role_of(value)
+        self.tensors.append(tensor)
+        self.of[value] = tensor
+        return tensor
+
+    def _same(self, first: Tensor, second: Tensor, times: int) -> None:
+        """Relate two tensors of one shape."""
+        indices = tuple(map(str, range(len(first.shape))))
+        self.relations.append(Relation((first, second), (indices, indices), times=times))
+
+    def _stacked(self, one: Tensor, all_of: Tensor, times: int, stacks: bool) -> None:
+        """Relate the tensor of an iteration with the stack of those of all iterations."""
+        inner = tuple(map(str, range(len(one.shape))))
+        pairs = ((one, inner), (all_of, ("stack", *inner)))
+        (first, a), (second, b) = pairs if stacks else reversed(pairs)
+        blocked = frozenset(["stack"])
+        self.relations.append(Relation((first, second), (a, b), blocked, times=times))
+
+    def _block(self, block: Block, times: int) -> None:
+        for op in block.ops:
+            if isinstance(op, RepeatOp):
+                self._loop(op, times)
+            elif isinstance(op, DistOp):
+                if op.kind.layout_only:
+                    self._laid_out(op, times)
+                else:
+                    self._step(op, times)
+
+    def _laid_out(self, op: DistOp, times: int) -> None:
+        """Add a step that only changes the layout: its result is another tensor if its type says
+        where it lies, and else the same."""
+        source, role = self.of[op.input], role_of(op.result)
+        is_free = not dist_type(op.result).axes or role is Role.GRADIENT
+        if is_free and not dist_type(op.input).partial:
+            self.of[op.result] = source
+            source.role = source.role or role
+            return
+        self._same(source, self._add(op.result), times)
+
+    def _step(self, op: DistOp, times: int) -> None:
+        members = [self.of[operand] for operand in op.operands]
+        result = self._add(op.result)
+        result.made = not members
+        operands, over, blocked = indices_of(op, self.mesh)
+        indices = (*operands, over)
+        self.relations.append(Relation((*members, result), indices, blocked, op, times))
+
+    def _loop(self, loop: RepeatOp, times: int) -> None:
+        inside = times * loop.times
+        for number, (argument, operand) in enumerate(
+            zip(loop.body.block.args, loop.operands, strict=True)
+        ):
+            outer, inner = self.of[operand], self._add(argument)
+            inner.layout = inner.role = None
+            if len(loop.carried) <= number < len(loop.carried) + len(loop.sliced):
+                self._stacked(inner, outer, inside, stacks=False)
+            else:
+                self._same(outer, inner, times)
+        self._block(loop.body.block, inside)
+        carries = list(loop.carries)
+        for number, (result, value) in enumerate(zip(loop.results, loop.yielded, strict=True)):
+            if number < len(carries):
+                self.of[result] = self.of[carries[number]]
+                self._same(self.of[value], self.of[result], inside)
+            else:
+                self._stacked(self.of[value], self._add(result), inside, stacks=True)
+
+    def _return(self, function: FuncOp, closed: bool) -> None:
+        """Add what is returned. The new value of a weight or a state lies where the old one does,
+        and what is returned under another type with sub-axes lies where this says."""
+        last = function.body.block.last_op
+        assert isinstance(last, ReturnOp)
+        old = {
+            role: [self.of[x] for x in function.args if role_of(x) is role]
+            for role in (Role.PARAMETER, Role.STATE)
+        }
+        for value, role in zip(last.operands, result_roles(function), strict=True):
+            own = self.of[value]
+            if own.layout is not None:
+                own.role = own.role or role
+            kept = old[role].pop(0) if role is not None and old.get(role) else own
+            if closed and own.layout is None:
+                kept = self._add(value, layout_of(dist_type(value)))
+                self.of[value] = own
+            if own.layout is None and kept.type == own.type:
+                self._same(own, kept, 1)
+                own = kept
+            self.returned.append(own)
+
+
+def indices_of(
+    op: DistOp, mesh: Mesh
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...], frozenset[str]]:
+    """Return the index of each dimension of the operands and of the result of a step on whole
+    values, and the indices that cannot be sharded."""
+    structure = op.structure
+    types = [dist_type(operand) for operand in op.operands]
+    if structure is None and op.kind.elementwise:
+        structure = map_structure(op.mnemonic, types)
+    if structure is not None:
+        return structure.operands, structure.result, structure.blocked
+    return _probed(op, types, mesh)
+
+
+def _probed(
+    op: DistOp, types: Sequence[DistType], mesh: Mesh
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...], frozenset[str]]:
+    """Return the indices of a step whose rule is its own: the dimension of the result that is
+    sharded where a dimension of all operands is."""
+    rank = max(len(x.dims) for x in types)
+    result = [f"new.{d}" for d in range(len(dist_type(op.result).dims))]
+    blocked: set[str] = {*result}
+    for d in range(rank):
+        for axis in mesh.by_name:
+            sharded = [with_axes(x, d, (axis,)) if d < len(x.dims) else x for x in types]
+            try:
+                after = op.result_type(mesh, sharded, op.properties).dim_of(axis)
+            except LayoutError:
+                continue
+            if after is not None:
+                blocked.discard(result[after])
+                result[after] = str(d)
+                break
+        else:
+            blocked.add(str(d))
+    operands = tuple(tuple(map(str, range(len(x.dims)))) for x in types)
+    return operands, tuple(result), frozenset(blocked)

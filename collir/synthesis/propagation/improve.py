@@ -1,0 +1,125 @@
+"""The improvement of layouts: single tensors, and tensors that maps relate, take the layout that a
+neighbour would have them in, as long as that makes the program faster.
+
+Spreading decides where a layout may come from, one relation at a time. What it costs to bring a
+tensor there is only seen when both of its ends are known. No tensor gets larger on a device, so
+that nothing is gathered earlier, or kept gathered, to be gathered less often.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+from collir.ir.roles import Role
+from collir.layout.structure import REPEATED
+from collir.synthesis.propagation.graph import Layout, Relation, Tensor
+from collir.synthesis.propagation.spread import Spreading
+
+_SWEEPS = 8
+"""The most often that all tensors are looked at."""
+
+_LEAST = 1e-6
+"""The least share of the time of the steps around a tensor that has to be gained."""
+
+
+def improve(spreading: Spreading) -> None:
+    """Let tensors take other layouts while the program becomes faster."""
+    groups = [*_connected(spreading), *([x] for x in _open(spreading))]
+    for _ in range(_SWEEPS):
+        changed = [_improved(spreading, group) for group in groups]
+        if not any(changed):
+            return
+
+
+def _open(spreading: Spreading) -> Iterator[Tensor]:
+    """Yield the tensors that may move: where weights and states lie is for types to say."""
+    tensors = spreading.graph.tensors
+    return (x for x in tensors if x.layout is None and x.role not in (Role.PARAMETER, Role.STATE))
+
+
+def _connected(spreading: Spreading) -> list[list[Tensor]]:
+    """Return the tensors of one shape that maps and loops relate, in groups of several."""
+    leader = {tensor: tensor for tensor in _open(spreading)}
+
+    def find(tensor: Tensor) -> Tensor:
+        while leader[tensor] is not tensor:
+            leader[tensor] = tensor = leader[leader[tensor]]
+        return tensor
+
+    for relation in spreading.graph.relations:
+        result, over = relation.members[-1], relation.indices[-1]
+        for tensor, indices in zip(relation.members[:-1], relation.indices, strict=False):
+            same = indices == over and tensor.shape == result.shape and relation.passes_all
+            stacked = relation.op is None and len(indices) != len(over)
+            if (same or stacked) and tensor in leader and result in leader:
+                leader[find(tensor)] = find(result)
+    groups: dict[Tensor, list[Tensor]] = {}
+    for tensor in leader:
+        groups.setdefault(find(tensor), []).append(tensor)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _in_stacks(group: Sequence[Tensor], layout: Layout) -> list[Layout]:
+    """Return the layouts of tensors, some of them stacks of the others, from that of the others."""
+    return [((),) * (len(tensor.shape) - len(layout)) + layout for tensor in group]
+
+
+def _improved(spreading: Spreading, group: Sequence[Tensor]) -> bool:
+    """Give tensors the layout in which the steps around them are fastest; return whether it is
+    another one."""
+    numbers = {number for tensor in group for number in spreading.around[tensor.number]}
+    relations = [spreading.graph.relations[number] for number in numbers]
+    own = [spreading.layouts[tensor.number] for tensor in group]
+    before = _seconds(spreading, relations)
+    best, least = own, before * (1 - _LEAST)
+    for layout in dict.fromkeys(_candidates(spreading, group, relations)):
+        layouts = _in_stacks(group, layout)
+        if not _keeps_less(spreading, layouts, own):
+            continue
+        for tensor, there in zip(group, layouts, strict=True):
+            spreading.layouts[tensor.number] = there
+        if (seconds := _seconds(spreading, relations)) < least:
+            best, least = layouts, seconds
+    for tensor, layout in zip(group, best, strict=True):
+        spreading.layouts[tensor.number] = layout
+    return best is not own
+
+
+def _keeps_less(spreading: Spreading, new: Sequence[Layout], old: Sequence[Layout]) -> bool:
+    """Return whether tensors get no larger on a device."""
+    blocks = spreading.estimates.blocks
+    return all(
+        blocks([*chain.from_iterable(after)]) >= blocks([*chain.from_iterable(before)])
+        for after, before in zip(new, old, strict=True)
+    )
+
+
+def _seconds(spreading: Spreading, relations: Iterable[Relation]) -> float:
+    return sum(spreading.best(relation).seconds * relation.times for relation in relations)
+
+
+def _candidates(
+    spreading: Spreading, group: Sequence[Tensor], relations: Iterable[Relation]
+) -> Iterator[Layout]:
+    """Yield the layouts in which the steps around tensors of one shape would have them."""
+    members, rank = set(group), min(len(tensor.shape) for tensor in group)
+    for relation in relations:
+        for tensor, over in zip(relation.members, relation.indices, strict=True):
+            if tensor not in members:
+                continue
+            for other, indices in zip(relation.members, relation.indices, strict=True):
+                if other in members:
+                    continue
+                axes = dict(zip(indices, spreading.layouts[other.number], strict=True))
+                layout = tuple(
+                    () if index == REPEATED or index in relation.blocked else axes.get(index, ())
+                    for index in over[len(over) - rank :]
+                )
+                if _fits(spreading, tensor, layout):
+                    yield layout
+    for tensor in group:
+        yield spreading.layouts[tensor.number][len(tensor.shape) - rank :]
+
+
+def _fits(spreading: Spreading, tensor: Tensor, layout: Layout) -> bool:
+    pairs = zip(tensor.shape[len(tensor.shape) - len(layout) :], layout, strict=True)
+    return all(spreading.estimates.divides(size, axes) for size, axes in pairs)

@@ -1,0 +1,116 @@
+"""Layouts for all values of ``auto`` functions, found from those that are written."""
+
+from collections.abc import Iterable
+from itertools import chain, combinations
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from collir.ir.auto import AUTO, auto_functions, is_auto
+from collir.ir.calls import calls_in, inline_call
+from collir.ir.differentiation import gradients_as_calls
+from collir.ir.expansion import expand_operation
+from collir.ir.functions import functions_of
+from collir.ir.remarks import listening
+from collir.ir.roles import Role
+from collir.synthesis.propagation.estimate import Estimates
+from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.improve import improve
+from collir.synthesis.propagation.rewrite import rewrite
+from collir.synthesis.propagation.spread import Spreading
+
+
+def propagate(module: ModuleOp) -> None:
+    """Choose the layouts of all values of the ``auto`` functions of a module, in place.
+
+    Raises:
+        DiagnosticError: a function has a step that cannot be where layouts are chosen.
+    """
+    if not auto_functions(module):
+        return
+    made = gradients_as_calls(module)
+    callers = {
+        call.function(): function
+        for function in functions_of(module)
+        for call in calls_in(function)
+        if not is_auto(function)
+    }
+    functions = auto_functions(module)
+    for function in functions:
+        while calls := list(calls_in(function)):
+            for call in calls:
+                _ = inline_call(call, function)
+    for function in functions:
+        if function in made and function not in callers:
+            function.detach()
+            function.erase()
+        else:
+            _propagate(function, closed=function in callers)
+
+
+def explicit(module: ModuleOp) -> ModuleOp:
+    """Return a module with layouts for all values: itself, or a copy.
+
+    Raises:
+        DiagnosticError: a function has a step that cannot be where layouts are chosen.
+    """
+    if not auto_functions(module):
+        return module
+    copy = module.clone()
+    make_explicit(copy)
+    return copy
+
+
+def make_explicit(module: ModuleOp) -> None:
+    """Choose the layouts of ``auto`` functions without remarks, in place.
+
+    Raises:
+        DiagnosticError: a function has a step that cannot be where layouts are chosen.
+    """
+    with listening(lambda _: None):
+        propagate(module)
+
+
+def _propagate(function: FuncOp, closed: bool) -> None:
+    """Choose the layouts of the values of a function without calls, in place.
+
+    Args:
+        closed: whether the types of its arguments and results stay as they are.
+    """
+    while True:
+        graph = Graph.build(function, closed)
+        spread = _spread(graph)
+        fastest = min(spread, key=Spreading.seconds)
+        composite = [x.op for x in fastest.divided() if x.op and x.op.kind.expansion is not None]
+        if not composite:
+            break
+        for op in composite:
+            expand_operation(op)
+    for spreading in spread:
+        improve(spreading)
+    fastest = min(spread, key=Spreading.seconds)
+    rewrite(function, graph, fastest.layouts, fastest.choices)
+    del function.attributes[AUTO]
+
+
+def _spread(graph: Graph) -> list[Spreading]:
+    """Return the layouts of a function where weights come before inputs over no sub-axes, and over
+    some."""
+    estimates = Estimates(graph.mesh)
+    spread = [Spreading(graph, estimates, first) for first in _subsets(_contended(graph))]
+    for spreading in spread:
+        spreading.run()
+    return spread
+
+
+def _contended(graph: Graph) -> list[str]:
+    """Return the sub-axes that types of weights and types of others name."""
+    axes: tuple[set[str], set[str]] = (set(), set())
+    for tensor in graph.tensors:
+        if tensor.layout is not None:
+            axes[tensor.role is Role.PARAMETER].update(chain.from_iterable(tensor.layout))
+    return list(graph.mesh.ordered(axes[0] & axes[1]))
+
+
+def _subsets(axes: list[str]) -> Iterable[tuple[str, ...]]:
+    return chain.from_iterable(combinations(axes, n) for n in range(len(axes) + 1))

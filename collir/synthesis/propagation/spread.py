@@ -1,0 +1,226 @@
+"""The spreading of layouts: from the tensors whose types are written, along relations, to others.
+
+Where all members of a relation that say something of an index say the same, the others follow. What
+types say of inputs spreads before what they say of weights, and this before what they say of
+states, so that computations stay where their inputs are; over some sub-axes, weights may go first.
+Along maps, layouts spread first. An index that several members want over different sub-axes, or two
+indices over one, are a conflict: it is settled by time, when nothing else spreads, and only if a
+member has no layout else.
+"""
+
+from collections.abc import Collection, Iterator
+
+from collir.ir.roles import Role
+from collir.layout.structure import REPEATED
+from collir.synthesis.propagation.estimate import Choice, Estimates, layout_with
+from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
+
+STAGES = 3
+"""Inputs, weights, states."""
+
+
+def stage_of(tensor: Tensor, axis: str, first: Collection[str]) -> int:
+    """Return the number of the stage in which what a type says of a sub-axis spreads.
+
+    Args:
+        first: the sub-axes over which weights come before inputs.
+    """
+    match tensor.role:
+        case Role.PARAMETER:
+            return 0 if axis in first else 1
+        case Role.STATE:
+            return 2
+        case _:
+            return 1 if axis in first else 0
+
+
+class Spreading:
+    """The layouts of the tensors of a graph, as far as they are known.
+
+    Attributes:
+        layouts: the layout of each tensor, by its number.
+        around: the numbers of the relations of each tensor.
+    """
+
+    def __init__(self, graph: Graph, estimates: Estimates, first: Collection[str] = ()):
+        self.graph, self.estimates, self.first = graph, estimates, first
+        self.layouts: list[Layout] = [
+            tensor.layout or ((),) * len(tensor.shape) for tensor in graph.tensors
+        ]
+        self._stage = 0
+        self.around: list[list[int]] = [[] for _ in graph.tensors]
+        for number, relation in enumerate(graph.relations):
+            for tensor in relation.members:
+                self.around[tensor.number].append(number)
+        self._waiting: tuple[dict[int, None], ...] = ({}, {}, {})
+
+    def run(self) -> None:
+        """Spread all that types say."""
+        for self._stage in range(STAGES):
+            self._wake(range(len(self.graph.relations)))
+            self._settle()
+            while (conflict := self._conflict()) is not None:
+                relation, choice = conflict
+                for tensor, over in zip(relation.members, relation.indices, strict=True):
+                    self._follow(tensor, layout_with(over, choice.axes))
+                self._settle()
+
+    def _wake(self, numbers: Collection[int]) -> None:
+        """Look at relations again: at those of maps first, then at what results share with operands
+        in others, and at the end at what only operands share."""
+        for number in numbers:
+            levels = (0,) if self.graph.relations[number].passes_all else (1, 2)
+            for level in levels:
+                self._waiting[level][number] = None
+
+    def _settle(self) -> None:
+        """Spread until nothing changes."""
+        while (level := next((n for n, x in enumerate(self._waiting) if x), None)) is not None:
+            number = next(iter(self._waiting[level]))
+            del self._waiting[level][number]
+            relation = self.graph.relations[number]
+            agreed = self._agreed(relation)
+            if level == 1:
+                agreed = {x: axes for x, axes in agreed.items() if x in relation.indices[-1]}
+            for tensor, over in zip(relation.members, relation.indices, strict=True):
+                self._follow(tensor, layout_with(over, agreed))
+
+    def _follow(self, tensor: Tensor, wanted: Layout) -> None:
+        """Shard the dimensions of a tensor that can be sharded as is wanted.
+
+        Weights do not follow their states: computations would have to gather them.
+        """
+        if tensor.layout is not None or (self._stage == 2 and tensor.role is Role.PARAMETER):
+            return
+        layout = list(self.layouts[tensor.number])
+        for dim, axes in enumerate(wanted):
+            if self._may(tensor, layout, dim, axes):
+                layout[dim] = axes
+        if tuple(layout) != self.layouts[tensor.number]:
+            self.layouts[tensor.number] = tuple(layout)
+            self._wake(self.around[tensor.number])
+
+    def _may(
+        self, tensor: Tensor, layout: list[tuple[str, ...]], dim: int, axes: tuple[str, ...]
+    ) -> bool:
+        """Return whether a dimension of a tensor can be sharded more, over some sub-axes."""
+        own = layout[dim]
+        used = {axis for other, over in enumerate(layout) if other != dim for axis in over}
+        more = len(axes) > len(own) and axes[: len(own)] == own
+        return more and used.isdisjoint(axes) and self.estimates.divides(tensor.shape[dim], axes)
+
+    def _wishes(self, relation: Relation) -> dict[str, list[tuple[str, ...]]]:
+        """Return the different sub-axes that the members of a relation have an index over."""
+        wishes: dict[str, list[tuple[str, ...]]] = {}
+        for tensor, over in zip(relation.members, relation.indices, strict=True):
+            for index, axes in zip(over, self.layouts[tensor.number], strict=True):
+                if not axes or index == REPEATED or index in relation.blocked:
+                    continue
+                if tensor.layout is not None:
+                    stages = [stage_of(tensor, axis, self.first) for axis in axes]
+                    if max(stages) > self._stage:
+                        continue
+                known = wishes.setdefault(index, [])
+                if axes not in known:
+                    known.append(axes)
+        return wishes
+
+    def _agreed(self, relation: Relation) -> dict[str, tuple[str, ...]]:
+        """Return the sub-axes of the indices on which the members of a relation agree."""
+        longest: dict[str, tuple[str, ...]] = {}
+        for index, wishes in self._wishes(relation).items():
+            most = max(wishes, key=len)
+            if all(most[: len(axes)] == axes for axes in wishes):
+                longest[index] = most
+        indices_of: dict[str, int] = {}
+        for axes in longest.values():
+            for axis in axes:
+                indices_of[axis] = indices_of.get(axis, 0) + 1
+        return {
+            index: axes
+            for index, axes in longest.items()
+            if all(indices_of[axis] == 1 for axis in axes)
+        }
+
+    def _conflict(self) -> tuple[Relation, Choice] | None:
+        """Return the first relation with a conflict that a member without a layout waits for, and
+        how it is settled."""
+        for relation in self.graph.relations:
+            wishes = self._wishes(relation)
+            if not wishes or len(wishes) == len(self._agreed(relation)):
+                continue
+            layouts = tuple(
+                None if self._waits(tensor, over, wishes) else self.layouts[tensor.number]
+                for tensor, over in zip(relation.members, relation.indices, strict=True)
+            )
+            if None not in layouts:
+                continue
+            for choice in self.estimates.choices(relation, layouts):
+                if self._changes(relation, choice):
+                    return relation, choice
+                break
+        return None
+
+    def _waits(
+        self, tensor: Tensor, over: tuple[str, ...], wishes: dict[str, list[tuple[str, ...]]]
+    ) -> bool:
+        """Return whether a dimension of a tensor could be sharded as someone wishes."""
+        layout = list(self.layouts[tensor.number])
+        return tensor.layout is None and any(
+            self._may(tensor, layout, dim, axes)
+            for dim, index in enumerate(over)
+            for axes in wishes.get(index, ())
+        )
+
+    def _changes(self, relation: Relation, choice: Choice) -> bool:
+        """Return whether a choice shards a dimension of a member more."""
+        return any(
+            tensor.layout is None
+            and any(
+                self._may(tensor, list(self.layouts[tensor.number]), dim, axes)
+                for dim, axes in enumerate(layout_with(over, choice.axes))
+            )
+            for tensor, over in zip(relation.members, relation.indices, strict=True)
+        )
+
+    # --- what it costs ------------------------------------------------------------------------
+
+    def choices(self, relation: Relation) -> list[Choice]:
+        """Return how a step may run in the layouts of its members, the fastest first."""
+        layouts = tuple(self.layouts[tensor.number] for tensor in relation.members)
+        return self.estimates.choices(relation, layouts)
+
+    def best(self, relation: Relation) -> Choice:
+        """Return how a step runs in the layouts of its members."""
+        return self.choices(relation)[0]
+
+    def seconds(self) -> float:
+        """Return the time of the whole program, in which a tensor is brought to a layout once."""
+        total = 0.0
+        moved: dict[tuple[int, Layout, int], float] = {}
+        for relation in self.graph.relations:
+            choice = self.best(relation)
+            total += relation.times * (choice.seconds - choice.moves)
+            for tensor, over in zip(relation.members[:-1], relation.indices, strict=False):
+                there = layout_with(over, choice.axes)
+                own = self.layouts[tensor.number]
+                if not tensor.made and there != own:
+                    seconds = relation.times * self.estimates.move(
+                        relation.bytes_of(tensor), own, there
+                    )
+                    moved[tensor.number, there, relation.times] = seconds
+        return total + sum(moved.values())
+
+    def divided(self) -> Iterator[Relation]:
+        """Yield the steps whose result, or whose largest operand, is sharded over an index that the
+        step needs whole."""
+        for relation in self.graph.relations:
+            if relation.op is None or not relation.blocked:
+                continue
+            largest = max(tensor.bytes for tensor in relation.members)
+            for tensor, over in zip(relation.members, relation.indices, strict=True):
+                pairs = zip(over, self.layouts[tensor.number], strict=True)
+                sharded = any(axes and index in relation.blocked for index, axes in pairs)
+                if sharded and tensor.bytes == largest:
+                    yield relation
+                    break
