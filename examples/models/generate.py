@@ -120,64 +120,6 @@ def gradients(name: str, tensors: Sequence[Tensor], dtype: str) -> list[str]:
     )
 
 
-# --- ResNet-50 ----------------------------------------------------------------------------------
-
-
-def convolution(
-    name: str, into: int, out: int, kernel: int, side: int, images: int, first: bool = False
-) -> Iterator[Tensor]:
-    """Return the parameters of a convolution to ``side`` x ``side`` pixels and a normalisation."""
-    pixels = side * side * images
-    # The first layer of all needs no gradient of its input.
-    flops = (1 if first else 2) * 2 * kernel * kernel * into * out * pixels
-    norm = name.replace("conv", "bn") if "conv" in name else f"{name}_bn"
-    yield Tensor(name, (out, into, kernel, kernel), flops)
-    yield Tensor(f"{norm}_weight", (out,))
-    # It scales and shifts every element.
-    yield Tensor(f"{norm}_bias", (out,), 2 * 2 * out * pixels)
-
-
-def resnet50_tensors(images: int) -> list[Tensor]:
-    """Return the parameters of ResNet-50, in forward order, with the strides of torchvision."""
-    found = list(convolution("conv1", 3, 64, 7, 112, images, first=True))
-    into, before = 64, 56
-    for stage, (blocks, width, side) in enumerate(
-        [(3, 64, 56), (4, 128, 28), (6, 256, 14), (3, 512, 7)], 1
-    ):
-        for block in range(blocks):
-            name = f"layer{stage}_{block}"
-            found += convolution(f"{name}_conv1", into, width, 1, before, images)
-            found += convolution(f"{name}_conv2", width, width, 3, side, images)
-            found += convolution(f"{name}_conv3", width, 4 * width, 1, side, images)
-            if block == 0:
-                found += convolution(f"{name}_down", into, 4 * width, 1, side, images)
-            into, before = 4 * width, side
-    found.append(Tensor("fc_weight", (1000, 2048), 2 * 2 * 1000 * 2048 * images))
-    found.append(Tensor("fc_bias", (1000,)))
-    return found
-
-
-def resnet50() -> str:
-    """Return data parallel training of ResNet-50."""
-    images = 32
-    tensors = resnet50_tensors(images)[::-1]
-    assert len(tensors) == 161
-    assert sum(one.size for one in tensors) == 25_557_032
-    return program(
-        f"""
-The gradients of ResNet-50, averaged over data parallel replicas: its 161 parameters, 25,557,032
-numbers, in the order in which a backward pass computes them.
-
-Shapes: K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition" (2015),
-table 1, and biases and strides as in torchvision (the strides are in the 3 x 3 convolutions).
-Operations: those of the backward pass of each layer for {images} images of 224 x 224 on a device,
-twice those of the forward pass, at the peak rate of the device.""",
-        "@gcp_a2(nodes = 4)",
-        "data = node:4 * gpu:16",
-        gradients("backward", tensors, "f32"),
-    )
-
-
 # --- GPT-2 --------------------------------------------------------------------------------------
 
 
@@ -633,7 +575,6 @@ Operations: at the peak rate of the device.""",
 
 
 FILES = {
-    "resnet50": resnet50,
     "gpt2_xl": gpt2_xl,
     "moe": moe,
     "megatron": megatron,

@@ -39,7 +39,7 @@ SMALL: dict[str, dict[str, int]] = {
     "resnet50": {
         "batch": 64,
         "side": 32,
-        "width": 2,
+        "width": 4,
         "blocks_1": 2,
         "blocks_2": 2,
         "blocks_3": 3,
