@@ -12,6 +12,9 @@ buffer as soon as all its operands are available, and do not wait for it:
 - XLA: a buffer has at most 30 MiB + 7 B and 256 tensors (kDefaultAllReduceCombineThreshold and the
   others in xla/service/collective_utils.h, combine_threshold_count in its GPU compiler).
 
+The training step of a model (resnet50) is differentiated first, and its loops are unrolled, as in
+PyTorch; each gradient is reduced where it has been computed.
+
 Times are predicted. Packing and unpacking take the time of the device memory.
 """
 
@@ -59,7 +62,7 @@ class Model:
 
 
 MODELS = {
-    "resnet50": Model("ddp", ("backward",)),
+    "resnet50": Model("ddp", ("step",)),
     "gpt": Model(
         "ddp", ("step",), ("@dgx_a100(nodes = 4)", "data = node:4 * gpu:8, model = gpu:1"), 128
     ),
@@ -67,6 +70,9 @@ MODELS = {
     "zero": Model("zero", ("data_parallel", "zero_1", "zero_2", "zero_3")),
 }
 """The programs by the names of their pages."""
+
+STEPS = ("resnet50",)
+"""The models in whose straight programs collectives are moved behind their operands."""
 
 MIB = 2**20
 
@@ -140,16 +146,33 @@ class XLA(Packing):
 Kind = tuple[object, ...]
 
 
-def kind_of(op: DistOp, mesh: Mesh) -> Kind | None:
+def awaited(function: FuncOp) -> set[Operation]:
+    """Return the operations on whose results a collective depends.
+
+    None depends on a gradient that is reduced, but some do on the averages of a normalisation.
+    """
+    found: set[Operation] = set()
+    for op in reversed(function.body.ops):
+        users = [use.operation for result in op.results for use in result.uses]
+        if any(user in found or isinstance(user, coll.COLLECTIVES) for user in users):
+            found.add(op)
+    return found
+
+
+def kind_of(op: DistOp, mesh: Mesh, is_awaited: bool) -> Kind | None:
     """Return a key that collectives must share to share a buffer.
 
     It is None if the collective cannot share a buffer.
+
+    Args:
+        is_awaited: whether another collective depends on the result.
     """
     x, y = dist_type(op.operands[0]), dist_type(op.result)
     if any(dim.axes for z in (x, y) for dim in z.dims[1:]):
         return None  # blocks of a later dimension are not contiguous
     sharded = tuple(dim.axes for z in (x, y) for dim in z.dims[:1])
-    return op.mnemonic, op.properties["axes"], sharded, x.dtype, x.partial, x.reduction
+    rest = x.dtype, x.partial, x.reduction, is_awaited
+    return op.mnemonic, op.properties["axes"], sharded, *rest
 
 
 class Issue:
@@ -159,6 +182,7 @@ class Issue:
         self.mesh = mesh_of(function)
         self.packing = packing
         self.ops = list(function.body.ops)
+        self.awaited = awaited(function)
         self.order = {op: number for number, op in enumerate(self.ops)}
         self.there = dict(self.order)  # position at which each result is available
         self.open: dict[Kind, Bucket] = {}
@@ -181,7 +205,11 @@ class Issue:
         for kind, bucket in list(self.open.items()):
             if op.operands[0].owner in bucket.ops:  # its operand is not issued yet
                 self._close(kind)
-        kind = kind_of(op, self.mesh) if op.mnemonic in self.packing.kinds else None
+        kind = (
+            kind_of(op, self.mesh, op in self.awaited)
+            if op.mnemonic in self.packing.kinds
+            else None
+        )
         if kind is None:
             self.done.append(Bucket([op], behind=self.order[op] - 1))
             return
@@ -284,6 +312,25 @@ def program(name: str) -> ModuleOp:
     return collir.parse(re.sub(r"batch = \d+", f"batch = {model.batch}", text), str(path))
 
 
+def arrange(function: FuncOp) -> None:
+    """Move collectives behind their operands, and what needs gradients to the end."""
+    block, kept = function.body.block, awaited(function)
+    late: list[Operation] = []
+    for op in list(block.ops):
+        owners = [operand.owner for operand in op.operands]
+        if isinstance(op, coll.COLLECTIVES) and isinstance(owners[0], Operation):
+            op.detach()
+            block.insert_op_after(op, owners[0])
+        elif any(
+            owner in late or (isinstance(owner, coll.COLLECTIVES) and owner not in kept)
+            for owner in owners
+        ):
+            late.append(op)
+    for op in late:
+        op.detach()
+        block.add_op(op)
+
+
 def straight(module: ModuleOp, name: str) -> ModuleOp:
     """Return the functions of a program that are measured, without calls and loops."""
     module = collir.run_passes(module.clone(), "inline")
@@ -291,7 +338,10 @@ def straight(module: ModuleOp, name: str) -> ModuleOp:
         if function.sym_name.data not in MODELS[name].functions:
             function.detach()
             function.erase()
-    return collir.run_passes(module, "unroll,canonicalize")
+    module = collir.run_passes(module, "unroll,canonicalize")
+    for function in functions_of(module) if name in STEPS else ():
+        arrange(function)
+    return module
 
 
 def baseline(module: ModuleOp, packing: Packing) -> ModuleOp:

@@ -20,6 +20,7 @@ from collir.layout.nn_rows import (
     named_type,
     own_indices,
 )
+from collir.layout.sizes import OpenSize
 from collir.layout.steps import (
     TO,
     Arguments,
@@ -89,8 +90,21 @@ def _windows(
                 operand=0,
                 parameter=fault or PADDING.name,
             )
-        counts.append(room // step + 1)
+        counts.append(_count(room, step))
     return counts
+
+
+def _count(room: int, step: int) -> int:
+    """Return the number of windows, with a formula if the size has one.
+
+    Args:
+        room: the distance between the first window and the last place for another one.
+
+    Where the last windows leave a rest, the formula is that of sizes with this rest: 112 of 224
+    pixels, in windows of 7 with a padding of 3 at both ends, are half of the size.
+    """
+    rest = 0 if isinstance(room, OpenSize) else room % step
+    return (room - rest) // step + 1
 
 
 def _conv(xs: Sequence[DistType], arguments: Arguments) -> Structure:

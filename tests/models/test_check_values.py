@@ -1,11 +1,12 @@
-"""The GPT of examples/models against figures of the literature: parameters, operations, memory."""
+"""Models of examples/models against figures of the literature: parameters, operations, memory."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
-from model_pages import PAGES, function_of, with_gradients
-from xdsl.dialects.builtin import ModuleOp
+from model_pages import PAGES, function_of, page, with_gradients
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block
 
 import collir
@@ -49,20 +50,22 @@ def operations(block: Block, times: int = 1) -> Iterator[tuple[DistOp, int]]:
 
 
 def is_product(op: DistOp) -> bool:
-    """Return whether a step is a product of matrices: each operand has an index of its own.
+    """Return whether a step is a convolution or a product of matrices: each operand of these has an
+    index of its own.
 
     The gradient of a gain is no such product, though it is an einsum.
     """
     structure = op.structure
+    if op.mnemonic == "conv":
+        return True
     if op.mnemonic != "einsum" or structure is None or len(structure.operands) != 2:
         return False
     a, b = map(set, structure.operands)
     return bool(a - b and b - a)
 
 
-def products(module: ModuleOp) -> int:
-    """Return the operations of all products of the loss and its gradients, on all devices."""
-    function, _ = with_gradients(module, "taken")
+def products(function: FuncOp) -> int:
+    """Return the operations of all products of a function, on all devices."""
     steps = operations(function_without_calls(function).body.block)
     local = sum(int(op.flops) * times for op, times in steps if is_product(op))
     return local * mesh_of(function).devices
@@ -114,7 +117,72 @@ def test_operations_of_a_step(nodes: int, mesh: str, sizes: Mapping[str, int], b
     full = words + layers * (4 * (dense + attention) - 8 * b * s * h**2)
     selective = plain + layers * attention // 2
     for edits, expected in (([], plain), (SELECTIVE, selective), (FULL, full)):
-        assert products(changed(edits, nodes, mesh, {"batch": batch, **sizes})) == expected
+        function, _ = with_gradients(
+            changed(edits, nodes, mesh, {"batch": batch, **sizes}), "taken"
+        )
+        assert products(function) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [
+        ("vgg19", 143_667_240),  # torchvision
+        ("resnet50", 25_557_032),  # torchvision; running averages are not parameters
+        ("vit", 86_567_656),  # torchvision, vit_b_16
+        # BertModel of Hugging Face, which has a pooler of h^2 + h parameters. The page has none;
+        # it finds masked words with a layer of as many, a norm, and a bias for each word.
+        ("bert", 109_482_240 + 2 * 768 + 30_522),
+        ("llama", 8_030_261_248),  # meta-llama/Meta-Llama-3-8B
+    ],
+)
+def test_parameters_of_a_page(name: str, published: int) -> None:
+    function = function_of(page(name), "step")
+    assert function.arg_attrs is not None
+    roles = [attributes.data.get("coll.role") for attributes in function.arg_attrs]
+    weights = [
+        dist_type(arg).shape
+        for arg, role in zip(function.args, roles, strict=True)
+        if role == StringAttr("parameter")
+    ]
+    assert sum(map(math.prod, weights)) == published
+
+
+def vgg19_products() -> Iterator[int]:
+    """Yield the multiplications of each layer for an image (Simonyan and Zisserman, table 1)."""
+    side, channels = 224, 3
+    for layers, features in ((2, 64), (2, 128), (4, 256), (4, 512), (4, 512)):
+        for _ in range(layers):
+            yield side**2 * 9 * channels * features
+            channels = features
+        side //= 2
+    yield from (side**2 * 512 * 4096, 4096 * 4096, 4096 * 1000)
+
+
+def resnet50_products() -> Iterator[int]:
+    """Yield the multiplications of each layer for an image (He et al. 2015, table 1)."""
+    yield 112**2 * 49 * 3 * 64
+    before, side, channels = 56, 56, 64
+    for blocks, width in ((3, 64), (4, 128), (6, 256), (3, 512)):
+        yield side**2 * channels * 4 * width  # beside the first block
+        for _ in range(blocks):
+            yield before**2 * channels * width
+            yield side**2 * (9 * width * width + 4 * width * width)
+            before, channels = side, 4 * width
+        side //= 2
+    yield 2048 * 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "layers", "published"),
+    [("vgg19", 256, vgg19_products, 19.632), ("resnet50", 2048, resnet50_products, 4.089)],
+)
+def test_operations_of_a_forward_pass(
+    name: str, batch: int, layers: Callable[[], Iterator[int]], published: float
+) -> None:
+    """Of convolutions and linear layers for an image; torchvision publishes them in 10^9."""
+    for_an_image = sum(layers())
+    assert round(for_an_image / 1e9, 3) == published
+    assert products(function_of(page(name), "loss")) == 2 * batch * for_an_image
 
 
 DROPOUT: list[Edit] = [

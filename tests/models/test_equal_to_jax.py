@@ -46,11 +46,22 @@ SMALL: dict[str, dict[str, int]] = {
         "layers": 2,
         "vocab": 12,
     },
+    "vgg19": {"batch": 8, "side": 64, "width": 2, "hidden": 8, "classes": 5},
+    "resnet50": {
+        "batch": 64,
+        "side": 32,
+        "width": 4,
+        "blocks_1": 2,
+        "blocks_2": 2,
+        "blocks_3": 3,
+        "blocks_4": 2,
+        "classes": 5,
+    },
 }
 """Sizes of each model that differ from each other where they may."""
 
 
-LIMITS = {"bert": 2, "vit": 5}
+LIMITS = {"bert": 2, "vit": 5, "vgg19": 5, "resnet50": 5}
 """Numbers above all integers of the inputs, where it is not the number of words."""
 
 

@@ -12,8 +12,22 @@ import collir
 from collir.syntax.writer import write
 from collir.tools import collopt, collrun
 
-NAMES = ["mlp", "gpt", "gpt3", "llama", "bert", "vit", "switch", "mixtral", "zero", "styles"]
-QUICK = ["mlp", *chosen(NAMES[1:], 1, "pages")]
+NAMES = [
+    "mlp",
+    "gpt",
+    "gpt3",
+    "llama",
+    "bert",
+    "vit",
+    "switch",
+    "mixtral",
+    "zero",
+    "styles",
+    "vgg19",
+    "resnet50",
+]
+QUICK = ["mlp", *chosen(NAMES[1:-2], 1, "pages")]
+"""Passes take many seconds for the last two."""
 
 ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 

@@ -48,6 +48,13 @@ def test_examples(types: str, steps: str, expected: bool) -> None:
     assert is_exact(types, steps) == expected
 
 
+def test_a_deep_program_has_an_answer() -> None:
+    """Squares of squares have twice as many digits each: none is computed behind a rounding."""
+    squares = " ".join(f"%x{n + 1} = mul %x{n}, %x{n}" for n in range(60))
+    steps = f"%x0 = add %x, %x {squares} %y = add %x60, %x0"
+    assert not is_exact("f32[8] -> f32[8]", steps)
+
+
 @given(rng=RANDOM)
 @settings(max_examples=45)
 def test_an_exact_program_gives_the_same_bits_on_all_devices_as_on_one(rng: random.Random) -> None:

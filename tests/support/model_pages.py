@@ -87,7 +87,7 @@ def differences(name: str, limit: int = 2, **sizes: int) -> dict[str, float]:
     module, function = in_double(gradient)
     inputs = inputs_of(function, limit)
     expected = in_jax(name, inputs, wrt)
-    names = ["loss", *(str(function.args[n].name_hint) for n in wrt)]
+    names = ["loss", *(f"{function.args[n].name_hint} ({n})" for n in wrt)]
     found: dict[str, float] = {}
     for where, results in (
         ("all", on_all_devices(module, function, inputs)),

@@ -68,37 +68,44 @@ def exact(function: FuncOp) -> bool:
     """Return whether no step of a function rounds on generated inputs, in any order of reducing."""
     mesh = mesh_of(function)
     function = function_without_calls(function)
-    tracking = _Tracking(mesh)
-    tracking.run(function.body.ops, zip(function.args, _inputs(function), strict=True))
-    return tracking.exact
+    try:
+        _Tracking(mesh).run(function.body.ops, zip(function.args, _inputs(function), strict=True))
+    except _RoundedError:
+        return False
+    return True
 
 
 def _inputs(function: FuncOp) -> list[_Grid]:
     return [_input(mesh_of(function), dist_type(arg)) for arg in function.args]
 
 
+class _RoundedError(Exception):
+    """A value is rounded: numbers behind it would have ever more digits, to no purpose."""
+
+
+@dataclass(frozen=True)
 class _Tracking:
-    """The grids of the values of a program and of those that it runs.
+    """The grids of the values of a program and of those that it runs."""
 
-    Attributes:
-        exact: whether no value so far has been rounded.
-    """
-
-    def __init__(self, mesh: Mesh):
-        self.mesh = mesh
-        self.exact = True
+    mesh: Mesh
 
     def run(
         self, ops: Iterable[Operation], arguments: Iterable[tuple[SSAValue, _Grid]]
     ) -> list[_Grid]:
-        """Return the grids of what a program returns."""
+        """Return the grids of what a program returns.
+
+        Raises:
+            _RoundedError: a step rounds.
+        """
         grids = dict(arguments)
-        self.exact &= all(grid.exact for grid in grids.values())
+        if not all(grid.exact for grid in grids.values()):
+            raise _RoundedError
         for op in ops:
             operands = [grids[operand] for operand in op.operands]
             if isinstance(op, DistOp):
                 grid = _after(op, self.mesh, operands).within(dist_type(op.result).dtype)
-                self.exact &= grid.exact
+                if not grid.exact:
+                    raise _RoundedError
                 grids[op.result] = grid
             elif isinstance(op, RepeatOp):
                 grids.update(zip(op.results, self._loop(op, operands), strict=True))
@@ -114,7 +121,7 @@ class _Tracking:
         for _ in range(op.times):
             yielded = self.run(op.body.block.ops, zip(args, [*carried, *rest], strict=True))
             stacks.append(yielded[carries:])
-            if yielded[:carries] == carried or not self.exact:
+            if yielded[:carries] == carried:
                 break  # all later iterations are like this one
             carried = yielded[:carries]
         return [*carried, *(_united(grids) for grids in zip(*stacks, strict=True))]
