@@ -2,6 +2,7 @@
 
 import random
 import subprocess
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -143,6 +144,7 @@ func @sync(%g: f32[32] partial(sum: data)) -> f32[32] on @m {
 """
 
 
+@cache
 def chosen() -> ModuleOp:
     """Return a function, and the functions that take its place for larger values."""
     return collir.run_passes(collir.parse(SYNC), "decompose{algorithm=ring up_to=1000000 chunks=4}")
