@@ -17,7 +17,7 @@ from xdsl.interpreter import (
 )
 from xdsl.interpreters.func import FuncFunctions
 
-from collir.dialects.machine import mesh_of
+from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
@@ -51,7 +51,7 @@ def execute(
         assert isinstance(parent, ModuleOp)
         module = parent
     interpreter = Interpreter(module)
-    with ExitStack() as copies, np.errstate(all="ignore"):
+    with ExitStack() as copies, np.errstate(all="ignore"), meshes_remembered():
         interpreter.register_implementations(_functions(form))
         interpreter.register_implementations(_NestedFunctions(copies))
         interpreter.register_implementations(FuncFunctions())
