@@ -5,7 +5,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeVar
@@ -410,7 +410,12 @@ def reassembled(builder: "FunctionBuilder", value: SSAValue, rng: random.Random)
 
 def mesh_ops(mesh: Mesh) -> list[MachineOp | MeshOp]:
     """Return the operations that declare a mesh and its machine."""
-    return [machine_op(mesh.machine), mesh_op(mesh)]
+    return [_machine_op(mesh.machine).clone(), mesh_op(mesh)]
+
+
+@lru_cache(maxsize=64)
+def _machine_op(machine: Machine) -> MachineOp:
+    return machine_op(machine)
 
 
 class FunctionBuilder:

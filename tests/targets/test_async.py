@@ -366,7 +366,7 @@ def assert_round_trips(module: ModuleOp) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=16)
 def test_nothing_is_lost_in_text(rng: random.Random) -> None:
     module = random_module(rng, functions=3, steps=rng.randint(1, 8))
     make_async(functions_of(module), rng, 0.6)
@@ -394,7 +394,7 @@ def test_it_is_written_behind_the_algorithm() -> None:
 
 @pytest.mark.parametrize("passes", ["canonicalize", "cse", "dce", "canonicalize,cse,dce"])
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_passes_keep_it(passes: str, rng: random.Random) -> None:
     """The collectives that remain are still async, and the program keeps its meaning."""
     module = random_module(rng, functions=2, steps=6)
