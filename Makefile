@@ -11,7 +11,7 @@ AT_ONCE := -n 2 --dist loadfile
 
 help:
 	@echo "make run       install; decompose, cost and run examples/sync_gradients.coll on 8 MPI ranks"
-	@echo "make test      install, run the tests (about 5 minutes)"
+	@echo "make test      install, run the tests (under 5 minutes on two cores)"
 	@echo "make test-all  the slow tests too, and the filecheck files under plain lit"
 	@echo "make lint      ruff, basedpyright"
 	@echo "make format    ruff, changing files"

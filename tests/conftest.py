@@ -1,6 +1,7 @@
 """The collection of tests/filecheck, and the seeds of random tests."""
 
 import os
+import sys
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,10 @@ from lit_files import RunError, faults, run_lines, run_piped
 from collir.tools.mpi_run import SHARING
 
 os.environ |= SHARING | os.environ  # most tests start more ranks than there are cores
+
+# Many tests start new processes of Python: only the first compiles the package, whatever is set.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Tests never assert times: the machine may have other work.
 hypothesis.settings.register_profile(

@@ -15,6 +15,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 
 from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position
 from collir.layout.steps import ArgumentKind
+from collir.syntax.grammar_tables import parser_of
 from collir.syntax.operations import keywords
 
 SyntaxTree = Any
@@ -57,13 +58,14 @@ CLAUSES = {
 
 @cache
 def parser() -> Lark:
-    grammar = Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8")
+    path = Path(__file__).with_name("grammar.lark")
+    grammar = path.read_text(encoding="utf-8")
     for terminal, words in CLAUSES.items():
         listed = "|".join(words)
         # A quoted keyword is never read as a name, so that the error can have a hint.
         pattern = f'"{listed}"' if terminal == "AXES_KEYWORD" else f"/({listed})\\b/"
         grammar += f"\n{terminal}: {pattern}"
-    return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=True, cache=False)
+    return parser_of(grammar, path)
 
 
 @contextmanager

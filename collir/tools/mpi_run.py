@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import IO
@@ -78,6 +79,12 @@ def compile_c(source: Path, program: Path, flags: Sequence[str] | None = None) -
         raise RuntimeError(f"the emitted C does not compile:\n{done.stderr}")
 
 
+@cache
+def _is_open_mpi(launcher: str) -> bool:
+    version = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
+    return "Open MPI" in version.stdout or "OpenRTE" in version.stdout
+
+
 def mpiexec(ranks: int, command: Sequence[str], timeout: float | None = None) -> str:
     """Run a program on some ranks, which may outnumber the cores, and return its output.
 
@@ -86,10 +93,7 @@ def mpiexec(ranks: int, command: Sequence[str], timeout: float | None = None) ->
         RuntimeError: the program failed.
     """
     launcher = [find("mpiexec"), "-n", str(ranks)]
-    version = subprocess.run(
-        [launcher[0], "--version"], capture_output=True, text=True, check=False
-    )
-    if "Open MPI" in version.stdout or "OpenRTE" in version.stdout:
+    if _is_open_mpi(launcher[0]):
         launcher += ["--oversubscribe"] + ["--allow-run-as-root"] * (os.geteuid() == 0)
     shared = ranks > (os.cpu_count() or 1)
     done = subprocess.run(

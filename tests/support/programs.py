@@ -5,6 +5,7 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeVar
@@ -228,6 +229,11 @@ class Move:
 
 def integer(value: int) -> Attribute:
     """Return a property that is an integer."""
+    return _integer(value) if type(value) is int else attribute_of(ArgumentKind.INTEGER, value)
+
+
+@cache
+def _integer(value: int) -> Attribute:
     return attribute_of(ArgumentKind.INTEGER, value)
 
 
@@ -246,9 +252,18 @@ OVER_DIM = (
 )
 
 
-def axis_moves(mesh: Mesh, rank: int) -> Iterator[Move]:
-    """Yield every step over sub-axes for a tensor of some rank, well typed or not."""
-    for axes in ordered_lists(list(mesh.by_name)):
+def axis_moves(mesh: Mesh, rank: int) -> Sequence[Move]:
+    """Return every step over sub-axes for a tensor of some rank, well typed or not."""
+    return _axis_moves(tuple(mesh.by_name), rank)
+
+
+@cache
+def _axis_moves(names: tuple[str, ...], rank: int) -> Sequence[Move]:
+    return tuple(_moves_over(names, rank))
+
+
+def _moves_over(names: tuple[str, ...], rank: int) -> Iterator[Move]:
+    for axes in ordered_lists(list(names)):
         over = AxesAttr(axes)
         for op in OVER:
             yield Move(op, {"axes": over})
@@ -395,7 +410,12 @@ def reassembled(builder: "FunctionBuilder", value: SSAValue, rng: random.Random)
 
 def mesh_ops(mesh: Mesh) -> list[MachineOp | MeshOp]:
     """Return the operations that declare a mesh and its machine."""
-    return [machine_op(mesh.machine), mesh_op(mesh)]
+    return [_machine_op(mesh.machine).clone(), mesh_op(mesh)]
+
+
+@lru_cache(maxsize=64)
+def _machine_op(machine: Machine) -> MachineOp:
+    return machine_op(machine)
 
 
 class FunctionBuilder:

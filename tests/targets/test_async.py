@@ -8,6 +8,7 @@ import itertools
 import random
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
@@ -249,8 +250,8 @@ def compiled(code: str, target: str, folder: Path) -> str:
     return str(folder / "program")
 
 
-def is_right(program: str, module: ModuleOp, folder: Path) -> bool:
-    """Return whether a program of one function ends with the right results on all ranks."""
+def is_right(program: str, module: ModuleOp, folder: Path, seconds: float = 20) -> bool:
+    """Return whether a program of one function ends in time with the right results on all ranks."""
     [function] = functions_of(module)
     arguments = arguments_of(function)
     ranks = mesh_of(function).devices
@@ -258,7 +259,7 @@ def is_right(program: str, module: ModuleOp, folder: Path) -> bool:
         held = [buffer for buffers in arguments if (buffer := buffers[rank]) is not None]
         (folder / f"{rank}.in").write_bytes(b"".join(buffer.tobytes() for buffer in held))
     try:
-        mpiexec(ranks, [program, str(folder), "1"], 20)
+        mpiexec(ranks, [program, str(folder), "1"], seconds)
     except (RuntimeError, subprocess.TimeoutExpired):
         return False
     expected = execute(module, function, arguments)
@@ -277,11 +278,13 @@ def unnoticed(
     module = collir.parse(USES)
     folder.mkdir()
     program = compiled(with_drops(code, WAITS[target[:4].strip("{")]), target, folder)
+    start = time.perf_counter()
     assert is_right(program, module, folder)
+    seconds = max(4.0, 15 * (time.perf_counter() - start))  # some mistakes hang
     numbers: set[int] = set()
     for number in range(count):
         monkeypatch.setenv("DROP", str(number))
-        if is_right(program, module, folder):
+        if is_right(program, module, folder, seconds):
             numbers.add(number)
         monkeypatch.delenv("DROP")
     return numbers
@@ -363,7 +366,7 @@ def assert_round_trips(module: ModuleOp) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=16)
 def test_nothing_is_lost_in_text(rng: random.Random) -> None:
     module = random_module(rng, functions=3, steps=rng.randint(1, 8))
     make_async(functions_of(module), rng, 0.6)
@@ -391,7 +394,7 @@ def test_it_is_written_behind_the_algorithm() -> None:
 
 @pytest.mark.parametrize("passes", ["canonicalize", "cse", "dce", "canonicalize,cse,dce"])
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_passes_keep_it(passes: str, rng: random.Random) -> None:
     """The collectives that remain are still async, and the program keeps its meaning."""
     module = random_module(rng, functions=2, steps=6)

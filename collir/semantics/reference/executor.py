@@ -17,11 +17,12 @@ from xdsl.interpreter import (
 )
 from xdsl.interpreters.func import FuncFunctions
 
-from collir.dialects.machine import mesh_of
+from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
+from collir.ir.calls import calls_in
 from collir.ir.inlining import function_without_calls
 from collir.ir.retyping import function_at
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
@@ -44,17 +45,31 @@ def execute(
     Raises:
         ExecutionError: a step cannot be carried out, which does not happen in typed programs.
     """
-    if any(isinstance(op, CallOp) and op.sought for op in module.walk()):
+    if _needs_gradients(function):
         function = function_without_calls(function)
         parent = function.parent_op()
         assert isinstance(parent, ModuleOp)
         module = parent
     interpreter = Interpreter(module)
-    with ExitStack() as copies, np.errstate(all="ignore"):
+    with ExitStack() as copies, np.errstate(all="ignore"), meshes_remembered():
         interpreter.register_implementations(_functions(form))
         interpreter.register_implementations(_NestedFunctions(copies))
         interpreter.register_implementations(FuncFunctions())
         return list(interpreter.call_op(function, tuple(arguments)))
+
+
+def _needs_gradients(function: FuncOp) -> bool:
+    """Return whether a function, or one that it calls, calls a gradient."""
+    known, left = {function}, [function]
+    while left:
+        for call in calls_in(left.pop()):
+            if call.sought:
+                return True
+            callee = call.function()
+            if callee is not None and callee not in known:
+                known.add(callee)
+                left.append(callee)
+    return False
 
 
 _ARRAY = 200

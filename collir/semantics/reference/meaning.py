@@ -7,6 +7,7 @@ program must compute the same as this function.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -33,13 +34,18 @@ def undistributed(x: DistType) -> DistType:
     return replace(x, dims=dims, partial=frozenset(), reduction=None, place=())
 
 
+@cache
+def _one_device() -> ModuleOp:
+    machine = Machine("collir_one_device", (Level("device", 1, port=1.0, latency=0.0),))
+    return module_of(Mesh(_MESH, machine, (Axis("device", 1),)))
+
+
 def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     """Return the new module, on a machine of one device, and the function without collectives.
 
     The steps of functions that it calls stand in the place of the calls.
     """
-    machine = Machine("collir_one_device", (Level("device", 1, port=1.0, latency=0.0),))
-    module = module_of(Mesh(_MESH, machine, (Axis("device", 1),)))
+    module = _one_device().clone()
     function = function_without_calls(function)
     block, values = _block(function.args)
     last = _add_steps(function.body.ops, block, values)
