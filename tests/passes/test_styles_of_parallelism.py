@@ -18,6 +18,7 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.semantics.reference.double import in_double
+from collir.semantics.validation.validate import Outcome, compare_modules
 from collir.synthesis.propagation.propagate import make_explicit
 
 LAYERS = 4
@@ -114,3 +115,12 @@ def test_a_style_computes_what_one_device_does(style: str) -> None:
     expected = on_one_device(function_of(written, style), tensors)
     for x, y in zip(on_all_devices(module, function, tensors), expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
+
+
+def test_the_styles_are_proven() -> None:
+    """At their true sizes, with layouts of the other arguments as they were chosen."""
+    compared = compare_modules(page("styles"), explicit())
+    comparisons = [x for x in compared if x.function.sym_name.data in SENT]
+    assert len(comparisons) == len(SENT)
+    for comparison in comparisons:
+        assert (comparison.verdict.outcome, comparison.verdict.how) == (Outcome.SAME, "proof")

@@ -226,11 +226,14 @@ class Graph:
             own = self.of[value]
             if own.layout is not None:
                 own.role = own.role or role
-            kept = old[role].pop(0) if role is not None and old.get(role) else own
+            like = (x for x in old.get(role, ()) if x.type == own.type) if role else iter(())
+            kept = next(like, own)
+            if role and kept is not own:
+                old[role].remove(kept)
             if closed and own.layout is None:
                 kept = self._add(value, layout_of(dist_type(value)))
                 self.of[value] = own
-            if own.layout is None and kept.type == own.type:
+            if own.layout is None and kept is not own:
                 self._same(own, kept, 1)
                 own = kept
             self.returned.append(own)
