@@ -127,9 +127,11 @@ class _Checked:
 
     Attributes:
         error: the first error in it.
+        parameters: what the values in its calls are formulas of.
         calls: the calls in it that give values, each with its position and what it runs.
     """
 
+    parameters: Mapping[str, int]
     error: Diagnostic | None = None
     calls: list[tuple[Position | None, _Key]] = field(default_factory=list)
 
@@ -179,7 +181,7 @@ def _all_checked(
         key, parameters = missing.pop()
         if key not in checked:
             checked[key] = _checked(key, parameters, errors_in)
-            missing += [(called, parameters) for _, called in checked[key].calls]
+            missing += [(called, checked[key].parameters) for _, called in checked[key].calls]
     return checked
 
 
@@ -214,14 +216,16 @@ def _checked(
     defaults = parameters_of(callee)
     if all(defaults.get(name) == int(value) for name, value in bindings.data):
         # As every function, it is checked at its defaults.
-        return _Checked(None, [(Position.of(c), _key(c)) for c in _calls_at_values(callee)])
+        own = [(Position.of(c), _key(c)) for c in _calls_at_values(callee)]
+        return _Checked(defaults, calls=own)
     try:
         with function_at(callee, dict(bindings.data), parameters) as copy:
             if errors := errors_in(copy):
-                return _Checked(errors[0])
-            return _Checked(None, [(Position.of(c), _key(c)) for c in _calls_at_values(copy)])
+                return _Checked(parameters, errors[0])
+            own = [(Position.of(c), _key(c)) for c in _calls_at_values(copy)]
+            return _Checked(parameters, calls=own)
     except DiagnosticError as error:
-        return _Checked(error.diagnostics[0])
+        return _Checked(parameters, error.diagnostics[0])
 
 
 def _error_behind(

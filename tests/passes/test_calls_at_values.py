@@ -129,3 +129,25 @@ def test_functions_are_checked_once_at_each_set_of_values() -> None:
 
     assert not call_errors(read(head + calls), errors_in)
     assert sorted(checked) == [("g", 6), ("sum", 4), ("sum", 5), ("sum", 6)]
+
+
+def test_values_of_a_call_at_defaults_are_formulas_of_the_callee() -> None:
+    """A call at the defaults of a function checks the function's own calls, as they are written."""
+    read(
+        """\
+machine @c { level gpu[2] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @c { data = 2 }
+func @f(hidden = 8)(%x: f32[96 / hidden]) -> f32[96 / hidden] on @m {
+  %y = permute %x to f32[96 / hidden]
+  return %y
+}
+func @g(over = 1)(%x: f32[6 / over]) -> f32[6 / over] on @m {
+  %y = call @f(hidden = 16 * over)(%x)
+  return %y
+}
+func @h(%x: f32[6]) -> f32[6] on @m {
+  %y = call @g(over = 1)(%x)
+  return %y
+}
+"""
+    )
