@@ -7,14 +7,16 @@ devices, and is checked, run and differentiated as it is. ``propagate`` makes a 
 computes what the types say where they say it.
 """
 
-from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.dialects.builtin import FunctionType, ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 
+from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.renaming import set_type
 from collir.ir.roles import pass_role, role_of, set_role
 from collir.layout import DistType, Mesh
 from collir.layout.steps import REDISTRIBUTE
@@ -65,6 +67,39 @@ def whole_value(mesh: Mesh, value: SSAValue) -> SSAValue:
     if result is not value and isinstance(value, OpResult):
         pass_role(value, result)
     return result
+
+
+def take_layouts(function: FuncOp, reference: FuncOp) -> None:
+    """Give the layouts of a function to the whole arguments and results of an ``auto`` function, in
+    place."""
+    mesh, block = mesh_of(function), function.body.block
+    move = OPERATIONS[REDISTRIBUTE.name]
+    first, last = block.first_op, block.last_op
+    assert first is not None and isinstance(last, ReturnOp)
+    for argument, to in zip(function.args, reference.function_type.inputs, strict=False):
+        if _is_layout_of(argument.type, to):
+            whole = argument.type
+            set_type(argument, to)
+            op = move.make(mesh, argument, to=whole)
+            argument.replace_uses_with_if(op.result, lambda use: True)
+            op.operands[0] = argument
+            block.insert_op_before(op, first)
+    pairs = zip(last.operands, reference.function_type.outputs, strict=False)
+    for number, (value, to) in enumerate(list(pairs)):
+        if _is_layout_of(value.type, to):
+            op = move.make(mesh, value, to=to)
+            block.insert_op_before(op, last)
+            last.operands[number] = op.result
+    inputs = [argument.type for argument in function.args]
+    outputs = [value.type for value in last.operands]
+    function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+
+
+def _is_layout_of(whole: Attribute, x: Attribute) -> bool:
+    """Return whether a type has another layout than that of the same value, whole everywhere."""
+    if not isinstance(whole, DistTensorType) or not isinstance(x, DistTensorType):
+        return False
+    return x != whole and unsharded(x.data) == whole.data
 
 
 def is_implied(op: Operation) -> bool:

@@ -541,6 +541,34 @@ IOTA = row(
 )
 
 
+def _uniform(operands: Sequence[DistType], arguments: Arguments) -> Structure:
+    (seed,), to = operands, named_type(arguments)
+    if seed.dims:
+        raise LayoutError(
+            f"uniform takes one integer as its seed, and {{0}} has the shape "
+            f"{list(map(int, seed.shape))}",
+            operand=0,
+        )
+    if not to.dtype.is_float:
+        raise LayoutError(
+            f"uniform makes floating-point numbers, not {to.dtype}", parameter=TO.name
+        )
+    sizes = {str(d): dim.size for d, dim in enumerate(to.dims)}
+    return Structure(((),), tuple(sizes), sizes, flops=10)
+
+
+UNIFORM = model_row(
+    "uniform",
+    "Return random numbers from 0 to below 1, each by a seed and its position alone.",
+    _uniform,
+    1,
+    (TO,),
+    integers=0,
+    gradient=nothing,
+    aliases=("random", "rand", "random_uniform", "dropout"),
+)
+
+
 def _broadcast_structure(operands: Sequence[DistType], arguments: Arguments) -> Structure:
     (x,), to = operands, named_type(arguments)
     before = len(to.dims) - len(x.dims)

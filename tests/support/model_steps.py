@@ -19,7 +19,7 @@ from collir.machine import Level, Machine
 Indices = list[list[str]]
 """The index of each dimension, for every operand."""
 
-INTEGERS = {"take": 1, "take_transpose": 1, "one_hot": 0, "cross_entropy": 1}
+INTEGERS = {"take": 1, "take_transpose": 1, "one_hot": 0, "cross_entropy": 1, "uniform": 0}
 """The operand that selects, by the name of an operation."""
 
 
@@ -124,6 +124,7 @@ FORMS: dict[str, Callable[[random.Random], tuple[Indices, dict[str, Attribute]]]
     "take": _take,
     "take_transpose": _take_transpose,
     "one_hot": _one_hot,
+    "uniform": lambda rng: ([[]], {}),
     "cross_entropy": _cross_entropy,
     "conv": _conv,
     "conv_transpose": _conv_transpose,
@@ -140,6 +141,8 @@ def _given_shape(
     name: str, types: list[DistType], properties: dict[str, Attribute], size: int
 ) -> list[int]:
     first, second = types[0].shape, types[-1].shape
+    if name == "uniform":
+        return [size, 2 * size]
     if name == "one_hot":
         return [*first, size]
     if name == "take_transpose":

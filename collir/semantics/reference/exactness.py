@@ -237,6 +237,10 @@ def _counted(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     return _Grid(Fraction(dist_type(op.result).shape[op.integer("dim")] - 1), Fraction(1))
 
 
+def _drawn(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
+    return _Grid(Fraction(1), Fraction(1, 2**32))
+
+
 GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
     "add": _added,
     "concat": _joined,
@@ -277,6 +281,7 @@ GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
     "max_pool": _joined,
     "constant": _same_everywhere,
     "iota": _counted,
+    "uniform": _drawn,
     "broadcast_to": _joined,
 }
 """The grid of the result of every step that computes values, by the name of the step."""

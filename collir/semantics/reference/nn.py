@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from collir.dialects.operation import DistOp
+from collir.semantics.reference import draws
 from collir.semantics.reference.arrays import (
     Function,
     as_wide,
@@ -134,6 +135,11 @@ def _iota(op: DistOp, arrays: Sequence[Array]) -> Array:
     return np.indices(to.shape)[dim].astype(NUMPY[to.dtype])
 
 
+def _uniform(op: DistOp, arrays: Sequence[Array]) -> Array:
+    to = op.layout("to")
+    return draws.uniform(arrays[0], to.shape, to.dtype, NUMPY[to.dtype])
+
+
 def broadcast(x: Array, shape: Sequence[int]) -> Array:
     """Return an array repeated along new dimensions in front and along those of size 1."""
     for dim in range(len(shape)):
@@ -243,6 +249,7 @@ FUNCTIONS: dict[str, Function] = {
     "cumsum": _cumsum,
     "constant": _constant,
     "iota": _iota,
+    "uniform": _uniform,
     "broadcast_to": _broadcast_to,
 }
 """The function of every operation on whole tensors, by its name."""

@@ -346,6 +346,16 @@ def _blocks_of(op: DistOp, args: Args) -> Buffers:
     ]
 
 
+def _uniform(op: DistOp, args: Args) -> Buffers:
+    """Return the block of each device, of the tensor that its seed gives."""
+    mesh, to = mesh_of(op), op.layout("to")
+    whole = _on_arrays(nn.FUNCTIONS[op.mnemonic], op, args)
+    return [
+        None if x is None else x[slices_of(mesh, rank, to.dims)].copy()
+        for rank, x in enumerate(whole)
+    ]
+
+
 def _broadcast_to(op: DistOp, args: Args) -> Buffers:
     mesh, dims = mesh_of(op), op.layout("to").dims
     return [
@@ -418,6 +428,7 @@ MEANINGS: dict[str, Meaning] = {
     "one_hot": Meaning(_one_hot, Effect.VALUES),
     "constant": Meaning(_blocks_of, Effect.VALUES),
     "iota": Meaning(_blocks_of, Effect.VALUES),
+    "uniform": Meaning(_uniform, Effect.VALUES),
     "broadcast_to": Meaning(_broadcast_to, Effect.VALUES),
 }
 """The meaning of every step, by its name."""

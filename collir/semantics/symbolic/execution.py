@@ -723,6 +723,7 @@ RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
     **dict.fromkeys(nn.FUNCTIONS, lambda run, op, xs: run.apply(op, xs)),
     "constant": lambda run, op, xs: run.local(op, xs, _constant),
     "iota": lambda run, op, xs: run.counted(op),
+    "uniform": lambda run, op, xs: run.unknown(op, xs),
     "broadcast_to": lambda run, op, xs: run.local(op, xs, lambda s: _repeated(s, s.operands[0])),
 }
 """The symbolic meaning of every step, by its name."""
