@@ -1,8 +1,8 @@
 """Random numbers by position: what ``uniform`` means, in numpy.
 
 Each element is a hash of the seed and of its position in every dimension, so that any block of a
-tensor can be drawn alone. The hash is the last step of MurmurHash3 (A. Appleby, public domain), once
-for the seed and once for each dimension.
+tensor can be drawn alone. The hash is the last step of MurmurHash3 (A. Appleby, public domain),
+once for the seed and once for each dimension.
 """
 
 from collections.abc import Sequence
