@@ -1,0 +1,584 @@
+"""Python for jax: one ``shard_map`` for each function, over a mesh whose axes are the sub-axes."""
+
+import re
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import IO
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, Operation, SSAValue
+from xdsl.utils.target import Target
+
+import collir
+from collir.dialects.machine import mesh_of
+from collir.dialects.nested import CallOp, RepeatOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
+from collir.ir.ahead import is_ahead
+from collir.ir.calls import calls_in
+from collir.ir.differentiation import gradients_as_calls
+from collir.ir.functions import check_programs, functions_of
+from collir.ir.names import unique_names
+from collir.ir.parameters import parameters_of
+from collir.ir.retyping import function_at
+from collir.ir.rotation import rotate_all
+from collir.layout import DistType, DType, Mesh
+from collir.layout.mesh import index_over
+from collir.machine.model import devices_text
+from collir.targets.code.jax_ops import (
+    DTYPES,
+    EXPRESSIONS,
+    HELPERS,
+    MAPS,
+    Local,
+    literal,
+    names_text,
+)
+from collir.targets.code.names import Definition, check_definitions, distinct
+from collir.targets.code.python_lines import call_lines, lines_of
+from collir.targets.code.python_text import comment, function_problem, tuple_text, variables
+from collir.targets.code.ranks import axes_text, by_rank
+
+_USED = frozenset(
+    """
+    Array Mesh P jax jnp lax np time wraps devices mesh main takes carry slices
+    layer_norm rms_norm
+    """.split()  # noqa: SIM905
+)
+"""Names of the emitted code, which no function or variable has."""
+
+
+# ---------------------------------------------------------------------------------------------
+# The module
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ModuleText:
+    """What functions of a module share.
+
+    Attributes:
+        meshes: the variable of each mesh, by its name.
+        taken: the names of the module so far.
+        called: the functions on the blocks of a device that others call, by their names; the text
+            of each but for its name is the key.
+        needs: the helpers that the functions call.
+        wide: whether a value has 64 bits.
+    """
+
+    meshes: dict[str, str]
+    taken: set[str]
+    called: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    needs: set[str] = field(default_factory=set[str])
+    wide: bool = False
+
+    @property
+    def used(self) -> set[str]:
+        """The names that functions use, and no variable has."""
+        return {*_USED, *self.called.values()}
+
+    def name_of(self, call: CallOp, parameters: dict[str, int]) -> str:
+        """Return the name of the function that a call runs, which is printed if it is new.
+
+        Args:
+            parameters: the parameters that the values of the call have formulas over.
+        """
+        callee = call.function()
+        assert callee is not None
+        with function_at(callee, call.values, parameters) as copy:
+            text = FunctionText(copy, self, parameters).plain()
+        key = tuple(text)
+        if key not in self.called:
+            stem = f"_{re.sub(r'_[0-9]+$', '', callee.sym_name.data)}"
+            [name] = distinct([stem], self.taken)
+            self.taken.add(name)
+            self.called[key] = name
+        return self.called[key]
+
+
+def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
+    """Return the Python module of the functions of a module.
+
+    Args:
+        names: the functions that are printed for arrays on the whole mesh; None for those that no
+            other function calls.
+
+    Raises:
+        DiagnosticError: names that Python cannot have, values whose blocks differ in size, and
+            operations that jax does not have.
+    """
+    functions = functions_of(module)
+    check_programs(functions, "has no form in jax", even=True, nested=True)
+    if names is None:
+        plain = {call.symbol for f in functions for call in calls_in(f) if not call.sought}
+        names = {f.sym_name.data for f in functions} - plain
+    shown = [f.sym_name.data for f in functions if f.sym_name.data in names]
+    meshes = list({mesh_of(f).name: mesh_of(f) for f in functions}.values())
+    variable = {mesh.name: f"mesh_{mesh.name}" if len(meshes) > 1 else "mesh" for mesh in meshes}
+    _check_names(module, variable, shown)
+    module = _as_run(module)
+    text = ModuleText(variable, {*_USED, *variable.values(), *shown})
+    printed: list[list[str]] = []
+    for function in functions_of(module):
+        if function.sym_name.data in shown:
+            printed.append(FunctionText(function, text, parameters_of(function)).on_mesh())
+    lines = _header(meshes, shown, text)
+    for mesh in meshes if shown else ():
+        lines += ["", *_mesh(mesh, variable[mesh.name])]
+    blocks = [_TAKES] if shown else []
+    if text.wide and shown:
+        blocks = [_TAKES.replace(_CHECKS, _WIDE + _CHECKS)]
+    blocks += [HELPERS[name] for name in HELPERS if name in text.needs]
+    for block in (block.rstrip().split("\n") for block in blocks):
+        lines += ["", "", *block]
+    for (head, *body), name in ((list(key), name) for key, name in text.called.items()):
+        lines += ["", "", *_renamed(head, name), *body]
+    for function in printed:
+        lines += ["", "", *function]
+    lines += ["", "", *_main(shown, text.wide)] if shown else []
+    return "\n".join([*lines, ""])
+
+
+def _as_run(module: ModuleOp) -> ModuleOp:
+    """Return a copy of a module whose gradients are calls, and whose loops are as they run."""
+    copy = module.clone()
+    _ = gradients_as_calls(copy)
+    if any(is_ahead(op) for op in copy.walk()):
+        rotate_all(copy)
+    return copy
+
+
+def _check_names(module: ModuleOp, meshes: dict[str, str], shown: Sequence[str]) -> None:
+    """Check that Python can have the names of meshes and functions.
+
+    Raises:
+        DiagnosticError: all the names that it cannot have.
+    """
+
+    def problem(name: str) -> str | None:
+        if name in _USED or name in ("__name__", *meshes.values()):
+            return f"'{name}' is a name of the emitted code"
+        return function_problem(name)
+
+    def of_mesh(name: str) -> list[Definition]:
+        known = meshes.get(name, "mesh")
+        return [] if known == "mesh" else [Definition(known, function_problem(known), None)]
+
+    check_definitions(
+        module,
+        "Python",
+        of_mesh,
+        lambda name: [Definition(name, problem(name), None)] if name in shown else [],
+        models=True,
+    )
+
+
+def _header(meshes: Sequence[Mesh], shown: Sequence[str], text: ModuleText) -> list[str]:
+    """Return the docstring and the imports."""
+    lines = [f'"""Written by collir {collir.__version__}: jax.', ""]
+    if not shown:
+        return [*lines[:1], '"""']
+    count = max(mesh.devices for mesh in meshes)
+    flag = f"XLA_FLAGS=--xla_force_host_platform_device_count={count}"
+    lines += [
+        "Functions take and return arrays on the whole mesh. Importing this module takes the first",
+        "devices, in the order of the hardware. As a program it runs each function once:",
+        "",
+        f"    {flag} JAX_PLATFORMS=cpu python FILE",
+        '"""',
+        "",
+        "import time",
+        "from functools import wraps",
+        "",
+        "import jax",
+    ]
+    lines += ["import jax.numpy as jnp"]
+    lines += ["import numpy as np", "from jax import P, lax"]
+    lines += ["from jax import ShapeDtypeStruct as Array", "from jax.sharding import Mesh"]
+    return lines
+
+
+def _mesh(mesh: Mesh, variable: str) -> list[str]:
+    """Return the statements that make a mesh of the first devices."""
+    devices = "device" if mesh.devices == 1 else "devices"
+    needs = f"mesh @{mesh.name} needs {mesh.devices} {devices}, and jax has {{len(devices)}}"
+    about = f"Mesh @{mesh.name} on @{mesh.machine.name}: {devices_text(mesh.devices)}"
+    lines = [
+        f"# {comment(f'{about}, {axes_text(mesh)}')}.",
+        "devices = jax.devices()",
+        f"if len(devices) < {mesh.devices}:",
+        f'    raise RuntimeError(f"{needs}")',
+    ]
+    if not mesh.sub_axes:
+        return lines
+    ranks = by_rank(mesh, mesh.by_name)
+    order = [ranks.index(sub.name) for sub in mesh.sub_axes]
+    sizes = ", ".join(str(mesh.by_name[axis].size) for axis in ranks)
+    array = f"np.array(devices[:{mesh.devices}]).reshape({sizes})"
+    if order != sorted(order):
+        array += f".transpose({', '.join(map(str, order))})"
+    names = tuple_text([f'"{name}"' for name in axis_names(mesh).values()])
+    return [*lines, *lines_of(f"{variable} = Mesh({array}, {names})", 0)]
+
+
+def axis_names(mesh: Mesh) -> dict[str, str]:
+    """Return the name of each sub-axis in the mesh of jax: ``data_node`` for ``data.node``, or
+    ``data`` if the axis has no other."""
+    short = [mesh.short([name])[0] for name in mesh.by_name]
+    names = [re.sub(r"\W", "_", name, flags=re.ASCII) for name in short]
+    return dict(zip(mesh.by_name, distinct(names), strict=True))
+
+
+_CHECKS = "            for n, (x, y) in enumerate(zip(arguments, types, strict=True)):\n"
+
+_TAKES = f'''\
+def takes(*types):
+    """Check the arguments of a function against types, when it is traced."""
+
+    def checked(function):
+        @wraps(function)
+        def call(*arguments):
+{_CHECKS}\
+                if (x.shape, x.dtype) != (y.shape, y.dtype):
+                    raise TypeError(f"argument {{n}} is {{jax.typeof(x)}}, not {{y}}")
+            return function(*arguments)
+
+        call.types = types
+        return call
+
+    return checked
+'''
+
+_WIDE = '''\
+            if not jax.config.jax_enable_x64:
+                raise RuntimeError('jax.config.update("jax_enable_x64", True) comes first')
+'''
+"""The check of a module with values of 64 bits, which jax takes for 32 bits otherwise."""
+
+
+def _main(shown: Sequence[str], wide: bool) -> list[str]:
+    """Return the program that runs every function."""
+    functions = tuple_text(shown)
+    lines = [
+        "def main():",
+        '    """Run every function on random numbers, and print the time of its second run."""',
+    ]
+    lines += ['    jax.config.update("jax_enable_x64", True)'] if wide else []
+    lines += [f"    {line}" for line in lines_of(f"functions = {functions}", 4)]
+    lines += _MAIN.rstrip().split("\n")
+    return lines
+
+
+_MAIN = '''\
+    rng = np.random.default_rng(0)
+    for function in functions:
+        types = function.__wrapped__.types
+        run = function.lower(*types).compile()
+        arrays = [(2 * rng.random(x.shape)).astype(x.dtype) for x in types]
+        inputs = jax.device_put(arrays, list(run.input_shardings[0]))
+        for _ in range(2):
+            start = time.perf_counter()
+            jax.block_until_ready(run(*inputs))
+            seconds = time.perf_counter() - start
+        print(f"{function.__name__}: {seconds * 1e3:.3f} ms")
+
+
+if __name__ == "__main__":
+    main()
+'''
+
+
+def _renamed(head: str, name: str) -> list[str]:
+    """Return the first lines of a function that is to have a name."""
+    return lines_of(head.replace("def _", f"def {name}", 1), 0)
+
+
+# ---------------------------------------------------------------------------------------------
+# One function
+# ---------------------------------------------------------------------------------------------
+
+
+class FunctionText:
+    """The text of one function.
+
+    Attributes:
+        variable: the variable of each value, or a number that takes the dtype beside it.
+    """
+
+    def __init__(self, function: FuncOp, module: ModuleText, parameters: dict[str, int]):
+        self.function, self.module, self.parameters = function, module, parameters
+        self.mesh = mesh_of(function)
+        self.axis = axis_names(self.mesh)
+        self.returned = list(_last(function.body.block).operands)
+        names = unique_names(function)
+        self.variable = dict(
+            zip(names, variables(list(names.values()), module.used), strict=True)
+        )
+        self.live = _live(function.body.block)
+        self.bodies: set[str] = {*module.used, *self.variable.values()}
+        wide = (DType.F64, DType.I64)
+        module.wide |= any(dist_type(value).dtype in wide for value in names)
+
+    # --- on the blocks of a device, and on the whole mesh -------------------------------------
+
+    def plain(self) -> list[str]:
+        """Return the lines of the function on the blocks of a device; its name is ``_``."""
+        arguments = ", ".join(self.variable[arg] for arg in self.function.args)
+        body = self._block(self.function.body.block, 4)
+        result = self._tuple([self.variable[value] for value in self.returned]) or "()"
+        return [f"def _({arguments}):", *body, *self._lines(f"return {result}", 4)]
+
+    def on_mesh(self) -> list[str]:
+        """Return the lines of the function on arrays on the whole mesh."""
+        inputs, arguments = list(self.function.args), []
+        lines: list[str] = []
+        for value in inputs:
+            name = self.variable[value]
+            arguments.append(name)
+            if own_axes(self.mesh, dist_type(value)):
+                lines += [f"    {name} = {name}[0]"] if value in self.live else []
+        lines += self._block(self.function.body.block, 4)
+        results = [
+            self.variable[value] + ("[None]" if own_axes(self.mesh, dist_type(value)) else "")
+            for value in self.returned
+        ]
+        lines += self._lines(f"return {self._tuple(results) or '()'}", 4)
+        head = f"def {self.function.sym_name.data}({', '.join(arguments)}):"
+        return [*self._decorators(), *lines_of(head, 0), *self._docstring(), *lines]
+
+    def _decorators(self) -> list[str]:
+        args, mesh = list(self.function.args), self.mesh
+        types = [f"{array_text(mesh, dist_type(arg))},  # {self.variable[arg]}" for arg in args]
+        lines = ["@jax.jit"]
+        lines += ["@takes(", *(f"    {text}" for text in types), ")"] if types else ["@takes()"]
+        if not mesh.sub_axes:
+            return lines
+        specs = [
+            [self._spec(value) for value in values] for values in (args, self.returned)
+        ]
+        out = specs[1][0] if len(specs[1]) == 1 else self._group(specs[1])
+        arguments = [
+            f"mesh={self.module.meshes[mesh.name]}",
+            f"in_specs={self._group(specs[0])}",
+            f"out_specs={out}",
+            "check_vma=False",
+        ]
+        return [*lines, *call_lines("@jax.shard_map", [], 0)[:1], *self._keywords(arguments)]
+
+    def _keywords(self, arguments: Sequence[str]) -> list[str]:
+        lines: list[str] = []
+        for argument in arguments:
+            *first, last = lines_of(argument.replace("=", " = ", 1), 2)
+            made = [line.replace(" = ", "=", 1) for line in [*first, last][:1]]
+            made += [*first, last][1:]
+            lines += [f"    {line}" for line in made]
+            lines[-1] += ","
+        return [*lines, ")"]
+
+    def _group(self, texts: Sequence[str]) -> str:
+        return tuple_text(texts) if texts else "()"
+
+    def _spec(self, value: SSAValue) -> str:
+        return spec_text(self.mesh, dist_type(value), self.axis)
+
+    def _docstring(self) -> list[str]:
+        results = [self.variable[value] for value in self.returned]
+        text = _listed(results) if len(results) <= _MOST_LISTED else f"{len(results)} values"
+        lines = [f'    """Return {text or "nothing"}.']
+        values = {value: self.variable[value] for value in (*self.function.args, *self.returned)}
+        for value, name in values.items():
+            lines += ["", *self._own(value, name)] if own_axes(
+                self.mesh, dist_type(value)
+            ) and len(lines) == 1 else self._own(value, name)
+        return [f'{lines[0]}"""'] if len(lines) == 1 else [*lines, '    """']
+
+    def _own(self, value: SSAValue, name: str) -> list[str]:
+        """Return the sentence about the leading dimension of a value that not all devices hold
+        alike."""
+        x = dist_type(value)
+        axes = own_axes(self.mesh, x)
+        if not axes:
+            return []
+        along = comment(_listed(list(axes)))
+        place, at = dict(x.place), [axis for axis in axes if axis in x.partial]
+        fixed = [str(place[axis]) for axis in axes if axis in place]
+        text = f"{name}[i] is its block at index i along {along}"
+        if at:
+            text += f", whose {x.reduction} it is"
+        if fixed:
+            where = _listed([f"{axis} = {place[axis]}" for axis in axes if axis in place])
+            text += f", of which those at {comment(where)} count"
+        return [f"    {text}."]
+
+    # --- statements ---------------------------------------------------------------------------
+
+    def _tuple(self, texts: Sequence[str]) -> str:
+        return ", ".join(texts)
+
+    def _lines(self, statement: str, indent: int) -> list[str]:
+        return [f"{' ' * indent}{line}" for line in lines_of(statement, indent)]
+
+    def _block(self, block: Block, indent: int) -> list[str]:
+        """Return the statements of the operations of a block that results need."""
+        lines: list[str] = []
+        for op in block.ops:
+            if not self.live.intersection(op.results):
+                continue
+            if isinstance(op, DistOp):
+                lines += self._step(op, indent)
+            elif isinstance(op, RepeatOp):
+                lines += self._loop(op, indent)[0 if lines else 1 :]
+            elif isinstance(op, CallOp):
+                lines += self._call(op, indent)
+        return lines
+
+    def _step(self, op: DistOp, indent: int) -> list[str]:
+        if (number := self._number(op)) is not None:
+            self.variable[op.result] = number
+            return []
+        inputs = [self.variable[operand] for operand in op.operands]
+        step = Local(op, self.mesh, inputs, self.axis, self.module.needs)
+        text = EXPRESSIONS[op.mnemonic](step)
+        return self._lines(f"{self.variable[op.result]} = {text}", indent)
+
+    def _number(self, op: DistOp) -> str | None:
+        """Return the number that a step makes, if it may stand where the step's result is used:
+        beside an array of the same element type in maps."""
+        if op.operands or op.kind.name not in _NUMBERS or dist_type(op.result).dims:
+            return None
+        x = dist_type(op.result)
+        for use in op.result.uses:
+            if not isinstance(use.operation, DistOp) or use.operation.mnemonic not in MAPS:
+                return None
+            beside = [
+                other
+                for other in use.operation.operands
+                if other is not op.result
+                and dist_type(other).dtype is x.dtype
+                and not _is_number(other)
+            ]
+            if not beside:
+                return None
+        return literal(op.number("value"), x.dtype)
+
+    def _call(self, op: CallOp, indent: int) -> list[str]:
+        name = self.module.name_of(op, self.parameters)
+        results = self._tuple([self.variable[result] for result in op.results])
+        arguments = ", ".join(self.variable[operand] for operand in op.operands)
+        return self._lines(f"{results} = {name}({arguments})", indent)
+
+    def _loop(self, op: RepeatOp, indent: int) -> list[str]:
+        """Return a ``scan``: the function of an iteration, and its call."""
+        carries, args = len(op.carried), list(op.body.block.args)
+        slices = args[carries : carries + len(op.sliced)]
+        for arg, operand in zip(args[carries + len(slices) :], op.invariant, strict=True):
+            self.variable[arg] = self.variable[operand]
+        [body] = distinct(["body"], self.bodies)
+        self.bodies.add(body)
+        groups = [("carry", args[:carries]), ("slices", slices)]
+        heads = [self.variable[g[0]] if len(g) == 1 else name for name, g in groups]
+        lines = [f"{' ' * indent}def {body}({', '.join(heads)}):"]
+        for name, group in groups:
+            if len(group) > 1:
+                targets = self._tuple([self.variable[arg] for arg in group])
+                lines += self._lines(f"{targets} = {name}", indent + 4)
+        lines += self._block(op.body.block, indent + 4)
+        yielded = [self.variable[value] for value in op.yielded]
+        parts = ", ".join(_scanned(part) for part in (yielded[:carries], yielded[carries:]))
+        lines += self._lines(f"return {parts}", indent + 4)
+        results = [self.variable[result] for result in op.results]
+        targets = ", ".join(
+            _scanned(part, "_") for part in (results[:carries], results[carries:])
+        )
+        arguments = [body, _scanned([self.variable[x] for x in op.carried])]
+        arguments += [_scanned([self.variable[x] for x in op.sliced])] if slices else []
+        arguments += [] if slices else [f"length={int(op.times)}"]
+        arguments += ["reverse=True"] if op.is_reverse else []
+        return [
+            "",
+            *lines,
+            "",
+            *self._lines(f"{targets} = lax.scan({', '.join(arguments)})", indent),
+        ]
+
+
+_MOST_LISTED = 4
+"""The most results that a docstring lists."""
+
+_NUMBERS = ("constant",)
+"""The steps that make one number."""
+
+
+def _is_number(value: SSAValue) -> bool:
+    op = value.owner
+    return isinstance(op, DistOp) and op.kind.name in _NUMBERS and not dist_type(value).dims
+
+
+def _scanned(texts: Sequence[str], empty: str = "None") -> str:
+    """Return values as a scan has them: none, one, or a tuple."""
+    return tuple_text(texts) if len(texts) > 1 else texts[0] if texts else empty
+
+
+def _listed(words: Sequence[str]) -> str:
+    *first, last = words or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _last(block: Block) -> Operation:
+    assert block.last_op is not None
+    return block.last_op
+
+
+def _live(block: Block) -> set[SSAValue]:
+    """Return the values of a block, and of the loops in it, that its last operation needs."""
+    live: set[SSAValue] = set(_last(block).operands)
+    for op in reversed(list(block.ops)):
+        if live.intersection(op.results):
+            live |= set(op.operands)
+            if isinstance(op, RepeatOp):
+                live |= _live(op.body.block)
+    return live
+
+
+# ---------------------------------------------------------------------------------------------
+# Types
+# ---------------------------------------------------------------------------------------------
+
+
+def own_axes(mesh: Mesh, x: DistType) -> tuple[str, ...]:
+    """Return the sub-axes along which devices hold other values of a tensor than its blocks: terms
+    of a reduction, or nothing. An array on the whole mesh has a leading dimension for them."""
+    return mesh.ordered(x.partial | x.placed)
+
+
+def array_text(mesh: Mesh, x: DistType) -> str:
+    """Return the type of an array on the whole mesh."""
+    shape = tuple(map(int, x.shape))
+    if axes := own_axes(mesh, x):
+        shape = (mesh.group_size(axes), *shape)
+    dtype = DTYPES[x.dtype].removeprefix("jnp.").removesuffix("_")
+    return f'Array({tuple_text(shape) if shape else "()"}, "{dtype}")'
+
+
+def spec_text(mesh: Mesh, x: DistType, names: dict[str, str]) -> str:
+    """Return the PartitionSpec of an array on the whole mesh."""
+    own = own_axes(mesh, x)
+    dims = [*([own] if own else []), *(dim.axes for dim in x.dims)]
+    while dims and not dims[-1]:
+        dims.pop()
+    return f"P({', '.join(names_text([names[a] for a in d]) if d else 'None' for d in dims)})"
+
+
+@dataclass(frozen=True)
+class JaxTarget(Target):
+    """Python for jax: a `jax.shard_map` for each function, over a mesh whose axes are the
+    sub-axes.
+    """
+
+    name = "jax"
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        output.write(emit_jax(module))

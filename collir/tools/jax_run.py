@@ -1,0 +1,160 @@
+"""Runs of the emitted jax on as many CPU devices as a mesh has, in a process of its own."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.layout import Mesh
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.collectives import Array, Buffers
+from collir.semantics.reference.devices import coordinate
+from collir.targets.code.jax import emit_jax
+
+SCRIPT = '''\
+import pickle, sys, time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+jax.config.update("jax_enable_x64", sys.argv[2] == "wide")
+jax.config.update("jax_disable_most_optimizations", sys.argv[3] == "quick")
+folder = Path(sys.argv[1])
+sys.path.insert(0, str(folder))
+import program
+
+
+def whole(shape, dtype, sharding, blocks):
+    """The array on the whole mesh whose block on each device is one of the blocks."""
+    if sharding is None:  # no result depends on it
+        return np.zeros(shape, dtype)
+    kept = [jax.device_put(x, d) for x, d in zip(blocks, devices) if d in sharding.device_set]
+    return jax.make_array_from_single_device_arrays(shape, sharding, kept)
+
+
+outcomes = []
+for name, mesh, lead, arguments in pickle.loads((folder / "in").read_bytes()):
+    function = getattr(program, name)
+    devices = jax.devices()[: mesh]
+    types = function.__wrapped__.types
+    run = function.lower(*types).compile()
+    inputs = [
+        whole(x.shape, x.dtype, sharding, [b[None] if own else b for b in blocks])
+        for x, sharding, own, blocks in zip(types, run.input_shardings[0], lead[0], arguments)
+    ]
+    results = jax.block_until_ready(run(*inputs))
+    start = time.perf_counter()
+    results = jax.block_until_ready(run(*inputs))
+    seconds = time.perf_counter() - start
+    results = results if isinstance(results, tuple) else (results,)
+    held = []
+    for own, result in zip(lead[1], results, strict=True):
+        on = {shard.device: np.asarray(shard.data) for shard in result.addressable_shards}
+        held.append([on[d][0] if own else on[d] for d in devices])
+    outcomes.append((held, seconds))
+(folder / "out").write_bytes(pickle.dumps(outcomes))
+'''
+"""The program that runs functions; a buffer of a value that differs between devices has a leading
+dimension, of size 1."""
+
+
+def run(
+    module: ModuleOp,
+    functions: Sequence[FuncOp],
+    arguments: Sequence[Sequence[Buffers]],
+    folder: Path,
+    quick: bool = False,
+) -> list[tuple[list[Buffers], float]]:
+    """Run functions of a module as jax on CPU devices, in one process.
+
+    Args:
+        arguments: for every function and argument, one array (or None) per device.
+        folder: an existing folder for the code and the buffers.
+        quick: whether jax leaves out most optimisations.
+
+    Returns:
+        For every function its results, with None on devices that hold none, and the seconds of its
+        second run.
+
+    Raises:
+        DiagnosticError: jax is not installed, or has no form of a function.
+        RuntimeError: the code fails.
+    """
+    if find_spec("jax") is None:
+        raise DiagnosticError(
+            Diagnostic("jax is not installed: `pip install 'collir[jax]'` brings it")
+        )
+    code = emit_jax(module, {function.sym_name.data for function in functions})
+    (folder / "program.py").write_text(code, encoding="utf-8")
+    (folder / "run.py").write_text(SCRIPT, encoding="utf-8")
+    cases: list[object] = []
+    for function, buffers in zip(functions, arguments, strict=True):
+        mesh = mesh_of(function)
+        lead = [
+            [bool(dist_type(value).partial or dist_type(value).place) for value in values]
+            for values in (function.args, _returned(function))
+        ]
+        filled = [
+            [_filled(mesh, arg, x) for x in held]
+            for arg, held in zip(function.args, buffers, strict=True)
+        ]
+        cases.append((function.sym_name.data, mesh.devices, lead, filled))
+    (folder / "in").write_bytes(pickle.dumps(cases))
+    devices = max(mesh_of(function).devices for function in functions)
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} "
+        f"--xla_force_host_platform_device_count={devices}",
+    }
+    wide = "wide" if 'jax.config.update("jax_enable_x64"' in code else "short"
+    words = [str(folder), wide, "quick" if quick else "best"]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(folder / "run.py"), *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the emitted jax failed:\n{done.stdout}{done.stderr}")
+    outcomes = pickle.loads((folder / "out").read_bytes())
+    return [
+        ([_held(f, value, buffers) for value, buffers in zip(_returned(f), held, strict=True)], s)
+        for f, (held, s) in zip(functions, outcomes, strict=True)
+    ]
+
+
+def _returned(function: FuncOp) -> Sequence[SSAValue]:
+    assert function.body.block.last_op is not None
+    return function.body.block.last_op.operands
+
+
+def _filled(mesh: Mesh, argument: SSAValue, buffer: Array | None) -> Array:
+    """Return the buffer of a device, or numbers that no step may use where it holds none."""
+    if buffer is not None:
+        return buffer
+    x = dist_type(argument)
+    return np.full(tuple(map(int, x.local_shape(mesh))), 77, NUMPY[x.dtype])
+
+
+def _held(function: FuncOp, value: SSAValue, buffers: Buffers) -> Buffers:
+    """Return buffers with None on the devices that hold nothing of a value."""
+    mesh, place = mesh_of(function), dist_type(value).place
+    return [
+        x if all(coordinate(mesh, rank, axis) == at for axis, at in place) else None
+        for rank, x in enumerate(buffers)
+    ]
