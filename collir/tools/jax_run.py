@@ -16,11 +16,11 @@ from xdsl.ir import SSAValue
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.layout import Mesh
+from collir.layout import DistType, Mesh
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers
 from collir.semantics.reference.devices import coordinate
-from collir.targets.code.jax import emit_jax
+from collir.targets.code.jax import emit_jax, mesh_variable, own_axes, spec_of
 
 SCRIPT = '''\
 import pickle, sys, time
@@ -36,33 +36,32 @@ sys.path.insert(0, str(folder))
 import program
 
 
-def whole(shape, dtype, sharding, blocks):
+def whole(shape, mesh, spec, blocks):
     """The array on the whole mesh whose block on each device is one of the blocks."""
-    if sharding is None:  # no result depends on it
-        return np.zeros(shape, dtype)
-    kept = [jax.device_put(x, d) for x, d in zip(blocks, devices) if d in sharding.device_set]
-    return jax.make_array_from_single_device_arrays(shape, sharding, kept)
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    if mesh is not None:
+        sharding = jax.sharding.NamedSharding(mesh, jax.P(*spec))
+    on_devices = [jax.device_put(x, d) for x, d in zip(blocks, jax.devices())]
+    return jax.make_array_from_single_device_arrays(shape, sharding, on_devices)
 
 
 outcomes = []
-for name, mesh, lead, arguments in pickle.loads((folder / "in").read_bytes()):
-    function = getattr(program, name)
-    devices = jax.devices()[: mesh]
+for name, mesh_name, own_results, arguments in pickle.loads((folder / "in").read_bytes()):
+    function, mesh = getattr(program, name), getattr(program, mesh_name, None)
     types = function.__wrapped__.types
-    run = function.lower(*types).compile()
     inputs = [
-        whole(x.shape, x.dtype, sharding, [b[None] if own else b for b in blocks])
-        for x, sharding, own, blocks in zip(types, run.input_shardings[0], lead[0], arguments)
+        whole(x.shape, mesh, spec, [block[None] if own else block for block in blocks])
+        for x, (spec, own, blocks) in zip(types, arguments, strict=True)
     ]
-    results = jax.block_until_ready(run(*inputs))
+    jax.block_until_ready(function(*inputs))
     start = time.perf_counter()
-    results = jax.block_until_ready(run(*inputs))
+    results = jax.block_until_ready(function(*inputs))
     seconds = time.perf_counter() - start
     results = results if isinstance(results, tuple) else (results,)
     held = []
-    for own, result in zip(lead[1], results, strict=True):
-        on = {shard.device: np.asarray(shard.data) for shard in result.addressable_shards}
-        held.append([on[d][0] if own else on[d] for d in devices])
+    for own, result in zip(own_results, results, strict=True):
+        shards = sorted(result.addressable_shards, key=lambda shard: shard.device.id)
+        held.append([np.asarray(shard.data[0] if own else shard.data) for shard in shards])
     outcomes.append((held, seconds))
 (folder / "out").write_bytes(pickle.dumps(outcomes))
 '''
@@ -99,18 +98,17 @@ def run(
     code = emit_jax(module, {function.sym_name.data for function in functions})
     (folder / "program.py").write_text(code, encoding="utf-8")
     (folder / "run.py").write_text(SCRIPT, encoding="utf-8")
+    meshes = {mesh_of(function).name for function in functions}
     cases: list[object] = []
     for function, buffers in zip(functions, arguments, strict=True):
         mesh = mesh_of(function)
-        lead = [
-            [bool(dist_type(value).partial or dist_type(value).place) for value in values]
-            for values in (function.args, _returned(function))
+        name = mesh_variable(mesh, len(meshes)) if mesh.sub_axes else ""
+        inputs = [
+            (spec_of(mesh, x), bool(own_axes(mesh, x)), [_filled(mesh, x, part) for part in held])
+            for x, held in zip(map(dist_type, function.args), buffers, strict=True)
         ]
-        filled = [
-            [_filled(mesh, arg, x) for x in held]
-            for arg, held in zip(function.args, buffers, strict=True)
-        ]
-        cases.append((function.sym_name.data, mesh.devices, lead, filled))
+        own = [bool(own_axes(mesh, dist_type(value))) for value in _returned(function)]
+        cases.append((function.sym_name.data, name, own, inputs))
     (folder / "in").write_bytes(pickle.dumps(cases))
     devices = max(mesh_of(function).devices for function in functions)
     environment = {
@@ -143,11 +141,10 @@ def _returned(function: FuncOp) -> Sequence[SSAValue]:
     return function.body.block.last_op.operands
 
 
-def _filled(mesh: Mesh, argument: SSAValue, buffer: Array | None) -> Array:
+def _filled(mesh: Mesh, x: DistType, buffer: Array | None) -> Array:
     """Return the buffer of a device, or numbers that no step may use where it holds none."""
     if buffer is not None:
         return buffer
-    x = dist_type(argument)
     return np.full(tuple(map(int, x.local_shape(mesh))), 77, NUMPY[x.dtype])
 
 

@@ -1,9 +1,8 @@
 """Python for jax: one ``shard_map`` for each function, over a mesh whose axes are the sub-axes."""
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import IO
 
 from xdsl.context import Context
@@ -26,7 +25,6 @@ from collir.ir.parameters import parameters_of
 from collir.ir.retyping import function_at
 from collir.ir.rotation import rotate_all
 from collir.layout import DistType, DType, Mesh
-from collir.layout.mesh import index_over
 from collir.machine.model import devices_text
 from collir.targets.code.jax_ops import (
     DTYPES,
@@ -117,7 +115,7 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
         names = {f.sym_name.data for f in functions} - plain
     shown = [f.sym_name.data for f in functions if f.sym_name.data in names]
     meshes = list({mesh_of(f).name: mesh_of(f) for f in functions}.values())
-    variable = {mesh.name: f"mesh_{mesh.name}" if len(meshes) > 1 else "mesh" for mesh in meshes}
+    variable = {mesh.name: mesh_variable(mesh, len(meshes)) for mesh in meshes}
     _check_names(module, variable, shown)
     module = _as_run(module)
     text = ModuleText(variable, {*_USED, *variable.values(), *shown})
@@ -224,6 +222,11 @@ def _mesh(mesh: Mesh, variable: str) -> list[str]:
     return [*lines, *lines_of(f"{variable} = Mesh({array}, {names})", 0)]
 
 
+def mesh_variable(mesh: Mesh, meshes: int) -> str:
+    """Return the variable of a mesh in a module with some meshes."""
+    return f"mesh_{mesh.name}" if meshes > 1 else "mesh"
+
+
 def axis_names(mesh: Mesh) -> dict[str, str]:
     """Return the name of each sub-axis in the mesh of jax: ``data_node`` for ``data.node``, or
     ``data`` if the axis has no other."""
@@ -252,10 +255,10 @@ def takes(*types):
     return checked
 '''
 
-_WIDE = '''\
+_WIDE = """\
             if not jax.config.jax_enable_x64:
                 raise RuntimeError('jax.config.update("jax_enable_x64", True) comes first')
-'''
+"""
 """The check of a module with values of 64 bits, which jax takes for 32 bits otherwise."""
 
 
@@ -272,7 +275,7 @@ def _main(shown: Sequence[str], wide: bool) -> list[str]:
     return lines
 
 
-_MAIN = '''\
+_MAIN = """\
     rng = np.random.default_rng(0)
     for function in functions:
         types = function.__wrapped__.types
@@ -288,7 +291,7 @@ _MAIN = '''\
 
 if __name__ == "__main__":
     main()
-'''
+"""
 
 
 def _renamed(head: str, name: str) -> list[str]:
@@ -314,9 +317,7 @@ class FunctionText:
         self.axis = axis_names(self.mesh)
         self.returned = list(_last(function.body.block).operands)
         names = unique_names(function)
-        self.variable = dict(
-            zip(names, variables(list(names.values()), module.used), strict=True)
-        )
+        self.variable = dict(zip(names, variables(list(names.values()), module.used), strict=True))
         self.live = _live(function.body.block)
         self.bodies: set[str] = {*module.used, *self.variable.values()}
         wide = (DType.F64, DType.I64)
@@ -356,9 +357,7 @@ class FunctionText:
         lines += ["@takes(", *(f"    {text}" for text in types), ")"] if types else ["@takes()"]
         if not mesh.sub_axes:
             return lines
-        specs = [
-            [self._spec(value) for value in values] for values in (args, self.returned)
-        ]
+        specs = [[self._spec(value) for value in values] for values in (args, self.returned)]
         out = specs[1][0] if len(specs[1]) == 1 else self._group(specs[1])
         arguments = [
             f"mesh={self.module.meshes[mesh.name]}",
@@ -382,7 +381,8 @@ class FunctionText:
         return tuple_text(texts) if texts else "()"
 
     def _spec(self, value: SSAValue) -> str:
-        return spec_text(self.mesh, dist_type(value), self.axis)
+        spec = spec_of(self.mesh, dist_type(value))
+        return f"P({', '.join(names_text(names) if names else 'None' for names in spec)})"
 
     def _docstring(self) -> list[str]:
         results = [self.variable[value] for value in self.returned]
@@ -390,9 +390,11 @@ class FunctionText:
         lines = [f'    """Return {text or "nothing"}.']
         values = {value: self.variable[value] for value in (*self.function.args, *self.returned)}
         for value, name in values.items():
-            lines += ["", *self._own(value, name)] if own_axes(
-                self.mesh, dist_type(value)
-            ) and len(lines) == 1 else self._own(value, name)
+            lines += (
+                ["", *self._own(value, name)]
+                if own_axes(self.mesh, dist_type(value)) and len(lines) == 1
+                else self._own(value, name)
+            )
         return [f'{lines[0]}"""'] if len(lines) == 1 else [*lines, '    """']
 
     def _own(self, value: SSAValue, name: str) -> list[str]:
@@ -490,9 +492,7 @@ class FunctionText:
         parts = ", ".join(_scanned(part) for part in (yielded[:carries], yielded[carries:]))
         lines += self._lines(f"return {parts}", indent + 4)
         results = [self.variable[result] for result in op.results]
-        targets = ", ".join(
-            _scanned(part, "_") for part in (results[:carries], results[carries:])
-        )
+        targets = ", ".join(_scanned(part, "_") for part in (results[:carries], results[carries:]))
         arguments = [body, _scanned([self.variable[x] for x in op.carried])]
         arguments += [_scanned([self.variable[x] for x in op.sliced])] if slices else []
         arguments += [] if slices else [f"length={int(op.times)}"]
@@ -563,13 +563,13 @@ def array_text(mesh: Mesh, x: DistType) -> str:
     return f'Array({tuple_text(shape) if shape else "()"}, "{dtype}")'
 
 
-def spec_text(mesh: Mesh, x: DistType, names: dict[str, str]) -> str:
-    """Return the PartitionSpec of an array on the whole mesh."""
-    own = own_axes(mesh, x)
+def spec_of(mesh: Mesh, x: DistType) -> list[tuple[str, ...] | None]:
+    """Return the PartitionSpec of an array on the whole mesh, as its arguments."""
+    own, names = own_axes(mesh, x), axis_names(mesh)
     dims = [*([own] if own else []), *(dim.axes for dim in x.dims)]
     while dims and not dims[-1]:
         dims.pop()
-    return f"P({', '.join(names_text([names[a] for a in d]) if d else 'None' for d in dims)})"
+    return [tuple(names[axis] for axis in axes) or None for axes in dims]
 
 
 @dataclass(frozen=True)

@@ -197,23 +197,40 @@ def _all_to_all(s: Local) -> str:
     return f"lax.all_to_all({s.x}, {s.over}, {target}, {source}, tiled=True)"
 
 
+def _sent(s: Local, pairs: Sequence[tuple[int, int]], form: str = "") -> str:
+    """Return a permute over the sub-axes of a step, of pairs of indices over them.
+
+    A ``ppermute`` counts in the order of the mesh, whatever the order of the names is.
+
+    Args:
+        form: the pairs as a comprehension, if the order is the same.
+    """
+    axes, mesh = s.op.over, s.mesh
+    ordered = mesh.ordered(axes)
+
+    def place(index: int) -> int:
+        return index_over(mesh, ordered, digits_over(mesh, axes, index))
+
+    if ordered != axes or not form:
+        form = str(sorted((place(source), place(target)) for source, target in pairs))
+    return f"lax.ppermute({s.x}, {s.names(ordered)}, {form})"
+
+
 def _send(s: Local) -> str:
-    pair = s.op.integer("sender"), s.op.integer("receiver")
-    return f"lax.ppermute({s.x}, {s.over}, [{pair}])"
+    return _sent(s, [(s.op.integer("sender"), s.op.integer("receiver"))])
 
 
 def _shift(s: Local) -> str:
     by, count, is_open = s.op.integer("distance"), s.group, "open" in s.op.properties
-    if is_open and abs(by) >= count:
-        return f"jnp.zeros_like({s.x})"
-    if by % count == 0:
+    if by % count == 0 and not is_open:
         return s.x
     if is_open:
+        pairs = [(i, i + by) for i in range(count) if i + by in range(count)]
         ends = ("i", f"i + {by}") if by > 0 else (f"i + {-by}", "i")
-        pairs = f"[({', '.join(ends)}) for i in range({count - abs(by)})]"
-    else:
-        pairs = f"[(i, (i + {by % count}) % {count}) for i in range({count})]"
-    return f"lax.ppermute({s.x}, {s.over}, {pairs})"
+        return _sent(s, pairs, f"[({', '.join(ends)}) for i in range({len(pairs)})]")
+    pairs = [(i, (i + by) % count) for i in range(count)]
+    form = f"[(i, (i + {by % count}) % {count}) for i in range({count})]"
+    return _sent(s, pairs, form)
 
 
 def _permute(s: Local) -> str:
@@ -454,7 +471,9 @@ def _iota(s: Local) -> str:
         numbers = f"lax.broadcasted_iota({dtype}, {tuple_text(s.after)}, {s.dim})"
     if not start:
         return numbers
-    return f"{numbers} + {start}" if s.dtype == dtype else f"({numbers} + {start}).astype({s.dtype})"
+    return (
+        f"{numbers} + {start}" if s.dtype == dtype else f"({numbers} + {start}).astype({s.dtype})"
+    )
 
 
 def _broadcast_to(s: Local) -> str:
