@@ -318,7 +318,7 @@ def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, 
     return Case(function, tensors, arguments, tolerance, results, seconds)
 
 
-def _same(actual: Array, expected: Array, roundings: int, dtype: DType) -> bool:
+def same(actual: Array, expected: Array, roundings: int, dtype: DType) -> bool:
     """Return whether two arrays are equal, up to some roundings of their largest element."""
     if actual.shape != expected.shape:
         return False
@@ -364,7 +364,7 @@ def _same_in_double(case: Case) -> bool:
     ):
         x = dist_type(value)
         assert reference is not None
-        correct &= _same(assemble(mesh, buffers, x), reference, DOUBLE_ROUNDINGS, x.dtype)
+        correct &= same(assemble(mesh, buffers, x), reference, DOUBLE_ROUNDINGS, x.dtype)
     return correct
 
 
@@ -380,7 +380,7 @@ def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
         reference = expected[index][0]
         assert reference is not None
         if not case.tolerance:
-            correct &= _same(tensor, reference, 0, x.dtype)
+            correct &= same(tensor, reference, 0, x.dtype)
         if options.output:
             _save(options.output, f"{case.name}.{index}.npy", tensor)
     verdict = (
@@ -458,7 +458,7 @@ def differing_ranks(case: Case, results: Sequence[Buffers]) -> list[int]:
             if (buffer is None) != (reference is None) or (
                 buffer is not None
                 and reference is not None
-                and not _same(buffer, reference, case.tolerance, dtype)
+                and not same(buffer, reference, case.tolerance, dtype)
             ):
                 ranks.add(rank)
     return sorted(ranks)
