@@ -4,6 +4,7 @@ A statement that does not fit in a line is broken at its last bracket that has s
 if the rest still does not fit, every item between the brackets gets a line of its own.
 """
 
+import re
 from collections.abc import Iterator
 
 WIDTH = 88
@@ -21,9 +22,9 @@ def lines_of(statement: str, indent: int) -> list[str]:
     targets, equals, value = statement.partition(" = ")
     if not equals or not _is_target(targets):
         return _expression("", statement, indent)
-    if len(_items(targets)) > 1 and indent + len(_head(targets + equals, value)) > WIDTH:
-        inside = targets[1:-1] if targets.startswith("(") and targets.endswith(")") else targets
-        *first, last = _exploded("(", inside, ")", indent)
+    alone = len(_items(targets)) == 1 and targets.startswith("(")
+    if "," in targets and indent + len(_head(targets + equals, value)) > WIDTH:
+        *first, last = _exploded("(", targets[1:-1] if alone else targets, ")", indent)
         return [*first, *lines_of(f"{last}{equals}{value}", indent)]
     return _expression(f"{targets}{equals}", value, indent)
 
@@ -43,7 +44,8 @@ def call_lines(head: str, arguments: list[str], indent: int) -> list[str]:
 
 
 def _is_target(text: str) -> bool:
-    return "(" not in text or (text.startswith("(") and text.count('"') == 0)
+    """Return whether a text is variables, some in tuples."""
+    return bool(re.fullmatch(r"[\w, ()]+", text)) and not re.search(r"\w\(", text)
 
 
 def _head(prefix: str, value: str) -> str:
@@ -58,7 +60,7 @@ def _expression(prefix: str, text: str, indent: int) -> list[str]:
         return [f"{prefix}{text}"]
     if len(_items(text)) > 1:
         return _exploded(f"{prefix}(", text, ")", indent)
-    terms = _terms(text)
+    terms = _chain(text) or _terms(text)
     if len(terms) > 1 and prefix:
         return [f"{prefix}(", *(f"    {term}" for term in terms), ")"]
     split = _last_bracket(text)
@@ -125,6 +127,19 @@ def _terms(text: str) -> list[str]:
             starts, ends = [0, *cuts], [*cuts, len(text)]
             return [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
     return [text]
+
+
+def _chain(text: str) -> list[str]:
+    """Return the links of a chain of two or more attributes of what calls give; else none."""
+    cuts = [
+        place
+        for place, letter, depth in _scan(text)
+        if letter == "." and depth == 0 and place and text[place - 1] in ")]"
+    ]
+    if len(cuts) < 2:
+        return []
+    starts, ends = [0, *cuts], [*cuts, len(text)]
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
 def _last_bracket(text: str) -> tuple[int, int] | None:
