@@ -123,7 +123,7 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     for function in functions_of(module):
         if function.sym_name.data in shown:
             printed.append(FunctionText(function, text, parameters_of(function)).on_mesh())
-    lines = _header(meshes, shown, text)
+    lines: list[str] = []
     for mesh in meshes if shown else ():
         lines += ["", *_mesh(mesh, variable[mesh.name])]
     blocks = [_TAKES] if shown else []
@@ -137,7 +137,7 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     for function in printed:
         lines += ["", "", *function]
     lines += ["", "", *_main(shown, text.wide)] if shown else []
-    return "\n".join([*lines, ""])
+    return "\n".join([*_header(meshes, shown, lines), *lines, ""])
 
 
 def _as_run(module: ModuleOp) -> ModuleOp:
@@ -174,7 +174,7 @@ def _check_names(module: ModuleOp, meshes: dict[str, str], shown: Sequence[str])
     )
 
 
-def _header(meshes: Sequence[Mesh], shown: Sequence[str], text: ModuleText) -> list[str]:
+def _header(meshes: Sequence[Mesh], shown: Sequence[str], body: Sequence[str]) -> list[str]:
     """Return the docstring and the imports."""
     lines = [f'"""Written by collir {collir.__version__}: jax.', ""]
     if not shown:
@@ -193,10 +193,18 @@ def _header(meshes: Sequence[Mesh], shown: Sequence[str], text: ModuleText) -> l
         "",
         "import jax",
     ]
-    lines += ["import jax.numpy as jnp"]
-    lines += ["import numpy as np", "from jax import P, lax"]
-    lines += ["from jax import ShapeDtypeStruct as Array", "from jax.sharding import Mesh"]
-    return lines
+    return [*lines, *_imports(body, any(mesh.sub_axes for mesh in meshes))]
+
+
+def _imports(body: Sequence[str], sharded: bool) -> list[str]:
+    """Return the imports that statements need."""
+    text = "\n".join(body)
+    lines = ["import jax.numpy as jnp"] if "jnp." in text else []
+    names = [*(["P"] if sharded else []), *(["lax"] if "lax." in text else [])]
+    lines += ["import numpy as np"]
+    lines += [f"from jax import {', '.join(names)}"] if names else []
+    lines += ["from jax import ShapeDtypeStruct as Array"]
+    return lines + (["from jax.sharding import Mesh"] if sharded else [])
 
 
 def _mesh(mesh: Mesh, variable: str) -> list[str]:
@@ -257,7 +265,7 @@ def takes(*types):
 
 _WIDE = """\
             if not jax.config.jax_enable_x64:
-                raise RuntimeError('jax.config.update("jax_enable_x64", True) comes first')
+                raise RuntimeError("set jax_enable_x64 first, for numbers of 64 bits")
 """
 """The check of a module with values of 64 bits, which jax takes for 32 bits otherwise."""
 
@@ -329,16 +337,15 @@ class FunctionText:
         """Return the lines of the function on the blocks of a device; its name is ``_``."""
         arguments = ", ".join(self.variable[arg] for arg in self.function.args)
         body = self._block(self.function.body.block, 4)
-        result = self._tuple([self.variable[value] for value in self.returned]) or "()"
+        body = body[1:] if body[:1] == [""] else body  # no empty line behind a head
+        result = ", ".join(self.variable[value] for value in self.returned) or "()"
         return [f"def _({arguments}):", *body, *self._lines(f"return {result}", 4)]
 
     def on_mesh(self) -> list[str]:
         """Return the lines of the function on arrays on the whole mesh."""
-        inputs, arguments = list(self.function.args), []
         lines: list[str] = []
-        for value in inputs:
-            name = self.variable[value]
-            arguments.append(name)
+        arguments = [self.variable[arg] for arg in self.function.args]
+        for value, name in zip(self.function.args, arguments, strict=True):
             if own_axes(self.mesh, dist_type(value)):
                 lines += [f"    {name} = {name}[0]"] if value in self.live else []
         lines += self._block(self.function.body.block, 4)
@@ -346,39 +353,26 @@ class FunctionText:
             self.variable[value] + ("[None]" if own_axes(self.mesh, dist_type(value)) else "")
             for value in self.returned
         ]
-        lines += self._lines(f"return {self._tuple(results) or '()'}", 4)
+        lines += self._lines(f"return {', '.join(results) or '()'}", 4)
         head = f"def {self.function.sym_name.data}({', '.join(arguments)}):"
         return [*self._decorators(), *lines_of(head, 0), *self._docstring(), *lines]
 
     def _decorators(self) -> list[str]:
         args, mesh = list(self.function.args), self.mesh
-        types = [f"{array_text(mesh, dist_type(arg))},  # {self.variable[arg]}" for arg in args]
-        lines = ["@jax.jit"]
-        lines += ["@takes(", *(f"    {text}" for text in types), ")"] if types else ["@takes()"]
+        types = [f"    {array_text(mesh, dist_type(arg))},  # {self.variable[arg]}" for arg in args]
+        lines = ["@jax.jit", *(["@takes(", *types, ")"] if types else ["@takes()"])]
         if not mesh.sub_axes:
             return lines
-        specs = [[self._spec(value) for value in values] for values in (args, self.returned)]
-        out = specs[1][0] if len(specs[1]) == 1 else self._group(specs[1])
+        inputs, outputs = (
+            [self._spec(value) for value in values] for values in (args, self.returned)
+        )
         arguments = [
             f"mesh={self.module.meshes[mesh.name]}",
-            f"in_specs={self._group(specs[0])}",
-            f"out_specs={out}",
+            f"in_specs={_group(inputs)}",
+            f"out_specs={outputs[0] if len(outputs) == 1 else _group(outputs)}",
             "check_vma=False",
         ]
-        return [*lines, *call_lines("@jax.shard_map", [], 0)[:1], *self._keywords(arguments)]
-
-    def _keywords(self, arguments: Sequence[str]) -> list[str]:
-        lines: list[str] = []
-        for argument in arguments:
-            *first, last = lines_of(argument.replace("=", " = ", 1), 2)
-            made = [line.replace(" = ", "=", 1) for line in [*first, last][:1]]
-            made += [*first, last][1:]
-            lines += [f"    {line}" for line in made]
-            lines[-1] += ","
-        return [*lines, ")"]
-
-    def _group(self, texts: Sequence[str]) -> str:
-        return tuple_text(texts) if texts else "()"
+        return [*lines, *call_lines("@jax.shard_map", arguments, 0)]
 
     def _spec(self, value: SSAValue) -> str:
         spec = spec_of(self.mesh, dist_type(value))
@@ -386,39 +380,31 @@ class FunctionText:
 
     def _docstring(self) -> list[str]:
         results = [self.variable[value] for value in self.returned]
-        text = _listed(results) if len(results) <= _MOST_LISTED else f"{len(results)} values"
-        lines = [f'    """Return {text or "nothing"}.']
-        values = {value: self.variable[value] for value in (*self.function.args, *self.returned)}
-        for value, name in values.items():
-            lines += (
-                ["", *self._own(value, name)]
-                if own_axes(self.mesh, dist_type(value)) and len(lines) == 1
-                else self._own(value, name)
-            )
-        return [f'{lines[0]}"""'] if len(lines) == 1 else [*lines, '    """']
+        count = len(results)
+        text = _listed(results) if 0 < count <= _MOST_LISTED else f"{count or 'no'} values"
+        values = dict.fromkeys((*self.function.args, *self.returned))
+        own = [self._own(value) for value in values if own_axes(self.mesh, dist_type(value))]
+        if not own:
+            return [f'    """Return {text}."""']
+        return [f'    """Return {text}.', "", *(f"    {line}" for line in own), '    """']
 
-    def _own(self, value: SSAValue, name: str) -> list[str]:
-        """Return the sentence about the leading dimension of a value that not all devices hold
-        alike."""
-        x = dist_type(value)
+    def _own(self, value: SSAValue) -> str:
+        """Return the sentence about the leading dimension of a value, of which not all devices hold
+        the same blocks."""
+        x, name = dist_type(value), self.variable[value]
         axes = own_axes(self.mesh, x)
-        if not axes:
-            return []
-        along = comment(_listed(list(axes)))
-        place, at = dict(x.place), [axis for axis in axes if axis in x.partial]
-        fixed = [str(place[axis]) for axis in axes if axis in place]
-        text = f"{name}[i] is its block at index i along {along}"
-        if at:
-            text += f", whose {x.reduction} it is"
-        if fixed:
-            where = _listed([f"{axis} = {place[axis]}" for axis in axes if axis in place])
-            text += f", of which those at {comment(where)} count"
-        return [f"    {text}."]
+        text = f"{name}[i] is at index i along {_listed(self.mesh.short(axes))}"
+        text += f", and {name} is the {x.reduction} of all" if x.partial else ""
+        where = [f"{axis} = {at}" for axis, at in x.place]
+        return comment(
+            f"{text}{', where only ' * bool(where)}{_listed(where)}{_COUNTS * bool(where)}."
+        )
 
     # --- statements ---------------------------------------------------------------------------
 
-    def _tuple(self, texts: Sequence[str]) -> str:
-        return ", ".join(texts)
+    def _targets(self, values: Sequence[SSAValue]) -> list[str]:
+        """Return variables to assign to, ``_`` for those that nothing needs."""
+        return [self.variable[value] if value in self.live else "_" for value in values]
 
     def _lines(self, statement: str, indent: int) -> list[str]:
         return [f"{' ' * indent}{line}" for line in lines_of(statement, indent)]
@@ -432,7 +418,7 @@ class FunctionText:
             if isinstance(op, DistOp):
                 lines += self._step(op, indent)
             elif isinstance(op, RepeatOp):
-                lines += self._loop(op, indent)[0 if lines else 1 :]
+                lines += self._loop(op, indent)
             elif isinstance(op, CallOp):
                 lines += self._call(op, indent)
         return lines
@@ -468,7 +454,7 @@ class FunctionText:
 
     def _call(self, op: CallOp, indent: int) -> list[str]:
         name = self.module.name_of(op, self.parameters)
-        results = self._tuple([self.variable[result] for result in op.results])
+        results = ", ".join(self._targets(op.results))
         arguments = ", ".join(self.variable[operand] for operand in op.operands)
         return self._lines(f"{results} = {name}({arguments})", indent)
 
@@ -485,13 +471,14 @@ class FunctionText:
         lines = [f"{' ' * indent}def {body}({', '.join(heads)}):"]
         for name, group in groups:
             if len(group) > 1:
-                targets = self._tuple([self.variable[arg] for arg in group])
+                targets = ", ".join(self._targets(group))
                 lines += self._lines(f"{targets} = {name}", indent + 4)
-        lines += self._block(op.body.block, indent + 4)
+        inner = self._block(op.body.block, indent + 4)
+        lines += inner[1:] if len(lines) == 1 and inner[:1] == [""] else inner
         yielded = [self.variable[value] for value in op.yielded]
         parts = ", ".join(_scanned(part) for part in (yielded[:carries], yielded[carries:]))
         lines += self._lines(f"return {parts}", indent + 4)
-        results = [self.variable[result] for result in op.results]
+        results = self._targets(op.results)
         targets = ", ".join(_scanned(part, "_") for part in (results[:carries], results[carries:]))
         arguments = [body, _scanned([self.variable[x] for x in op.carried])]
         arguments += [_scanned([self.variable[x] for x in op.sliced])] if slices else []
@@ -504,6 +491,8 @@ class FunctionText:
             *self._lines(f"{targets} = lax.scan({', '.join(arguments)})", indent),
         ]
 
+
+_COUNTS = " counts"
 
 _MOST_LISTED = 4
 """The most results that a docstring lists."""
@@ -520,6 +509,10 @@ def _is_number(value: SSAValue) -> bool:
 def _scanned(texts: Sequence[str], empty: str = "None") -> str:
     """Return values as a scan has them: none, one, or a tuple."""
     return tuple_text(texts) if len(texts) > 1 else texts[0] if texts else empty
+
+
+def _group(texts: Sequence[str]) -> str:
+    return tuple_text(texts) if texts else "()"
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -30,16 +30,11 @@ def lines_of(statement: str, indent: int) -> list[str]:
 
 
 def call_lines(head: str, arguments: list[str], indent: int) -> list[str]:
-    """Return the lines of a call or a tuple whose arguments each have a line of their own.
-
-    Args:
-        arguments: the arguments, some with a comment behind ``  #``.
-    """
+    """Return the lines of a call whose arguments have a line each."""
     lines = [f"{head}("]
     for argument in arguments:
-        text, mark, comment = argument.partition("  #")
-        *first, last = _expression("", text, indent + 4)
-        lines += [*(f"    {line}" for line in first), f"    {last},{mark}{comment}"]
+        lines += [f"    {line}" for line in _argument(argument, indent + 4)]
+        lines[-1] += ","
     return [*lines, ")"]
 
 
@@ -54,15 +49,21 @@ def _head(prefix: str, value: str) -> str:
     return prefix + (value if split is None else value[: split[0] + 1])
 
 
-def _expression(prefix: str, text: str, indent: int) -> list[str]:
-    """Return the lines of an expression behind a prefix."""
-    if indent + len(prefix) + len(text) <= WIDTH:
+def _expression(prefix: str, text: str, indent: int, comma: int = 0) -> list[str]:
+    """Return the lines of an expression behind a prefix.
+
+    Args:
+        comma: the letters that are to follow.
+    """
+    if indent + len(prefix) + len(text) + comma <= WIDTH:
         return [f"{prefix}{text}"]
-    if len(_items(text)) > 1:
+    if len(_items(text)) > 1 and not comma:
         return _exploded(f"{prefix}(", text, ")", indent)
     terms = _chain(text) or _terms(text)
     if len(terms) > 1 and prefix:
-        return [f"{prefix}(", *(f"    {term}" for term in terms), ")"]
+        terms = [text] if indent + 4 + len(text) <= WIDTH else terms
+        parts = (line for term in terms for line in _expression("", term, indent + 4))
+        return [f"{prefix}(", *(f"    {line}" for line in parts), ")"]
     split = _last_bracket(text)
     if split is None:
         return [f"{prefix}(", f"    {text}", ")"] if prefix else [text]
@@ -73,17 +74,22 @@ def _expression(prefix: str, text: str, indent: int) -> list[str]:
 def _exploded(opening: str, inside: str, closing: str, indent: int) -> list[str]:
     """Return the lines of what is between brackets: in one line, or a line for every item."""
     items = _items(inside)
-    if indent + 4 + len(inside) <= WIDTH and not opening.endswith("= (") and opening != "(":
+    is_call = re.search(r"[\w)\]].$", opening) is not None
+    if indent + 4 + len(inside) <= WIDTH and (is_call or len(items) == 1):
         return [opening, f"    {inside}", closing]
     comma = "" if len(items) == 1 and _is_comprehension(items[0]) else ","
     lines = [opening]
     for item in items:
-        name, equals, value = item.partition("=")
-        keyword = equals and name.isidentifier() and not value.startswith("=")
-        parts = _expression(f"{name}=" if keyword else "", value if keyword else item, indent + 4)
-        lines += [f"    {line}" for line in parts]
+        lines += [f"    {line}" for line in _argument(item, indent + 4)]
         lines[-1] += comma
     return [*lines, closing]
+
+
+def _argument(text: str, indent: int) -> list[str]:
+    name, equals, value = text.partition("=")
+    if equals and name.isidentifier() and not value.startswith("="):
+        return _expression(f"{name}=", value, indent, comma=1)
+    return _expression("", text, indent, comma=1)
 
 
 def _is_comprehension(text: str) -> bool:
