@@ -1,6 +1,7 @@
 """Random operations of models on operands of random types, most of them well typed."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from model_steps import FORMS, INTEGERS, Indices, given_type
@@ -121,11 +122,20 @@ def random_types(rng: random.Random, mesh: Mesh, operands: Indices, dtype: DType
 
 
 def random_operation(
-    rng: random.Random, mesh: Mesh, operation: str, dtype: DType, name: str
+    rng: random.Random,
+    mesh: Mesh,
+    operation: str,
+    name: str,
+    dtypes: Sequence[DType] = tuple(DType),
 ) -> FuncOp:
-    """Return a function of one operation, on operands of random types."""
+    """Return a function of one operation, on operands of random types.
+
+    Args:
+        dtypes: the element types of operands that do not select.
+    """
     while True:
         operation, operands, properties = random_step(rng, operation)
+        dtype = rng.choice(dtypes)
         types = random_types(rng, mesh, operands, dtype)
         no = frozenset[str]()
         if operation == "where":

@@ -1,5 +1,6 @@
 """Python for jax: one ``shard_map`` for each function, over a mesh whose axes are the sub-axes."""
 
+import builtins
 import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
@@ -31,13 +32,14 @@ from collir.targets.code.jax_ops import (
     EXPRESSIONS,
     HELPERS,
     MAPS,
+    NUMBERS,
     Local,
     literal,
     names_text,
 )
 from collir.targets.code.names import Definition, check_definitions, distinct
 from collir.targets.code.python_lines import call_lines, lines_of
-from collir.targets.code.python_text import comment, function_problem, tuple_text, variables
+from collir.targets.code.python_text import comment, identifier_problem, tuple_text, variables
 from collir.targets.code.ranks import axes_text, by_rank
 
 _USED = frozenset(
@@ -157,13 +159,15 @@ def _check_names(module: ModuleOp, meshes: dict[str, str], shown: Sequence[str])
     """
 
     def problem(name: str) -> str | None:
-        if name in _USED or name in ("__name__", *meshes.values()):
+        if name in _USED or name in meshes.values():
             return f"'{name}' is a name of the emitted code"
-        return function_problem(name)
+        if hasattr(builtins, name) or name.startswith("__"):
+            return f"'{name}' is a name of Python's own"
+        return identifier_problem(name)
 
     def of_mesh(name: str) -> list[Definition]:
         known = meshes.get(name, "mesh")
-        return [] if known == "mesh" else [Definition(known, function_problem(known), None)]
+        return [] if known == "mesh" else [Definition(known, identifier_problem(known), None)]
 
     check_definitions(
         module,
@@ -435,7 +439,7 @@ class FunctionText:
     def _number(self, op: DistOp) -> str | None:
         """Return the number that a step makes, if it may stand where the step's result is used:
         beside an array of the same element type in maps."""
-        if op.operands or op.kind.name not in _NUMBERS or dist_type(op.result).dims:
+        if op.operands or op.kind.name not in NUMBERS or dist_type(op.result).dims:
             return None
         x = dist_type(op.result)
         for use in op.result.uses:
@@ -497,13 +501,10 @@ _COUNTS = " counts"
 _MOST_LISTED = 4
 """The most results that a docstring lists."""
 
-_NUMBERS = ("constant",)
-"""The steps that make one number."""
-
 
 def _is_number(value: SSAValue) -> bool:
     op = value.owner
-    return isinstance(op, DistOp) and op.kind.name in _NUMBERS and not dist_type(value).dims
+    return isinstance(op, DistOp) and op.kind.name in NUMBERS and not dist_type(value).dims
 
 
 def _scanned(texts: Sequence[str], empty: str = "None") -> str:
@@ -530,9 +531,13 @@ def _live(block: Block) -> set[SSAValue]:
     live: set[SSAValue] = set(_last(block).operands)
     for op in reversed(list(block.ops)):
         if live.intersection(op.results):
-            live |= set(op.operands)
+            needed = list(op.operands)
             if isinstance(op, RepeatOp):
                 live |= _live(op.body.block)
+                args = op.body.block.args[len(needed) - len(op.invariant) :]
+                pairs = zip(op.invariant, args, strict=True)
+                needed = [*op.carried, *op.sliced, *(x for x, arg in pairs if arg in live)]
+            live |= set(needed)
     return live
 
 
@@ -567,8 +572,24 @@ def spec_of(mesh: Mesh, x: DistType) -> list[tuple[str, ...] | None]:
 
 @dataclass(frozen=True)
 class JaxTarget(Target):
-    """Python for jax: a `jax.shard_map` for each function, over a mesh whose axes are the
-    sub-axes.
+    """Python for jax: a `jax.shard_map` for each function, over a mesh whose axes are the sub-axes.
+
+    Functions take and return arrays on the whole mesh, of jax or numpy: `in_specs` and `out_specs`
+    are their layouts. Each step is an expression of `jnp` or `lax` on the blocks of a device, so
+    the module needs nothing but jax. A `repeat` is a `lax.scan`, and a `call` calls a Python
+    function on blocks, which is printed once for all shapes that it has the same text for. A
+    gradient is one as well: its steps are in the program, and nothing is differentiated by jax.
+    Functions that others call are not printed for whole arrays, unless a gradient of them is taken.
+
+    A value that is partial or held at a place has a leading dimension, for the coordinates along
+    these sub-axes: `g[i]` is what coordinate `i` holds. Devices that hold nothing of a value carry
+    out its steps too, on numbers that nothing uses, as all devices run one program. A `compute`,
+    of which only the time is known, takes none.
+
+    The mesh has the first of `jax.devices()`, which are to be in the order of the hardware. As a
+    program, the module runs each function on random numbers, and prints its time. Programs with
+    numbers of 64 bits need `jax_enable_x64`. Blocks that differ in size, on axes with weights, are
+    refused. Shapes and element types of arguments are checked when a function is traced.
     """
 
     name = "jax"

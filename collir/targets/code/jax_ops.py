@@ -625,6 +625,9 @@ def _max_pool_transpose(s: Local) -> str:
     return f"jax.vjp(lambda x: {pool}, {s.inputs[1]})[1]({s.x})[0]"
 
 
+NUMBERS = frozenset(["constant"])
+"""The operations that make tensors of one number."""
+
 MODELS: dict[str, Expression] = {
     "einsum": _einsum,
     "sum": _reduction("jnp.sum", sums=True),
