@@ -69,7 +69,8 @@ def test_a_sample(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("devices", [1, 4, 6, 8, 12])
 def test_every_device_holds_what_it_should(devices: int, tmp_path: Path) -> None:
-    functions = [*(collectives(devices) if devices > 1 else []), *local_operations(devices)]
+    functions = list(collectives(devices)) if devices > 1 else []
+    functions += local_operations(devices)
     assert differences(module_of(meshes_of(devices), functions), functions, tmp_path) == []
 
 

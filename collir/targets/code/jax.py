@@ -1,8 +1,8 @@
 """Python for jax: one ``shard_map`` for each function, over a mesh whose axes are the sub-axes."""
 
-import builtins
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -22,7 +22,6 @@ from collir.ir.calls import calls_in
 from collir.ir.differentiation import gradients_as_calls
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.names import unique_names
-from collir.ir.parameters import parameters_of
 from collir.ir.retyping import function_at
 from collir.ir.rotation import rotate_all
 from collir.layout import DistType, DType, Mesh
@@ -46,6 +45,7 @@ _USED = frozenset(
     """
     Array Mesh P jax jnp lax np time wraps devices mesh main takes carry slices
     layer_norm rms_norm
+    RuntimeError TypeError bool enumerate len list print range zip
     """.split()  # noqa: SIM905
 )
 """Names of the emitted code, which no function or variable has."""
@@ -75,28 +75,28 @@ class ModuleText:
     needs: set[str] = field(default_factory=set[str])
     wide: bool = False
 
-    @property
-    def used(self) -> set[str]:
-        """The names that functions use, and no variable has."""
-        return {*_USED, *self.called.values()}
-
-    def name_of(self, call: CallOp, parameters: dict[str, int]) -> str:
-        """Return the name of the function that a call runs, which is printed if it is new.
-
-        Args:
-            parameters: the parameters that the values of the call have formulas over.
-        """
+    def name_of(self, call: CallOp) -> str:
+        """Return the name of the function that a call runs, which is printed if it is new."""
         callee = call.function()
         assert callee is not None
-        with function_at(callee, call.values, parameters) as copy:
-            text = FunctionText(copy, self, parameters).plain()
-        key = tuple(text)
+        with _as_run(callee, call.values) as function:
+            key = tuple(FunctionText(function, self).plain())
         if key not in self.called:
             stem = f"_{re.sub(r'_[0-9]+$', '', callee.sym_name.data)}"
             [name] = distinct([stem], self.taken)
             self.taken.add(name)
             self.called[key] = name
         return self.called[key]
+
+
+@contextmanager
+def _as_run(function: FuncOp, values: Mapping[str, int]) -> Generator[FuncOp]:
+    """Insert a copy of a function at values of its parameters, whose loops are as they run, and
+    remove it again."""
+    with function_at(function, values, {}) as copy:
+        if any(is_ahead(op) for op in copy.walk()):
+            rotate_all(copy)
+        yield copy
 
 
 def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
@@ -119,12 +119,14 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     meshes = list({mesh_of(f).name: mesh_of(f) for f in functions}.values())
     variable = {mesh.name: mesh_variable(mesh, len(meshes)) for mesh in meshes}
     _check_names(module, variable, shown)
-    module = _as_run(module)
+    module = module.clone()
+    _ = gradients_as_calls(module)
     text = ModuleText(variable, {*_USED, *variable.values(), *shown})
     printed: list[list[str]] = []
     for function in functions_of(module):
         if function.sym_name.data in shown:
-            printed.append(FunctionText(function, text, parameters_of(function)).on_mesh())
+            with _as_run(function, {}) as copy:
+                printed.append(FunctionText(copy, text).on_mesh())
     lines: list[str] = []
     for mesh in meshes if shown else ():
         lines += ["", *_mesh(mesh, variable[mesh.name])]
@@ -142,15 +144,6 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     return "\n".join([*_header(meshes, shown, lines), *lines, ""])
 
 
-def _as_run(module: ModuleOp) -> ModuleOp:
-    """Return a copy of a module whose gradients are calls, and whose loops are as they run."""
-    copy = module.clone()
-    _ = gradients_as_calls(copy)
-    if any(is_ahead(op) for op in copy.walk()):
-        rotate_all(copy)
-    return copy
-
-
 def _check_names(module: ModuleOp, meshes: dict[str, str], shown: Sequence[str]) -> None:
     """Check that Python can have the names of meshes and functions.
 
@@ -161,8 +154,8 @@ def _check_names(module: ModuleOp, meshes: dict[str, str], shown: Sequence[str])
     def problem(name: str) -> str | None:
         if name in _USED or name in meshes.values():
             return f"'{name}' is a name of the emitted code"
-        if hasattr(builtins, name) or name.startswith("__"):
-            return f"'{name}' is a name of Python's own"
+        if name.startswith("__"):
+            return "names that start with '__' are Python's own"
         return identifier_problem(name)
 
     def of_mesh(name: str) -> list[Definition]:
@@ -323,15 +316,17 @@ class FunctionText:
         variable: the variable of each value, or a number that takes the dtype beside it.
     """
 
-    def __init__(self, function: FuncOp, module: ModuleText, parameters: dict[str, int]):
-        self.function, self.module, self.parameters = function, module, parameters
+    def __init__(self, function: FuncOp, module: ModuleText):
+        self.function, self.module = function, module
         self.mesh = mesh_of(function)
         self.axis = axis_names(self.mesh)
         self.returned = list(_last(function.body.block).operands)
         names = unique_names(function)
-        self.variable = dict(zip(names, variables(list(names.values()), module.used), strict=True))
+        # Functions that are called have names with _ in front, and _ is what nothing needs.
+        plain = [re.sub("^_", "v_", name) for name in names.values()]
+        self.variable = dict(zip(names, variables(plain, _USED), strict=True))
         self.live = _live(function.body.block)
-        self.bodies: set[str] = {*module.used, *self.variable.values()}
+        self.bodies: set[str] = {*_USED, *self.variable.values()}
         wide = (DType.F64, DType.I64)
         module.wide |= any(dist_type(value).dtype in wide for value in names)
 
@@ -457,7 +452,7 @@ class FunctionText:
         return literal(op.number("value"), x.dtype)
 
     def _call(self, op: CallOp, indent: int) -> list[str]:
-        name = self.module.name_of(op, self.parameters)
+        name = self.module.name_of(op)
         results = ", ".join(self._targets(op.results))
         arguments = ", ".join(self.variable[operand] for operand in op.operands)
         return self._lines(f"{results} = {name}({arguments})", indent)
