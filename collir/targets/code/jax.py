@@ -116,7 +116,8 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
         plain = {call.symbol for f in functions for call in calls_in(f) if not call.sought}
         names = {f.sym_name.data for f in functions} - plain
     shown = [f.sym_name.data for f in functions if f.sym_name.data in names]
-    meshes = list({mesh_of(f).name: mesh_of(f) for f in functions}.values())
+    own = [mesh_of(f) for f in functions if f.sym_name.data in names]
+    meshes = list({mesh.name: mesh for mesh in own}.values())
     variable = {mesh.name: mesh_variable(mesh, len(meshes)) for mesh in meshes}
     _check_names(module, variable, shown)
     module = module.clone()
@@ -127,21 +128,26 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
         if function.sym_name.data in shown:
             with _as_run(function, {}) as copy:
                 printed.append(FunctionText(copy, text).on_mesh())
-    lines: list[str] = []
-    for mesh in meshes if shown else ():
-        lines += ["", *_mesh(mesh, variable[mesh.name])]
-    blocks = [_TAKES] if shown else []
-    if text.wide and shown:
-        blocks = [_TAKES.replace(_CHECKS, _WIDE + _CHECKS)]
-    blocks += [HELPERS[name] for name in HELPERS if name in text.needs]
-    for block in (block.rstrip().split("\n") for block in blocks):
-        lines += ["", "", *block]
-    for (head, *body), name in ((list(key), name) for key, name in text.called.items()):
-        lines += ["", "", *_renamed(head, name), *body]
-    for function in printed:
-        lines += ["", "", *function]
-    lines += ["", "", *_main(shown, text.wide)] if shown else []
-    return "\n".join([*_header(meshes, shown, lines), *lines, ""])
+    lines = [line for mesh in meshes for line in ["", *_mesh(mesh, variable[mesh.name])]]
+    if shown:
+        blocks = [*_helpers(text), *_called(text), *printed, _main(shown, text.wide)]
+        lines += [line for block in blocks for line in ["", "", *block]]
+    return "\n".join([*_header(meshes, lines), *lines, ""])
+
+
+def _helpers(text: ModuleText) -> list[list[str]]:
+    """Return the lines of the helpers."""
+    takes: str = _TAKES.replace(_CHECKS, _WIDE + _CHECKS) if text.wide else _TAKES
+    used = [HELPERS[name] for name in HELPERS if name in text.needs]
+    return [list(block.rstrip().split("\n")) for block in (takes, *used)]
+
+
+def _called(text: ModuleText) -> list[list[str]]:
+    """Return the lines of the functions that others call, under their names."""
+    blocks: list[list[str]] = []
+    for (head, *body), name in text.called.items():
+        blocks.append([*lines_of(head.replace("def _", f"def {name}", 1), 0), *body])
+    return blocks
 
 
 def _check_names(module: ModuleOp, meshes: dict[str, str], shown: Sequence[str]) -> None:
@@ -171,10 +177,10 @@ def _check_names(module: ModuleOp, meshes: dict[str, str], shown: Sequence[str])
     )
 
 
-def _header(meshes: Sequence[Mesh], shown: Sequence[str], body: Sequence[str]) -> list[str]:
+def _header(meshes: Sequence[Mesh], body: Sequence[str]) -> list[str]:
     """Return the docstring and the imports."""
     lines = [f'"""Written by collir {collir.__version__}: jax.', ""]
-    if not shown:
+    if not meshes:
         return [*lines[:1], '"""']
     count = max(mesh.devices for mesh in meshes)
     flag = f"XLA_FLAGS=--xla_force_host_platform_device_count={count}"
@@ -299,11 +305,6 @@ if __name__ == "__main__":
 """
 
 
-def _renamed(head: str, name: str) -> list[str]:
-    """Return the first lines of a function that is to have a name."""
-    return lines_of(head.replace("def _", f"def {name}", 1), 0)
-
-
 # ---------------------------------------------------------------------------------------------
 # One function
 # ---------------------------------------------------------------------------------------------
@@ -326,6 +327,7 @@ class FunctionText:
         plain = [re.sub("^_", "v_", name) for name in names.values()]
         self.variable = dict(zip(names, variables(plain, _USED), strict=True))
         self.live = _live(function.body.block)
+        self.last = self._last_step()
         self.bodies: set[str] = {*_USED, *self.variable.values()}
         wide = (DType.F64, DType.I64)
         module.wide |= any(dist_type(value).dtype in wide for value in names)
@@ -337,8 +339,7 @@ class FunctionText:
         arguments = ", ".join(self.variable[arg] for arg in self.function.args)
         body = self._block(self.function.body.block, 4)
         body = body[1:] if body[:1] == [""] else body  # no empty line behind a head
-        result = ", ".join(self.variable[value] for value in self.returned) or "()"
-        return [f"def _({arguments}):", *body, *self._lines(f"return {result}", 4)]
+        return [f"def _({arguments}):", *body, *self._return([""] * len(self.returned))]
 
     def on_mesh(self) -> list[str]:
         """Return the lines of the function on arrays on the whole mesh."""
@@ -347,12 +348,11 @@ class FunctionText:
         for value, name in zip(self.function.args, arguments, strict=True):
             if own_axes(self.mesh, dist_type(value)):
                 lines += [f"    {name} = {name}[0]"] if value in self.live else []
+        if any(own_axes(self.mesh, dist_type(value)) for value in self.returned):
+            self.last = None
         lines += self._block(self.function.body.block, 4)
-        results = [
-            self.variable[value] + ("[None]" if own_axes(self.mesh, dist_type(value)) else "")
-            for value in self.returned
-        ]
-        lines += self._lines(f"return {', '.join(results) or '()'}", 4)
+        own = [own_axes(self.mesh, dist_type(value)) for value in self.returned]
+        lines += self._return(["[None]" if axes else "" for axes in own])
         head = f"def {self.function.sym_name.data}({', '.join(arguments)}):"
         return [*self._decorators(), *lines_of(head, 0), *self._docstring(), *lines]
 
@@ -399,7 +399,32 @@ class FunctionText:
             f"{text}{', where only ' * bool(where)}{_listed(where)}{_COUNTS * bool(where)}."
         )
 
+    def _last_step(self) -> SSAValue | None:
+        """Return the only result of the function, if its last step computes it for nothing else."""
+        ops = [op for op in self.function.body.block.ops if self.live.intersection(op.results)]
+        if len(self.returned) != 1 or not ops or not isinstance(ops[-1], DistOp | CallOp):
+            return None
+        [value] = self.returned
+        own = value in ops[-1].results and len(ops[-1].results) == 1
+        return value if own and value.has_one_use() else None
+
+    def _return(self, behind: Sequence[str]) -> list[str]:
+        """Return the statement that returns the results, each with a text behind it."""
+        if self.last is not None:
+            return []
+        texts = [
+            f"{self.variable[value]}{text}"
+            for value, text in zip(self.returned, behind, strict=True)
+        ]
+        return self._lines(f"return {', '.join(texts) or '()'}", 4)
+
     # --- statements ---------------------------------------------------------------------------
+
+    def _assigned(self, results: Sequence[SSAValue]) -> str:
+        """Return the begin of the statement that computes the results of a step."""
+        if self.last in results:
+            return "return "
+        return f"{', '.join(self._targets(results))} = "
 
     def _targets(self, values: Sequence[SSAValue]) -> list[str]:
         """Return variables to assign to, ``_`` for those that nothing needs."""
@@ -429,7 +454,7 @@ class FunctionText:
         inputs = [self.variable[operand] for operand in op.operands]
         step = Local(op, self.mesh, inputs, self.axis, self.module.needs)
         text = EXPRESSIONS[op.mnemonic](step)
-        return self._lines(f"{self.variable[op.result]} = {text}", indent)
+        return self._lines(f"{self._assigned(op.results)}{text}", indent)
 
     def _number(self, op: DistOp) -> str | None:
         """Return the number that a step makes, if it may stand where the step's result is used:
@@ -453,9 +478,8 @@ class FunctionText:
 
     def _call(self, op: CallOp, indent: int) -> list[str]:
         name = self.module.name_of(op)
-        results = ", ".join(self._targets(op.results))
         arguments = ", ".join(self.variable[operand] for operand in op.operands)
-        return self._lines(f"{results} = {name}({arguments})", indent)
+        return self._lines(f"{self._assigned(op.results)}{name}({arguments})", indent)
 
     def _loop(self, op: RepeatOp, indent: int) -> list[str]:
         """Return a ``scan``: the function of an iteration, and its call."""

@@ -57,8 +57,7 @@ def sync_gradients(g):
     g = g[0]
     v0 = lax.psum_scatter(g, "data_gpu", scatter_dimension=0, tiled=True)
     v1 = lax.psum(v0, "data_node")
-    r = lax.all_gather(v1, "data_gpu", axis=0, tiled=True)
-    return r
+    return lax.all_gather(v1, "data_gpu", axis=0, tiled=True)
 
 
 def main():
