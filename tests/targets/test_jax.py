@@ -155,6 +155,26 @@ def test_a_training_step(name: str, tmp_path: Path) -> None:
 
 @needs_jax
 @pytest.mark.slow
+def test_a_training_step_in_mixed_precision(tmp_path: Path) -> None:
+    """Check that a program in bf16 and f32 is near to what the executor computes in these."""
+    module = page("gpt", **PAGES["gpt"])
+    function = function_of(module, "step")
+    mesh, rng = mesh_of(function), np.random.default_rng(0)
+    arguments = [
+        distribute(mesh, (abs(x) + 0.5 * (x.dtype.kind == "f")).astype(NUMPY[t.dtype]), t, rng)
+        for x, t in zip(inputs_of(function, 12), map(dist_type, function.args), strict=True)
+    ]
+    [(results, _)] = run(module, [function], [arguments], tmp_path, quick=True)
+    for buffers, expected in zip(results, execute(module, function, arguments), strict=True):
+        for actual, right in zip(buffers, expected, strict=True):
+            assert actual is not None and right is not None
+            assert actual.dtype == right.dtype
+            distance = np.abs(actual.astype(np.float64) - right.astype(np.float64)).max()
+            assert distance <= 0.02 * np.abs(right.astype(np.float64)).max()
+
+
+@needs_jax
+@pytest.mark.slow
 def test_the_module_is_a_program(tmp_path: Path) -> None:
     """Check that the main runs, and that arguments of other shapes and too few devices are
     errors."""

@@ -128,7 +128,8 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
         if function.sym_name.data in shown:
             with _as_run(function, {}) as copy:
                 printed.append(FunctionText(copy, text).on_mesh())
-    lines = [line for mesh in meshes for line in ["", *_mesh(mesh, variable[mesh.name])]]
+    sharded = [mesh for mesh in meshes if mesh.sub_axes]
+    lines = [line for mesh in sharded for line in ["", *_mesh(mesh, variable[mesh.name])]]
     if shown:
         blocks = [*_helpers(text), *_called(text), *printed, _main(shown, text.wide)]
         lines += [line for block in blocks for line in ["", "", *block]]
@@ -186,7 +187,7 @@ def _header(meshes: Sequence[Mesh], body: Sequence[str]) -> list[str]:
     flag = f"XLA_FLAGS=--xla_force_host_platform_device_count={count}"
     lines += [
         "Functions take and return arrays on the whole mesh. Importing this module takes the first",
-        "devices, in the order of the hardware. As a program it runs each function once:",
+        "devices, in the order of the hardware. As a program, it runs them on random numbers:",
         "",
         f"    {flag} JAX_PLATFORMS=cpu python FILE",
         '"""',
@@ -221,8 +222,6 @@ def _mesh(mesh: Mesh, variable: str) -> list[str]:
         f"if len(devices) < {mesh.devices}:",
         f'    raise RuntimeError(f"{needs}")',
     ]
-    if not mesh.sub_axes:
-        return lines
     ranks = by_rank(mesh, mesh.by_name)
     order = [ranks.index(sub.name) for sub in mesh.sub_axes]
     sizes = ", ".join(str(mesh.by_name[axis].size) for axis in ranks)
