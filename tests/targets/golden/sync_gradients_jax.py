@@ -1,7 +1,7 @@
 """Written by collir VERSION: jax.
 
 Functions take and return arrays on the whole mesh. Importing this module takes the first
-devices, in the order of the hardware. As a program it runs each function once:
+devices, in the order of the hardware. As a program, it runs them on random numbers:
 
     XLA_FLAGS=--xla_force_host_platform_device_count=8 JAX_PLATFORMS=cpu python FILE
 """
