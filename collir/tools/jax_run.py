@@ -99,29 +99,48 @@ def run(
     (folder / "program.py").write_text(code, encoding="utf-8")
     (folder / "run.py").write_text(SCRIPT, encoding="utf-8")
     meshes = {mesh_of(function).name for function in functions}
-    cases: list[object] = []
-    for function, buffers in zip(functions, arguments, strict=True):
-        mesh = mesh_of(function)
-        name = mesh_variable(mesh, len(meshes)) if mesh.sub_axes else ""
-        inputs = [
-            (spec_of(mesh, x), bool(own_axes(mesh, x)), [_filled(mesh, x, part) for part in held])
-            for x, held in zip(map(dist_type, function.args), buffers, strict=True)
-        ]
-        own = [bool(own_axes(mesh, dist_type(value))) for value in _returned(function)]
-        cases.append((function.sym_name.data, name, own, inputs))
+    cases = [
+        _case(function, buffers, len(meshes))
+        for function, buffers in zip(functions, arguments, strict=True)
+    ]
     (folder / "in").write_bytes(pickle.dumps(cases))
-    devices = max(mesh_of(function).devices for function in functions)
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} "
-        f"--xla_force_host_platform_device_count={devices}",
-    }
     wide = "wide" if 'jax.config.update("jax_enable_x64"' in code else "short"
-    words = [str(folder), wide, "quick" if quick else "best"]
+    devices = max(mesh_of(function).devices for function in functions)
+    _run_script(folder, devices, [wide, "quick" if quick else "best"])
+    outcomes = pickle.loads((folder / "out").read_bytes())
+    return [
+        ([_held(f, value, buffers) for value, buffers in zip(_returned(f), held, strict=True)], s)
+        for f, (held, s) in zip(functions, outcomes, strict=True)
+    ]
+
+
+def _case(function: FuncOp, arguments: Sequence[Buffers], meshes: int) -> tuple[object, ...]:
+    """Return what the script needs to know of a function, and its buffers.
+
+    Args:
+        meshes: the number of meshes in the module.
+    """
+    mesh = mesh_of(function)
+    variable = mesh_variable(mesh, meshes) if mesh.sub_axes else ""
+    inputs = [
+        (spec_of(mesh, x), bool(own_axes(mesh, x)), [_filled(mesh, x, part) for part in held])
+        for x, held in zip(map(dist_type, function.args), arguments, strict=True)
+    ]
+    own = [bool(own_axes(mesh, dist_type(value))) for value in _returned(function)]
+    return function.sym_name.data, variable, own, inputs
+
+
+def _run_script(folder: Path, devices: int, words: Sequence[str]) -> None:
+    """Run the script on some CPU devices.
+
+    Raises:
+        RuntimeError: it fails.
+    """
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(folder / "run.py"), *words],
-        env=environment,
+        [sys.executable, "-W", "ignore", str(folder / "run.py"), str(folder), *words],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
         capture_output=True,
         text=True,
         check=False,
@@ -129,11 +148,6 @@ def run(
     )
     if done.returncode:
         raise RuntimeError(f"the emitted jax failed:\n{done.stdout}{done.stderr}")
-    outcomes = pickle.loads((folder / "out").read_bytes())
-    return [
-        ([_held(f, value, buffers) for value, buffers in zip(_returned(f), held, strict=True)], s)
-        for f, (held, s) in zip(functions, outcomes, strict=True)
-    ]
 
 
 def _returned(function: FuncOp) -> Sequence[SSAValue]:
