@@ -20,6 +20,7 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "explain": _in("reports.explain", "ExplainTarget"),
     "gantt": _in("reports.gantt", "GanttTarget"),
     "hostfile": _in("launch.hostfile", "HostfileTarget"),
+    "jax": _in("code.jax", "JaxTarget"),
     "jax-mesh": _in("launch.jax_mesh", "JaxMeshTarget"),
     "mpi": _in("code.mpi", "MpiTarget"),
     "mpi4py": _in("code.mpi4py", "Mpi4pyTarget"),

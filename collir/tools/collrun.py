@@ -2,7 +2,8 @@
 
 The numpy engine holds every device's buffer and compares the result with a run of the function
 on one device. The mpi engine compiles the emitted C, runs it on real ranks, and compares every
-rank's buffers with the numpy engine's.
+rank's buffers with the numpy engine's. The jax engine runs the emitted jax on CPU devices, and
+compares likewise; functions that round run in f64.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from collir.layout import DType
 from collir.machine.model import devices_text
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute, equal, random_tensor
 from collir.semantics.reference.collectives import Array, Buffers
-from collir.semantics.reference.double import in_double
+from collir.semantics.reference.double import in_double, module_in_double
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.semantics.reference.meaning import meaning
@@ -58,9 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", type=Path, help="a .coll or .mlir file")
     parser.add_argument(
         "--engine",
-        choices=["numpy", "mpi"],
+        choices=["numpy", "mpi", "jax"],
         default="numpy",
-        help="what runs the functions: numpy (default), or MPI ranks",
+        help="what runs the functions: numpy (default), MPI ranks, or jax on CPU devices",
     )
     parser.add_argument(
         "--function",
@@ -166,6 +167,11 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     if options.engine == "mpi":
         repeats = options.repeats if options.time else None
         verdicts += [_check_mpi(module, group, repeats) for group in _by_ranks(cases)]
+    if options.engine == "jax":
+        rounding = [case for case in cases if case.tolerance]
+        exact = [case for case in cases if not case.tolerance]
+        verdicts += [_check_jax(module, exact)] if exact else []
+        verdicts += [_check_jax(*_cases_in_double(module, rounding))] if rounding else []
     return 0 if all(verdicts) else BAD_INPUT
 
 
@@ -203,9 +209,10 @@ def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
     functions = functions_of(module)
     if not functions:
         raise DiagnosticError(Diagnostic(f"{options.file} has no functions to run"))
-    check_programs(
-        functions, "cannot be run", redistributions=options.engine == "numpy", nested=True
-    )
+    in_jax = options.engine == "jax"
+    cannot = "has no form in jax" if in_jax else "cannot be run"
+    placeholders = options.engine == "numpy"
+    check_programs(functions, cannot, redistributions=placeholders, even=in_jax, nested=True)
     if options.n is not None:
         sizes = sorted({mesh_of(f).devices for f in functions})
         functions = [f for f in functions if mesh_of(f).devices == options.n]
@@ -247,7 +254,7 @@ def _check_memory(functions: Sequence[FuncOp], options: argparse.Namespace) -> N
     available = _available_memory()
     needed = 0
     for function in functions:
-        needed += memory_needed(function) * (2 if options.engine == "mpi" else 1)
+        needed += memory_needed(function) * (1 if options.engine == "numpy" else 2)
         if needed > available:
             position = Position.of(function)
             devices = mesh_of(function).devices
@@ -320,7 +327,7 @@ def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, 
     return Case(function, tensors, arguments, tolerance, results, seconds)
 
 
-def _same(actual: Array, expected: Array, roundings: int, dtype: DType) -> bool:
+def same(actual: Array, expected: Array, roundings: int, dtype: DType) -> bool:
     """Return whether two arrays are equal, up to some roundings of their largest element."""
     if actual.shape != expected.shape:
         return False
@@ -341,7 +348,7 @@ def _same_in_double(case: Case) -> bool:
     """Run a function in f64 on all devices and on one, and return whether results are equal up to
     rounding."""
     module, function = in_double(case.function)
-    mesh, rng = mesh_of(function), np.random.default_rng(0)
+    mesh = mesh_of(function)
     if memory_needed(function) > _available_memory():
         raise DiagnosticError(
             Diagnostic(
@@ -350,14 +357,7 @@ def _same_in_double(case: Case) -> bool:
                 Position.of(case.function),
             )
         )
-    tensors = [
-        tensor.astype(NUMPY[dist_type(arg).dtype])
-        for tensor, arg in zip(case.tensors, function.args, strict=True)
-    ]
-    arguments = [
-        distribute(mesh, tensor, dist_type(arg), rng)
-        for tensor, arg in zip(tensors, function.args, strict=True)
-    ]
+    tensors, arguments = _inputs_in_double(case, function)
     results = execute(module, function, arguments)
     alone = execute(*meaning(function), [[tensor] for tensor in tensors])
     correct = True
@@ -366,8 +366,22 @@ def _same_in_double(case: Case) -> bool:
     ):
         x = dist_type(value)
         assert reference is not None
-        correct &= _same(assemble(mesh, buffers, x), reference, DOUBLE_ROUNDINGS, x.dtype)
+        correct &= same(assemble(mesh, buffers, x), reference, DOUBLE_ROUNDINGS, x.dtype)
     return correct
+
+
+def _inputs_in_double(case: Case, function: FuncOp) -> tuple[list[Array], list[Buffers]]:
+    """Return the inputs of a function, as tensors and on all devices, for that function in f64."""
+    rng = np.random.default_rng(0)
+    tensors = [
+        tensor.astype(NUMPY[dist_type(arg).dtype])
+        for tensor, arg in zip(case.tensors, function.args, strict=True)
+    ]
+    arguments = [
+        distribute(mesh_of(function), tensor, dist_type(arg), rng)
+        for tensor, arg in zip(tensors, function.args, strict=True)
+    ]
+    return tensors, arguments
 
 
 def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
@@ -382,7 +396,7 @@ def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
         reference = expected[index][0]
         assert reference is not None
         if not case.tolerance:
-            correct &= _same(tensor, reference, 0, x.dtype)
+            correct &= same(tensor, reference, 0, x.dtype)
         if options.output:
             _save(options.output, f"{case.name}.{index}.npy", tensor)
     verdict = (
@@ -437,6 +451,37 @@ def _check_mpi(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> 
     return correct
 
 
+def _cases_in_double(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:
+    """Return a module in f64, and its functions with the same inputs."""
+    double = module_in_double(module)
+    functions = {function.sym_name.data: function for function in functions_of(double)}
+    made: list[Case] = []
+    for case in cases:
+        function = functions[case.name]
+        tensors, arguments = _inputs_in_double(case, function)
+        results = execute(double, function, arguments)
+        made.append(Case(function, tensors, arguments, DOUBLE_ROUNDINGS, results, case.seconds))
+    return double, made
+
+
+def _check_jax(module: ModuleOp, cases: Sequence[Case]) -> bool:
+    """Run functions as jax and compare every device's buffers with the numpy engine's."""
+    from collir.tools.jax_run import run
+
+    with tempfile.TemporaryDirectory(prefix="collrun-") as folder:
+        functions = [case.function for case in cases]
+        runs = run(module, functions, [case.arguments for case in cases], Path(folder))
+    correct = True
+    for case, (results, seconds) in zip(cases, runs, strict=True):
+        wrong = differing_ranks(case, results)
+        correct &= not wrong
+        equal_text = f"ok, every device's buffers are equal{case.rounding}"
+        verdict = f"WRONG on devices {wrong}" if wrong else equal_text
+        devices = devices_text(mesh_of(case.function).devices)
+        print(f"{case.name}: {verdict} on {devices} (jax, {seconds * 1e3:.1f} ms)")
+    return correct
+
+
 def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
     """Return a measured time beside the prediction for the machine in the file."""
     model = CostModel("alpha-beta", "runtime", "written")
@@ -460,7 +505,7 @@ def differing_ranks(case: Case, results: Sequence[Buffers]) -> list[int]:
             if (buffer is None) != (reference is None) or (
                 buffer is not None
                 and reference is not None
-                and not _same(buffer, reference, case.tolerance, dtype)
+                and not same(buffer, reference, case.tolerance, dtype)
             ):
                 ranks.add(rank)
     return sorted(ranks)

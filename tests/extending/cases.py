@@ -146,6 +146,7 @@ func @f(%g: f32[1048576] partial(sum: data)) -> f32[1048576] on @m {{
         ("nccl", ["ncclReduce(g, r, 24, ncclFloat32, ncclSum, 0,", "ncclBroadcast(r, r, 24,"]),
         ("mpi4py", [".Reduce(g, r, MPI.SUM)", ".Bcast(r)"]),
         ("torch", ["dist.reduce(", "dist.broadcast(r, group_src=0,"]),
+        ("jax", ['return lax.psum(g, ("data_node", "data_gpu"))']),
     ],
 )
 def test_every_code_target_prints_it(target: str, calls: list[str]) -> None:

@@ -58,6 +58,7 @@ from collir.semantics.reference.steps import MEANINGS, Args, Meaning  # noqa: E4
 from collir.semantics.symbolic import execution  # noqa: E402
 from collir.targets.code import (  # noqa: E402
     c_function,
+    jax_ops,
     mpi4py,
     nccl_function,
     python_text,
@@ -120,3 +121,4 @@ def on_torch(self: torch.TorchFunction, s: python_text.Sent) -> list[str]:
 nccl_function.FunctionText.COLLECTIVES["reduce_broadcast"] = on_nccl
 mpi4py.Mpi4pyFunction.COLLECTIVES["reduce_broadcast"] = on_mpi4py
 torch.TorchFunction.COLLECTIVES["reduce_broadcast"] = on_torch
+jax_ops.EXPRESSIONS["reduce_broadcast"] = jax_ops.EXPRESSIONS["all_reduce"]

@@ -26,6 +26,7 @@ from collir.synthesis.reorder import swap
 from collir.targets.code import (
     c_function,
     c_local,
+    jax_ops,
     mpi4py,
     nccl_function,
     python_text,
@@ -72,6 +73,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         "nccl_function.FunctionText.COLLECTIVES",
         "mpi4py.Mpi4pyFunction.COLLECTIVES",
         "torch.TorchFunction.COLLECTIVES",
+        "jax_ops.EXPRESSIONS",
     ]
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     assert sum(isinstance(name, ast.Name) and name.id == "row" for name in calls) == 1
@@ -90,6 +92,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (nccl_function.FunctionText.COLLECTIVES, SENDING),
         (mpi4py.Mpi4pyFunction.COLLECTIVES, SENDING),
         (torch.TorchFunction.COLLECTIVES, SENDING),
+        (jax_ops.EXPRESSIONS, {*SENDING, *LOCAL, *NN}),
         (python_text.FunctionText.LOCAL, LOCAL),
         (c_local.LocalSteps.LOCAL, COPYING),
         (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
@@ -117,6 +120,7 @@ TABLES = {
     "targets/code/nccl_function.py",
     "targets/code/mpi4py.py",
     "targets/code/torch.py",
+    "targets/code/jax_ops.py",
 }
 """The files that name every collective."""
 

@@ -20,6 +20,7 @@ EXAMPLES = HERE.parents[1] / "examples"
         ("nccl", "sync_gradients_nccl.cpp"),
         ("mpi4py", "sync_gradients_mpi4py.py"),
         ("torch", "sync_gradients_torch.py"),
+        ("jax", "sync_gradients_jax.py"),
     ],
 )
 def test_the_code_of_an_example_is_what_it_was(
@@ -35,15 +36,18 @@ def test_the_code_of_an_example_is_what_it_was(
     assert code == golden.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("target", ["mpi4py", "torch"])
+@pytest.mark.parametrize("target", ["mpi4py", "torch", "jax"])
 def test_python_is_as_ruff_would_have_it(target: str, tmp_path: Path) -> None:
     rng = random.Random(1)
     meshes = [random_mesh(rng, name=f"m{index}") for index in range(8)]
     functions = [random_function(rng, rng.choice(meshes), 8, f"f{i}") for i in range(60)]
     texts = [collir.emit(module_of(meshes, functions), target)]
     for path in sorted(EXAMPLES.glob("*.coll")):
-        if "redistribute " in path.read_text(encoding="utf-8"):
+        text = path.read_text(encoding="utf-8")
+        if "redistribute " in text:
             continue  # views of many dimensions make lines that are longer
+        if target == "jax" and "weights [" in text:
+            continue  # refused
         module = collir.run_passes(collir.parse(path), "decompose{strategy=rs-ar-ag}")
         texts.append(collir.emit(module, target))
     assert is_tidy(texts, tmp_path) == ""

@@ -1,5 +1,6 @@
 """Tests of the command collrun: engines, inputs and outputs, sizes, and refused input."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 import pytest
 
 from collir.semantics.reference.collectives import Buffers
-from collir.tools import collrun, mpi_run
+from collir.semantics.reference.executor import execute
+from collir.tools import collrun, jax_run, mpi_run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "sync_gradients.coll")
@@ -99,6 +101,50 @@ def test_the_mpi_engine_compares_every_rank(two: str, capsys: pytest.CaptureFixt
     assert collrun.main([two, "--engine", "mpi", "-n", "4", "-p", "decompose"]) == 0
     out = capsys.readouterr().out
     assert out.count("every rank's buffers are equal on 4 ranks") == 2
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed: pip install '.[jax]'")
+def test_the_jax_engine_compares_every_device(two: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert collrun.main([two, "--engine", "jax", "-p", "decompose"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("every device's buffers are equal on 4 devices") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed: pip install '.[jax]'")
+def test_the_jax_engine_compares_functions_that_round_in_f64(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rounded.coll"
+    path.write_text(ROUNDED)
+    assert collrun.main([str(path), "--engine", "jax"]) == 0
+    assert "equal up to rounding on 4 devices (jax" in capsys.readouterr().out
+
+
+def test_the_jax_engine_tells_the_devices_that_differ(
+    two: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(module: Any, functions: Any, arguments: Any, folder: Path) -> Any:
+        done: list[tuple[list[Buffers], float]] = []
+        for function, inputs in zip(functions, arguments, strict=True):
+            results = execute(module, function, inputs)
+            buffer = results[0][2]
+            assert buffer is not None
+            results[0][2] = buffer + 1
+            done.append((results, 0.0))
+        return done
+
+    monkeypatch.setattr(jax_run, "run", run)
+    assert collrun.main([two, "--engine", "jax"]) == 1
+    assert capsys.readouterr().out.count("WRONG on devices [2] on 4 devices (jax") == 2
+
+
+def test_a_jax_that_is_missing_is_an_error(
+    two: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jax_run, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    assert collrun.main([two, "--engine", "jax"]) == 1
+    assert "jax is not installed: `pip install 'collir[jax]'`" in capsys.readouterr().err
 
 
 def test_a_wrong_number_of_ranks_is_refused(two: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,7 +94,8 @@ def class_name(mesh: str) -> str:
     return "".join(word[:1].upper() + word[1:] for word in mesh.split("_"))
 
 
-def _identifier_problem(name: str) -> str | None:
+def identifier_problem(name: str) -> str | None:
+    """Return the reason why nothing in Python can have this name, or None."""
     if keyword.iskeyword(name):
         return f"'{name}' is a keyword of Python"
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
@@ -108,7 +109,7 @@ def function_problem(name: str) -> str | None:
         return f"'{name}' is a name of the emitted code"
     if name.startswith("__"):
         return "names that start with '__' are Python's own"
-    return _identifier_problem(name)
+    return identifier_problem(name)
 
 
 def class_problem(name: str) -> str | None:
@@ -117,7 +118,7 @@ def class_problem(name: str) -> str | None:
         return f"'{name}' is a name of Python's own"
     if name in USED:
         return f"'{name}' is a name of the emitted code"
-    return _identifier_problem(name)
+    return identifier_problem(name)
 
 
 def check_names(module: ModuleOp, meshes: Container[str]) -> None:
