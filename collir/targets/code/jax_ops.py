@@ -476,6 +476,12 @@ def _iota(s: Local) -> str:
     )
 
 
+def _uniform(s: Local) -> str:
+    s.needs.add("uniform")
+    starts = [s.start(s.result, dim) or "0" for dim in range(len(s.after))]
+    return f"uniform({s.x}, {tuple_text(starts)}, {tuple_text(s.after)}, {s.dtype})"
+
+
 def _broadcast_to(s: Local) -> str:
     return f"jnp.broadcast_to({s.x}, {tuple_text(s.after)})"
 
@@ -641,6 +647,7 @@ MODELS: dict[str, Expression] = {
     "cumsum": _cumsum,
     "constant": _constant,
     "iota": _iota,
+    "uniform": _uniform,
     "broadcast_to": _broadcast_to,
     "argmax": lambda s: f"lax.argmax({s.x}, {s.dim}, jnp.int32)",
     "top_k": _top_k(0),
@@ -681,6 +688,23 @@ def rms_norm(x, gain, axis, eps):
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     scale = lax.rsqrt(jnp.mean(wide * wide, axis, keepdims=True) + eps)
     return (wide * scale * gain).astype(x.dtype)
+''',
+    "uniform": '''\
+def uniform(seed, starts, shape, dtype):
+    """Return numbers from 0 to below 1, each by the seed and its position in the whole tensor."""
+
+    def mixed(x):
+        for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+            x = (x ^ (x >> shift)) * jnp.uint32(factor)
+        return x ^ (x >> 16)
+
+    drawn = mixed(seed.astype(jnp.int32).astype(jnp.uint32))
+    for dim, (start, size) in enumerate(zip(starts, shape)):
+        own = jnp.arange(size, dtype=jnp.uint32) + jnp.asarray(start).astype(jnp.uint32)
+        own = own.reshape((-1,) + (1,) * (len(shape) - dim - 1))
+        drawn = mixed((drawn ^ own) * jnp.uint32(0x9E3779B1) + jnp.uint32(dim))
+    bits = min(32, jnp.finfo(dtype).nmant + 1)
+    return jnp.broadcast_to((drawn >> (32 - bits)).astype(dtype) * 2.0**-bits, shape)
 ''',
 }
 """The functions that expressions call, by their names."""
