@@ -23,6 +23,7 @@ NAMES = [
     "mixtral",
     "zero",
     "styles",
+    "words",
     "vgg19",
     "resnet50",
 ]
