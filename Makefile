@@ -59,6 +59,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/simulate.py
 	$(BIN)/python benchmarks/layers.py
 	$(BIN)/python benchmarks/models/run.py
+	$(BIN)/python benchmarks/models/emitted_jax.py
 	$(BIN)/python benchmarks/passes.py
 	$(BIN)/python benchmarks/pass_speed.py
 	$(BIN)/python benchmarks/p2.py

@@ -10,7 +10,7 @@ from collir.targets.code.python_lines import WIDTH, call_lines, lines_of
 
 
 def name(rng: random.Random) -> str:
-    return "".join(rng.choice("abcdefgh_") for _ in range(rng.randint(1, 12)))
+    return "".join(rng.choice("abcdghm_") for _ in range(rng.randint(1, 12)))
 
 
 def expression(rng: random.Random, depth: int) -> str:

@@ -393,10 +393,10 @@ class FunctionText:
         axes = own_axes(self.mesh, x)
         text = f"{name}[i] is at index i along {_listed(self.mesh.short(axes))}"
         text += f", and {name} is the {x.reduction} of all" if x.partial else ""
-        where = [f"{axis} = {at}" for axis, at in x.place]
-        return comment(
-            f"{text}{', where only ' * bool(where)}{_listed(where)}{_COUNTS * bool(where)}."
-        )
+        if x.place:
+            where = [f"{self.mesh.short([axis])[0]} = {at}" for axis, at in x.place]
+            text += f", where only {_listed(where)} counts"
+        return comment(f"{text}.")
 
     def _last_step(self) -> SSAValue | None:
         """Return the only result of the function, if its last step computes it for nothing else."""
@@ -513,8 +513,6 @@ class FunctionText:
             *self._lines(f"{targets} = lax.scan({', '.join(arguments)})", indent),
         ]
 
-
-_COUNTS = " counts"
 
 _MOST_LISTED = 4
 """The most results that a docstring lists."""
