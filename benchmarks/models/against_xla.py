@@ -11,6 +11,7 @@ keep these arguments and results whole.
 
     --write     compile, and write what XLA sends to data/xla_collectives.json
     --json      print numbers in place of the table
+    --page      print the table of docs/parallelism.md
 """
 
 import argparse
@@ -57,6 +58,7 @@ STEPS = (
     "sequence_parallel",
     "context_parallel",
     "mixed",
+    "microbatches",
     "words",
     "experts",
 )
@@ -100,7 +102,8 @@ def question(whole: bool) -> dict[str, Any]:
             if name not in STEPS:
                 continue
             arguments = [dist_type(x) for x in function.args]
-            results = [x.data for x in function.function_type.outputs if isinstance(x, DistTensorType)]
+            outputs = function.function_type.outputs
+            results = [x.data for x in outputs if isinstance(x, DistTensorType)]
             steps[name] = {
                 "arguments": [
                     ([*map(int, x.shape)], DTYPES[x.dtype.value], spec(x)) for x in arguments
@@ -230,15 +233,17 @@ def total(sent: Sequence[Sent]) -> tuple[int, float]:
     return size, sum(x.times * seconds(x.kind, x.axes, x.size) for x in sent)
 
 
-def counts(sent: Sequence[Sent]) -> str:
-    """Return the number of collectives of each kind and their bytes, in words."""
+def counts(sent: Sequence[Sent], sizes: bool = True) -> str:
+    """Return the number of collectives of each kind, and their bytes, in words."""
     kinds: dict[str, list[int]] = {}
     for x in sent:
         known = kinds.setdefault(x.kind, [0, 0])
         known[0] += x.times
         known[1] += x.times * x.size
-    parts = [f"{n} {kind} {bytes_text(size)}" for kind, (n, size) in sorted(kinds.items())]
-    return ", ".join(parts)
+    return ", ".join(
+        f"{count} {kind} {bytes_text(size)}" if sizes else f"{count} {kind}"
+        for kind, (count, size) in sorted(kinds.items())
+    )
 
 
 def lines() -> list[str]:
@@ -253,33 +258,57 @@ def lines() -> list[str]:
             size, time = total(sent)
             label = "" if number else name
             rows.append([label, side, bytes_text(size), seconds_text(time), counts(sent)])
-    return rows and table(["step", "by", "bytes", "time", "collectives"], rows, 2)
+    return table(["step", "by", "bytes", "time", "collectives"], rows, 2)
+
+
+def page_lines() -> list[str]:
+    """Return the lines of the table in docs/parallelism.md: XLA where it sends less."""
+    lines = [
+        "| step | `propagate` | bytes | time | XLA | bytes | time |",
+        "|---|---|--:|--:|---|--:|--:|",
+    ]
+    for name in STEPS:
+        cells = [f"`{name}`"]
+        xla = min((of_xla(variant, name) for variant in VARIANTS), key=total)
+        for sent in (ours()[name], xla):
+            size, time = total(sent)
+            cells += [counts(sent, sizes=False), bytes_text(size), seconds_text(time)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
     if options.write:
         write()
     if options.json:
         sides = {"propagate": ours(), **{v: {n: of_xla(v, n) for n in STEPS} for v in VARIANTS}}
-        print(json.dumps({
-            name: {
-                side: {
-                    "bytes": total(sent[name])[0],
-                    "seconds": total(sent[name])[1],
-                    "collectives": [asdict(x) for x in sent[name]],
-                }
-                for side, sent in sides.items()
-            }
-            for name in STEPS
-        }, indent=1))
+        print(
+            json.dumps(
+                {
+                    name: {
+                        side: {
+                            "bytes": total(sent[name])[0],
+                            "seconds": total(sent[name])[1],
+                            "collectives": [asdict(x) for x in sent[name]],
+                        }
+                        for side, sent in sides.items()
+                    }
+                    for name in STEPS
+                },
+                indent=1,
+            )
+        )
     else:
         print(f"jax {recorded()['jax']}, {recorded()['partitioner']}")
-        print("\n".join(lines()))
+        print("\n".join(page_lines() if options.page else lines()))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ def main() -> None:
     mesh = jax.make_mesh(tuple(sizes.values()), tuple(sizes), axis_types=left_to_xla)
     partitioner = "Shardy" if jax.config.jax_use_shardy_partitioner else "GSPMD"
     programs = {name: compiled(mesh, name, step) for name, step in asked["steps"].items()}
-    json.dump({"jax": jax.__version__, "partitioner": partitioner, "programs": programs}, sys.stdout)
+    answer = {"jax": jax.__version__, "partitioner": partitioner, "programs": programs}
+    json.dump(answer, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -201,14 +201,13 @@ def _groups(text: str) -> tuple[tuple[int, ...], ...]:
         _, size = _numbers(found[1])
         devices = _range(found[2])
         return tuple(tuple(devices[n : n + size]) for n in range(0, len(devices), size))
-    pattern = r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\((.*?\]?(?:T\([\d,]+\))?)\))? \{([^}]*)\}"
-    found = re.search(pattern, text)
+    devices = r"(?:, device_ids=\((.*?\]?(?:T\([\d,]+\))?)\))?"
+    found = re.search(rf"replica_groups=mesh\[([^\]]*)\]{devices} \{{([^}}]*)\}}", text)
     if found is None:
         raise ValueError(f"unknown groups: {text}")
     sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", found[1])}
-    count = math.prod(sizes.values())
-    devices = _range(found[2]) if found[2] else range(count)
-    return _along(sizes, devices, re.findall(r"'(\w+)'", found[3]))
+    order = _range(found[2]) if found[2] else range(math.prod(sizes.values()))
+    return _along(sizes, order, re.findall(r"'(\w+)'", found[3]))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -216,7 +215,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _range(text: str) -> Sequence[int]:
-    """Return the devices of ``[2,4]T(1,0)``: a range in this shape, with its dimensions permuted."""
+    """Return the devices of ``[2,4]T(1,0)``: a range in a shape, its dimensions permuted."""
     found = re.match(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
     assert found is not None
     shape = _numbers(found[1])

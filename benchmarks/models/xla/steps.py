@@ -57,6 +57,19 @@ def momentum(*values: jax.Array) -> Sequence[jax.Array]:
     return error, *(w - rate * m for w, m in zip(weights, new, strict=True)), *new
 
 
+def microbatches(*values: jax.Array) -> Sequence[jax.Array]:
+    """Return the loss and the new weights after several microbatches."""
+    x, target, *weights, rate = values
+
+    def add_one(sums: Weights, batch: Weights) -> tuple[Weights, None]:
+        error, gradients = jax.value_and_grad(loss)(tuple(weights), *batch)
+        return tuple(a + b for a, b in zip(sums, (error, *gradients), strict=True)), None
+
+    nothing = (jnp.zeros(()), *(jnp.zeros(w.shape) for w in weights))
+    (error, *gradients), _ = jax.lax.scan(add_one, nothing, (x, target))
+    return error, *(w - rate * g for w, g in zip(weights, gradients, strict=True))
+
+
 def words_loss(weights: Weights, words: jax.Array, targets: jax.Array) -> jax.Array:
     """Return the cross entropy of the next words."""
     embedding, *others = weights
@@ -102,6 +115,7 @@ STEPS: dict[str, Callable[..., Sequence[jax.Array]]] = {
     "sequence_parallel": sgd,
     "context_parallel": sgd,
     "mixed": sgd,
+    "microbatches": microbatches,
     "words": words,
     "experts": experts,
 }
