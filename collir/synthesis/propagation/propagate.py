@@ -13,6 +13,7 @@ from collir.ir.expansion import expand_operation
 from collir.ir.functions import functions_of
 from collir.ir.remarks import listening
 from collir.ir.roles import Role
+from collir.synthesis.propagation.accumulate import reduce_behind_loops
 from collir.synthesis.propagation.estimate import Estimates
 from collir.synthesis.propagation.graph import Graph
 from collir.synthesis.propagation.improve import improve
@@ -90,6 +91,7 @@ def _propagate(function: FuncOp, closed: bool) -> None:
         improve(spreading)
     fastest = min(spread, key=Spreading.seconds)
     rewrite(function, graph, fastest.layouts, fastest.choices)
+    reduce_behind_loops(function)
     del function.attributes[AUTO]
 
 

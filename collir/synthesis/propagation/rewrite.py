@@ -203,13 +203,13 @@ class _Writer:
         body: _Body,
     ) -> None:
         """Write a step on operands of some types. A partial result that one step uses alone is
-        reduced there."""
+        reduced there, and one that nothing uses is not."""
         operands = [self.laid_out(body, x, to) for x, to in zip(op.operands, types, strict=True)]
         made = op.make(self.mesh, *operands, **properties)
         made.attributes |= op.attributes
         result = body.steps.add(made).results[0]
         set_name(result, op.result.name_hint)
-        if dist_type(result).partial and _is_for_a_step(op):
+        if dist_type(result).partial and (_is_for_a_step(op) or not op.result.first_use):
             body.known[op.result] = result
             return
         moved = self._moved(body, result, self._type(op.result))
