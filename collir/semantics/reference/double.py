@@ -17,6 +17,15 @@ from collir.ir.renaming import map_attributes
 from collir.layout import DType
 
 
+def module_in_double(module: ModuleOp) -> ModuleOp:
+    """Return a copy of a module with f64 for every floating-point type."""
+    copy = module.clone()
+    for op in copy.ops:
+        if isinstance(op, FuncOp):
+            _to_double(op)
+    return copy
+
+
 def in_double(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     """Return a copy of a function with f64 for every floating-point type, in a module of its own.
 
@@ -29,11 +38,16 @@ def in_double(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
         copy = copy.clone()
         functions = [op for op in copy.ops if isinstance(op, FuncOp)]
         double = next(op for op in functions if op.sym_name == function.sym_name)
-    map_attributes(double, _in_double)
-    for op in double.walk():
+    _to_double(double)
+    return copy, double
+
+
+def _to_double(function: FuncOp) -> None:
+    """Put f64 in the place of every floating-point type, in place."""
+    map_attributes(function, _in_double)
+    for op in function.walk():
         if isinstance(op, DistOp) and op.mnemonic == "cast" and DType(op.word("dtype")).is_float:
             op.properties["dtype"] = StringAttr(DType.F64)
-    return copy, double
 
 
 def _in_double(attribute: Attribute) -> Attribute:

@@ -43,6 +43,7 @@ from collir.targets.code.emitters import (
     written_step,
 )
 from collir.targets.code.names import Definition, check_definitions, distinct
+from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
 from collir.targets.code.ranks import OverList, RankText, axes_text, by_rank
 
 WIDTH = 88
@@ -61,6 +62,7 @@ BLOCK_METHODS = ("_cut_blocks", "_joined_blocks", "_padded")
 
 METHODS = frozenset(
     ["free", "comm", "rank", "xp", "device", "_argument", "_packed", *BLOCK_METHODS]
+    + [f"_{name}" for name in MODEL_METHODS]
 )
 """Names of the attributes and methods of every mesh, which no function may have."""
 
@@ -120,8 +122,11 @@ def class_problem(name: str) -> str | None:
     return _identifier_problem(name)
 
 
-def check_names(module: ModuleOp, meshes: Container[str]) -> None:
+def check_names(module: ModuleOp, meshes: Container[str], models: bool = False) -> None:
     """Check that functions, and the meshes they are on, can have the same names in Python.
+
+    Args:
+        models: whether operations of models are printed.
 
     Raises:
         DiagnosticError: all the names that Python cannot have.
@@ -136,6 +141,7 @@ def check_names(module: ModuleOp, meshes: Container[str]) -> None:
         "Python",
         lambda mesh: [class_definition(mesh)] if mesh in meshes else [],
         lambda function: [Definition(function, function_problem(function), None)],
+        models,
     )
 
 
@@ -810,11 +816,14 @@ class FunctionText(StepEmitter):
 # ---------------------------------------------------------------------------------------------
 
 
-def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText, list[FuncOp]]]:
+def classes(
+    module: ModuleOp, target: str, ordered: bool, models: bool = False
+) -> list[tuple[MeshText, list[FuncOp]]]:
     """Return for every mesh that functions are on its names and its functions.
 
     Args:
         ordered: whether every order of sub-axes has a group of its own.
+        models: whether operations of models are printed.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
@@ -825,7 +834,7 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
     by_mesh: dict[str, list[FuncOp]] = {}
     for function in functions:
         by_mesh.setdefault(mesh_of(function).name, []).append(function)
-    check_names(module, by_mesh)
+    check_names(module, by_mesh, models)
     texts: list[tuple[MeshText, list[FuncOp]]] = []
     for members in by_mesh.values():
         mesh = mesh_of(members[0])
