@@ -2,7 +2,8 @@
 
 The numpy engine holds every device's buffer and compares the result with a run of the function
 on one device. The mpi engine compiles the emitted C, runs it on real ranks, and compares every
-rank's buffers with the numpy engine's.
+rank's buffers with the numpy engine's. C has no operations of models yet: functions with some run
+on ranks as Python for mpi4py, in f64 if they round.
 """
 
 import argparse
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,18 +23,21 @@ import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.cost import function_cost
 from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp, repeats_operands
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.inlining import function_without_calls
 from collir.ir.instantiation import instantiate
 from collir.ir.rotation import function_as_run
+from collir.ir.selection import erase_other_functions
 from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.layout import DType
 from collir.machine.model import devices_text
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute, equal, random_tensor
 from collir.semantics.reference.collectives import Array, Buffers
-from collir.semantics.reference.double import in_double
+from collir.semantics.reference.double import in_double, module_in_double
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.semantics.reference.meaning import meaning
@@ -165,7 +169,10 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     verdicts = [_check_meaning(case, options) for case in cases]
     if options.engine == "mpi":
         repeats = options.repeats if options.time else None
-        verdicts += [_check_mpi(module, group, repeats) for group in _by_ranks(cases)]
+        for models, check in ((False, _check_mpi), (True, _check_mpi4py)):
+            chosen = [case for case in cases if has_models(case.function) is models]
+            part, chosen = (module, cases) if len(chosen) == len(cases) else _part(module, chosen)
+            verdicts += [check(part, group, repeats) for group in _by_ranks(chosen)]
     return 0 if all(verdicts) else BAD_INPUT
 
 
@@ -320,7 +327,7 @@ def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, 
     return Case(function, tensors, arguments, tolerance, results, seconds)
 
 
-def _same(actual: Array, expected: Array, roundings: int, dtype: DType) -> bool:
+def same(actual: Array, expected: Array, roundings: int, dtype: DType) -> bool:
     """Return whether two arrays are equal, up to some roundings of their largest element."""
     if actual.shape != expected.shape:
         return False
@@ -341,7 +348,7 @@ def _same_in_double(case: Case) -> bool:
     """Run a function in f64 on all devices and on one, and return whether results are equal up to
     rounding."""
     module, function = in_double(case.function)
-    mesh, rng = mesh_of(function), np.random.default_rng(0)
+    mesh = mesh_of(function)
     if memory_needed(function) > _available_memory():
         raise DiagnosticError(
             Diagnostic(
@@ -350,14 +357,7 @@ def _same_in_double(case: Case) -> bool:
                 Position.of(case.function),
             )
         )
-    tensors = [
-        tensor.astype(NUMPY[dist_type(arg).dtype])
-        for tensor, arg in zip(case.tensors, function.args, strict=True)
-    ]
-    arguments = [
-        distribute(mesh, tensor, dist_type(arg), rng)
-        for tensor, arg in zip(tensors, function.args, strict=True)
-    ]
+    tensors, arguments = _inputs_in_double(case, function)
     results = execute(module, function, arguments)
     alone = execute(*meaning(function), [[tensor] for tensor in tensors])
     correct = True
@@ -366,8 +366,22 @@ def _same_in_double(case: Case) -> bool:
     ):
         x = dist_type(value)
         assert reference is not None
-        correct &= _same(assemble(mesh, buffers, x), reference, DOUBLE_ROUNDINGS, x.dtype)
+        correct &= same(assemble(mesh, buffers, x), reference, DOUBLE_ROUNDINGS, x.dtype)
     return correct
+
+
+def _inputs_in_double(case: Case, function: FuncOp) -> tuple[list[Array], list[Buffers]]:
+    """Return the inputs of a function, as tensors and on all devices, for that function in f64."""
+    rng = np.random.default_rng(0)
+    tensors = [
+        tensor.astype(NUMPY[dist_type(arg).dtype])
+        for tensor, arg in zip(case.tensors, function.args, strict=True)
+    ]
+    arguments = [
+        distribute(mesh_of(function), tensor, dist_type(arg), rng)
+        for tensor, arg in zip(tensors, function.args, strict=True)
+    ]
+    return tensors, arguments
 
 
 def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
@@ -382,7 +396,7 @@ def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
         reference = expected[index][0]
         assert reference is not None
         if not case.tolerance:
-            correct &= _same(tensor, reference, 0, x.dtype)
+            correct &= same(tensor, reference, 0, x.dtype)
         if options.output:
             _save(options.output, f"{case.name}.{index}.npy", tensor)
     verdict = (
@@ -400,6 +414,23 @@ def _save(folder: Path, name: str, tensor: Array) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DiagnosticError(Diagnostic(f"cannot write to {folder}: {reason}")) from error
+
+
+def has_models(function: FuncOp) -> bool:
+    """Return whether a function has operations of models, of which C has none."""
+    return any(
+        isinstance(op, DistOp) and (op.kind.structure is not None or repeats_operands(op))
+        for op in function_without_calls(function).walk()
+    )
+
+
+def _part(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:
+    """Return a copy of a module with the functions of some cases and those they need, and the cases
+    in it."""
+    copy = module.clone()
+    erase_other_functions(copy, [case.name for case in cases])
+    functions = {function.sym_name.data: function for function in functions_of(copy)}
+    return copy, [replace(case, function=functions[case.name]) for case in cases]
 
 
 def _by_ranks(cases: Sequence[Case]) -> list[list[Case]]:
@@ -426,15 +457,56 @@ def _check_mpi(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> 
         )
     correct = True
     for case, (results, seconds) in zip(cases, runs, strict=True):
-        wrong_ranks = differing_ranks(case, results)
-        correct &= not wrong_ranks
-        ranks = mesh_of(case.function).devices
-        equal_text = f"ok, every rank's buffers are equal{case.rounding}"
-        verdict = f"WRONG on ranks {wrong_ranks}" if wrong_ranks else equal_text
-        print(f"{case.name}: {verdict} on {ranks} ranks (MPI, {seconds * 1e3:.1f} ms)")
+        correct &= _compared(case, results, seconds, "MPI")
         if repeats:
             print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
     return correct
+
+
+def _check_mpi4py(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> bool:
+    """Run functions with operations of models on real ranks, and compare as ``_check_mpi`` does.
+
+    Functions that round are compared in f64, and timed as they are.
+    """
+    from collir.tools.mpi4py_run import run
+
+    exact = [case for case in cases if not case.tolerance]
+    rounding = [case for case in cases if case.tolerance]
+    groups = [(module, exact)] if exact else []
+    groups += [_cases_in_double(module, rounding)] if rounding else []
+    correct = True
+    for code, group in groups:
+        runs = run(code, [(case.function, case.arguments) for case in group])
+        for case, (results, seconds) in zip(group, runs, strict=True):
+            correct &= _compared(case, results, seconds, "MPI, numpy")
+    if repeats:
+        runs = run(module, [(case.function, case.arguments) for case in cases], repeats)
+        for case, (_, seconds) in zip(cases, runs, strict=True):
+            print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
+    return correct
+
+
+def _compared(case: Case, results: Sequence[Buffers], seconds: float, engine: str) -> bool:
+    """Print whether every rank's buffers are those of the numpy engine, and return it."""
+    wrong_ranks = differing_ranks(case, results)
+    ranks = mesh_of(case.function).devices
+    equal_text = f"ok, every rank's buffers are equal{case.rounding}"
+    verdict = f"WRONG on ranks {wrong_ranks}" if wrong_ranks else equal_text
+    print(f"{case.name}: {verdict} on {ranks} ranks ({engine}, {seconds * 1e3:.1f} ms)")
+    return not wrong_ranks
+
+
+def _cases_in_double(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:
+    """Return a module in f64, and its functions with the same inputs."""
+    double = module_in_double(module)
+    functions = {function.sym_name.data: function for function in functions_of(double)}
+    made: list[Case] = []
+    for case in cases:
+        function = functions[case.name]
+        tensors, arguments = _inputs_in_double(case, function)
+        results = execute(double, function, arguments)
+        made.append(Case(function, tensors, arguments, DOUBLE_ROUNDINGS, results, case.seconds))
+    return double, made
 
 
 def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
@@ -460,7 +532,7 @@ def differing_ranks(case: Case, results: Sequence[Buffers]) -> list[int]:
             if (buffer is None) != (reference is None) or (
                 buffer is not None
                 and reference is not None
-                and not _same(buffer, reference, case.tolerance, dtype)
+                and not same(buffer, reference, case.tolerance, dtype)
             ):
                 ranks.add(rank)
     return sorted(ranks)

@@ -59,13 +59,13 @@ def _called(
     own = [None if x[rank] is None else np.array(x[rank]) for x in arguments]
     before = [None if x is None else x.copy() for x in own]
     made: Any = getattr(mesh(_Comm(size=devices, rank=rank)), name)(*own)
-    results: tuple[Array | None, ...] = made if isinstance(made, tuple) else (made,)
+    results: list[Array | None] = list(made if isinstance(made, tuple) else [made])  # pyright: ignore[reportUnknownArgumentType]
     for x, old in zip(own, before, strict=True):
         assert x is None or old is None or x.tobytes() == old.tobytes(), f"{name} changes it"
         assert x is None or not any(np.shares_memory(x, y) for y in results if y is not None)
     for y in results:
         assert y is None or (y.flags.c_contiguous and y.flags.writeable), f"{name}: order"
-    return list(results)
+    return results
 
 
 def _equal(actual: Array | None, expected: Array | None, epsilons: int) -> bool:
