@@ -28,6 +28,7 @@ from collir.targets.code import (
     c_local,
     mpi4py,
     nccl_function,
+    numpy_ops,
     python_text,
     torch,
 )
@@ -91,6 +92,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (mpi4py.Mpi4pyFunction.COLLECTIVES, SENDING),
         (torch.TorchFunction.COLLECTIVES, SENDING),
         (python_text.FunctionText.LOCAL, LOCAL),
+        (numpy_ops.EXPRESSIONS, NN),
         (c_local.LocalSteps.LOCAL, COPYING),
         (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
     ],

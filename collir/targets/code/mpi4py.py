@@ -139,7 +139,7 @@ class Mpi4pyFunction(FunctionText):
         text = EXPRESSIONS[op.mnemonic](step)
         needs = with_called(needs)
         self.needs |= needs | {MODEL_MODULES[name] for name in needs if name in MODEL_MODULES}
-        if op.mnemonic in VIEWS and len(op.operands) < 2:
+        if op.mnemonic in VIEWS and len(op.operands) == 1:
             text = self.packed(text)
         elif op.mnemonic in OUT_OF_ORDER:
             text = f'{self.library("asarray")}({text}, order="C")'

@@ -42,6 +42,19 @@ METHODS: dict[str, str] = {
         squares = self.xp.mean(x * x, axis=axis, keepdims=True)
         return x / self.xp.sqrt(squares + eps) * gain
 ''',
+    "iota": '''\
+    def _iota(self, shape, dtype, axis, start):
+        """The positions along a dimension, whose block begins at start."""
+        numbers = self.xp.arange(start, start + shape[axis], dtype=dtype)
+        numbers = self.xp.reshape(numbers, (-1, *(1,) * (len(shape) - axis - 1)))
+        return self._packed(self.xp.broadcast_to(numbers, shape))
+''',
+    "one_hot": '''\
+    def _one_hot(self, x, size, dtype, start):
+        """1 at positions in a new dimension, whose block begins at start, else 0."""
+        own = self.xp.expand_dims(x, axis=-1) == self.xp.arange(start, start + size)
+        return self.xp.astype(own, dtype)
+''',
     "cross_entropy": '''\
     def _cross_entropy(self, x, labels, axis):
         """The logarithm of the sum of e^x along a dimension, less the x of a label.
@@ -83,7 +96,7 @@ METHODS: dict[str, str] = {
 ''',
     "top_k_indices": '''\
     def _top_k_indices(self, x, k, axis):
-        """The positions of the k largest elements of a dimension, of equal ones the first."""
+        """The positions of the k largest elements, of equal ones the first."""
         xp = self.xp
         ascending = xp.argsort(xp.flip(x, axis=axis), axis=axis, stable=True)
         largest = x.shape[axis] - 1 - xp.flip(ascending, axis=axis)
@@ -92,7 +105,7 @@ METHODS: dict[str, str] = {
 ''',
     "windows": '''\
     def _windows(self, x, window, stride, padding, outside=0):
-        """The windows of the inner dimensions, the dimensions of a window behind all others."""
+        """The windows of the inner dimensions, those of a window behind all others."""
         widths = [(0, 0), *((p, p) for p in padding), (0, 0)]
         x = self.xp.pad(x, widths, constant_values=outside)
         inner = tuple(range(1, 1 + len(window)))
@@ -116,7 +129,7 @@ METHODS: dict[str, str] = {
 ''',
     "largest": '''\
     def _largest(self, x, windows):
-        """The elements of x at the first largest element of each window, and zeros elsewhere."""
+        """The elements of x at the first largest of each window, else zeros."""
         flat = self.xp.reshape(windows, (*x.shape, -1))
         first = self.xp.expand_dims(self.xp.argmax(flat, axis=-1), axis=-1)
         own = first == self.xp.arange(flat.shape[-1])
@@ -134,6 +147,7 @@ def with_called(needs: set[str]) -> set[str]:
 
 CALLED: dict[str, tuple[str, ...]] = {
     "silu": ("sigmoid",),
+    "iota": ("packed",),
     "cross_entropy": ("log_softmax", "packed"),
     "take": ("packed",),
     "top_k_indices": ("packed",),

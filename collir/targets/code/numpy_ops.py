@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DistType, DType, Mesh
-from collir.layout.cuts import is_even
-from collir.targets.code.python_text import tuple_text
+from collir.layout.cuts import cuts, is_even, places
+from collir.targets.code.python_text import table_text, tuple_text
 from collir.targets.code.ranks import RankText
 from collir.targets.code.subscripts import subscripts
 
@@ -90,20 +89,14 @@ class Step:
         return f"self._{name}({', '.join(map(str, arguments))})"
 
     def start(self, x: DistType, dim: int) -> str:
-        """Return where the block of a dimension begins.
-
-        Raises:
-            DiagnosticError: the blocks differ in size.
-        """
+        """Return where the block of a dimension begins."""
         axes = x.dims[dim].axes
-        if not is_even(self.mesh, axes):
-            raise DiagnosticError.at(
-                self.op,
-                f"{self.op.mnemonic} has no form in mpi4py where blocks of the dimension that it "
-                "counts in differ in size: leave out the weights",
-            )
-        size = int(x.local_shape(self.mesh)[dim])
-        return f"{self.ranks.factor_over(axes)} * {size}" if axes else "0"
+        if is_even(self.mesh, axes):
+            size = int(x.local_shape(self.mesh)[dim])
+            return f"{self.ranks.factor_over(axes)} * {size}" if axes else "0"
+        size = int(x.dims[dim].size)
+        begins = [cuts(self.mesh, size, axes, at)[0] for at in places(self.mesh, axes)]
+        return f"{table_text(begins)}[{self.ranks.index_over(axes)}]"
 
 
 Expression = Callable[[Step], str]
@@ -239,18 +232,18 @@ def _number(value: float, dtype: DType) -> str:
         return str(bool(value))
     if not dtype.is_float:
         return str(int(value))
-    return repr(float(value)) if math.isfinite(value) else f'float("{value}")'
+    if not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(float(value)).replace("e+", "e")
 
 
 def _iota(s: Step) -> str:
     start, size = s.start(s.result, s.dim), s.after[s.dim]
-    ends = f"{size}" if start == "0" else f"{start}, {start} + {size}"
-    numbers = f"xp.arange({ends}{_dtype(s)})"
     if len(s.after) == 1:
-        return numbers
-    along = [1] * len(s.after)
-    along[s.dim] = -1
-    return f"xp.broadcast_to(xp.reshape({numbers}, {tuple_text(along)}), {tuple_text(s.after)})"
+        ends = f"{size}" if start == "0" else f"{start}, {start} + {size}"
+        return f"xp.arange({ends}{_dtype(s)})"
+    shape = tuple_text(s.after)
+    return s.method("iota", shape, s.dtype_text, f"axis={s.dim}", f"start={start}")
 
 
 def _broadcast_to(s: Step) -> str:
@@ -274,10 +267,8 @@ def _take_transpose(s: Step) -> str:
 
 def _one_hot(s: Step) -> str:
     last = len(s.after) - 1
-    start, size = s.start(s.result, last), s.after[last]
-    ends = f"{size}" if start == "0" else f"{start}, {start} + {size}"
-    own = f"xp.expand_dims({s.x}, axis=-1) == xp.arange({ends})"
-    return f"xp.astype({own}, {s.dtype_text})"
+    start = s.start(s.result, last)
+    return s.method("one_hot", s.x, s.after[last], s.dtype_text, f"start={start}")
 
 
 def _argmax(s: Step) -> str:
@@ -427,8 +418,8 @@ NATIVE = frozenset(MAPS) | {
 }
 """The operations that numpy computes in types of 16 bits as well as in f32."""
 
-VIEWS = frozenset(["broadcast_to", "einsum", "iota"])
-"""The operations whose expressions may be the memory of their only operand, or read-only."""
+VIEWS = frozenset(["broadcast_to", "einsum"])
+"""The operations whose expressions may be the memory of their operand, if that is the only one."""
 
 OUT_OF_ORDER = frozenset(
     ["einsum", "cumsum", "top_k", "conv", "conv_filter", "max_pool", "avg_pool"]

@@ -77,6 +77,11 @@ def comment(text: str) -> str:
     return re.sub(r'[^ -~]|\\|"', "_", text)
 
 
+def remark(text: str) -> str:
+    """Return text that cannot end a comment of one line."""
+    return re.sub(r"[^ -~]|\\", "_", text)
+
+
 def variables(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
     """Return a distinct Python variable for each of the names of values, none of them taken."""
     return distinct(map(_variable, names), {*taken, *USED})
@@ -570,7 +575,7 @@ class FunctionText(StepEmitter):
         """Return the lines of an operation: its comment, and its statements."""
         out, condition = self.variable[op.result], self.names.at_place(taking_part(op))
         statements = self.statements(op)
-        heading = f"# {comment(written_step(op, self.mesh, self.shown))}"
+        heading = f"# {remark(written_step(op, self.mesh, self.shown))}"
         if condition and len(statements) == 1 and isinstance(statements[0], Assignment):
             line = f"{statements[0]} if {condition} else None"
             if len(line) <= WIDTH - 8:
@@ -635,7 +640,7 @@ class FunctionText(StepEmitter):
         carries = [self.variable[result] for result in op.results[: len(op.carried)]]
         operands = [self.variable[operand] for operand in op.carried]
         results = ", ".join(f"%{self.shown[result]}" for result in op.results)
-        lines = [f"# {comment(f'{results} = {text}')}"]
+        lines = [f"# {remark(f'{results} = {text}')}"]
         # All at once, as a carry may begin as the result of the same name of another loop.
         lines += [f"{', '.join(carries)} = {', '.join(operands)}"] if carries else []
         arguments = [*carries, *(self._slice_of(x) for x in op.sliced)]
