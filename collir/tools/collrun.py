@@ -23,7 +23,6 @@ import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.cost import function_cost
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp, repeats_operands
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
@@ -42,6 +41,7 @@ from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.semantics.reference.meaning import meaning
 from collir.synthesis.propagation.propagate import make_explicit
+from collir.targets.code.python_text import has_models
 from collir.targets.reports.text import seconds_text
 from collir.tools import api, completion
 from collir.tools.functions import keep_functions
@@ -170,7 +170,7 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     if options.engine == "mpi":
         repeats = options.repeats if options.time else None
         for models, check in ((False, _check_mpi), (True, _check_mpi4py)):
-            chosen = [case for case in cases if has_models(case.function) is models]
+            chosen = [case for case in cases if _has_models(case.function) is models]
             part, chosen = (module, cases) if len(chosen) == len(cases) else _part(module, chosen)
             verdicts += [check(part, group, repeats) for group in _by_ranks(chosen)]
     return 0 if all(verdicts) else BAD_INPUT
@@ -416,12 +416,9 @@ def _save(folder: Path, name: str, tensor: Array) -> None:
         raise DiagnosticError(Diagnostic(f"cannot write to {folder}: {reason}")) from error
 
 
-def has_models(function: FuncOp) -> bool:
+def _has_models(function: FuncOp) -> bool:
     """Return whether a function has operations of models, of which C has none."""
-    return any(
-        isinstance(op, DistOp) and (op.kind.structure is not None or repeats_operands(op))
-        for op in function_without_calls(function).walk()
-    )
+    return has_models(function_without_calls(function))
 
 
 def _part(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:

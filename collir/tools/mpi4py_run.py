@@ -79,7 +79,8 @@ def run(
     ranks = mesh_of(calls[0][0]).devices
     with tempfile.TemporaryDirectory(prefix="collrun-") as name:
         folder = Path(name)
-        (folder / "program.py").write_text(emit_mpi4py(module), encoding="utf-8")
+        code = emit_mpi4py(module, [function.sym_name.data for function, _ in calls])
+        (folder / "program.py").write_text(code, encoding="utf-8")
         (folder / "run.py").write_text(_SCRIPT, encoding="utf-8")
         for rank in range(ranks):
             (folder / f"{rank}.in").write_bytes(pickle.dumps(_calls_of(rank, calls)))

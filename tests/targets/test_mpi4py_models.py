@@ -48,7 +48,8 @@ UNEVEN = """
 machine @quad { level node[2] { port = 8 GB/s, latency = 20 us }
                 level gpu[2] { port = 8 GB/s, latency = 3 us } }
 mesh @m on @quad { data = node:2 weights [1, 2], model = gpu:2 }
-func @taken(%x: f32[12@(data, model), 4], %at: i32[5]) -> f32[5, 4] partial(sum: data, model) on @m {
+func @taken(%x: f32[12@(data, model), 4], %at: i32[5])
+    -> f32[5, 4] partial(sum: data, model) on @m {
   %y = take %x, %at dim 0
   return %y
 }
@@ -131,8 +132,10 @@ STYLES = (
     "mixed",
 )
 
-CASES = [("styles", style) for style in STYLES]
-CASES += [(name, "step") for name in PAGES if name != "styles"]
+CASES = [
+    *(("styles", style) for style in STYLES),
+    *((name, "step") for name in PAGES if name != "styles"),
+]
 
 ROUNDING = 2.0**-52 * 2**16
 """The most that results may differ in f64, relative to the largest element (or to 0.001)."""

@@ -1,7 +1,7 @@
 """Python for mpi4py: a class per mesh, with a method per ``func`` on numpy arrays."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, ClassVar
 
@@ -532,8 +532,12 @@ _HELPERS = {
 """The methods that methods of functions call, by what needs them."""
 
 
-def emit_mpi4py(module: ModuleOp) -> str:
-    """Return the Python module of all functions of a module.
+def emit_mpi4py(module: ModuleOp, named: Collection[str] | None = None) -> str:
+    """Return the Python module of the functions of a module.
+
+    Args:
+        named: those to print of a module with operations of models; None for those that no other
+            function calls.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
@@ -542,7 +546,7 @@ def emit_mpi4py(module: ModuleOp) -> str:
     operators: set[tuple[DType, Reduction]] = set()
     bodies: list[str] = []
     shown = ""
-    for names, functions in classes(module, "mpi4py", ordered=True, models=True):
+    for names, functions in classes(module, "mpi4py", ordered=True, models=True, named=named):
         texts = [Mpi4pyFunction(function, names) for function in functions]
         made = f"{names.mesh.name} = {names.class_name}(MPI.COMM_WORLD)"
         shown = shown or example(made, texts)
@@ -588,6 +592,13 @@ class Mpi4pyTarget(Target):
     built for its device. MPI does not know f16 and bf16: they are for numpy only, and are reduced
     in Python. Counts above 2^31 - 1 need MPI 4. On axes with weights, collectives are MPI's for
     counts that differ (`Allgatherv`, ...).
+
+    Operations of models are expressions of numpy on the blocks of a rank (`xp.einsum`, ...), or
+    calls of methods that are printed where they are used; of another library they need numpy's
+    functions beyond the array API. A `repeat` is a loop that calls the method of its body, a
+    `call` is its steps, and so is a gradient. In f16 and bf16 an operation of more than one
+    function is computed in f32 and rounded once. Functions with operations of models that others
+    call are not printed by themselves.
     """
 
     name = "mpi4py"
