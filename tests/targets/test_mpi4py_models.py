@@ -172,7 +172,10 @@ def test_a_training_step(name: str, function_name: str) -> None:
             assert np.abs(actual - truth).max(initial=0) <= ROUNDING * scale
 
 
-@pytest.mark.parametrize("name", some([*PAGES, "resnet50", "vgg19"], 1))
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("styles", "resnet50", "vgg19")]
+
+
+@pytest.mark.parametrize("name", [*some([name for name in PAGES if name != "styles"], 1), *LONG])
 def test_emitted_models_are_tidy(name: str, tmp_path: Path) -> None:
     module = page(name)
     make_explicit(module)
