@@ -2,8 +2,9 @@
 
 The numpy engine holds every device's buffer and compares the result with a run of the function
 on one device. The mpi engine compiles the emitted C, runs it on real ranks, and compares every
-rank's buffers with the numpy engine's. The jax engine runs the emitted jax on CPU devices, and
-compares likewise; functions that round run in f64.
+rank's buffers with the numpy engine's. C has no operations of models yet: functions with some run
+on ranks as Python for mpi4py, in f64 if they round. The jax engine runs the emitted jax on CPU
+devices, and compares likewise; functions that round run in f64.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,10 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.inlining import function_without_calls
 from collir.ir.instantiation import instantiate
 from collir.ir.rotation import function_as_run
+from collir.ir.selection import erase_other_functions
 from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.layout import DType
 from collir.machine.model import devices_text
@@ -39,6 +42,7 @@ from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.semantics.reference.meaning import meaning
 from collir.synthesis.propagation.propagate import make_explicit
+from collir.targets.code.python_text import has_models
 from collir.targets.reports.text import seconds_text
 from collir.tools import api, completion
 from collir.tools.functions import keep_functions
@@ -166,7 +170,10 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     verdicts = [_check_meaning(case, options) for case in cases]
     if options.engine == "mpi":
         repeats = options.repeats if options.time else None
-        verdicts += [_check_mpi(module, group, repeats) for group in _by_ranks(cases)]
+        for models, check in ((False, _check_mpi), (True, _check_mpi4py)):
+            chosen = [case for case in cases if _has_models(case.function) is models]
+            part, chosen = (module, cases) if len(chosen) == len(cases) else _part(module, chosen)
+            verdicts += [check(part, group, repeats) for group in _by_ranks(chosen)]
     if options.engine == "jax":
         rounding = [case for case in cases if case.tolerance]
         exact = [case for case in cases if not case.tolerance]
@@ -416,6 +423,20 @@ def _save(folder: Path, name: str, tensor: Array) -> None:
         raise DiagnosticError(Diagnostic(f"cannot write to {folder}: {reason}")) from error
 
 
+def _has_models(function: FuncOp) -> bool:
+    """Return whether a function has operations of models, of which C has none."""
+    return has_models(function_without_calls(function))
+
+
+def _part(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:
+    """Return a copy of a module with the functions of some cases and those they need, and the cases
+    in it."""
+    copy = module.clone()
+    erase_other_functions(copy, [case.name for case in cases])
+    functions = {function.sym_name.data: function for function in functions_of(copy)}
+    return copy, [replace(case, function=functions[case.name]) for case in cases]
+
+
 def _by_ranks(cases: Sequence[Case]) -> list[list[Case]]:
     groups: dict[int, list[Case]] = {}
     for case in cases:
@@ -440,15 +461,43 @@ def _check_mpi(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> 
         )
     correct = True
     for case, (results, seconds) in zip(cases, runs, strict=True):
-        wrong_ranks = differing_ranks(case, results)
-        correct &= not wrong_ranks
-        ranks = mesh_of(case.function).devices
-        equal_text = f"ok, every rank's buffers are equal{case.rounding}"
-        verdict = f"WRONG on ranks {wrong_ranks}" if wrong_ranks else equal_text
-        print(f"{case.name}: {verdict} on {ranks} ranks (MPI, {seconds * 1e3:.1f} ms)")
+        correct &= _compared(case, results, seconds, "MPI")
         if repeats:
             print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
     return correct
+
+
+def _check_mpi4py(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> bool:
+    """Run functions with operations of models on real ranks, and compare as ``_check_mpi`` does.
+
+    Functions that round are compared in f64, and timed as they are.
+    """
+    from collir.tools.mpi4py_run import run
+
+    exact = [case for case in cases if not case.tolerance]
+    rounding = [case for case in cases if case.tolerance]
+    groups = [(module, exact)] if exact else []
+    groups += [_cases_in_double(module, rounding)] if rounding else []
+    correct = True
+    for code, group in groups:
+        runs = run(code, [(case.function, case.arguments) for case in group])
+        for case, (results, seconds) in zip(group, runs, strict=True):
+            correct &= _compared(case, results, seconds, "MPI, numpy")
+    if repeats:
+        runs = run(module, [(case.function, case.arguments) for case in cases], repeats)
+        for case, (_, seconds) in zip(cases, runs, strict=True):
+            print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
+    return correct
+
+
+def _compared(case: Case, results: Sequence[Buffers], seconds: float, engine: str) -> bool:
+    """Print whether every rank's buffers are those of the numpy engine, and return it."""
+    wrong_ranks = differing_ranks(case, results)
+    ranks = mesh_of(case.function).devices
+    equal_text = f"ok, every rank's buffers are equal{case.rounding}"
+    verdict = f"WRONG on ranks {wrong_ranks}" if wrong_ranks else equal_text
+    print(f"{case.name}: {verdict} on {ranks} ranks ({engine}, {seconds * 1e3:.1f} ms)")
+    return not wrong_ranks
 
 
 def _cases_in_double(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:

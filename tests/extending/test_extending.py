@@ -29,6 +29,7 @@ from collir.targets.code import (
     jax_ops,
     mpi4py,
     nccl_function,
+    numpy_ops,
     python_text,
     torch,
 )
@@ -94,6 +95,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (torch.TorchFunction.COLLECTIVES, SENDING),
         (jax_ops.EXPRESSIONS, {*SENDING, *LOCAL, *NN}),
         (python_text.FunctionText.LOCAL, LOCAL),
+        (numpy_ops.EXPRESSIONS, NN),
         (c_local.LocalSteps.LOCAL, COPYING),
         (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.executor import execute
-from collir.tools import collrun, jax_run, mpi_run
+from collir.tools import collrun, jax_run, mpi4py_run, mpi_run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "sync_gradients.coll")
@@ -145,6 +145,86 @@ def test_a_jax_that_is_missing_is_an_error(
     monkeypatch.setattr(jax_run, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
     assert collrun.main([two, "--engine", "jax"]) == 1
     assert "jax is not installed: `pip install 'collir[jax]'`" in capsys.readouterr().err
+
+
+MODEL = """
+machine @c { level gpu[2] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @c { data = gpu:2 }
+func @positive(%x: f32[4@data, 6]) -> f32[4@data, 6] on @m {
+  %y = relu %x
+  return %y
+}
+func @shares(%x: f32[4@data, 6]) -> f32[4@data, 6] on @m {
+  %y = softmax %x dims [1]
+  return %y
+}
+func @nothing(%x: f32[4@data, 6]) on @m {
+  %y = relu %x
+  return
+}
+func @sum(%g: f32[4, 6] partial(sum: data)) -> f32[4, 6] on @m {
+  %r = all_reduce %g over data
+  return %r
+}
+"""
+
+
+@pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed")
+def test_the_mpi_engine_runs_operations_of_models_in_python(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.coll"
+    path.write_text(MODEL)
+    words = [str(path), "--engine", "mpi", "--time", "--repeats", "2"]
+    assert collrun.main([*words, "--function", "positive", "--function", "shares"]) == 0
+    out = capsys.readouterr().out
+    assert "positive: ok, every rank's buffers are equal on 2 ranks (MPI, numpy, " in out
+    assert "shares: ok, every rank's buffers are equal up to rounding on 2 ranks (MPI, nu" in out
+    assert out.count("measured, ") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed")
+def test_functions_in_c_and_in_python_run_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.coll"
+    path.write_text(MODEL)
+    assert collrun.main([str(path), "--engine", "mpi"]) == 0
+    lines = capsys.readouterr().out.splitlines()[4:]
+    engines = {line.partition(":")[0]: "numpy" in line for line in lines}
+    assert engines == {"sum": False, "positive": True, "nothing": True, "shares": True}
+
+
+def test_the_mpi_engine_tells_the_ranks_that_differ_in_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(module: Any, calls: Any, repeats: int = 1) -> Any:
+        done: list[tuple[list[Buffers], float]] = []
+        for function, inputs in calls:
+            results = execute(module, function, inputs)
+            for buffers in results:
+                assert buffers[1] is not None
+                buffers[1] = buffers[1] + 1e-6
+            done.append((results, 0.0))
+        return done
+
+    path = tmp_path / "model.coll"
+    path.write_text(MODEL)
+    monkeypatch.setattr(mpi4py_run, "run", run)
+    words = ["--function", "positive", "--function", "shares"]
+    assert collrun.main([str(path), "--engine", "mpi", *words]) == 1
+    assert capsys.readouterr().out.count("WRONG on ranks [1] on 2 ranks (MPI, numpy") == 2
+
+
+def test_an_mpi4py_that_is_missing_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.coll"
+    path.write_text(MODEL)
+    monkeypatch.setattr(mpi4py_run, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    assert collrun.main([str(path), "--engine", "mpi", "--function", "positive"]) == 1
+    assert "mpi4py is not installed: `pip install 'collir[mpi,mpi4py]'`" in capsys.readouterr().err
 
 
 def test_a_wrong_number_of_ranks_is_refused(two: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """Python for mpi4py: a class per mesh, with a method per ``func`` on numpy arrays."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, ClassVar
 
@@ -9,10 +9,27 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
 from collir.layout.mesh import index_over
-from collir.targets.code.emitters import Emitters, root_place
+from collir.targets.code.emitters import Emitters, root_place, taking_part
+from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
+from collir.targets.code.numpy_methods import MODULES as MODEL_MODULES
+from collir.targets.code.numpy_methods import with_called
+from collir.targets.code.numpy_ops import (
+    DTYPES,
+    EXPRESSIONS,
+    NATIVE,
+    OUT_OF_ORDER,
+    VIEWS,
+    Step,
+    is_short,
+)
+from collir.targets.code.python_lines import lines_of
 from collir.targets.code.python_text import (
+    WIDTH,
+    Assignment,
     Blocks,
     CutDim,
     FunctionText,
@@ -28,17 +45,6 @@ from collir.targets.code.python_text import (
     tuple_text,
 )
 from collir.targets.code.ranks import needed_ranks
-
-_DTYPES = {
-    DType.F16: "float16",
-    DType.F32: "float32",
-    DType.F64: "float64",
-    DType.I8: "int8",
-    DType.I32: "int32",
-    DType.I64: "int64",
-    DType.BOOL: "bool",
-}
-"""The element types of the library of arrays, which does not know bf16."""
 
 _AS_BITS = {DType.F16: "np.float16", DType.BF16: "ml_dtypes.bfloat16"}
 """The element types that MPI does not know, as numpy knows them."""
@@ -72,7 +78,7 @@ class Mpi4pyFunction(FunctionText):
         if dtype is DType.BF16:
             self.needs.add("ml_dtypes")
             return "ml_dtypes.bfloat16"
-        return self.library(_DTYPES[dtype])
+        return self.library(DTYPES[dtype])
 
     def options(self, dtype: DType) -> str:
         return f"dtype={self.dtype(dtype)}"
@@ -107,6 +113,43 @@ class Mpi4pyFunction(FunctionText):
     def computed(self, text: str, x: DistType) -> str:
         # numpy makes single numbers of arrays without dimensions.
         return text if x.dims else f"{self.library('asarray')}({text})"
+
+    # --- operations of models ---------------------------------------------------------------
+
+    def local_step(self, op: DistOp) -> list[str]:
+        if op.mnemonic not in EXPRESSIONS:
+            return super().local_step(op)
+        self.needs.add("xp")
+        statement = Assignment.of(self.variable[op.result], self._expression(op))
+        indent = 12 if taking_part(op) else 8
+        fits = indent + len(statement) <= WIDTH
+        return [statement] if fits else lines_of(statement, indent)
+
+    def _expression(self, op: DistOp) -> str:
+        """Return the result of an operation of a model, in order and of its element type."""
+        y = dist_type(op.result)
+        native = op.mnemonic in NATIVE
+        inputs = [
+            self.variable[operand] if native else self._wide(self.variable[operand], operand_type)
+            for operand, operand_type in zip(op.operands, map(dist_type, op.operands), strict=True)
+        ]
+        dtype = DType.F32 if is_short(y.dtype) and not native else y.dtype
+        needs = set[str]()
+        step = Step(op, self.mesh, inputs, dtype, self.dtype(dtype), self.names, needs)
+        text = EXPRESSIONS[op.mnemonic](step)
+        needs = with_called(needs)
+        self.needs |= needs | {MODEL_MODULES[name] for name in needs if name in MODEL_MODULES}
+        if op.mnemonic in VIEWS and len(op.operands) == 1:
+            text = self.packed(text)
+        elif op.mnemonic in OUT_OF_ORDER:
+            text = f'{self.library("asarray")}({text}, order="C")'
+        elif op.operands:
+            text = self.computed(text, y)
+        return text if dtype is y.dtype else self.cast(text, y.dtype)
+
+    def _wide(self, text: str, x: DistType) -> str:
+        """Return an operand in f32 if it is of 16 bits."""
+        return self.cast(text, DType.F32) if is_short(x.dtype) else text
 
     # --- collectives ------------------------------------------------------------------------
 
@@ -484,12 +527,17 @@ _HELPERS = {
     "packed": _PACKED,
     "cut_blocks": _CUT_BLOCKS,
     "joined_blocks": _JOINED_BLOCKS,
+    **MODEL_METHODS,
 }
 """The methods that methods of functions call, by what needs them."""
 
 
-def emit_mpi4py(module: ModuleOp) -> str:
-    """Return the Python module of all functions of a module.
+def emit_mpi4py(module: ModuleOp, named: Collection[str] | None = None) -> str:
+    """Return the Python module of the functions of a module.
+
+    Args:
+        named: those to print of a module with operations of models; None for those that no other
+            function calls.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
@@ -498,7 +546,7 @@ def emit_mpi4py(module: ModuleOp) -> str:
     operators: set[tuple[DType, Reduction]] = set()
     bodies: list[str] = []
     shown = ""
-    for names, functions in classes(module, "mpi4py", ordered=True):
+    for names, functions in classes(module, "mpi4py", ordered=True, models=True, named=named):
         texts = [Mpi4pyFunction(function, names) for function in functions]
         made = f"{names.mesh.name} = {names.class_name}(MPI.COMM_WORLD)"
         shown = shown or example(made, texts)
@@ -507,7 +555,7 @@ def emit_mpi4py(module: ModuleOp) -> str:
             needs |= text.needs
             operators |= text.operators
     lines = header("mpi4py and numpy", _USE, shown, _HEADER)
-    standard = [name for name, need in _MODULES.items() if need in needs]
+    standard = [name for name, wanted in _MODULES.items() if needs.intersection(wanted)]
     lines += ["", *standard] if standard else []
     imports = ["import ml_dtypes"] if "ml_dtypes" in needs else []
     if bodies:
@@ -522,7 +570,7 @@ def emit_mpi4py(module: ModuleOp) -> str:
     return "\n".join([*lines, *bodies, ""])
 
 
-_MODULES = {"import math": "joined_blocks", "import time": "time"}
+_MODULES = {"import math": ("joined_blocks", "math"), "import time": ("time",)}
 """The modules of the standard library, with what needs them."""
 
 _USE = """\
@@ -544,6 +592,13 @@ class Mpi4pyTarget(Target):
     built for its device. MPI does not know f16 and bf16: they are for numpy only, and are reduced
     in Python. Counts above 2^31 - 1 need MPI 4. On axes with weights, collectives are MPI's for
     counts that differ (`Allgatherv`, ...).
+
+    Operations of models are expressions of numpy on the blocks of a rank (`xp.einsum`, ...), or
+    calls of methods that are printed where they are used; of another library they need numpy's
+    functions beyond the array API. A `repeat` is a loop that calls the method of its body, a
+    `call` is its steps, and so is a gradient. In f16 and bf16 an operation of more than one
+    function is computed in f32 and rounded once. Functions with operations of models that others
+    call are not printed by themselves.
     """
 
     name = "mpi4py"

@@ -61,8 +61,8 @@ def check_definitions(
             errors.append(
                 DiagnosticError.at(
                     op,
-                    f"{op.mnemonic} {what}, which {language} is not printed for yet: collrun runs "
-                    "it, and -t simulate costs it",
+                    f"{op.mnemonic} {what}, which this target does not print yet: -t mpi4py does, "
+                    "collrun runs it, and -t simulate costs it",
                 )
             )
     taken: dict[str, str] = {}

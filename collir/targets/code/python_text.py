@@ -9,25 +9,27 @@ import keyword
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
-from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.operation import DistOp, is_collective, repeats_operands
 from collir.dialects.tensor import dist_type
 from collir.ir.blocks import Part, cuts_in, parts_of, shares_by_dim, shares_in
 from collir.ir.buffers import plan_buffers
+from collir.ir.calls import calls_in
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import body_name, repeats_in
 from collir.ir.rotation import ready_for_code
+from collir.ir.selection import erase_other_functions
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
 from collir.layout.cuts import GroupShares
 from collir.layout.mesh import digits_over
@@ -43,6 +45,7 @@ from collir.targets.code.emitters import (
     written_step,
 )
 from collir.targets.code.names import Definition, check_definitions, distinct
+from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
 from collir.targets.code.ranks import OverList, RankText, axes_text, by_rank
 
 WIDTH = 88
@@ -61,6 +64,7 @@ BLOCK_METHODS = ("_cut_blocks", "_joined_blocks", "_padded")
 
 METHODS = frozenset(
     ["free", "comm", "rank", "xp", "device", "_argument", "_packed", *BLOCK_METHODS]
+    + [f"_{name}" for name in MODEL_METHODS]
 )
 """Names of the attributes and methods of every mesh, which no function may have."""
 
@@ -73,6 +77,11 @@ METHODS = frozenset(
 def comment(text: str) -> str:
     """Return text that cannot end a comment or a string: in MLIR, axes may have any name."""
     return re.sub(r'[^ -~]|\\|"', "_", text)
+
+
+def remark(text: str) -> str:
+    """Return text that cannot end a comment of one line."""
+    return re.sub(r"[^ -~]|\\", "_", text)
 
 
 def variables(names: Sequence[str], taken: Iterable[str] = ()) -> list[str]:
@@ -121,8 +130,11 @@ def class_problem(name: str) -> str | None:
     return identifier_problem(name)
 
 
-def check_names(module: ModuleOp, meshes: Container[str]) -> None:
+def check_names(module: ModuleOp, meshes: Container[str], models: bool = False) -> None:
     """Check that functions, and the meshes they are on, can have the same names in Python.
+
+    Args:
+        models: whether operations of models are printed.
 
     Raises:
         DiagnosticError: all the names that Python cannot have.
@@ -137,6 +149,7 @@ def check_names(module: ModuleOp, meshes: Container[str]) -> None:
         "Python",
         lambda mesh: [class_definition(mesh)] if mesh in meshes else [],
         lambda function: [Definition(function, function_problem(function), None)],
+        models,
     )
 
 
@@ -565,7 +578,7 @@ class FunctionText(StepEmitter):
         """Return the lines of an operation: its comment, and its statements."""
         out, condition = self.variable[op.result], self.names.at_place(taking_part(op))
         statements = self.statements(op)
-        heading = f"# {comment(written_step(op, self.mesh, self.shown))}"
+        heading = f"# {remark(written_step(op, self.mesh, self.shown))}"
         if condition and len(statements) == 1 and isinstance(statements[0], Assignment):
             line = f"{statements[0]} if {condition} else None"
             if len(line) <= WIDTH - 8:
@@ -630,7 +643,7 @@ class FunctionText(StepEmitter):
         carries = [self.variable[result] for result in op.results[: len(op.carried)]]
         operands = [self.variable[operand] for operand in op.carried]
         results = ", ".join(f"%{self.shown[result]}" for result in op.results)
-        lines = [f"# {comment(f'{results} = {text}')}"]
+        lines = [f"# {remark(f'{results} = {text}')}"]
         # All at once, as a carry may begin as the result of the same name of another loop.
         lines += [f"{', '.join(carries)} = {', '.join(operands)}"] if carries else []
         arguments = [*carries, *(self._slice_of(x) for x in op.sliced)]
@@ -811,22 +824,35 @@ class FunctionText(StepEmitter):
 # ---------------------------------------------------------------------------------------------
 
 
-def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText, list[FuncOp]]]:
+def classes(
+    module: ModuleOp,
+    target: str,
+    ordered: bool,
+    models: bool = False,
+    named: Collection[str] | None = None,
+) -> list[tuple[MeshText, list[FuncOp]]]:
     """Return for every mesh that functions are on its names and its functions.
 
     Args:
         ordered: whether every order of sub-axes has a group of its own.
+        models: whether operations of models are printed. Where there are some, functions that
+            others call are left out: their steps are in those.
+        named: the functions to print for models instead.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
+    own = named if named is not None else _not_called(module)
+    whole = module
     module, _ = ready_for_code(module)
+    if models and module is not whole and has_models(module):
+        erase_other_functions(module, own)
     functions = functions_of(module)
     check_programs(functions, f"has no form in {target}", nested=True)
     by_mesh: dict[str, list[FuncOp]] = {}
     for function in functions:
         by_mesh.setdefault(mesh_of(function).name, []).append(function)
-    check_names(module, by_mesh)
+    check_names(module, by_mesh, models)
     texts: list[tuple[MeshText, list[FuncOp]]] = []
     for members in by_mesh.values():
         mesh = mesh_of(members[0])
@@ -837,6 +863,22 @@ def classes(module: ModuleOp, target: str, ordered: bool) -> list[tuple[MeshText
         sends = any(op.kind.pairs and not (ordered and op.over) for op in steps)
         texts.append((MeshText.of(mesh, members, groups, sends), members))
     return texts
+
+
+def has_models(root: Operation) -> bool:
+    """Return whether there are operations of models, or additions with numpy's broadcasting."""
+    return any(
+        isinstance(op, DistOp) and (op.kind.structure is not None or repeats_operands(op))
+        for op in root.walk()
+    )
+
+
+def _not_called(module: ModuleOp) -> list[str]:
+    """Return the functions that no other calls; one of which only a gradient is taken is among
+    them."""
+    functions = [op for op in module.ops if isinstance(op, FuncOp)]
+    called = {call.symbol for f in functions for call in calls_in(f) if not call.sought}
+    return [f.sym_name.data for f in functions if f.sym_name.data not in called]
 
 
 def header(target: str, use: str, shown: str, rest: str) -> list[str]:

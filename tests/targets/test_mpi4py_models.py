@@ -1,0 +1,183 @@
+"""Operations of models and whole models in the target mpi4py: beside the numpy executor, each
+operation on its own in this process, and programs and models on real ranks."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+import python_alone
+from model_operations import random_operation
+from model_pages import function_of, inputs_of, page
+from programs import module_of, random_function, random_mesh
+from python_ranks import differences, is_tidy
+from seeds import fresh, some
+from xdsl.dialects.func import FuncOp
+
+import collir
+from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
+from collir.ir.functions import functions_of
+from collir.layout import Mesh
+from collir.layout.nn_rows import NN
+from collir.semantics.reference.buffers import NUMPY, distribute
+from collir.semantics.reference.collectives import Buffers
+from collir.semantics.reference.double import module_in_double
+from collir.semantics.reference.executor import execute
+from collir.synthesis.propagation.propagate import make_explicit
+from collir.tools.mpi4py_run import run
+
+on_ranks = pytest.mark.skipif(
+    find_spec("mpi4py") is None, reason="mpi4py is not installed: pip install '.[mpi4py]'"
+)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(8))])
+def test_every_operation(seed: int) -> None:
+    """Check every row of the table on operands of random types, sharded, partial and placed."""
+    rng = fresh("operations in numpy", seed)
+    meshes = [random_mesh(rng, devices, f"n{devices}") for devices in (1, 4, 6, 8)]
+    functions = [
+        random_operation(rng, rng.choice(meshes), name, f"{name}_{number}")
+        for number, name in enumerate([*NN, "add"])
+    ]
+    assert python_alone.differences(module_of(meshes, functions), functions) == []
+
+
+UNEVEN = """
+machine @quad { level node[2] { port = 8 GB/s, latency = 20 us }
+                level gpu[2] { port = 8 GB/s, latency = 3 us } }
+mesh @m on @quad { data = node:2 weights [1, 2], model = gpu:2 }
+func @taken(%x: f32[12@(data, model), 4], %at: i32[5])
+    -> f32[5, 4] partial(sum: data, model) on @m {
+  %y = take %x, %at dim 0
+  return %y
+}
+func @marked(%at: i32[5]) -> f32[5, 12@(model, data)] on @m {
+  %y = one_hot %at to f32[5, 12@(model, data)]
+  return %y
+}
+func @added(%x: f32[5, 4], %at: i32[5]) -> f32[6@data, 4] on @m {
+  %y = take_transpose %x, %at dim 0 to f32[6@data, 4]
+  return %y
+}
+func @counted() -> (f32[6@data], i32[4, 6@data, 2]) on @m {
+  %x = iota dim 0 to f32[6@data]
+  %y = iota dim 1 to i32[4, 6@data, 2]
+  return %x, %y
+}
+"""
+
+
+def test_positions_in_blocks_that_differ_in_size() -> None:
+    module = collir.parse(UNEVEN)
+    assert python_alone.differences(module, functions_of(module)) == []
+
+
+def is_printed(mesh: Mesh, function: FuncOp) -> bool:
+    """Return whether a function has a form: some steps have none on axes with weights."""
+    try:
+        collir.emit(module_of([mesh], [function.clone()]), "mpi4py")
+    except collir.DiagnosticError as error:
+        assert mesh.uneven, error
+        return False
+    return True
+
+
+@on_ranks
+@pytest.mark.parametrize(
+    ("ranks", "weights"), some([(4, 0.0), (4, 0.5), (6, 0.5), (8, 0.0), (8, 0.5)], 1)
+)
+def test_random_programs(ranks: int, weights: float, tmp_path: Path) -> None:
+    """Check programs with loops and collectives between operations of models."""
+    rng = fresh("programs of models in numpy", ranks, weights)
+    meshes = [random_mesh(rng, ranks, f"m{n}", weights=weights) for n in range(3)]
+    functions: list[FuncOp] = []
+    for number in range(12):
+        mesh = rng.choice(meshes)
+        function = random_function(rng, mesh, 8, f"f{number}", models=True)
+        functions += [function] if is_printed(mesh, function) else []
+    assert differences("mpi4py", module_of(meshes, functions), functions, tmp_path) == []
+
+
+# --- models -------------------------------------------------------------------------------------
+
+PAGES: dict[str, dict[str, int]] = {
+    "mlp": {"batch": 4, "width": 8, "layers": 4},
+    "gpt": {"batch": 4, "seq": 3, "hidden": 8, "heads": 4, "layers": 2, "vocab": 12},
+    "llama": {
+        "batch": 2,
+        "seq": 3,
+        "hidden": 32,
+        "heads": 8,
+        "kv": 4,
+        "inner": 12,
+        "layers": 2,
+        "vocab": 16,
+    },
+    "bert": {"batch": 2, "seq": 3, "hidden": 8, "heads": 4, "layers": 2, "vocab": 12},
+    "vit": {"batch": 2, "grid": 2, "patch": 3, "hidden": 8, "heads": 4, "layers": 2, "classes": 5},
+    "switch": {"groups": 8, "words": 6, "hidden": 4, "experts": 8, "places": 2, "layers": 2},
+    "styles": {"batch": 8, "seq": 8, "hidden": 32, "heads": 8, "layers": 2},
+}
+"""Small sizes of each model."""
+
+STYLES = (
+    "data_parallel",
+    "zero_1",
+    "fully_sharded",
+    "tensor_parallel",
+    "sequence_parallel",
+    "context_parallel",
+    "mixed",
+)
+
+CASES = [
+    *(("styles", style) for style in STYLES),
+    *((name, "step") for name in PAGES if name != "styles"),
+]
+
+ROUNDING = 2.0**-52 * 2**16
+"""The most that results may differ in f64, relative to the largest element (or to 0.001)."""
+
+
+def arguments_of(function: FuncOp) -> list[Buffers]:
+    """Return inputs on all devices: positive numbers, as second moments are, and small integers."""
+    mesh, rng = mesh_of(function), np.random.default_rng(0)
+    types = [dist_type(arg) for arg in function.args]
+    tensors = [
+        (abs(x) if x.dtype.kind == "f" else x).astype(NUMPY[t.dtype])
+        for x, t in zip(inputs_of(function, 2), types, strict=True)
+    ]
+    return [distribute(mesh, x, t, rng) for x, t in zip(tensors, types, strict=True)]
+
+
+@on_ranks
+@pytest.mark.parametrize(("name", "function_name"), some(CASES, 1))
+def test_a_training_step(name: str, function_name: str) -> None:
+    """Check the loss and the new weights and states of an optimiser's step, in f64."""
+    module = page(name, **PAGES[name])
+    make_explicit(module)
+    module = module_in_double(module)
+    function = function_of(module, function_name)
+    arguments = arguments_of(function)
+    [(results, _)] = run(module, [(function, arguments)])
+    expected = execute(module, function, arguments)
+    assert len(results) == len(expected) > 1
+    for buffers, right in zip(results, expected, strict=True):
+        for actual, truth in zip(buffers, right, strict=True):
+            assert actual is not None and truth is not None
+            assert np.isfinite(truth).all()
+            scale = max(1e-3, float(np.abs(truth).max(initial=0)))
+            assert np.abs(actual - truth).max(initial=0) <= ROUNDING * scale
+
+
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("styles", "resnet50", "vgg19")]
+
+
+@pytest.mark.parametrize("name", [*some([name for name in PAGES if name != "styles"], 1), *LONG])
+def test_emitted_models_are_tidy(name: str, tmp_path: Path) -> None:
+    module = page(name)
+    make_explicit(module)
+    assert functions_of(module)
+    assert is_tidy([collir.emit(module, "mpi4py")], tmp_path) == ""
