@@ -27,8 +27,9 @@ Layouts spread along the indices that operands and results share: from inputs an
 ``redistribute`` says first, then from weights (``parameter``), then from states, which weights do
 not follow. Over sub-axes that types of inputs and of weights name, both orders are tried. A step
 runs on the blocks that its operands have. Where they disagree, it runs where the time for what is
-sent and computed is least, and a remark says what is moved and why. Where types are written, or a
-function that is not ``auto`` calls this one, they stay as they are.
+sent and computed is least, and a remark says what is moved and why. What a loop adds up, such as
+the gradients of microbatches, is reduced once behind it. Where types are written, or a function
+that is not ``auto`` calls this one, they stay as they are.
 
 When not: a value that is held at one place has none in an ``auto`` function, and steps that say
 what devices do, such as collectives, find nothing to do there.

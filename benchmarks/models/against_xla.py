@@ -19,6 +19,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -145,10 +146,21 @@ def write() -> None:
         answer = compiled(whole)
         programs = answer.pop("programs")
         written |= answer
-        written[variant] = {
-            name: [asdict(x) for x in sent_by_xla(programs[name])] for name in STEPS
-        }
-    DATA.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+        written[variant] = {name: rows_of(sent_by_xla(programs[name])) for name in STEPS}
+    DATA.write_text(text_of(written), encoding="utf-8")
+
+
+def rows_of(sent: Sequence[Sent]) -> list[str]:
+    """Return collectives as text, those that are alike together."""
+    times = Counter[tuple[str, str, int]]()
+    for x in sent:
+        times[x.kind, " ".join(x.axes), x.size] += x.times
+    return [f"{count} {kind} {size} {axes}" for (kind, axes, size), count in times.items()]
+
+
+def text_of(written: Mapping[str, Any]) -> str:
+    """Return what is recorded as JSON, with a line for each step."""
+    return json.dumps(written, indent=1).replace("\n   ", " ").replace("\n  ]", " ]") + "\n"
 
 
 @cache
@@ -159,8 +171,11 @@ def recorded() -> dict[str, Any]:
 
 def of_xla(variant: str, name: str) -> list[Sent]:
     """Return what XLA sends in a step."""
-    rows = recorded()[variant][name]
-    return [Sent(**{**row, "axes": tuple(row["axes"])}) for row in rows]
+    sent: list[Sent] = []
+    for row in recorded()[variant][name]:
+        times, kind, size, *axes = row.split()
+        sent.append(Sent(kind, tuple(axes), int(size), int(times)))
+    return sent
 
 
 # --- propagate -----------------------------------------------------------------------------------

@@ -23,7 +23,9 @@ from collir.ir.renaming import set_type
 from collir.ir.roles import pass_role
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.loops import stack_type
-from collir.layout.steps import ALL_REDUCE, MASK, OVER, Argument, StepKind
+from collir.layout.steps import MASK, OVER, Argument, StepKind, step_between
+
+_REDUCTION = step_between("partial", "replicated")
 
 
 def reduce_behind_loops(function: FuncOp) -> None:
@@ -79,21 +81,15 @@ class _Accumulation:
         for step in steps:
             for operand in (x for x in step.operands if x not in values):
                 _ = self._find(operand, self.loop.times)
-        reduced = [dist_type(op.input) for op, _ in self.reductions]
-        if (
-            len(
-                {
-                    (x.partial, x.reduction, tuple(op.over))
-                    for x, (op, _) in zip(reduced, self.reductions, strict=True)
-                }
-            )
-            != 1
-        ):
+        partial = {dist_type(op.input) for op, _ in self.reductions}
+        reduced = {(x.partial, x.reduction) for x in partial}
+        if len(reduced) != 1:
             return False
-        own, x = dist_type(self.carry), reduced[0]
-        self.types[self.carry] = replace(own, partial=x.partial, reduction=x.reduction)
+        own, (axes, reduction) = dist_type(self.carry), reduced.pop()
+        self.types[self.carry] = replace(own, partial=axes, reduction=reduction)
         for step in steps:
             self._retype(step)
+        self._masked().erase()
         return not own.partial and self.types[steps[-1].result] == self.types[self.carry]
 
     @property
@@ -131,7 +127,7 @@ class _Accumulation:
             return True
         if not isinstance(op, DistOp):
             return False
-        if op.kind is ALL_REDUCE:
+        if op.kind is _REDUCTION:
             self.reductions.append((op, times))
             self.types[value] = dist_type(op.input)
             return True
@@ -168,20 +164,29 @@ class _Accumulation:
             op.erase()
         for value, partial in self.types.items():
             set_type(value, DistTensorType(partial))
-        block, over = self.loop.parent_block(), self.mesh.ordered(x.partial)
+        block, masked = self.loop.parent_block(), self._masked()
         assert block is not None
-        arguments = {OVER.name: over, "reduction": str(x.reduction)}
-        masked = self._step(MASK, self.loop.carried[self.number], arguments)
         block.insert_op_before(masked, self.loop)
         self.loop.operands[self.number] = masked.result
         result = self.loop.results[self.number]
         set_type(result, DistTensorType(x))
-        reduced = self._step(ALL_REDUCE, result, {OVER.name: over})
+        assert _REDUCTION is not None
+        reduced = self._step(_REDUCTION, result, {OVER.name: self.mesh.ordered(x.partial)})
         block.insert_op_after(reduced, behind)
         result.replace_uses_with_if(reduced.result, lambda use: use.operation is not reduced)
         set_name(reduced.result, result.name_hint)
         pass_role(result, reduced.result)
         return reduced
+
+    def _masked(self) -> DistOp:
+        """Return the step that makes the parts that the sum starts with.
+
+        Raises:
+            LayoutError: the reduction has no neutral element.
+        """
+        x = self.types[self.carry]
+        arguments = {OVER.name: self.mesh.ordered(x.partial), "reduction": str(x.reduction)}
+        return self._step(MASK, self.loop.carried[self.number], arguments)
 
     def _step(self, kind: StepKind, value: SSAValue, arguments: Mapping[str, Argument]) -> DistOp:
         """Return a step on a value, at the position of the loop."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from collir.dialects.operation import value_text
 from collir.layout import Mesh
+from collir.layout.cuts import units
 from collir.layout.structure import index_text
 from collir.synthesis.propagation.estimate import Choice, layout_with
 from collir.synthesis.propagation.graph import Layout, Relation
@@ -31,11 +32,12 @@ def disagreements(
                 shown = ", ".join(mesh.short(gone))
                 moved = any(axis in axes for axis in gone for axes in there)
                 verb = "exchanged" if moved else "gathered"
-                why = _reason(relation, layouts, choice, index, gone)
+                why = _reason(mesh, relation, layouts, choice, index, gone)
                 yield name, f"{name} is {verb} over {shown} for this {relation.op.mnemonic}: {why}"
 
 
 def _reason(
+    mesh: Mesh,
     relation: Relation,
     layouts: Sequence[Layout],
     choice: Choice,
@@ -54,4 +56,10 @@ def _reason(
                 name = value_text(tensor.value, "another operand")
                 who = "the result" if tensor is relation.members[-1] else name
                 return f"{index_text(other)} of {who} is sharded over the same"
+    for tensor, over in zip(relation.members, relation.indices, strict=True):
+        for name, size in zip(over, tensor.shape, strict=True):
+            if name == index and size % units(mesh, gone):
+                who = "of the result" if tensor is relation.members[-1] else "of an operand"
+                blocks = units(mesh, gone)
+                return f"a dimension of size {size} {who} does not divide into {blocks} blocks"
     return f"{index_text(index)} is sharded in other blocks elsewhere"

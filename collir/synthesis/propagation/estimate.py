@@ -147,7 +147,7 @@ class Estimates:
     def _signature(self, relation: Relation) -> tuple[object, ...]:
         op = relation.op
         members = tuple((x.shape, x.type.dtype, x.made, x.uses) for x in relation.members)
-        return (op and op.name, relation.indices, relation.blocked, members)
+        return (op and op.name, relation.indices, relation.blocked, relation.addends, members)
 
     def _assignments(
         self, relation: Relation, layouts: tuple[Layout | None, ...]
@@ -196,7 +196,8 @@ class Estimates:
         if own is None and partial:  # someone has to reduce it
             own = there
         if own is not None:
-            seconds += self.move(relation.bytes_of(result), there, own, partial)
+            shared = relation.addends if partial else 1
+            seconds += self.move(relation.bytes_of(result), there, own, partial) / shared
         return Choice(axes, seconds + moves, moves)
 
     def _computes(self, relation: Relation, needed: list[Layout], axes: Assignment) -> float:

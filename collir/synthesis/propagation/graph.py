@@ -6,8 +6,9 @@ relates its operands and its result through the indices of its structure; the op
 the arguments of its body, what it yields and its results are related dimension by dimension.
 """
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -19,7 +20,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.roles import Role, result_roles, role_of
-from collir.layout import DistType, LayoutError, Mesh
+from collir.layout import DistType, LayoutError, Mesh, Reduction
 from collir.layout.structure import REPEATED, map_structure
 from collir.layout.types import unsharded, with_axes
 
@@ -73,6 +74,8 @@ class Relation:
         blocked: the indices that cannot be sharded.
         op: the step; None where a tensor is only brought to another layout.
         times: how often the step runs.
+        addends: the number of steps whose results are added up with this one before anything else
+            uses them, itself included: what is partial is reduced once for all of them.
     """
 
     members: tuple[Tensor, ...]
@@ -80,6 +83,7 @@ class Relation:
     blocked: frozenset[str] = frozenset()
     op: DistOp | None = None
     times: int = 1
+    addends: int = 1
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -135,6 +139,7 @@ class Graph:
             if relation.op is not None and not relation.passes_all:
                 for tensor in set(relation.members[:-1]):
                     tensor.uses += 1
+        graph._count_addends()
         return graph
 
     def _add(self, value: SSAValue, layout: Layout | None = None) -> Tensor:
@@ -213,6 +218,21 @@ class Graph:
             else:
                 self._stacked(self.of[value], self._add(result), inside, stacks=True)
 
+    def _count_addends(self) -> None:
+        """Set how many results are added up with that of each step."""
+        users = Counter(x for relation in self.relations for x in relation.members[:-1])
+        users.update(self.returned)
+        addends: dict[Tensor, list[Relation]] = {}
+        for relation in self.relations:
+            result = relation.members[-1]
+            if relation.op is not None and not relation.passes_all:
+                addends[result] = [relation]
+            elif relation.op is not None and adds(relation.op, self.mesh):
+                operands = [x for x in relation.members[:-1] if users[x] == 1]
+                addends[result] = [x for operand in operands for x in addends.get(operand, ())]
+                for addend in addends[result]:
+                    addend.addends = len(addends[result])
+
     def _return(self, function: FuncOp, closed: bool) -> None:
         """Add what is returned. The new value of a weight or a state lies where the old one does,
         and what is returned under another type with sub-axes lies where this says."""
@@ -237,6 +257,19 @@ class Graph:
                 self._same(own, kept, 1)
                 own = kept
             self.returned.append(own)
+
+
+def adds(op: DistOp, mesh: Mesh) -> bool:
+    """Return whether a step adds its operands, so that it takes them all partial."""
+    axis = frozenset([next(iter(mesh.by_name))])
+    whole = [unsharded(dist_type(operand)) for operand in op.operands]
+    partial = [replace(x, partial=axis, reduction=Reduction.SUM) for x in whole]
+    if len(partial) < 2 or len({x.shape for x in whole}) > 1:
+        return False
+    try:
+        return op.result_type(mesh, partial, op.properties).partial == axis
+    except LayoutError:
+        return False
 
 
 def indices_of(
