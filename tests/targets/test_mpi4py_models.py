@@ -44,6 +44,24 @@ def test_every_operation(seed: int) -> None:
     assert python_alone.differences(module_of(meshes, functions), functions) == []
 
 
+def test_batches_of_products() -> None:
+    """Check products of matrices, whose dimensions and those of the result are in any order."""
+    rng, sizes = fresh("products"), dict(zip("bhijd", (2, 3, 4, 5, 6), strict=True))
+    text = (
+        "machine @k { level a[1] { port = 1 GB/s, latency = 1 us } }\nmesh @m on @k { x = a:1 }\n"
+    )
+    for number in range(20):
+        batch = rng.choice(["b", "bh"])
+        over = [rng.sample(batch + own, len(batch) + 2) for own in ("id", "jd", "ij")]
+        x, y, z = (f"f32[{', '.join(str(sizes[index]) for index in part)}]" for part in over)
+        left, right, result = map(" ".join, over)
+        text += f"func @f{number}(%x: {x}, %y: {y}) -> {z} on @m {{\n"
+        text += f'  %z = einsum "{left}, {right} -> {result}" %x, %y\n  return %z\n}}\n'
+    module = collir.parse(text)
+    assert collir.emit(module, "mpi4py").count("xp.matmul(") == 20
+    assert python_alone.differences(module, functions_of(module)) == []
+
+
 UNEVEN = """
 machine @quad { level node[2] { port = 8 GB/s, latency = 20 us }
                 level gpu[2] { port = 8 GB/s, latency = 3 us } }

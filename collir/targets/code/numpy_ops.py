@@ -153,8 +153,35 @@ def _by_method(name: str) -> Expression:
 
 def _einsum(s: Step) -> str:
     equation = subscripts(s.op.word("equation"))
+    if len(s.inputs) == 2 and (product := _batched(equation, *s.inputs)):
+        return product
     fast = ", optimize=True" if len(s.inputs) > 1 else ""
     return f'xp.einsum("{equation}", {", ".join(s.inputs)}{fast})'
+
+
+def _batched(equation: str, x: str, y: str) -> str:
+    """Return products of matrices, one for each index of a batch, for which an einsum of numpy is
+    slow; empty for another einsum."""
+    terms, result = equation.split("->")
+    left, right = terms.split(",")
+    batch = [i for i in result if i in left and i in right]
+    rows = [i for i in result if i in left and i not in right]
+    columns = [i for i in result if i in right and i not in left]
+    summed = [i for i in left if i in right and i not in result]
+    first, second = [*batch, *rows, *summed], [*batch, *summed, *columns]
+    whole = len(first) == len(left) and len(second) == len(right)
+    if not batch or not whole or {len(rows), len(columns), len(summed)} != {1}:
+        return ""
+    product = f"xp.matmul({_ordered(x, left, first)}, {_ordered(y, right, second)})"
+    return _ordered(product, [*batch, *rows, *columns], result)
+
+
+def _ordered(x: str, indices: Sequence[str], wanted: Sequence[str]) -> str:
+    """Return an array with its dimensions in another order."""
+    order = [indices.index(index) for index in wanted]
+    if order == sorted(order):
+        return x
+    return f"xp.permute_dims({x}, {tuple_text(order)})"
 
 
 def _axis(dims: Sequence[int]) -> str:
