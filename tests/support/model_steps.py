@@ -178,14 +178,15 @@ def given_type(
     shape = _given_shape(name, types, properties, size)
     if min(shape, default=1) < 1:
         raise LayoutError("there is no such window")
-    dtype = types[0].dtype if name != "one_hot" else DType.F32
+    dtype = types[0].dtype if name not in ("one_hot", "uniform") else DType.F32
     whole = {"to": DistTensorType(DistType.make(dtype, shape))}
     assert kind.structure is not None
     structure = kind.structure(types, arguments_of(kind, {**properties, **whole}))
     plain = typed(name, mesh, structure, types, dtype)
     left = [axis for axis in mesh.by_name if axis not in plain.axes and rng.random() < 0.7]
+    new = {"0": left[:1], "1": left[1:]} if name == "uniform" else {"to": left}
     dims = (
-        Dim(dim.size, tuple(left)) if index == "to" else dim
+        Dim(dim.size, tuple(new[index])) if index in new else dim
         for index, dim in zip(structure.result, plain.dims, strict=True)
     )
     return DistTensorType(DistType(dtype, tuple(dims), plain.partial, plain.reduction, plain.place))

@@ -19,6 +19,8 @@ from collir.semantics.reference.arrays import (
     by_terms,
     distinct,
     folded,
+    integers,
+    unknown,
 )
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array
@@ -136,8 +138,11 @@ def _iota(op: DistOp, arrays: Sequence[Array]) -> Array:
 
 
 def _uniform(op: DistOp, arrays: Sequence[Array]) -> Array:
-    to = op.layout("to")
-    return draws.uniform(arrays[0], to.shape, to.dtype, NUMPY[to.dtype])
+    (seed,), to = arrays, op.layout("to")
+    if (seed := integers(seed)) is None:
+        return unknown(to.shape, NUMPY[to.dtype], 0.0, 1.0)
+    drawn = draws.uniform(seed, to.shape, to.dtype, NUMPY[to.dtype])
+    return Intervals.of(drawn) if isinstance(arrays[0], Intervals) else drawn
 
 
 def broadcast(x: Array, shape: Sequence[int]) -> Array:
