@@ -7,7 +7,7 @@ check. Intervals go through numpy's functions as arrays do.
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -141,8 +141,8 @@ def _uniform(op: DistOp, arrays: Sequence[Array]) -> Array:
     (seed,), to = arrays, op.layout("to")
     if (seed := integers(seed)) is None:
         return unknown(to.shape, NUMPY[to.dtype], 0.0, 1.0)
-    drawn = draws.uniform(seed, to.shape, to.dtype, NUMPY[to.dtype])
-    return Intervals.of(drawn) if isinstance(arrays[0], Intervals) else drawn
+    drawn: Any = draws.uniform(seed, to.shape, to.dtype, NUMPY[to.dtype])
+    return cast(Any, Intervals).of(drawn) if isinstance(arrays[0], Intervals) else drawn
 
 
 def broadcast(x: Array, shape: Sequence[int]) -> Array:
