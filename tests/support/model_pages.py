@@ -24,6 +24,66 @@ PAGES = ROOT / "examples" / "models"
 IN_JAX = ROOT / "benchmarks" / "models" / "in_jax"
 
 
+SMALL: dict[str, dict[str, int]] = {
+    "mlp": {"batch": 4, "width": 8, "layers": 4},
+    "gpt": {"batch": 4, "seq": 3, "hidden": 8, "heads": 4, "layers": 2, "vocab": 12},
+    "llama": {
+        "batch": 2,
+        "seq": 3,
+        "hidden": 32,
+        "heads": 8,
+        "kv": 4,
+        "inner": 12,
+        "layers": 2,
+        "vocab": 16,
+    },
+    "bert": {"batch": 2, "seq": 3, "hidden": 8, "heads": 4, "layers": 2, "vocab": 12},
+    "vit": {
+        "batch": 2,
+        "grid": 2,
+        "patch": 3,
+        "hidden": 8,
+        "heads": 4,
+        "layers": 2,
+        "classes": 5,
+    },
+    "switch": {
+        "groups": 8,
+        "words": 6,
+        "hidden": 4,
+        "experts": 8,
+        "places": 2,
+        "layers": 2,
+    },
+    "mixtral": {
+        "batch": 64,
+        "seq": 6,
+        "hidden": 8,
+        "heads": 4,
+        "kv": 2,
+        "inner": 5,
+        "places": 3,
+        "layers": 2,
+        "vocab": 12,
+    },
+    "vgg19": {"batch": 8, "side": 64, "width": 2, "hidden": 8, "classes": 5},
+    "resnet50": {
+        "batch": 64,
+        "side": 32,
+        "width": 4,
+        "blocks_1": 2,
+        "blocks_2": 2,
+        "blocks_3": 3,
+        "blocks_4": 2,
+        "classes": 5,
+    },
+}
+"""Sizes of each model that differ from each other where they may."""
+
+LIMITS = {"bert": 2, "vit": 5, "vgg19": 5, "resnet50": 5}
+"""Numbers above all integers of the inputs, where it is not the number of words."""
+
+
 def page(name: str, **sizes: int) -> ModuleOp:
     """Return a page at some sizes."""
     module = collir.parse(PAGES / f"{name}.coll")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from checks import functions_of
 from model_operations import random_operation
-from model_pages import function_of, inputs_of, page
+from model_pages import LIMITS, SMALL, function_of, inputs_of, page
 from on_jax import differences
 from one_step import collectives, local_operations, meshes_of
 from programs import module_of, random_function, random_mesh, random_module
@@ -107,27 +107,8 @@ def test_examples(path: Path, tmp_path: Path) -> None:
         assert differences(module, small, tmp_path) == []
 
 
-PAGES: dict[str, dict[str, int]] = {
-    "mlp": {"batch": 4, "width": 8, "layers": 4},
-    "gpt": {"batch": 4, "seq": 3, "hidden": 8, "heads": 4, "layers": 2, "vocab": 12},
-    "llama": {
-        "batch": 2,
-        "seq": 3,
-        "hidden": 32,
-        "heads": 8,
-        "kv": 4,
-        "inner": 12,
-        "layers": 2,
-        "vocab": 16,
-    },
-    "bert": {"batch": 2, "seq": 3, "hidden": 8, "heads": 4, "layers": 2, "vocab": 12},
-    "vit": {"batch": 2, "grid": 2, "patch": 3, "hidden": 8, "heads": 4, "layers": 2, "classes": 5},
-    "switch": {"groups": 8, "words": 6, "hidden": 4, "experts": 8, "places": 2, "layers": 2},
-}
+PAGES = {name: SMALL[name] for name in ("mlp", "gpt", "llama", "bert", "vit", "switch")}
 """Small sizes of each model."""
-
-LIMITS = {"bert": 2, "vit": 5}
-"""Numbers above all integers of the inputs, where it is not the number of words."""
 
 
 @needs_jax

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import python_alone
 from model_operations import random_operation
-from model_pages import function_of, inputs_of, page
+from model_pages import SMALL, function_of, inputs_of, page
 from programs import module_of, random_function, random_mesh
 from python_ranks import differences, is_tidy
 from seeds import fresh, some
@@ -120,22 +120,8 @@ def test_random_programs(ranks: int, weights: float, tmp_path: Path) -> None:
 
 # --- models -------------------------------------------------------------------------------------
 
-PAGES: dict[str, dict[str, int]] = {
-    "mlp": {"batch": 4, "width": 8, "layers": 4},
-    "gpt": {"batch": 4, "seq": 3, "hidden": 8, "heads": 4, "layers": 2, "vocab": 12},
-    "llama": {
-        "batch": 2,
-        "seq": 3,
-        "hidden": 32,
-        "heads": 8,
-        "kv": 4,
-        "inner": 12,
-        "layers": 2,
-        "vocab": 16,
-    },
-    "bert": {"batch": 2, "seq": 3, "hidden": 8, "heads": 4, "layers": 2, "vocab": 12},
-    "vit": {"batch": 2, "grid": 2, "patch": 3, "hidden": 8, "heads": 4, "layers": 2, "classes": 5},
-    "switch": {"groups": 8, "words": 6, "hidden": 4, "experts": 8, "places": 2, "layers": 2},
+PAGES = {
+    **{name: SMALL[name] for name in ("mlp", "gpt", "llama", "bert", "vit", "switch")},
     "styles": {"batch": 8, "seq": 8, "hidden": 32, "heads": 8, "layers": 2},
 }
 """Small sizes of each model."""

@@ -4,7 +4,6 @@ Where a device holds nothing of a value, it computes on numbers that no other st
 """
 
 import math
-import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +15,7 @@ from collir.layout.cuts import places
 from collir.layout.mesh import digits_over, index_over
 from collir.targets.code.emitters import root_place
 from collir.targets.code.python_text import tuple_text
+from collir.targets.code.subscripts import subscripts
 
 DTYPES = {
     DType.F16: "jnp.float16",
@@ -395,15 +395,7 @@ array beside it."""
 
 
 def _einsum(s: Local) -> str:
-    """Return an einsum with a letter for every index, that of its name if it is free."""
-    left, right = s.op.word("equation").split("->")
-    terms = [part.split() for part in (*left.split(","), right)]
-    letters: dict[str, str] = {}
-    for index in (index for term in terms for index in term):
-        free = (c for c in index + string.ascii_letters if c in string.ascii_letters)
-        letters.setdefault(index, next(c for c in free if c not in letters.values()))
-    *inputs, out = ("".join(letters[index] for index in term) for term in terms)
-    return f'jnp.einsum("{",".join(inputs)}->{out}", {", ".join(s.inputs)})'
+    return f'jnp.einsum("{subscripts(s.op.word("equation"))}", {", ".join(s.inputs)})'
 
 
 def _axis(dims: Sequence[int]) -> str:
