@@ -79,6 +79,39 @@ def test_a_mistake_below_a_rounding_of_bf16_is_seen(
     assert capsys.readouterr().out.startswith("thirds: WRONG")
 
 
+NOISE = """
+machine @c { level gpu[4] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @c { data = gpu:4 }
+func @signs(%x: f32[64@data, 32]) -> f32[32] on @m {
+  %e = exp %x
+  %s = sum %e dims [0]
+  %t = all_reduce %s over data
+  %r = div %e, %t
+  %p = sum %r dims [0]
+  %q = all_reduce %p over data
+  %one = constant value 1 to f32[]
+  %nothing = sub %q, %one
+  %squares = mul %nothing, %nothing
+  %least = constant value 1e-60 to f64[]
+  %small = cast %least to f32
+  %sizes = add %squares, %small
+  %size = sqrt %sizes
+  %y = div %nothing, %size
+  return %y
+}
+"""
+
+
+def test_results_that_are_noise_are_not_called_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is 0 but for rounding, divided by its size, is as wrong on one device as on all."""
+    path = tmp_path / "noise.coll"
+    path.write_text(NOISE)
+    assert collrun.main([str(path)]) == 0
+    assert capsys.readouterr().out.startswith("signs: ok up to rounding")
+
+
 def test_one_function_by_name(two: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert collrun.main([two, "--function", "@rows"]) == 0
     assert capsys.readouterr().out.startswith("rows: ok")
