@@ -35,7 +35,7 @@ def random_layout(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
 
 def random_auto(rng: random.Random, steps: int = 8, weights: float = 0.2) -> ModuleOp | None:
     """Return a module with an ``auto`` function; None if its values are too large."""
-    mesh = random_mesh(rng, devices=rng.choice([2, 4, 6, 8]), weights=weights)
+    mesh = random_mesh(rng, devices=rng.choice([1, 2, 4, 4, 6, 8]), weights=weights)
     unit = units(mesh, list(mesh.by_name))
     types = [
         DistType(DType.F64, tuple(Dim(unit * rng.choice([1, 1, 2])) for _ in range(rank)))

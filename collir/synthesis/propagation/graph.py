@@ -261,10 +261,10 @@ class Graph:
 
 def adds(op: DistOp, mesh: Mesh) -> bool:
     """Return whether a step adds its operands, so that it takes them all partial."""
-    axis = frozenset([next(iter(mesh.by_name))])
+    axis = frozenset(list(mesh.by_name)[:1])
     whole = [unsharded(dist_type(operand)) for operand in op.operands]
     partial = [replace(x, partial=axis, reduction=Reduction.SUM) for x in whole]
-    if len(partial) < 2 or len({x.shape for x in whole}) > 1:
+    if not axis or len(partial) < 2 or len({x.shape for x in whole}) > 1:
         return False
     try:
         return op.result_type(mesh, partial, op.properties).partial == axis
