@@ -27,8 +27,8 @@ NAMES = [
     "vgg19",
     "resnet50",
 ]
-QUICK = ["mlp", *chosen(NAMES[1:-2], 1, "pages")]
-"""Passes take many seconds for the last two."""
+QUICK = ["mlp", *chosen(["bert", "vit", "switch", "zero", "words"], 1, "pages")]
+"""Passes take many seconds for the others."""
 
 ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 
