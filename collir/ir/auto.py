@@ -9,7 +9,7 @@ computes what the types say where they say it.
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp
@@ -73,26 +73,31 @@ def take_layouts(function: FuncOp, reference: FuncOp) -> None:
     """Give the layouts of a function to the whole arguments and results of an ``auto`` function, in
     place."""
     mesh, block = mesh_of(function), function.body.block
-    move = OPERATIONS[REDISTRIBUTE.name]
-    first, last = block.first_op, block.last_op
-    assert first is not None and isinstance(last, ReturnOp)
+    last = block.last_op
+    assert isinstance(last, ReturnOp)
     for argument, to in zip(function.args, reference.function_type.inputs, strict=False):
         if _is_layout_of(argument.type, to):
-            whole = argument.type
-            set_type(argument, to)
-            op = move.make(mesh, argument, to=whole)
-            argument.replace_uses_with_if(op.result, lambda use: True)
-            op.operands[0] = argument
-            block.insert_op_before(op, first)
+            lay_out_argument(argument, to)
     pairs = zip(last.operands, reference.function_type.outputs, strict=False)
     for number, (value, to) in enumerate(list(pairs)):
         if _is_layout_of(value.type, to):
-            op = move.make(mesh, value, to=to)
+            op = OPERATIONS[REDISTRIBUTE.name].make(mesh, value, to=to)
             block.insert_op_before(op, last)
             last.operands[number] = op.result
     inputs = [argument.type for argument in function.args]
     outputs = [value.type for value in last.operands]
     function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+
+
+def lay_out_argument(argument: BlockArgument, to: Attribute) -> None:
+    """Give a layout to the whole argument of a function; what uses it uses the whole value."""
+    block, whole = argument.block, argument.type
+    function, first = block.parent_op(), block.first_op
+    assert isinstance(function, FuncOp) and first is not None
+    set_type(argument, to)
+    op = OPERATIONS[REDISTRIBUTE.name].make(mesh_of(function), argument, to=whole)
+    argument.replace_uses_with_if(op.result, lambda use: use.operation is not op)
+    block.insert_op_before(op, first)
 
 
 def _is_layout_of(whole: Attribute, x: Attribute) -> bool:

@@ -5,14 +5,11 @@ import random
 from models import MOST_ELEMENTS, add_move, add_operation
 from programs import FunctionBuilder, module_of, random_mesh
 from xdsl.dialects.builtin import FunctionType, ModuleOp
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.ir import OpResult
 
-from collir.dialects.machine import mesh_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.ir.auto import set_auto
-from collir.ir.renaming import set_type
+from collir.ir.auto import lay_out_argument, set_auto
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, check_type
 from collir.layout.cuts import units
 
@@ -71,26 +68,11 @@ def random_auto(rng: random.Random, steps: int = 8, weights: float = 0.2) -> Mod
     function = builder.function(results)
     module = module_of([mesh], [function])
     for argument in function.args:
-        shard_argument(argument, random_layout(rng, mesh, dist_type(argument)))
+        x = dist_type(argument)
+        if (to := random_layout(rng, mesh, x)) != x:
+            lay_out_argument(argument, DistTensorType(to))
     inputs = [argument.type for argument in function.args]
     outputs = list(function.function_type.outputs)
     function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
     set_auto(function)
     return module
-
-
-def shard_argument(argument: SSAValue, to: DistType) -> None:
-    """Let an argument have a layout, and what uses it the whole value."""
-    whole = argument.type
-    if to == dist_type(argument):
-        return
-    set_type(argument, DistTensorType(to))
-    block = argument.owner
-    assert isinstance(block, Block)
-    function = block.parent_op()
-    assert isinstance(function, FuncOp)
-    op = OPERATIONS["redistribute"].make(mesh_of(function), argument, to=whole)
-    argument.replace_uses_with_if(op.result, lambda use: True)
-    op.operands[0] = argument
-    assert block.first_op is not None
-    block.insert_op_before(op, block.first_op)

@@ -1,4 +1,4 @@
-"""What the execution of functions on expressions works on: values, and computations by number."""
+"""The values that functions on expressions are executed on, and computations by number."""
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -79,7 +79,7 @@ class Computation:
 
     @cached_property
     def outlines(self) -> tuple[Hashable, ...] | None:
-        """What the operands are without their indices; None if that cannot tell them apart."""
+        """The operands without their indices; None if that cannot tell them apart."""
         known = tuple(_outline(x.expr) for x in self.operands)
         return None if None in known else known
 

@@ -40,11 +40,17 @@ def moved_to_mesh(
     function: FuncOp, reference: FuncOp, renaming: Renaming
 ) -> tuple[ModuleOp, FuncOp]:
     """Return a copy of a function on the mesh of ``reference``, and the new module it is in."""
-    mesh = mesh_of(reference)
+    module, copy = copied_beside(function, reference)
+    rename_sub_axes(copy, renaming, mesh_of(function), mesh_of(reference))
+    return module, copy
+
+
+def copied_beside(function: FuncOp, reference: FuncOp) -> tuple[ModuleOp, FuncOp]:
+    """Return a new module with the mesh of ``reference``, and a copy of a function that is in it
+    and names this mesh."""
+    module, mesh = reference.parent_op(), mesh_of(reference)
+    assert isinstance(module, ModuleOp)
     copy = function.clone()
     copy.attributes[MESH_ATTRIBUTE] = reference.attributes[MESH_ATTRIBUTE]
-    rename_sub_axes(copy, renaming, mesh_of(function), mesh)
-    module = reference.parent_op()
-    assert isinstance(module, ModuleOp)
     meshes = [op for op in meshes_of(module) if op.sym_name.data == mesh.name]
     return ModuleOp([op.clone() for op in (*machines_of(module), *meshes)] + [copy]), copy

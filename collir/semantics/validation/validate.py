@@ -17,7 +17,7 @@ from collir.dialects.nested import NestedOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
-from collir.ir.auto import is_auto
+from collir.ir.auto import is_auto, take_layouts
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.functions import functions_of
 from collir.ir.inlining import function_without_calls
@@ -25,8 +25,7 @@ from collir.layout import Mesh
 from collir.semantics.validation.loops import decided
 from collir.semantics.validation.proof import type_of_attribute
 from collir.semantics.validation.runs import FunctionInModule, memory_of_runs, run_both
-from collir.semantics.validation.same_layouts import moved_to_layouts
-from collir.semantics.validation.same_mesh import moved_to_mesh, refined
+from collir.semantics.validation.same_mesh import copied_beside, moved_to_mesh, refined
 from collir.semantics.validation.verdict import How, Outcome, Verdict
 from collir.syntax.parsing import no_gc
 
@@ -68,7 +67,8 @@ def compare(
         return Verdict(Outcome.DIFFERENT, "none", pair)
     (old_module, old), (new_module, new) = pair
     if is_auto(old):
-        old_module, old = moved_to_layouts(old, new)
+        old_module, old = copied_beside(old, new)
+        take_layouts(old, new)
     if problem := _signature_difference(old, new):
         return Verdict(Outcome.DIFFERENT, "none", problem)
     with meshes_remembered(), no_gc():

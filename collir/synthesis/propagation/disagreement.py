@@ -1,4 +1,4 @@
-"""What operands of a step disagree on, in words: which one is moved, and for which other one."""
+"""The disagreements of operands of a step in words: which one is moved, and for which other one."""
 
 from collections.abc import Iterator, Sequence
 

@@ -21,7 +21,7 @@ from collir.layout.structure import REPEATED, Structure
 from collir.synthesis.propagation.graph import Layout, Relation
 
 _PORT, _RATE, _MEMORY = 100e9, 100e12, 1e12
-"""What a machine does that does not say so: bytes/s, operations/s, bytes/s."""
+"""The rates of a machine that does not say them: bytes/s, operations/s, bytes/s."""
 
 Assignment = Mapping[str, tuple[str, ...]]
 """The sub-axes of every index of a relation."""

@@ -30,11 +30,11 @@ def propagate(module: ModuleOp) -> None:
     if not auto_functions(module):
         return
     made = gradients_as_calls(module)
-    callers = {
-        call.function(): function
+    called = {
+        call.function()
         for function in functions_of(module)
-        for call in calls_in(function)
         if not is_auto(function)
+        for call in calls_in(function)
     }
     functions = auto_functions(module)
     for function in functions:
@@ -42,11 +42,11 @@ def propagate(module: ModuleOp) -> None:
             for call in calls:
                 _ = inline_call(call, function)
     for function in functions:
-        if function in made and function not in callers:
+        if function in made and function not in called:
             function.detach()
             function.erase()
         else:
-            _propagate(function, closed=function in callers)
+            _propagate(function, closed=function in called)
 
 
 def explicit(module: ModuleOp) -> ModuleOp:

@@ -180,10 +180,9 @@ class _Writer:
         types = [dist_type(body.known[x]) for x in op.operands]
         sent = sum(x.local_bytes(self.mesh) for x in types if x.partial)
         if sent:
-            together = all(x.partial for x in types)
-            if not together:
-                types = [x if x.partial else to for x, to in zip(types, whole, strict=True)]
-            yield from (types for _ in range(self._is_smaller(op, types, sent)))
+            types = [x if x.partial else to for x, to in zip(types, whole, strict=True)]
+            if self._is_smaller(op, types, sent):
+                yield types
         yield whole
 
     def _is_smaller(self, op: DistOp, types: Sequence[DistType], sent: int) -> bool:

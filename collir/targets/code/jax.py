@@ -58,7 +58,7 @@ _USED = frozenset(
 
 @dataclass
 class ModuleText:
-    """What functions of a module share.
+    """The names and texts that functions of a module share.
 
     Attributes:
         meshes: the variable of each mesh, by its name.

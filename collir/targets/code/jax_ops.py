@@ -14,7 +14,7 @@ from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.cuts import places
 from collir.layout.mesh import digits_over, index_over
 from collir.targets.code.emitters import root_place
-from collir.targets.code.python_text import tuple_text
+from collir.targets.code.python_text import axis_text, tuple_text
 from collir.targets.code.subscripts import subscripts
 
 DTYPES = {
@@ -398,21 +398,17 @@ def _einsum(s: Local) -> str:
     return f'jnp.einsum("{subscripts(s.op.word("equation"))}", {", ".join(s.inputs)})'
 
 
-def _axis(dims: Sequence[int]) -> str:
-    return f"axis={dims[0] if len(dims) == 1 else tuple_text(dims)}"
-
-
 def _reduction(function: str, sums: bool = False) -> Expression:
     def expression(s: Local) -> str:
         keep = ", keepdims=True" if "keepdims" in s.op.properties else ""
         whole = _whole(s) if sums else ""
-        return f"{function}({s.x}, {_axis(s.op.sizes('dims'))}{keep}{whole})"
+        return f"{function}({s.x}, {axis_text(s.op.sizes('dims'))}{keep}{whole})"
 
     return expression
 
 
 def _softmax(function: str) -> Expression:
-    return lambda s: f"jax.nn.{function}({s.x}, {_axis(s.op.sizes('dims'))})"
+    return lambda s: f"jax.nn.{function}({s.x}, {axis_text(s.op.sizes('dims'))})"
 
 
 def _normalisation(name: str) -> Expression:
@@ -422,7 +418,7 @@ def _normalisation(name: str) -> Expression:
         s.needs.add(name)
         dims = s.op.sizes("dims")
         gains = [_aligned(s, gain, dims) for gain in s.inputs[1:]]
-        axis = _axis(dims).removeprefix("axis=")
+        axis = axis_text(dims).removeprefix("axis=")
         return f"{name}({', '.join([s.x, *gains, axis, repr(s.op.number('eps'))])})"
 
     return expression

@@ -12,7 +12,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh
 from collir.layout.cuts import cuts, is_even, places
-from collir.targets.code.python_text import table_text, tuple_text
+from collir.targets.code.python_text import axis_text, table_text, tuple_text
 from collir.targets.code.ranks import RankText
 from collir.targets.code.subscripts import subscripts
 
@@ -184,17 +184,13 @@ def _ordered(x: str, indices: Sequence[str], wanted: Sequence[str]) -> str:
     return f"xp.permute_dims({x}, {tuple_text(order)})"
 
 
-def _axis(dims: Sequence[int]) -> str:
-    return f"axis={dims[0] if len(dims) == 1 else tuple_text(dims)}"
-
-
 def _reduction(function: str, adds: bool = False) -> Expression:
     """Return the expression of a reduction."""
 
     def expression(s: Step) -> str:
         keep = ", keepdims=True" if "keepdims" in s.op.properties else ""
         same = _same_integers(s) if adds else ""
-        return f"xp.{function}({s.x}, {_axis(s.dims)}{keep}{same})"
+        return f"xp.{function}({s.x}, {axis_text(s.dims)}{keep}{same})"
 
     return expression
 
@@ -210,7 +206,7 @@ def _same_integers(s: Step) -> str:
 
 def _along(name: str) -> Expression:
     """Return the expression of a method along dimensions."""
-    return lambda s: s.method(name, s.x, _axis(s.dims))
+    return lambda s: s.method(name, s.x, axis_text(s.dims))
 
 
 def _normalisation(name: str) -> Expression:
@@ -218,7 +214,7 @@ def _normalisation(name: str) -> Expression:
 
     def expression(s: Step) -> str:
         gains = [_aligned(s, gain) for gain in s.inputs[1:]]
-        return s.method(name, s.x, *gains, _axis(s.dims), f"eps={s.op.number('eps')!r}")
+        return s.method(name, s.x, *gains, axis_text(s.dims), f"eps={s.op.number('eps')!r}")
 
     return expression
 
@@ -373,7 +369,7 @@ def _lowest(s: Step, number: int) -> str:
 
 def _last(s: Step) -> str:
     """Return the dimensions of a window behind those of the operand."""
-    return _axis(range(-len(s.op.sizes("window")), 0))
+    return axis_text(range(-len(s.op.sizes("window")), 0))
 
 
 def _max_pool(s: Step) -> str:
