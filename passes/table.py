@@ -5,6 +5,12 @@ from collections.abc import Callable
 from xdsl.passes import ModulePass
 
 
+def _accumulate() -> type[ModulePass]:
+    from collir.passes.accumulate import AccumulatePass
+
+    return AccumulatePass
+
+
 def _bucket() -> type[ModulePass]:
     from collir.passes.bucket import BucketPass
 
@@ -108,6 +114,7 @@ def _validate() -> type[ModulePass]:
 
 
 PASSES: dict[str, Callable[[], type[ModulePass]]] = {
+    "accumulate": _accumulate,
     "bucket": _bucket,
     "canonicalize": _canonicalize,
     "decompose": _decompose,

@@ -637,6 +637,15 @@ MASK = row(
         elementwise=True,
     )
 )
+TERMS = row(
+    StepKind(
+        name="terms",
+        rule=rules.terms,
+        parameters=(OVER, DIM),
+        by_layout=True,
+        is_view=True,
+    )
+)
 SPLIT = row(
     StepKind(
         name="split",

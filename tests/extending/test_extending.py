@@ -131,6 +131,7 @@ SUBJECTS = {
     "semantics/reference/chunks.py": "the five collectives of P²",
     "synthesis/p2/dsl.py": "the five collectives of P²",
     "synthesis/programs/strategies.py": "fixed strategies, by the steps they are made of",
+    "synthesis/programs/accumulation.py": "sums in another element type, by the steps they are",
     "synthesis/programs/layouts.py": "the program that makes everything whole first",
     "ir/origins.py": "what to write where only the order of shards is wrong",
     "targets/code/c_main.py": "a main reduces what it measures",

@@ -344,6 +344,7 @@ STEPS: dict[str, Expression] = {
     "part": _same,
     "assemble": _assemble,
     "mask": _mask,
+    "terms": _reshape,
     "split": _reshape,
     "merge": _reshape,
     "reshape": _reshape,

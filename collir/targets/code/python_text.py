@@ -809,6 +809,7 @@ class FunctionText(StepEmitter):
         "assemble": _assemble,
         "compute": _compute,
         "barrier": _barrier,
+        "terms": _view,
         "split": _view,
         "merge": _view,
         "reshape": _view,
