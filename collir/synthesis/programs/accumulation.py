@@ -58,6 +58,9 @@ def accumulate(
                 continue
             if (program := _cheapest(op, dtype, model)) is None:
                 why = "no dimension of it divides into as many blocks"
+                if left := dist_type(op.result).partial:
+                    rest = ", ".join(mesh.short(mesh.ordered(left)))
+                    why = f"it stays partial over {rest}, and terms are not rounded"
                 axes = ", ".join(mesh.short(op.over))
                 kept.append(KeptCollective(op, f"this {op.mnemonic} over {axes}", why))
             else:
