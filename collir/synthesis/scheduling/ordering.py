@@ -67,7 +67,8 @@ class Work:
             for johnson in (False, True)
         ]
         orders.append(list(range(len(self.tasks))))
-        untried, tried = [(self.time(order), order) for order in orders], []
+        untried = [(self.time(order), order) for order in orders]
+        tried: list[tuple[float, list[int]]] = []
         while untried:
             fastest = min(time for time, _ in untried) * (1 + AS_FAST)
             number = next(n for n, (time, _) in enumerate(untried) if time <= fastest)
