@@ -31,13 +31,16 @@ def random_reduction(rng: random.Random) -> ModuleOp:
         reduction=rng.choice([Reduction.SUM, Reduction.AVG]),
     )
     builder = FunctionBuilder(mesh, [x])
-    over = AxesAttr(tuple(partial))
+    cut = rng.randint(1, len(partial))
+    first, rest = AxesAttr(tuple(partial[:cut])), AxesAttr(tuple(partial[cut:]))
     if rng.random() < 0.5:
-        made = builder.try_op(OPERATIONS["all_reduce"], [builder.values[0]], {"axes": over})
+        made = builder.try_op(OPERATIONS["all_reduce"], [builder.values[0]], {"axes": first})
     else:
-        dim = integer(rng.randrange(len(sizes)))
-        given_ = {"axes": over, "dim": dim}
-        made = builder.try_op(OPERATIONS["reduce_scatter"], [builder.values[0]], given_)
+        where = {"axes": first, "dim": integer(rng.randrange(len(sizes)))}
+        made = builder.try_op(OPERATIONS["reduce_scatter"], [builder.values[0]], where)
+    assert made is not None
+    if rest.data:  # a part of the sub-axes may be reduced later
+        made = builder.try_op(OPERATIONS["all_reduce"], [made], {"axes": rest})
     assert made is not None
     wide = builder.try_op(OPERATIONS["cast"], [made], {"dtype": StringAttr("f32")})
     assert wide is not None

@@ -24,7 +24,8 @@ from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
 from collir.layout import DistType, DType, LayoutError, Mesh, Reduction
 from collir.layout.steps import Argument
-from collir.synthesis.programs.rewriting import KeptCollective, replace_by
+from collir.synthesis.programs.fusion import only_user
+from collir.synthesis.programs.rewriting import KeptCollective, erase, replace_by
 
 Axes = tuple[str, ...]
 
@@ -51,21 +52,43 @@ def accumulate(
     for function in functions_of(module):
         mesh = mesh_of(function)
         named = {part for name in over for part in mesh.named(name) or ()}
+        done = set[DistOp]()
         for op in list(function.walk()):
-            if not isinstance(op, DistOp) or not _is_narrow_sum(op, dtype):
+            if not isinstance(op, DistOp) or op in done or not _is_narrow_sum(op, dtype):
                 continue
             if over and not named.issuperset(op.over):
                 continue
-            if (program := _cheapest(op, dtype, model)) is None:
-                why = "no dimension of it divides into as many blocks"
-                if left := dist_type(op.result).partial:
-                    rest = ", ".join(mesh.short(mesh.ordered(left)))
-                    why = f"it stays partial over {rest}, and terms are not rounded"
-                axes = ", ".join(mesh.short(op.over))
-                kept.append(KeptCollective(op, f"this {op.mnemonic} over {axes}", why))
+            row = _row(op, dtype)
+            if (program := _cheapest(row, dtype, model)) is None:
+                kept.append(_kept(op, mesh))
             else:
-                program.put(op, listener)
+                program.put(row, listener)
+                done.update(row)
     return kept
+
+
+def _kept(op: DistOp, mesh: Mesh) -> KeptCollective:
+    """Return a reduction that stays as it is, and why."""
+    why = "no dimension of it divides into as many blocks"
+    if left := dist_type(op.result).partial:
+        rest = ", ".join(mesh.short(mesh.ordered(left)))
+        why = f"it stays partial over {rest}, and terms are not rounded"
+    axes = ", ".join(mesh.short(op.over))
+    return KeptCollective(op, f"this {op.mnemonic} over {axes}", why)
+
+
+def _row(op: DistOp, dtype: DType) -> list[DistOp]:
+    """Return a reduction and those behind it that reduce its result over other sub-axes.
+
+    Terms of a value that is still partial are not rounded, so all of them add in one type.
+    """
+    row = [op]
+    while dist_type(row[-1].result).partial:
+        user = only_user(row[-1].result)
+        if not isinstance(user, DistOp) or not _is_narrow_sum(user, dtype):
+            break
+        row.append(user)
+    return row
 
 
 def _is_narrow_sum(op: DistOp, dtype: DType) -> bool:
@@ -97,12 +120,12 @@ class _Program:
         sent = (op for op in self.ops if op.kind.sends)
         return sum(step_cost(collective_of(op, mesh), model).time for op in sent)
 
-    def put(self, op: DistOp, listener: PatternRewriterListener | None) -> None:
-        """Put the steps in the place of an operation.
+    def put(self, row: Sequence[DistOp], listener: PatternRewriterListener | None) -> None:
+        """Put the steps in the place of reductions behind each other.
 
-        Casts of its result that are as wide as the sum take the sum, which is not rounded.
+        Casts of the result that are as wide as the sum take the sum, which is not rounded.
         """
-        result = self.ops[-1].result
+        op, result = row[-1], self.ops[-1].result
         wide = [
             user
             for use in op.result.uses
@@ -112,23 +135,26 @@ class _Program:
         replace_by(op, self.ops, result, listener)
         for cast in wide:
             replace_by(cast, [], self.wide, listener)
+        erase(row[:-1])
 
 
-def _cheapest(op: DistOp, dtype: DType, model: CostModel) -> _Program | None:
+def _cheapest(row: Sequence[DistOp], dtype: DType, model: CostModel) -> _Program | None:
     """Return the program whose steps send the fastest; None if no dimension divides."""
-    mesh = mesh_of(op)
-    programs = list(_programs(op, mesh, dtype))
+    mesh = mesh_of(row[0])
+    programs = list(_programs(row, mesh, dtype))
     if len(programs) < 2 or not mesh.placed:
         return next(iter(programs), None)
     return min(programs, key=lambda program: program.time(mesh, model))
 
 
-def _programs(op: DistOp, mesh: Mesh, dtype: DType) -> Iterator[_Program]:
-    """Yield the programs in which all sub-axes, or only the first of them, are added in ``dtype``.
+def _programs(row: Sequence[DistOp], mesh: Mesh, dtype: DType) -> Iterator[_Program]:
+    """Yield the programs in which the terms of all sub-axes of the first reduction, or only of the
+    first of them, are sent.
 
     The sub-axes of an all_reduce are taken from the innermost level outwards. Those of a
     reduce_scatter keep their order, which is that of the blocks.
     """
+    op = row[0]
     x, axes = dist_type(op.input), op.over
     if op.kind.shards:
         dims = [op.integer("dim")]
@@ -138,36 +164,40 @@ def _programs(op: DistOp, mesh: Mesh, dtype: DType) -> Iterator[_Program]:
     for count in range(len(axes), 0, -1):
         for dim in dims:
             try:
-                yield _program(op, mesh, dtype, (axes[:count], axes[count:]), dim)
+                yield _program(row, mesh, dtype, (axes[:count], axes[count:]), dim)
                 break
             except LayoutError:  # the dimension does not divide
                 continue
 
 
-def _program(op: DistOp, mesh: Mesh, dtype: DType, axes: tuple[Axes, Axes], dim: int) -> _Program:
+def _program(
+    row: Sequence[DistOp], mesh: Mesh, dtype: DType, axes: tuple[Axes, Axes], dim: int
+) -> _Program:
     """Return the steps that scatter along a dimension.
 
     Args:
         axes: the sub-axes whose terms are sent, and those that are reduced in ``dtype``.
 
     Raises:
-        LayoutError: the dimension does not divide.
+        LayoutError: the dimension does not divide, or terms would be rounded.
     """
+    (op, *behind), (first, rest) = row, axes
     x = dist_type(op.input)
-    first, rest = axes
+    assert x.reduction is not None
     steps = _Steps(mesh, op.input, [])
     steps.then("terms", axes=first, dim=0)
     steps.then("all_to_all", axes=first, source=0, target=dim + 1)
     steps.then("cast", dtype=dtype.value)
-    assert x.reduction is not None
     steps.then(REDUCED[x.reduction], dims=(0,))
     if rest:
         steps.then("reduce_scatter", axes=rest, dim=dim)
+    for other in behind:
+        steps.then(other.mnemonic, **other.arguments)
     wide = steps.value
     steps.then("cast", dtype=x.dtype.value)
     if not op.kind.shards:
         steps.then("all_gather", axes=(*first, *rest), dim=dim)
-    if steps.type != dist_type(op.result):
+    if steps.type != dist_type(row[-1].result):
         raise LayoutError(f"the steps lead to {steps.type}")
     return _Program(tuple(steps.ops), wide)
 
