@@ -45,6 +45,7 @@ from collir.synthesis.propagation.propagate import make_explicit
 from collir.targets.code.python_text import has_models
 from collir.targets.reports.text import seconds_text
 from collir.tools import api, completion
+from collir.tools.finite_results import check_finite
 from collir.tools.functions import keep_functions
 from collir.tools.shell import BAD_INPUT, Arguments, run_tool
 
@@ -168,6 +169,9 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     files = _inputs(functions, options)
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]
     verdicts = [_check_meaning(case, options) for case in cases]
+    for case in cases:
+        names = _argument_names(case.function)
+        check_finite(module, case.function, (names, case.arguments), case.results, bool(files))
     if options.engine == "mpi":
         repeats = options.repeats if options.time else None
         for models, check in ((False, _check_mpi), (True, _check_mpi4py)):
