@@ -96,24 +96,29 @@ class OverlapPass(ModulePass):
         if runs_apart(function):
             remark(function, f"{name}: its stages issue steps of their own")
             return
-        work, lacks_memory = work_of(function, before.model), 0.0
+        work = work_of(function, before.model)
+        best, fastest = before.time_before_copies * (1 - TIE), None
+        is_slower, lacks_memory = False, 0.0
         for time, order in work.orders():
-            if time >= before.time_before_copies * (1 - TIE):
+            if time >= best:  # it takes no less in simulation
                 break
             after = _simulated_reordered(function, work, order, before)
-            if after.time_before_copies >= before.time_before_copies * (1 - TIE):
-                continue
-            if fits_memory(after):
-                _reorder(function, work, order)
-                return
-            lacks_memory = lacks_memory or after.time
+            if after.time_before_copies >= best:
+                is_slower = True
+            elif fits_memory(after):
+                best, fastest = after.time_before_copies, order
+            else:
+                lacks_memory = lacks_memory or after.time
+        if fastest is not None:
+            _reorder(function, work, fastest)
+            return
         if lacks_memory:
             remark(
                 function,
                 f"{name}: the order that takes {seconds_text(lacks_memory)} instead of "
                 f"{seconds_text(before.time)} needs more memory than a device has",
             )
-        elif has_kinds(before.mesh):
+        elif is_slower and has_kinds(before.mesh):
             remark(function, f"{name}: no order is faster on all kinds of devices together")
 
 

@@ -168,10 +168,10 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     _check_memory(functions, options)
     files = _inputs(functions, options)
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]
-    verdicts = [_check_meaning(case, options) for case in cases]
     for case in cases:
         names = _argument_names(case.function)
         check_finite(module, case.function, (names, case.arguments), case.results, bool(files))
+    verdicts = [_check_meaning(case, options) for case in cases]
     if options.engine == "mpi":
         repeats = options.repeats if options.time else None
         for models, check in ((False, _check_mpi), (True, _check_mpi4py)):
