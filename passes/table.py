@@ -77,6 +77,12 @@ def _reorder_by_hierarchy() -> type[ModulePass]:
     return ReorderByHierarchyPass
 
 
+def _ring_attention() -> type[ModulePass]:
+    from collir.passes.ring_attention import RingAttentionPass
+
+    return RingAttentionPass
+
+
 def _rotate() -> type[ModulePass]:
     from collir.passes.rotate import RotatePass
 
@@ -120,6 +126,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "place": _place,
     "propagate": _propagate,
     "reorder-by-hierarchy": _reorder_by_hierarchy,
+    "ring-attention": _ring_attention,
     "rotate": _rotate,
     "split-backward": _split_backward,
     "split-level": _split_level,
