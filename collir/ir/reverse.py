@@ -71,10 +71,20 @@ class Kept:
         return values[value]
 
     def again(self, op: Operation, like: Operation) -> Operation:
-        """Compute an operation again, or one like it with more results, and return it."""
+        """Compute an operation again, or one like it with more results, and return it.
+
+        If it was computed again before, that computation is replaced.
+        """
         copy = like.clone(dict(zip(op.operands, self._inputs(op), strict=True)))
         copy.location = op.location
-        self.steps.block.add_op(copy)
+        before = self._again[op.results[0]].owner if op.results[0] in self._again else None
+        if isinstance(before, Operation):
+            self.steps.block.insert_op_before(copy, before)
+            for old, new in zip(before.results, copy.results, strict=False):
+                old.replace_all_uses_with(new)
+            self.steps.block.erase_op(before)
+        else:
+            self.steps.block.add_op(copy)
         self._again |= dict(zip(op.results, copy.results, strict=False))
         return copy
 

@@ -160,6 +160,8 @@ class _Ring:
                 set_name(value, block.args[number].name_hint)
                 divided[number] = value
         running = [steps.constant(x, value) for x, value in self.block.initial()]
+        for value, name in zip(running, _RUNNING, strict=True):
+            set_name(value, name)
         running, last = self._around(steps, of_block, divided, running)
         _, total, result = self._attend(steps, of_block, last, running, self._last_number(steps))
         return block, [self._ended(steps, total, result)]
@@ -206,7 +208,7 @@ class _Ring:
         ordered = [operands[n] for n in range(len(divided))]
         here = self._attend(inner, of_block, ordered, here, number)
         body.add_op(YieldOp.create(operands=[*nexts, *here]))
-        loop = RepeatOp.of(self.mesh, times, [carried, numbers, kept], body)
+        loop = RepeatOp.of(self.mesh, times, [carried, numbers, kept], body, recompute=True)
         steps.add(loop)
         results = list[SSAValue](loop.results)
         for old, new in zip(carried, results, strict=True):

@@ -25,7 +25,7 @@ from collir.ir.attention import (
     collect_leaves,
     other_use,
 )
-from collir.ir.auto import auto_functions, is_auto
+from collir.ir.auto import auto_functions, is_auto, set_auto
 from collir.ir.calls import callees_first, calls_in, inline_call
 from collir.ir.functions import functions_of
 from collir.ir.fusion import kernel_name
@@ -204,13 +204,12 @@ class _Root:
     def _copy_callees(self) -> None:
         """Call copies of the functions with attention that is gathered for."""
         owners = {function_of(op) for op in self.sites}
-        changed = {self.function}
         for function in callees_first(self.module):
             callees = {call.function() for call in calls_in(function)}
-            if function in owners or not callees.isdisjoint(self.copies):
-                if function is not self.function and self._is_reached(function):
-                    self._copy(function)
-        for function in (*changed, *self.copies.values()):
+            needed = function in owners or not callees.isdisjoint(self.copies)
+            if needed and function is not self.function and self._is_reached(function):
+                self._copy(function)
+        for function in (self.function, *self.copies.values()):
             for call in calls_in(function):
                 callee = call.function()
                 if callee in self.copies:
@@ -231,6 +230,7 @@ class _Root:
 
     def _copy(self, function: FuncOp) -> None:
         copy = function.clone()
+        set_auto(copy)
         stem = f"{function.sym_name.data}_in_{self.function.sym_name.data}"
         copy.properties["sym_name"] = type(function.sym_name)(unused_symbol(self.module, stem))
         block = function.parent_block()
@@ -254,7 +254,7 @@ class _Root:
             _remark(attention, self.name, error)
 
     def _unfuse(self, function: FuncOp) -> bool:
-        """Return whether a function is called as one kernel, which it is no more: its blocks are."""
+        """Return whether a function is called as one kernel; its blocks are, and it is no more."""
         callers = (self.function, *self.copies.values())
         calls = [call for caller in callers for call in calls_in(caller)]
         fused = [x for x in calls if x.function() is function and x.fused is not None]
