@@ -212,7 +212,7 @@ class _Root:
         for function in (self.function, *self.copies.values()):
             for call in calls_in(function):
                 callee = call.function()
-                if callee in self.copies:
+                if callee is not None and callee in self.copies:
                     name = self.copies[callee].sym_name.data
                     call.properties["callee"] = SymbolRefAttr(name)
 
