@@ -65,6 +65,12 @@ def _place() -> type[ModulePass]:
     return PlacePass
 
 
+def _prefetch() -> type[ModulePass]:
+    from collir.passes.prefetch import PrefetchPass
+
+    return PrefetchPass
+
+
 def _propagate() -> type[ModulePass]:
     from collir.passes.propagate import PropagatePass
 
@@ -124,6 +130,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "instantiate": _instantiate,
     "overlap": _overlap,
     "place": _place,
+    "prefetch": _prefetch,
     "propagate": _propagate,
     "reorder-by-hierarchy": _reorder_by_hierarchy,
     "ring-attention": _ring_attention,
