@@ -5,6 +5,7 @@ they run, with their steps in the order that a scheduler finds.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
@@ -18,6 +19,7 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import ahead_errors, is_ahead
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.loops import repeats_in
 from collir.ir.remarks import listening, remark
@@ -93,6 +95,7 @@ class _Choice:
         remark why none is."""
         before = self.now or self._simulated(())
         self.now = before
+        reason = ""
         smallest_first = sorted(steps, key=self._bytes)
         for count in range(len(steps), 0, -1):
             chosen = smallest_first[:count]
@@ -130,7 +133,7 @@ class _Choice:
         name = self.function.sym_name.data
         erase_other_functions(copy, [name])
         prepare(copy)
-        with listening(lambda _: None):
+        with listening(lambda _: None), suppress(DiagnosticError):  # it has no memory in any order
             self.schedule(copy)
         function = next(x for x in functions_of(copy) if x.sym_name.data == name)
         return simulate_function(function, self.model)
