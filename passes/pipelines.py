@@ -78,6 +78,11 @@ _ROTATE = PipelineEntry(
 _CLEAN_AGAIN = PipelineEntry(
     "canonicalize", "what the others have left behind goes, so that it is not scheduled"
 )
+_PREFETCH = PipelineEntry(
+    "prefetch",
+    "whether a layer is gathered while the one before computes is decided for the steps that "
+    "overlap puts in order",
+)
 _OVERLAP = PipelineEntry(
     "overlap",
     "a schedule is for the steps that there are in the end; and fuse and bucket leave alone what "
@@ -144,7 +149,7 @@ _ZERO = PassPipeline(
     "It has no cse, as what is gathered twice is gathered twice so as not to be kept in between; "
     "and neither fuse nor reorder-by-hierarchy, which would add up whole gradients of microbatches "
     "to reduce them once, where ZeRO-2 keeps their shards only.",
-    (_DIFFERENTIATE, _PROPAGATE, _CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
+    (_DIFFERENTIATE, _PROPAGATE, _CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _PREFETCH, _OVERLAP),
 )
 
 _FSDP = PassPipeline(
