@@ -640,8 +640,12 @@ def check_names(
     initialised: Container[str],
     words: Words = C,
     mesh_functions: Sequence[str] = ("init", "finalize"),
+    models: bool = False,
 ) -> None:
     """Check that functions, and the meshes that are initialised, can have the same names in C.
+
+    Args:
+        models: whether operations of models are printed.
 
     Raises:
         DiagnosticError: all the names that C cannot have.
@@ -658,6 +662,7 @@ def check_names(
             definition(f"{mesh}_{name}") for name in mesh_functions if mesh in initialised
         ],
         lambda function: [definition(function)],
+        models,
     )
 
 

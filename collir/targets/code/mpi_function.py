@@ -13,7 +13,7 @@ from xdsl.ir import Operation, SSAValue
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, is_of_model
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
 from collir.ir.any_size import Condition
@@ -35,7 +35,10 @@ from collir.targets.code.c_function import (
     runtime,
     struct_text,
 )
+from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_local import HostSteps
+from collir.targets.code.c_models import BODIES
+from collir.targets.code.c_products import BLAS, CBLAS, product_text
 from collir.targets.code.c_text import (
     AS_BITS,
     C_ELEMENTS,
@@ -211,6 +214,7 @@ class MpiFunction(CFunction):
         ended: the started collectives that were waited for.
         fallible: whether a statement goes to the label ``done`` when it fails.
         spares: the spare buffers of carries, with the types of their elements.
+        kernels: the functions of the file for operations of models.
     """
 
     success: ClassVar[str] = "MPI_SUCCESS"
@@ -222,6 +226,7 @@ class MpiFunction(CFunction):
     ended: set[DistOp] = field(default_factory=set[DistOp])
     fallible: bool = False
     spares: dict[str, str] = field(default_factory=dict[str, str])
+    kernels: Kernels = field(default_factory=lambda: Kernels(BODIES))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -313,6 +318,12 @@ class MpiFunction(CFunction):
     def ending(self, op: DistOp) -> list[str]:
         self.passed.add(op)
         return []
+
+    def local_step(self, op: DistOp) -> list[str]:
+        if not is_of_model(op):
+            return super().local_step(op)
+        operands = [self.variable[operand] for operand in op.operands]
+        return [self.kernels.call(op, self.names, operands, self.variable[op.result])]
 
     def computation(self, op: DistOp) -> list[str]:
         seconds = self.scaled_seconds(op)
@@ -650,8 +661,9 @@ def emit_c(
     open_on = {mesh_of(function).name for function in functions if function not in hidden}
     meshes = mesh_names(functions)
     needed = [names for name, names in meshes.items() if names.mesh.sub_axes or name in open_on]
-    check_names(module, [names.mesh.name for names in needed])
+    check_names(module, [names.mesh.name for names in needed], models=not sized)
     choices = alternatives(module) if sized else {}
+    kernels = Kernels(BODIES)
     texts = [
         MpiFunction(
             function,
@@ -660,6 +672,7 @@ def emit_c(
             sized=sized,
             wide=function in wide,
             instead=choices.get(function.sym_name.data, []),
+            kernels=kernels,
         )
         for function in functions
     ]
@@ -669,12 +682,16 @@ def emit_c(
         return header_text(_about(DECLARATIONS, sized), _HEADER_INCLUDES, interface, texts)
     interface += [f"int  {text.prototype()};" for text in texts if not text.static]
     bodies = [line for text in texts for line in text.text()]
-    needs = {*sections, *(name for text in texts for name in text.needs)}
+    needs = {*sections, *kernels.needs, *(name for text in texts for name in text.needs)}
+    if kernels.texts:
+        includes = sorted({*includes, "math.h"})
     return "\n".join(
         [
             _about("\n".join(f" *   {line}" for line in interface), sized),
             *_runtime_text(needs, needed, includes),
             *(line for names in needed for line in _mesh_text(names)),
+            *_products_text(kernels.products),
+            *kernels.texts,
             *(f"{text.signature()};\n" for text in called_by_others(texts)),
             *bodies,
         ]
@@ -686,6 +703,12 @@ def _about(interface: str, sized: bool) -> str:
     return _HEADER.format(
         version=collir.__version__, sized=SIZED if sized else "", interface=interface
     )
+
+
+def _products_text(dtypes: set[DType]) -> list[str]:
+    """Return the functions that multiply matrices."""
+    blas = [CBLAS] if not dtypes.isdisjoint(BLAS) else []
+    return [*blas, *(product_text(dtype) for dtype in DType if dtype in dtypes)]
 
 
 def _runtime_text(

@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import MeshOp
-from collir.dialects.operation import DistOp, repeats_operands
+from collir.dialects.operation import DistOp, is_of_model
 from collir.ir.diagnostics import DiagnosticError
 
 
@@ -56,7 +56,7 @@ def check_definitions(
     """
     errors: list[DiagnosticError] = []
     for op in () if models else module.walk():
-        if isinstance(op, DistOp) and (op.kind.structure or repeats_operands(op)):
+        if isinstance(op, DistOp) and is_of_model(op):
             what = "is an operation of a model" if op.kind.structure else "repeats an operand here"
             errors.append(
                 DiagnosticError.at(

@@ -21,7 +21,7 @@ from xdsl.ir import Operation, SSAValue
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
-from collir.dialects.operation import DistOp, is_collective, repeats_operands
+from collir.dialects.operation import DistOp, is_collective, is_of_model
 from collir.dialects.tensor import dist_type
 from collir.ir.blocks import Part, cuts_in, parts_of, shares_by_dim, shares_in
 from collir.ir.buffers import plan_buffers
@@ -872,10 +872,7 @@ def classes(
 
 def has_models(root: Operation) -> bool:
     """Return whether there are operations of models, or additions with numpy's broadcasting."""
-    return any(
-        isinstance(op, DistOp) and (op.kind.structure is not None or repeats_operands(op))
-        for op in root.walk()
-    )
+    return any(isinstance(op, DistOp) and is_of_model(op) for op in root.walk())
 
 
 def _not_called(module: ModuleOp) -> list[str]:
