@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from collir.layout import DType
 from collir.layout.cuts import Extent
 from collir.layout.sizes import OpenSize
-from collir.targets.code.c_nest import Array, Loop, is_one, nested, number_type, value_type
+from collir.targets.code.c_nest import Array, Loop, block, is_one, nested, number_type, value_type
 from collir.targets.code.c_text import size_text
 
 _COLUMNS = 256
@@ -53,7 +53,7 @@ class Fold:
             self.outer,
             [
                 f"{self.kind} sum = {self.start};",
-                *nested(self.inner, self.combine("sum", self.term(self.arrays))),
+                *block(self.inner, self.combine("sum", self.term(self.arrays))),
                 self.out.store(self.finish.format("sum")),
             ],
         )

@@ -1,5 +1,6 @@
 """Operations of models in C: a static function of loops for each, printed once for equal ones."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -184,6 +185,8 @@ class Kernels:
         c = Computation(op, names, self.needs, self.products)
         body = [names.resolved(line) for line in self.bodies[op.mnemonic](c)]
         listed = parameter_names(len(operands))
+        text = "\n".join(body)
+        body = [*(f"(void){x};" for x in listed if not re.search(rf"\b{x}\b", text)), *body]
         inputs = [
             f"const {C_TYPES[x.dtype]} *restrict {name}"
             for name, x in zip(listed, c.operands, strict=True)

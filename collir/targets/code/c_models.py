@@ -5,7 +5,7 @@ Numbers of 16 bits are computed in float, and rounded where they are written.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from collir.layout import DType
 from collir.targets.code.c_folds import extreme, larger, total
@@ -13,6 +13,7 @@ from collir.targets.code.c_kernels import Body, Computation
 from collir.targets.code.c_nest import (
     Array,
     Loop,
+    block,
     merged,
     nested,
     number_type,
@@ -173,7 +174,7 @@ def largest(x: Array, inner: Sequence[Loop]) -> list[str]:
     taken = larger(">", x.dtype, "a", "most")
     return [
         f"{kind} most = -INFINITY, sum = 0;",
-        *nested(inner, [f"{kind} a = {x.value()};", f"if ({taken}) most = a;"]),
+        *block(inner, [f"{kind} a = {x.value()};", f"if ({taken}) most = a;"]),
     ]
 
 
@@ -225,9 +226,9 @@ def _normalised(c: Computation, mean: bool) -> list[str]:
         [
             f"{kind} squares = 0, scale;",
             *before,
-            *nested(inner, [f"{kind} a = {value};", "squares += a * a;"]),
+            *block(inner, [f"{kind} a = {value};", "squares += a * a;"]),
             f"scale = 1 / sqrt{c.function}(squares / ({kind})({count}) + {eps});",
-            *nested(inner, [f"{kind} a = {value};", out.store(f"{scaled}{bias}")]),
+            *block(inner, [f"{kind} a = {value};", out.store(f"{scaled}{bias}")]),
         ],
     )
 
@@ -295,12 +296,7 @@ def _uniform(c: Computation) -> list[str]:
         mixed = f"mixed_bits(({before} ^ (uint32_t)({position})) * 0x9E3779B1u + {dim}u)"
         before = f"bits{dim}"
         line = f"uint32_t {before} = {mixed};"
-        if variable:
-            loops.append(Loop(variable, c.sizes[index], (line,)))
-        elif loops:
-            loops[-1] = replace(loops[-1], first=(*loops[-1].first, line))
-        else:
-            loops.append(Loop(f"n{dim}", 1, (line,)))
+        loops.append(Loop(variable, c.sizes[index], (line,)))
     kind = number_type(c.result.dtype)
     drawn = f"{before} >> {_RANDOM_BITS - bits}" if bits < _RANDOM_BITS else before
     written = c.out().store(f"({kind})({drawn}) * 0x1p-{bits}{c.function}")

@@ -96,11 +96,21 @@ class Array:
 
 @dataclass(frozen=True)
 class Loop:
-    """A loop of a variable from 0, and the statements at the beginning of an iteration."""
+    """A loop of a variable from 0, and the statements at the beginning of an iteration.
+
+    Attributes:
+        guarded: whether these statements may end the iteration.
+    """
 
     variable: str
     size: int
     first: tuple[str, ...] = ()
+    guarded: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it is a single iteration, for which no loop is printed."""
+        return is_one(self.size) and not self.guarded
 
 
 def nested(loops: Sequence[Loop], body: Sequence[str], whole: bool = False) -> list[str]:
@@ -111,6 +121,9 @@ def nested(loops: Sequence[Loop], body: Sequence[str], whole: bool = False) -> l
     """
     lines, is_statement = list(body), whole or len(body) == 1
     for loop in reversed(loops):
+        if loop.is_plain:
+            lines, is_statement = [*loop.first, *lines], is_statement and not loop.first
+            continue
         name = loop.variable
         head = f"for (size_t {name} = 0; {name} < {size_text(loop.size)}; ++{name})"
         if loop.first or not is_statement:
@@ -118,6 +131,14 @@ def nested(loops: Sequence[Loop], body: Sequence[str], whole: bool = False) -> l
         else:
             lines = [head, *(f"  {line}" for line in lines)]
         is_statement = True
+    return lines
+
+
+def block(loops: Sequence[Loop], body: Sequence[str]) -> list[str]:
+    """Return the lines of loops in each other, whose variables are not known behind them."""
+    lines = nested(loops, body)
+    if len(lines) > 1 and all(loop.is_plain for loop in loops):
+        return ["{", *(f"  {line}" for line in lines), "}"]
     return lines
 
 

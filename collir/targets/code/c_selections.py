@@ -4,7 +4,7 @@ import math
 
 from collir.targets.code.c_folds import larger
 from collir.targets.code.c_kernels import OUT, Body, Computation
-from collir.targets.code.c_nest import Array, Loop, is_one, merged, nested, value_type
+from collir.targets.code.c_nest import Array, Loop, block, is_one, merged, nested, value_type
 from collir.targets.code.c_text import factor_text, size_text
 
 # ---------------------------------------------------------------------------------------------
@@ -25,7 +25,7 @@ def _argmax(c: Computation) -> list[str]:
     outer, (out, x) = merged(outer, [c.out(), *c.inputs()])
     variable = c.variables[dim]
     test = f"{_precedes(c)}({x.value()}, {x.value({variable: 'first'})})"
-    found = nested(inner, [f"if ({test}) first = {variable};"])
+    found = nested(inner, [f"if ({test}) first = {variable};"]) if inner else []
     return nested(outer, ["size_t first = 0;", *found, out.store("first")])
 
 
@@ -143,7 +143,7 @@ def _cross_entropy(c: Computation) -> list[str]:
         [
             f"int64_t at = (int64_t){y.element()};",
             f"{kind} most = -INFINITY, sum = 0;",
-            *nested(inner, [f"{kind} a = {x.value()};", f"if ({taken}) most = a;"]),
+            *block(inner, [f"{kind} a = {x.value()};", f"if ({taken}) most = a;"]),
             *nested(inner, [f"sum += exp{c.function}({x.value()} - most);"]),
             f"if (at >= 0 && at < (int64_t)({size}))",
             f"  sum = log{c.function}(sum) - ({chosen} - most);",

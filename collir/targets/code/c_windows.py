@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from collir.layout import DistType
 from collir.targets.code.c_folds import Fold, extreme, larger, total
 from collir.targets.code.c_kernels import OUT, Body, Computation
-from collir.targets.code.c_nest import Array, Loop, is_one, nested, number_type, value_type
+from collir.targets.code.c_nest import Array, Loop, block, is_one, nested, number_type, value_type
 from collir.targets.code.c_text import factor_text, size_text
 
 
@@ -47,30 +47,43 @@ class _Windows:
 
     def elements_of_windows(self) -> list[Loop]:
         """Return the loops over the positions of a window that are elements."""
-        loops: list[Loop] = []
-        for d, own in enumerate(self.own):
-            terms = [f"{self.at[d]} * {self.stride[d]}" if self.stride[d] > 1 else self.at[d], own]
-            element = " + ".join(terms) + (f" - {self.padding[d]}" if self.padding[d] else "")
-            first = [f"size_t {self.element[d]} = {element};"]
-            if self.padding[d]:  # below 0 is a large number
-                first.append(f"if ({self.element[d]} >= {size_text(self.sizes[d])}) continue;")
-            loops.append(Loop(own, self.window[d], tuple(first)))
-        return loops
+        return [Loop(own, self.window[d], *self._element(d)) for d, own in enumerate(self.own)]
+
+    def windows_with_elements(self) -> list[Loop]:
+        """Return the loops over the windows that have an element at a position."""
+        return [Loop(at, self.counts[d], *self._element(d)) for d, at in enumerate(self.at)]
+
+    def _element(self, d: int) -> tuple[tuple[str, ...], bool]:
+        """Return the statements that set an element, and whether they may end the iteration."""
+        step, more, element = self.stride[d], self.padding[d], self.element[d]
+        if is_one(self.sizes[d]) and not more:
+            return (), False
+        at = self.at[d] if step == 1 else f"{self.at[d]} * {step}"
+        terms = [at] if self.counts[d] != 1 else []
+        terms += [self.own[d]] if self.window[d] != 1 else []
+        text = f"size_t {element} = {' + '.join(terms) or 0}"
+        if not more:
+            return (f"{text};",), False
+        beyond = f"if ({element} >= {size_text(self.sizes[d])}) continue;"
+        return (f"{text} - {more};", beyond), True  # below 0 is a large number
 
     def windows_of_elements(self) -> list[Loop]:
         """Return the loops over the positions at which an element is in a window."""
-        loops: list[Loop] = []
-        for d, own in enumerate(self.own):
-            more = f" + {self.padding[d]}" if self.padding[d] else ""
-            at, step, count = self.at[d], self.stride[d], factor_text(self.counts[d])
-            first = [f"size_t {at} = {self.element[d]}{more} - {own};"]  # below 0 is a large number
-            if step > 1:
-                first.append(f"if ({at} % {step} || {at} / {step} >= {count}) continue;")
-                first.append(f"{at} /= {step};")
-            else:
-                first.append(f"if ({at} >= {count}) continue;")
-            loops.append(Loop(own, self.window[d], tuple(first)))
-        return loops
+        return [Loop(own, self.window[d], *self._window(d)) for d, own in enumerate(self.own)]
+
+    def _window(self, d: int) -> tuple[tuple[str, ...], bool]:
+        """Return the statements that set a window, and whether they may end the iteration."""
+        step, more, at, count = self.stride[d], self.padding[d], self.at[d], self.counts[d]
+        terms = [self.element[d]] if self.sizes[d] != 1 else []
+        text = " + ".join([*terms, *([str(more)] if more else [])]) or "0"
+        if self.window[d] != 1:
+            text += f" - {self.own[d]}"  # below 0 is a large number
+        if step > 1:
+            left = f"if ({at} % {step} || {at} / {step} >= {factor_text(count)}) continue;"
+            return (f"size_t {at} = {text};", left, f"{at} /= {step};"), True
+        if self.window[d] == 1:
+            return () if is_one(count) else (f"size_t {at} = {text};",), False
+        return (f"size_t {at} = {text};", f"if ({at} >= {factor_text(count)}) continue;"), True
 
     def over_windows(self) -> list[Loop]:
         """Return the loops over the windows."""
@@ -130,12 +143,8 @@ def _conv_filter(c: Computation) -> list[str]:
     out = _array(c, OUT, c.result, [*w.own, "channel", "feature"])
     sides = [Loop("channel", c.after[-2]), Loop("feature", c.after[-1])]
     outer = [*(Loop(v, n) for v, n in zip(w.own, w.window, strict=True)), *sides]
-    # The element of a window follows from the window and the position in it, both known here.
-    found = [
-        Loop(at, count, loop.first)
-        for at, count, loop in zip(w.at, w.counts, w.elements_of_windows(), strict=True)
-    ]
-    return total(out, _needed(outer), _needed([Loop("n", made[0]), *found]), [x, y]).lines()
+    inner = [Loop("n", made[0]), *w.windows_with_elements()]
+    return total(out, _needed(outer), _needed(inner), [x, y]).lines()
 
 
 # ---------------------------------------------------------------------------------------------
@@ -201,10 +210,10 @@ def _max_pool_transpose(c: Computation) -> list[str]:
             [
                 "int found = 0;",
                 f"{kind} most = {largest.start};",
-                *nested(positions, [f"{kind} a = {x.value()};", f"if ({taken}) most = a;"]),
-                *nested(
+                *block(positions, [f"{kind} a = {x.value()};", f"if ({taken}) most = a;"]),
+                *block(
                     positions,
-                    [f"if (found || {x.value()} != most) continue;", "found = 1;", added],
+                    [f"if (!found && {x.value()} == most) {{", f"  {added}", "  found = 1;", "}"],
                 ),
             ],
         ),
