@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -643,6 +643,7 @@ def emit_c(
     sections: Iterable[str] = (),
     sized: bool = False,
     header: bool = False,
+    named: Collection[str] | None = None,
 ) -> str:
     """Return the C of all functions of a module.
 
@@ -651,11 +652,13 @@ def emit_c(
         sections: the sections of the runtime to print in any case.
         sized: whether functions take their size parameters, or a width, and choose by them.
         header: whether to print declarations instead, for C and C++.
+        named: the functions to print of a module with operations of models; by default those that
+            no other calls.
 
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
     """
-    module, hidden, wide = for_code(module, static, "MPI", sized)
+    module, hidden, wide = for_code(module, static, "MPI", sized, named=named)
     functions = functions_of(module)
     # A mesh that is only for this file, of one device, needs no communicators.
     open_on = {mesh_of(function).name for function in functions if function not in hidden}
