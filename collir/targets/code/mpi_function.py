@@ -19,6 +19,7 @@ from collir.ir.alternatives import alternatives
 from collir.ir.any_size import Condition
 from collir.ir.blocks import Part, parts_of
 from collir.ir.functions import functions_of
+from collir.ir.models import has_models
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
 from collir.layout.sizes import OpenSize
@@ -37,6 +38,7 @@ from collir.targets.code.c_function import (
 )
 from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_local import HostSteps
+from collir.targets.code.c_memory import Arena
 from collir.targets.code.c_models import BODIES
 from collir.targets.code.c_products import BLAS, CBLAS, product_text
 from collir.targets.code.c_text import (
@@ -131,6 +133,9 @@ The calls that wait are functions of the runtime (mpi_runtime.c) with the names 
 ``_rows`` behind the name where the blocks of a later dimension are moved.
 """
 
+_MEMORY = "collir_memory"
+"""The variable of the memory of all temporaries, a name that no other has."""
+
 _MOST_STARTED = 2**31 - 1
 """The most elements that one call takes."""
 
@@ -215,6 +220,9 @@ class MpiFunction(CFunction):
         fallible: whether a statement goes to the label ``done`` when it fails.
         spares: the spare buffers of carries, with the types of their elements.
         kernels: the functions of the file for operations of models.
+        arena: the places of temporaries in one allocation; None if each has its own. Models have
+            many, and most are small.
+        kinds: the types of the elements in these places.
     """
 
     success: ClassVar[str] = "MPI_SUCCESS"
@@ -227,10 +235,14 @@ class MpiFunction(CFunction):
     fallible: bool = False
     spares: dict[str, str] = field(default_factory=dict[str, str])
     kernels: Kernels = field(default_factory=lambda: Kernels(BODIES))
+    arena: Arena | None = None
+    kinds: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._local = HostSteps()
+        if has_models(self.function) and not self.mesh.uneven:
+            self.arena = Arena()
 
     @property
     def local(self) -> HostSteps:
@@ -251,27 +263,42 @@ class MpiFunction(CFunction):
         requests = sum(map(len, self.started.values()))
         if requests:
             lines.append(f"  MPI_Request pending[{requests}];")
-        lines += [
-            f"  {C_TYPES[dist_type(value).dtype]} *{self.variable[value]} = NULL;"
-            for value in self.temporaries()
-        ]
-        lines += [f"  {kind} *{name} = NULL;" for name, kind in self.spares.items()]
+        lines += [f"  {kind} *{name} = NULL;" for name, kind in self._owned().items()]
         lines += choice
         unused = [*self.unused(), *self.unused_sizes([*choice, *body])]
         lines += [f"  (void){name};" for name in unused]
         if requests:
             lines.append(f"  for (int i = 0; i < {requests}; ++i) pending[i] = MPI_REQUEST_NULL;")
+        lines += self._places()
         lines += body
         if self.fallible:
             lines.append("done:")
         if self.started:
             lines.append("  if (err != MPI_SUCCESS) return err; /* memory may still be in use */")
-        lines += [f"  free({self.variable[value]});" for value in self.temporaries()]
-        lines += [f"  free({name});" for name in self.spares]
+        lines += [f"  free({name});" for name in self._owned()]
         lines += ["  return err;", "}", ""]
         if not self.names.shares:
             return lines
         return [with_comments_kept(line, self.names.resolved) for line in lines]
+
+    def _owned(self) -> dict[str, str]:
+        """Return the pointers to memory that the function allocates, with the types of elements."""
+        if self.arena is not None:
+            return {_MEMORY: "char"} if self.arena.size else {}
+        owned = {self.variable[x]: C_TYPES[dist_type(x).dtype] for x in self.temporaries()}
+        return owned | self.spares
+
+    def _places(self) -> list[str]:
+        """Return the lines that allocate memory for all temporaries and say where each is."""
+        if self.arena is None or not self.arena.size:
+            return []
+        return [
+            f"  NEW({_MEMORY}, {size_text(self.arena.size)});",
+            *(
+                f"  {self.kinds[name]} *{name} = ({self.kinds[name]} *)({_MEMORY} + {start});"
+                for name, start in self.arena.starts.items()
+            ),
+        ]
 
     def checked(self, condition: Condition) -> str:
         self.needs.add("check_size")
@@ -287,6 +314,10 @@ class MpiFunction(CFunction):
 
     def new(self, name: str, y: DistType) -> list[str]:
         self.fallible = True
+        if self.arena is not None:
+            self.arena.take(name, element_count(y, self.mesh) * y.dtype.bytes)
+            self.kinds[name] = C_TYPES[y.dtype]
+            return []
         return [f"NEW({name}, {self.bytes_of(y)});"]
 
     def new_spare(self, name: str, y: DistType) -> list[str]:
@@ -305,6 +336,9 @@ class MpiFunction(CFunction):
         return self.plan.last_use[owner] in self.passed and not self.reading[owner]
 
     def freed(self, name: str) -> list[str]:
+        if self.arena is not None:
+            self.arena.give_back(name)
+            return []
         return [f"  free({name});", f"  {name} = NULL;"]
 
     # --- steps ------------------------------------------------------------------------------
