@@ -1,4 +1,4 @@
-"""Training steps of the pages of models at small sizes: their inputs, and a comparison of results."""
+"""Training steps of the pages of models at small sizes: inputs, and a comparison of results."""
 
 from collections.abc import Sequence
 

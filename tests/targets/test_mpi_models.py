@@ -1,28 +1,194 @@
 """Operations of models and whole models in the target mpi, on real ranks beside the numpy
 executor."""
 
+import ctypes.util
 from pathlib import Path
 
 import pytest
 from model_operations import random_operation
+from model_pages import PAGES, SMALL, function_of
 from on_ranks import differences
-from programs import module_of, random_mesh
+from programs import module_of, random_function, random_mesh
 from seeds import fresh, some
+from training_steps import CASES, arguments_of, assert_same, step_in_double
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 
+import collir
+from collir.ir.functions import functions_of
+from collir.layout import Mesh
 from collir.layout.nn_rows import NN
+from collir.semantics.reference.double import module_in_double
+from collir.synthesis.propagation.propagate import make_explicit
+from collir.tools.mpi_run import compile_c, run
 
 WARNINGS = ("-O1", "-Wall", "-Wextra", "-Werror")
 
 
 @pytest.mark.parametrize(
-    ("ranks", "seed"), some([(ranks, n) for ranks in (1, 4, 6, 8) for n in range(2)], 1)
+    ("ranks", "seed"), some([(ranks, n) for ranks in (1, 4, 6, 8) for n in range(3)], 1)
 )
 def test_every_operation(ranks: int, seed: int, tmp_path: Path) -> None:
     """Check every row of the table on operands of random types, sharded, partial and placed."""
     rng = fresh("operations in C", ranks, seed)
-    meshes = [random_mesh(rng, ranks, f"n{n}", weights=0.3) for n in range(3)]
+    meshes = [random_mesh(rng, ranks, f"n{n}", weights=0.3 * (seed > 0)) for n in range(3)]
     functions = [
         random_operation(rng, rng.choice(meshes), name, f"{name}_{number}_")
         for number, name in enumerate([*NN, "add"])
     ]
     assert differences(module_of(meshes, functions), functions, tmp_path, WARNINGS) == []
+
+
+def is_printed(mesh: Mesh, function: FuncOp) -> bool:
+    """Return whether a function has a form: some steps have none on axes with weights."""
+    try:
+        collir.emit(module_of([mesh], [function.clone()]), "mpi")
+    except collir.DiagnosticError as error:
+        assert mesh.uneven, error
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "weights"), [(1, 0.0), (4, 0.0), (4, 0.5), (6, 0.5), (8, 0.0), (8, 0.5)]
+)
+def test_random_programs(ranks: int, weights: float, tmp_path: Path) -> None:
+    """Check programs with loops and collectives between operations of models."""
+    rng = fresh("programs of models in C", ranks, weights)
+    meshes = [random_mesh(rng, ranks, f"m{n}", weights=weights) for n in range(3)]
+    functions: list[FuncOp] = []
+    for number in range(24):
+        mesh = rng.choice(meshes)
+        function = random_function(rng, mesh, 8, f"f{number}", models=True)
+        functions += [function] if is_printed(mesh, function) else []
+    assert differences(module_of(meshes, functions), functions, tmp_path, WARNINGS) == []
+
+
+PRODUCTS = """
+machine @k {{ level a[1] {{ port = 1 GB/s, latency = 1 us }} }}
+mesh @m on @k {{ x = a:1 }}
+func @f(%x: {dtype}[{x}], %y: {dtype}[{y}]) -> {dtype}[{z}] on @m {{
+  %z = einsum "{equation}" %x, %y
+  return %z
+}}
+"""
+
+SHAPES = {"b": 2, "h": 3, "i": 70, "j": 65, "d": 130}
+"""Sizes of which some are larger than the blocks of a product."""
+
+
+def products(number: int) -> ModuleOp:
+    """Return functions that multiply matrices, with dimensions in any order."""
+    rng = fresh("products in C", number)
+    texts: list[ModuleOp] = []
+    for name in range(6):
+        batch = rng.choice(["", "b", "bh"])
+        over = [rng.sample(batch + own, len(batch) + 2) for own in ("id", "dj", "ij")]
+        x, y, z = (", ".join(str(SHAPES[index]) for index in part) for part in over)
+        left, right, result = map(" ".join, over)
+        text = PRODUCTS.format(
+            dtype=rng.choice(["f32", "f64", "bf16", "i32"]),
+            x=x,
+            y=y,
+            z=z,
+            equation=f"{left}, {right} -> {result}",
+        )
+        texts.append(collir.parse(text.replace("@f(", f"@f{name}(")))
+    first, *others = texts
+    for other in others:
+        for function in functions_of(other):
+            function.detach()
+            first.body.block.add_op(function)
+    assert collir.emit(first, "mpi").count("  product_") == 6
+    return first
+
+
+@pytest.mark.parametrize("number", some(list(range(4)), 1))
+def test_products_in_blocks(number: int, tmp_path: Path) -> None:
+    module = products(number)
+    assert differences(module, functions_of(module), tmp_path, WARNINGS) == []
+
+
+def blas_flags(folder: Path) -> tuple[str, ...] | None:
+    """Return the options to compile with BLAS; None if there is none."""
+    source = folder / "blas.c"
+    source.write_text("#include <cblas.h>\nint main(void) { return !cblas_dgemm; }\n")
+    flags = (*WARNINGS, "-DCOLLIR_CBLAS")
+    for library in ("openblas", "cblas", "blas"):
+        if ctypes.util.find_library(library):
+            try:
+                compile_c(source, folder / "blas", (*flags, f"-l{library}"))
+            except RuntimeError:
+                continue
+            return (*flags, f"-l{library}")
+    return None
+
+
+# --- models -------------------------------------------------------------------------------------
+
+
+def assert_step_runs(module: ModuleOp, function: FuncOp, folder: Path) -> None:
+    """Check the results of a training step in f64."""
+    arguments = arguments_of(function)
+    [(results, _)] = run(module, [function], [arguments], folder, WARNINGS)
+    assert_same(module, function, arguments, results)
+
+
+FEW = """
+machine @box { level node[2] { port = 8 GB/s, latency = 20 us }
+               level gpu[2] { port = 270 GB/s, latency = 3 us } }
+mesh @m on @box { data = node:2, model = gpu:2 }
+func @step = @step(batch = 4, width = 8, layers = 4) on @m from "mlp.coll"
+"""
+
+
+def page_in_double(text: str, folder: Path) -> tuple[ModuleOp, list[FuncOp]]:
+    """Return a page that takes its functions from those in examples/models, in f64."""
+    path = folder / "page.coll"
+    path.write_text(text.replace('from "', f'from "{PAGES}/'), encoding="utf-8")
+    module = collir.parse(path)
+    make_explicit(module)
+    module = module_in_double(module)
+    return module, functions_of(module)
+
+
+def test_a_training_step_on_four_ranks(tmp_path: Path) -> None:
+    module, _ = page_in_double(FEW, tmp_path)
+    assert_step_runs(module, function_of(module, "step"), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "function_name"), [*CASES, ("vgg19", "step")])
+def test_a_training_step(name: str, function_name: str, tmp_path: Path) -> None:
+    """Check the loss and the new weights and states of an optimiser's step, on 8 ranks."""
+    assert_step_runs(*step_in_double(name, function_name), tmp_path)
+
+
+def small(page: str, function: str, **sizes: int) -> str:
+    """Return a function of a page for 64 devices on 8."""
+    axes = "data = node:2, expert = gpu:4" if page == "mixtral" else "data = node:2 * gpu:4"
+    listed = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    return f"""
+machine @box {{ level node[2] {{ port = 8 GB/s, latency = 20 us }}
+               level gpu[4] {{ port = 270 GB/s, latency = 3 us }} }}
+mesh @m on @box {{ {axes} }}
+func @{function} = @{function}({listed}) on @m from "{page}.coll"
+"""
+
+
+ZERO = {"batch": 16, "width": 16, "layers": 2}
+LARGE = [
+    ("mixtral", "step", {**SMALL["mixtral"], "batch": 16, "experts": 4}),
+    ("resnet50", "step", {**SMALL["resnet50"], "batch": 8}),
+    *(("zero", name, ZERO) for name in ("data_parallel", "zero_1", "zero_2", "zero_3")),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "function", "sizes"), LARGE)
+def test_a_training_step_of_a_large_model(
+    page: str, function: str, sizes: dict[str, int], tmp_path: Path
+) -> None:
+    module, _ = page_in_double(small(page, function, **sizes), tmp_path)
+    assert_step_runs(module, function_of(module, function), tmp_path)

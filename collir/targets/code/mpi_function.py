@@ -56,6 +56,7 @@ from collir.targets.code.c_text import (
     with_comments_kept,
 )
 from collir.targets.code.emitters import check_uneven, root_place, taking_part
+from collir.targets.code.names import raise_all, refused_model
 from collir.targets.code.ranks import needed_ranks, outermost
 
 MPI_TYPES = {
@@ -692,13 +693,15 @@ def emit_c(
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
     """
+    if sized:
+        _refuse_models(module)
     module, hidden, wide = for_code(module, static, "MPI", sized, named=named)
     functions = functions_of(module)
     # A mesh that is only for this file, of one device, needs no communicators.
     open_on = {mesh_of(function).name for function in functions if function not in hidden}
     meshes = mesh_names(functions)
     needed = [names for name, names in meshes.items() if names.mesh.sub_axes or name in open_on]
-    check_names(module, [names.mesh.name for names in needed], models=not sized)
+    check_names(module, [names.mesh.name for names in needed], models=True)
     choices = alternatives(module) if sized else {}
     kernels = Kernels(BODIES)
     texts = [
@@ -731,6 +734,22 @@ def emit_c(
             *kernels.texts,
             *(f"{text.signature()};\n" for text in called_by_others(texts)),
             *bodies,
+        ]
+    )
+
+
+def _refuse_models(module: ModuleOp) -> None:
+    """Check that a module has no operations of models, which have no form for any size.
+
+    Raises:
+        DiagnosticError: one diagnostic for each operation of a model.
+    """
+    problem = "which has no form for values of any size: leave out sized=true"
+    raise_all(
+        [
+            refused_model(op, problem)
+            for op in module.walk()
+            if isinstance(op, DistOp) and is_of_model(op)
         ]
     )
 

@@ -57,14 +57,8 @@ def check_definitions(
     errors: list[DiagnosticError] = []
     for op in () if models else module.walk():
         if isinstance(op, DistOp) and is_of_model(op):
-            what = "is an operation of a model" if op.kind.structure else "repeats an operand here"
-            errors.append(
-                DiagnosticError.at(
-                    op,
-                    f"{op.mnemonic} {what}, which this target does not print yet: -t mpi4py does, "
-                    "collrun runs it, and -t simulate costs it",
-                )
-            )
+            advice = "-t mpi and -t mpi4py do, collrun runs it, and -t simulate costs it"
+            errors.append(refused_model(op, f"which this target does not print yet: {advice}"))
     taken: dict[str, str] = {}
     for op in module.ops:
         if isinstance(op, MeshOp):
@@ -88,6 +82,12 @@ def check_definitions(
             for problem in problems
         ]
     raise_all(errors)
+
+
+def refused_model(op: DistOp, problem: str) -> DiagnosticError:
+    """Return the error that an operation of a model is not printed."""
+    what = "is an operation of a model" if op.kind.structure else "repeats an operand here"
+    return DiagnosticError.at(op, f"{op.mnemonic} {what}, {problem}")
 
 
 def raise_all(errors: Sequence[DiagnosticError]) -> None:
