@@ -1,7 +1,6 @@
 """Operations of models and whole models in the target mpi, on real ranks beside the numpy
 executor."""
 
-import ctypes.util
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ from collir.layout import Mesh
 from collir.layout.nn_rows import NN
 from collir.semantics.reference.double import module_in_double
 from collir.synthesis.propagation.propagate import make_explicit
-from collir.tools.mpi_run import compile_c, run
+from collir.tools.mpi_run import run
 
 WARNINGS = ("-O1", "-Wall", "-Wextra", "-Werror")
 
@@ -100,7 +99,9 @@ def products(number: int) -> ModuleOp:
         for function in functions_of(other):
             function.detach()
             first.body.block.add_op(function)
-    assert collir.emit(first, "mpi").count("  product_") == 6
+    code = collir.emit(first, "mpi")
+    for kernel in re.findall(r"static void collir_einsum_\d+\(.*?\n}", code, re.DOTALL):
+        assert " product_" in kernel
     return first
 
 
@@ -110,19 +111,36 @@ def test_products_in_blocks(number: int, tmp_path: Path) -> None:
     assert differences(module, functions_of(module), tmp_path, WARNINGS) == []
 
 
-def blas_flags(folder: Path) -> tuple[str, ...] | None:
-    """Return the options to compile with BLAS; None if there is none."""
-    source = folder / "blas.c"
-    source.write_text("#include <cblas.h>\nint main(void) { return !cblas_dgemm; }\n")
-    flags = (*WARNINGS, "-DCOLLIR_CBLAS")
-    for library in ("openblas", "cblas", "blas"):
-        if ctypes.util.find_library(library):
-            try:
-                compile_c(source, folder / "blas", (*flags, f"-l{library}"))
-            except RuntimeError:
-                continue
-            return (*flags, f"-l{library}")
-    return None
+CBLAS = """
+enum { CblasRowMajor = 101, CblasNoTrans = 111, CblasTrans = 112 };
+#define cblas_sgemm scipy_cblas_sgemm
+#define cblas_dgemm scipy_cblas_dgemm
+void cblas_sgemm(int, int, int, int, int, int, float, const float *, int, const float *, int,
+                 float, float *, int);
+void cblas_dgemm(int, int, int, int, int, int, double, const double *, int, const double *, int,
+                 double, double *, int);
+"""
+"""What a cblas.h declares, for the BLAS in scipy."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(4))
+def test_products_by_blas(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = find_spec("scipy")
+    assert spec is not None and spec.origin is not None
+    folder = Path(spec.origin).parents[1] / "scipy.libs"
+    libraries = sorted(folder.glob("libscipy_openblas-*.so"))
+    if not libraries:
+        pytest.skip("this scipy has no OpenBLAS of its own")
+    (tmp_path / "cblas.h").write_text(CBLAS, encoding="ascii")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    flags = ("-DCOLLIR_CBLAS", f"-I{tmp_path}", f"-Wl,--no-as-needed,-rpath,{folder}")
+    module = products(number)
+    wrong = differences(
+        module, functions_of(module), tmp_path, (*WARNINGS, *flags, str(libraries[0]))
+    )
+    assert wrong == []
+    assert b"scipy_cblas_" in (tmp_path / "program").read_bytes()
 
 
 # --- models -------------------------------------------------------------------------------------
