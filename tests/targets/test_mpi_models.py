@@ -1,6 +1,8 @@
 """Operations of models and whole models in the target mpi, on real ranks beside the numpy
 executor."""
 
+import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
