@@ -5,9 +5,10 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from model_operations import random_operation
-from model_pages import PAGES, SMALL, function_of
+from model_pages import PAGES, SMALL, function_of, page
 from on_ranks import differences
 from programs import module_of, random_function, random_mesh
 from seeds import fresh, some
@@ -16,10 +17,13 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.dialects.tensor import DistTensorType
 from collir.ir.functions import functions_of
 from collir.layout import Mesh
 from collir.layout.nn_rows import NN
+from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.double import module_in_double
+from collir.semantics.reference.executor import execute
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.tools.mpi_run import run
 
@@ -183,6 +187,36 @@ def test_a_training_step_on_four_ranks(tmp_path: Path) -> None:
 def test_a_training_step(name: str, function_name: str, tmp_path: Path) -> None:
     """Check the loss and the new weights and states of an optimiser's step, on 8 ranks."""
     assert_step_runs(*step_in_double(name, function_name), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mlp", "gpt", "llama", "switch"])
+def test_a_training_step_in_its_own_types(name: str, tmp_path: Path) -> None:
+    """Check that C is as near to the step in f64 as the executor is, in f32 and bf16."""
+    module = page(name, **SMALL[name])
+    make_explicit(module)
+    function = function_of(module, "step")
+    arguments = arguments_of(function)
+    [(results, _)] = run(module, [function], [arguments], tmp_path, WARNINGS)
+    expected = execute(module, function, arguments)
+    double = module_in_double(module)
+    wide = [[None if x is None else _wide(x) for x in buffers] for buffers in arguments]
+    exact = execute(double, function_of(double, "step"), wide)
+    values = (result for op in module.walk() for result in op.results)
+    types = [value.type.data for value in values if isinstance(value.type, DistTensorType)]
+    epsilon = max(x.dtype.epsilon for x in types)  # of the shortest type
+    for every in zip(results, expected, exact, strict=True):
+        for own, theirs, truth in zip(*every, strict=True):
+            assert own is not None and theirs is not None and truth is not None
+            scale = max(1e-3, float(np.abs(truth).max(initial=0)))
+            allowed = 8 * float(np.abs(_wide(theirs) - truth).max(initial=0))
+            off = float(np.abs(_wide(own) - truth).max(initial=0))
+            assert off <= allowed + 4 * epsilon * scale
+
+
+def _wide(x: Array) -> Array:
+    """Return floating-point numbers in f64, and integers as they are."""
+    return x if x.dtype.kind in "ib" else x.astype(np.float64)
 
 
 def small(page: str, function: str, **sizes: int) -> str:
