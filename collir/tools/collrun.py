@@ -529,9 +529,10 @@ def _check_ranks(
         runs = run(*checked, 1 if double else repeats or 1)
         for case, (results, seconds) in zip(checked[1], runs, strict=True):
             correct &= _compared(case, results, seconds, name)
-        if repeats and double:
-            runs = run(code, group, repeats)
-        for case, (_, seconds) in zip(group, runs, strict=True) if repeats else ():
+        if not repeats:
+            continue
+        timed = run(code, group, repeats) if double else runs
+        for case, (_, seconds) in zip(group, timed, strict=True):
             print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
     return correct
 
