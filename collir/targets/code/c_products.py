@@ -108,7 +108,7 @@ static void product_{dtype}(
     size_t x_depth, const {element} *restrict y, size_t y_depth, size_t y_column,
     {element} *restrict out, size_t out_row, size_t out_column)
 {{
-  enum {{ ROWS = 64, COLUMNS = 64, DEPTH = 64, RUN = 16 }};
+  enum {{ ROWS = 64, COLUMNS = 64, DEPTH = 64, RUN = 32 }};
   {number} sums[ROWS][COLUMNS], block[DEPTH][COLUMNS];
 {blas}\
   for (size_t row = 0; row < rows; row += ROWS)

@@ -104,7 +104,7 @@ static void product_f32(
     size_t x_depth, const float *restrict y, size_t y_depth, size_t y_column,
     float *restrict out, size_t out_row, size_t out_column)
 {
-  enum { ROWS = 64, COLUMNS = 64, DEPTH = 64, RUN = 16 };
+  enum { ROWS = 64, COLUMNS = 64, DEPTH = 64, RUN = 32 };
   float sums[ROWS][COLUMNS], block[DEPTH][COLUMNS];
 #ifdef COLLIR_CBLAS
   if ((x_row == 1 || x_depth == 1) && (y_depth == 1 || y_column == 1) && out_column == 1 &&
