@@ -72,8 +72,8 @@ def run(
     if find_spec("mpi4py") is None:
         raise DiagnosticError(
             Diagnostic(
-                "functions with operations of models run on ranks as Python, and mpi4py is not "
-                "installed: `pip install 'collir[mpi,mpi4py]'` brings it"
+                "mpi4py is not installed: `pip install 'collir[mpi,mpi4py]'` brings it, and "
+                "--engine mpi needs none"
             )
         )
     ranks = mesh_of(calls[0][0]).devices

@@ -26,6 +26,7 @@ from collir.synthesis.reorder import swap
 from collir.targets.code import (
     c_function,
     c_local,
+    c_models,
     jax_ops,
     mpi4py,
     nccl_function,
@@ -97,6 +98,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (python_text.FunctionText.LOCAL, LOCAL),
         (numpy_ops.EXPRESSIONS, NN),
         (c_local.LocalSteps.LOCAL, COPYING),
+        (c_models.BODIES, {*NN, "add"}),
         (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
     ],
     ids=lambda _: "",

@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from model_pages import page
 from programs import module_of, random_function, random_mesh
 from python_ranks import is_tidy
 
@@ -31,6 +32,15 @@ def test_the_code_of_an_example_is_what_it_was(
     )
     code = collir.emit(module, target).replace(collir.__version__, "VERSION")
     golden = HERE / "golden" / file
+    if request.config.getoption("--update-golden"):
+        golden.write_text(code, encoding="utf-8")
+    assert code == golden.read_text(encoding="utf-8")
+
+
+def test_the_c_of_a_training_step_is_what_it_was(request: pytest.FixtureRequest) -> None:
+    module = page("mlp", batch=4, width=8, layers=4)
+    code = collir.emit(module, "mpi").replace(collir.__version__, "VERSION")
+    golden = HERE / "golden" / "mlp.c"
     if request.config.getoption("--update-golden"):
         golden.write_text(code, encoding="utf-8")
     assert code == golden.read_text(encoding="utf-8")

@@ -16,20 +16,19 @@ from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
-from collir.dialects.operation import DistOp, is_collective, repeats_operands
+from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.blocks import Part, cuts_in, parts_of, shares_by_dim, shares_in
 from collir.ir.buffers import plan_buffers
-from collir.ir.calls import calls_in
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import body_name, repeats_in
+from collir.ir.models import models_for_code
 from collir.ir.rotation import ready_for_code
-from collir.ir.selection import erase_other_functions
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
 from collir.layout.cuts import GroupShares
 from collir.layout.mesh import digits_over
@@ -848,11 +847,7 @@ def classes(
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
-    own = named if named is not None else _not_called(module)
-    whole = module
-    module, _ = ready_for_code(module)
-    if models and module is not whole and has_models(module):
-        erase_other_functions(module, own)
+    module, _ = models_for_code(module, named) if models else ready_for_code(module)
     functions = functions_of(module)
     check_programs(functions, f"has no form in {target}", nested=True)
     by_mesh: dict[str, list[FuncOp]] = {}
@@ -869,22 +864,6 @@ def classes(
         sends = any(op.kind.pairs and not (ordered and op.over) for op in steps)
         texts.append((MeshText.of(mesh, members, groups, sends), members))
     return texts
-
-
-def has_models(root: Operation) -> bool:
-    """Return whether there are operations of models, or additions with numpy's broadcasting."""
-    return any(
-        isinstance(op, DistOp) and (op.kind.structure is not None or repeats_operands(op))
-        for op in root.walk()
-    )
-
-
-def _not_called(module: ModuleOp) -> list[str]:
-    """Return the functions that no other calls; one of which only a gradient is taken is among
-    them."""
-    functions = [op for op in module.ops if isinstance(op, FuncOp)]
-    called = {call.symbol for f in functions for call in calls_in(f) if not call.sought}
-    return [f.sym_name.data for f in functions if f.sym_name.data not in called]
 
 
 def header(target: str, use: str, shown: str, rest: str) -> list[str]:
