@@ -122,7 +122,7 @@ TABLES = {
     "targets/code/nccl_function.py",
     "targets/code/mpi4py.py",
     "targets/code/torch.py",
-    "targets/code/jax_ops.py",
+    "targets/code/jax_collectives.py",
 }
 """The files that name every collective."""
 

@@ -174,11 +174,6 @@ def tuple_text(items: Sequence[object]) -> str:
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(map(str, items))})"
 
 
-def axis_text(dims: Sequence[int]) -> str:
-    """Return dimensions as the argument of a function of arrays: ``axis=1``, ``axis=(0, 2)``."""
-    return f"axis={dims[0] if len(dims) == 1 else tuple_text(dims)}"
-
-
 def table_text(items: Sequence[int]) -> str:
     """Return a tuple of integers; if it is long, equal ones that follow each other as products."""
     runs = [(item, len(list(group))) for item, group in groupby(items)]
