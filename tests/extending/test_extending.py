@@ -32,6 +32,7 @@ from collir.targets.code import (
     numpy_ops,
     python_text,
     torch,
+    torch_ops,
 )
 from collir.targets.code import mpi_function as mpi
 
@@ -96,6 +97,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (jax_ops.EXPRESSIONS, {*SENDING, *LOCAL, *NN}),
         (python_text.FunctionText.LOCAL, LOCAL),
         (numpy_ops.EXPRESSIONS, NN),
+        (torch_ops.EXPRESSIONS, NN),
         (c_local.LocalSteps.LOCAL, COPYING),
         (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
     ],

@@ -514,7 +514,7 @@ def emit_mpi4py(module: ModuleOp, named: Collection[str] | None = None) -> str:
     operators: set[tuple[DType, Reduction]] = set()
     bodies: list[str] = []
     shown = ""
-    for names, functions in classes(module, "mpi4py", ordered=True, models=True, named=named):
+    for names, functions in classes(module, "mpi4py", ordered=True, named=named):
         texts = [Mpi4pyFunction(function, names) for function in functions]
         made = f"{names.mesh.name} = {names.class_name}(MPI.COMM_WORLD)"
         shown = shown or example(made, texts)
