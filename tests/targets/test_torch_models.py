@@ -18,6 +18,7 @@ import collir
 from collir.dialects.machine import mesh_of
 from collir.layout import Mesh
 from collir.layout.nn_rows import NN
+from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.executor import execute
 from collir.tools.torch_run import launch, run
 
@@ -111,7 +112,7 @@ def test_random_numbers_are_bit_by_bit_those_of_the_executor(dtype: str) -> None
     module = collir.parse(DROPOUT.replace("TYPE", dtype))
     function = function_of(module, "kept")
     for seed in (0, -7, 2**31 - 1):
-        arguments = [[np.asarray(seed, np.int32)] * mesh_of(function).devices]
+        arguments: list[Buffers] = [[np.asarray(seed, np.int32)] * mesh_of(function).devices]
         [(results, _)] = run(module, [(function, arguments)])
         for buffers, expected in zip(results, execute(module, function, arguments), strict=True):
             for actual, right in zip(buffers, expected, strict=True):

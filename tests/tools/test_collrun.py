@@ -194,9 +194,9 @@ def test_the_torch_engine_tells_the_ranks_that_differ(
         done: list[tuple[list[Buffers], float]] = []
         for function, inputs in calls:
             results = execute(module, function, inputs)
-            assert not rounded or results[0][2].dtype == np.float64
             buffer = results[0][2]
             assert buffer is not None
+            assert not rounded or buffer.dtype == np.float64
             results[0][2] = buffer + 1
             done.append((results, 0.0))
         return done
