@@ -49,8 +49,8 @@ METHODS: dict[str, str] = {
         at = at.to(torch.int64) - start
         known = (at >= 0) & (at < x.shape[dim])
         slices = x.index_select(dim, torch.where(known, at, 0).flatten())
-        slices = slices.reshape(*x.shape[:dim], *at.shape, *x.shape[dim + 1 :])
-        known = known.reshape(*at.shape, *(1,) * (x.ndim - dim - 1))
+        slices = slices.reshape((*x.shape[:dim], *at.shape, *x.shape[dim + 1 :]))
+        known = known.reshape((*at.shape, *(1,) * (x.ndim - dim - 1)))
         return slices.masked_fill(~known, 0)
 ''',
     "take_transpose": '''\
