@@ -106,7 +106,8 @@ METHODS: dict[str, str] = {
         """The gradient of a convolution of an array of a shape, by the array."""
         x = g.new_empty((shape[0], shape[-1], *shape[1:-1]))
         w = w.movedim((-1, -2), (0, 1))
-        return self._conv_gradient(g, x, w, stride, padding, 0).movedim(1, -1).contiguous()
+        gradient = self._conv_gradient(g, x, w, stride, padding, 0)
+        return gradient.movedim(1, -1).contiguous()
 ''',
     "conv_filter": '''\
     def _conv_filter(self, x, g, shape, stride, padding):
