@@ -1,6 +1,7 @@
 """Operations of models and whole models in the target torch, on processes with gloo beside the
 numpy executor."""
 
+import pickle
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -135,14 +136,22 @@ class M:
 
 @needs_torch
 @pytest.mark.slow
+def test_a_world_of_another_size_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(collir.emit(small_page("mlp"), "torch"), encoding="utf-8")
+    for rank in range(2):
+        (tmp_path / f"{rank}.in").write_bytes(pickle.dumps([("M", "step", 0, [])]))
+    with pytest.raises(RuntimeError, match="mesh @m needs 4 ranks, has 2"):
+        launch(tmp_path, 2, patience=60)
+
+
+@needs_torch
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "message"),
     [("raise ValueError('rank 1 fails')", "rank 1 fails"), ("while True: pass", "(?i)timed? ?out")],
 )
 def test_a_rank_that_fails_ends_all(fault: str, message: str, tmp_path: Path) -> None:
     """Check that ranks which wait for one that raises, or never comes, are ended."""
-    import pickle
-
     (tmp_path / "program.py").write_text(PROGRAM.replace("FAULT", fault), encoding="utf-8")
     for rank in range(3):
         (tmp_path / f"{rank}.in").write_bytes(pickle.dumps([("M", "f", 0, [])]))
