@@ -2,9 +2,10 @@
 
 The numpy engine holds every device's buffer and compares the result with a run of the function
 on one device. The mpi engine compiles the emitted C, runs it on real ranks, and compares every
-rank's buffers with the numpy engine's; the mpi4py engine does so with the emitted Python. Models
-that round run in f64. The jax engine runs the emitted jax on CPU devices, and compares likewise;
-functions that round run in f64.
+rank's buffers with the numpy engine's; the mpi4py engine does so with the emitted Python, and the
+torch engine with the emitted torch, on processes with gloo. The jax engine runs the emitted jax on
+CPU devices, and compares likewise. Models that round run in f64; with jax and torch, so does every
+function that rounds.
 """
 
 import argparse
@@ -64,10 +65,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", type=Path, help="a .coll or .mlir file")
     parser.add_argument(
         "--engine",
-        choices=["numpy", "mpi", "mpi4py", "jax"],
+        choices=["numpy", "mpi", "mpi4py", "jax", "torch"],
         default="numpy",
-        help="what runs the functions: numpy (default), C or Python on MPI ranks, or jax on CPU "
-        "devices",
+        help="what runs the functions: numpy (default), C or Python on MPI ranks, jax on CPU "
+        "devices, or torch on processes with gloo",
     )
     parser.add_argument(
         "--function",
@@ -181,10 +182,9 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
         run, name = _ON_RANKS[options.engine]
         verdicts += [_check_ranks(module, group, repeats, run, name) for group in _by_ranks(cases)]
     if options.engine == "jax":
-        rounding = [case for case in cases if case.tolerance]
-        exact = [case for case in cases if not case.tolerance]
-        verdicts += [_check_jax(module, exact)] if exact else []
-        verdicts += [_check_jax(*_cases_in_double(module, rounding))] if rounding else []
+        verdicts += [_check_jax(*part) for part in _as_compared(module, cases)]
+    if options.engine == "torch":
+        verdicts += [_check_torch(module, group) for group in _by_ranks(cases)]
     return 0 if all(verdicts) else BAD_INPUT
 
 
@@ -539,6 +539,28 @@ def _check_ranks(
         for case, (_, seconds) in zip(group, timed, strict=True):
             print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
     return correct
+
+
+def _check_torch(module: ModuleOp, cases: Sequence[Case]) -> bool:
+    """Run functions as torch on processes, and compare every rank's buffers with the numpy
+    engine's."""
+    from collir.tools.torch_run import run
+
+    correct = True
+    for code, group in _as_compared(module, cases):
+        runs = run(code, [(case.function, case.arguments) for case in group])
+        for case, (results, seconds) in zip(group, runs, strict=True):
+            correct &= _compared(case, results, seconds, "torch, gloo")
+    return correct
+
+
+def _as_compared(module: ModuleOp, cases: Sequence[Case]) -> list[tuple[ModuleOp, Sequence[Case]]]:
+    """Return modules and their cases as engines other than numpy compare them: those that round in
+    f64."""
+    exact = [case for case in cases if not case.tolerance]
+    rounding = [case for case in cases if case.tolerance]
+    parts: list[tuple[ModuleOp, Sequence[Case]]] = [(module, exact)] if exact else []
+    return [*parts, *([_cases_in_double(module, rounding)] if rounding else [])]
 
 
 def _compared(case: Case, results: Sequence[Buffers], seconds: float, engine: str) -> bool:

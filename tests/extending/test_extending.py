@@ -33,6 +33,7 @@ from collir.targets.code import (
     numpy_ops,
     python_text,
     torch,
+    torch_ops,
 )
 from collir.targets.code import mpi_function as mpi
 
@@ -97,6 +98,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (jax_ops.EXPRESSIONS, {*SENDING, *LOCAL, *NN}),
         (python_text.FunctionText.LOCAL, LOCAL),
         (numpy_ops.EXPRESSIONS, NN),
+        (torch_ops.EXPRESSIONS, NN),
         (c_local.LocalSteps.LOCAL, COPYING),
         (c_models.BODIES, {*NN, "add"}),
         (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
@@ -124,7 +126,7 @@ TABLES = {
     "targets/code/nccl_function.py",
     "targets/code/mpi4py.py",
     "targets/code/torch.py",
-    "targets/code/jax_ops.py",
+    "targets/code/jax_collectives.py",
 }
 """The files that name every collective."""
 

@@ -1,25 +1,45 @@
-"""Training steps of the pages of models at small sizes: inputs, and a comparison of results."""
+"""Training steps of the example models at small sizes, on ranks and beside the numpy executor."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from model_pages import SMALL, function_of, inputs_of, page
+from model_pages import PAGES, SMALL, function_of, inputs_of
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
+from collir.ir.instantiation import instantiate
 from collir.semantics.reference.buffers import NUMPY, distribute
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.double import module_in_double
 from collir.semantics.reference.executor import execute
 from collir.synthesis.propagation.propagate import make_explicit
 
-PAGES = {
-    **{name: SMALL[name] for name in ("mlp", "gpt", "llama", "bert", "vit", "switch")},
+SIZES: dict[str, dict[str, int]] = {
+    **SMALL,
     "styles": {"batch": 8, "seq": 8, "hidden": 32, "heads": 8, "layers": 2},
+    "zero": {"batch": 8, "width": 8, "layers": 2},
+    "mixtral": {**SMALL["mixtral"], "batch": 4, "experts": 4},
+    "resnet50": {**SMALL["resnet50"], "batch": 4},
 }
 """Small sizes of each model."""
+
+QUAD = """machine @{name} {{
+  level node[2] {{ port = 8 GB/s, latency = 20 us }}
+  level gpu[2] {{ port = 80 GB/s, latency = 3 us }}
+}}"""
+"""A machine of four devices in the place of one that has more."""
+
+ON_QUAD: dict[str, str] = {
+    "mlp": "data = node:2, model = gpu:2",
+    "mixtral": "data = node:2, expert = gpu:2",
+    "resnet50": "data = node:2 * gpu:2",
+    "zero": "data = node:2 * gpu:2",
+}
+"""The meshes of models that run on four devices here."""
 
 STYLES = (
     "data_parallel",
@@ -31,13 +51,33 @@ STYLES = (
     "mixed",
 )
 
-CASES = [
+STEPS = [
     *(("styles", style) for style in STYLES),
-    *((name, "step") for name in PAGES if name != "styles"),
+    *(("zero", stage) for stage in ("data_parallel", "zero_1", "zero_2", "zero_3")),
+    *((name, "step") for name in SIZES if name not in ("styles", "zero")),
 ]
+"""The training step, or steps, of each model."""
 
 ROUNDING = 2.0**-52 * 2**16
 """The most that results may differ in f64, relative to the largest element (or to 0.001)."""
+
+Run = Callable[
+    [ModuleOp, Sequence[tuple[FuncOp, Sequence[Buffers]]]], list[tuple[list[Buffers], float]]
+]
+"""A function that runs functions of a module on ranks."""
+
+
+def small_page(name: str) -> ModuleOp:
+    """Return a page at small sizes, some on fewer devices, with all layouts explicit."""
+    path = PAGES / f"{name}.coll"
+    text = path.read_text(encoding="utf-8")
+    if name in ON_QUAD:
+        text = re.sub(r"(?m)^machine @(\w+) = .*$", lambda m: QUAD.format(name=m[1]), text)
+        text = re.sub(r"(?m)^(mesh @m on @\w+) .*$", rf"\1 {{ {ON_QUAD[name]} }}", text)
+    module = collir.parse(text, str(path))
+    instantiate(module, SIZES[name])
+    make_explicit(module)
+    return module
 
 
 def arguments_of(function: FuncOp) -> list[Buffers]:
@@ -52,11 +92,18 @@ def arguments_of(function: FuncOp) -> list[Buffers]:
 
 
 def step_in_double(name: str, function_name: str) -> tuple[ModuleOp, FuncOp]:
-    """Return a function of a page at small sizes in f64, and its module."""
-    module = page(name, **PAGES[name])
-    make_explicit(module)
-    module = module_in_double(module)
+    """Return a function of a small page in f64, and its module."""
+    module = module_in_double(small_page(name))
     return module, function_of(module, function_name)
+
+
+def check_step(run: Run, name: str, function_name: str) -> None:
+    """Check that the loss and the new weights and states of a step, in f64, are those of the
+    executor on every rank."""
+    module, function = step_in_double(name, function_name)
+    arguments = arguments_of(function)
+    [(results, _)] = run(module, [(function, arguments)])
+    assert_same(module, function, arguments, results)
 
 
 def assert_same(

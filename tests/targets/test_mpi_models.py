@@ -12,7 +12,7 @@ from model_pages import PAGES, SMALL, function_of, page
 from on_ranks import differences
 from programs import module_of, random_function, random_mesh
 from seeds import fresh, some
-from training_steps import CASES, arguments_of, assert_same, step_in_double
+from training_steps import STEPS, arguments_of, assert_same, step_in_double
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -183,7 +183,7 @@ def test_a_training_step_on_four_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "function_name"), [*CASES, ("vgg19", "step")])
+@pytest.mark.parametrize(("name", "function_name"), STEPS)
 def test_a_training_step(name: str, function_name: str, tmp_path: Path) -> None:
     """Check the loss and the new weights and states of an optimiser's step, on 8 ranks."""
     assert_step_runs(*step_in_double(name, function_name), tmp_path)
