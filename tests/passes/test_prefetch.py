@@ -18,6 +18,7 @@ from collir.dialects.operation import DistOp
 from collir.ir.ahead import is_ahead
 from collir.ir.diagnostics import Diagnostic
 from collir.ir.remarks import listening
+from collir.ir.rotation import prepare
 from collir.ir.selection import erase_other_functions
 from collir.passes.table import PASSES
 from collir.semantics.reference.double import in_double
@@ -66,7 +67,9 @@ def run(module: ModuleOp, passes: str) -> list[str]:
 
 
 def simulated(module: ModuleOp, name: str = "f") -> Simulation:
-    return simulate_function(function_of(module, name), CostModel())
+    copy = module.clone()
+    prepare(copy)
+    return simulate_function(function_of(copy, name), CostModel())
 
 
 def count_ahead(module: ModuleOp) -> int:

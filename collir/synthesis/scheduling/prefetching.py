@@ -24,6 +24,7 @@ from collir.ir.functions import functions_of
 from collir.ir.inlining import inline_calls
 from collir.ir.loops import repeats_in
 from collir.ir.remarks import listening, remark
+from collir.ir.rotation import prepare
 from collir.ir.selection import erase_other_functions
 from collir.layout.steps import AHEAD
 from collir.syntax.units import bytes_text, seconds_text
@@ -137,6 +138,7 @@ class _Choice:
         if scheduled:
             with listening(lambda _: None), suppress(DiagnosticError):  # no order has the memory
                 self.schedule(copy)
+        prepare(copy)
         function = next(x for x in functions_of(copy) if x.sym_name.data == name)
         return simulate_function(function, self.model)
 
