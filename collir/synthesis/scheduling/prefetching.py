@@ -21,6 +21,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.ahead import ahead_errors, is_ahead
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
+from collir.ir.inlining import inline_calls
 from collir.ir.loops import repeats_in
 from collir.ir.remarks import listening, remark
 from collir.ir.rotation import prepare
@@ -111,7 +112,7 @@ class _Choice:
                     f"{seconds_text(before.time)}",
                 )
                 return
-            if fits_memory(after):
+            if fits_memory(after) and fits_memory(self._simulated(chosen, scheduled=False)):
                 for op in chosen:
                     op.properties[AHEAD.name] = UnitAttr()
                 remark(loop, f"{self.name} starts {one} of this repeat an iteration ahead: {text}")
@@ -123,8 +124,9 @@ class _Choice:
     def _bytes(self, op: DistOp) -> int:
         return dist_type(op.result).elements * dist_type(op.result).dtype.bytes
 
-    def _simulated(self, ahead: Sequence[DistOp]) -> Simulation:
-        """Return the simulation of the function with further gathers ahead, scheduled."""
+    def _simulated(self, ahead: Sequence[DistOp], scheduled: bool = True) -> Simulation:
+        """Return the simulation of the function with further gathers ahead, in the order that is
+        found for its steps or as it is."""
         for op in ahead:
             op.properties[AHEAD.name] = UnitAttr()
         copy = self.module.clone()
@@ -132,9 +134,11 @@ class _Choice:
             del op.properties[AHEAD.name]
         name = self.function.sym_name.data
         erase_other_functions(copy, [name])
+        inline_calls(copy)
+        if scheduled:
+            with listening(lambda _: None), suppress(DiagnosticError):  # no order has the memory
+                self.schedule(copy)
         prepare(copy)
-        with listening(lambda _: None), suppress(DiagnosticError):  # it has no memory in any order
-            self.schedule(copy)
         function = next(x for x in functions_of(copy) if x.sym_name.data == name)
         return simulate_function(function, self.model)
 
