@@ -90,7 +90,11 @@ class Execution:
         return Execution(
             max(self.call, other.call),
             max(self.array, other.array),
-            min(self.streams, other.streams, key=lambda pairs: min((r for _, r in pairs), default=math.inf)),
+            min(
+                self.streams,
+                other.streams,
+                key=lambda pairs: min((r for _, r in pairs), default=math.inf),
+            ),
             tuple((*pair, time) for pair, time in (times | elements).items()),
             max(self.start, other.start),
             min((x for x in (self.packing, other.packing) if x is not None), default=None),

@@ -84,7 +84,12 @@ _OF_KERNELS = {
 }
 """The settings of the kernels of a device, each with an example."""
 
-_TIMES = {"launch": "a launch", "call": "a call", "array": "an array of a call", "start": "the start of a product"}
+_TIMES = {
+    "launch": "a launch",
+    "call": "a call",
+    "array": "an array of a call",
+    "start": "the start of a product",
+}
 _WORDS_OF_EXECUTION = {"copies": "made", "maps": "apart"}
 _OF_EXECUTION = ("call", "array", "streams", "elements", "start", "packing", "copies", "maps")
 """The clauses of a device about its software."""

@@ -162,7 +162,11 @@ def _efficiency(efficiency: Efficiency) -> Iterator[str]:
 
 def _execution(execution: Execution) -> Iterator[str]:
     """Yield the clauses about the software of a device."""
-    for name, time in (("call", execution.call), ("array", execution.array), ("start", execution.start)):
+    for name, time in (
+        ("call", execution.call),
+        ("array", execution.array),
+        ("start", execution.start),
+    ):
         if time:
             yield f"{name} = {Quantity.TIME.format(time)}"
     if execution.packing is not None:
@@ -178,7 +182,9 @@ def _execution(execution: Execution) -> Iterator[str]:
         )
         yield f"streams {', '.join(listed)}"
     if execution.elements:
-        listed = (f"{op} {dtype} = {Quantity.TIME.format(t)}" for op, dtype, t in execution.elements)
+        listed = (
+            f"{op} {dtype} = {Quantity.TIME.format(t)}" for op, dtype, t in execution.elements
+        )
         yield f"elements {', '.join(listed)}"
 
 

@@ -77,15 +77,28 @@ def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:
         first, other = other, first
     left, right = set(first), set(other)
     shared = left & right & set(structure.result)
-    for indices, value in zip((*structure.operands, structure.result), (*op.operands, op.result), strict=True):
+    for indices, value in zip(
+        (*structure.operands, structure.result), (*op.operands, op.result), strict=True
+    ):
         shape = dist_type(value).local_shape(mesh)
         real = [index for index, size in zip(indices, shape, strict=True) if size > 1]
         groups = [
-            "n" if index in shared else "a" if index not in right else "c" if index not in left else "b"
+            "n"
+            if index in shared
+            else "a"
+            if index not in right
+            else "c"
+            if index not in left
+            else "b"
             for index in real
         ]
         order = [group for group, _ in groupby(groups)]
-        turned = indices == first and value is not op.result and "a" in order and "b" in order[: order.index("a")]
+        turned = (
+            indices == first
+            and value is not op.result
+            and "a" in order
+            and "b" in order[: order.index("a")]
+        )
         if len(order) > len(set(order)) or "n" in order[1:] or turned:
             yield math.prod(shape)
 

@@ -324,9 +324,7 @@ def local_step(
             count = float(sum(disordered(op, structure, mesh)))
             elements = (("transpose", dtype, count * share),) if count else ()
         maps = not structure.contracts
-        return LocalStep(
-            op.mnemonic, moved, work, maps=maps, product=product, elements=elements
-        )
+        return LocalStep(op.mnemonic, moved, work, maps=maps, product=product, elements=elements)
     share = bytes_of(op.result) / largest(op.result)
     work = ((dist_type(op.result).dtype.value, op.flops * share),)
     step_seconds(op, mesh, kinds)

@@ -3,17 +3,17 @@
 Numbers are fitted one after the other, from those that every program has to those of one kind of
 kernels: calls and launches, streams of bytes, elements of operations, products, copies of operands.
 A residual is log(predicted / measured), and its loss is its absolute value, so that outliers have
-little influence. Intervals are from fits to probes that are drawn anew (bootstrap).
+little influence.
 """
 
 import math
-import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from collir.cost.calibration.device.probes import Probe, page
+from collir.cost.calibration.device.times import Timing
 from collir.cost.calibration.fit import Vector, scipy_function
 from collir.cost.calibration.values import CalibrationError
 from collir.cost.programs.simulate import simulate
@@ -24,22 +24,9 @@ from collir.syntax.reader import read
 _SIDES = (8, 16, 32, 64, 128, 256)
 _DEPTHS = (0, 4, 8, 16, 32, 64, 128, 256)
 
-TRACE = False
 WORTH = 1.1
 """An operation has a time for its elements if its probes take that many times as long as their
 bytes."""
-
-DRAWS = 30
-"""The number of fits of which intervals are made."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """A probe, and the seconds that a run took."""
-
-    probe: Probe
-    seconds: float
-    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,15 +59,10 @@ def samples_of(timings: Sequence[Timing]) -> list[Sample]:
     """Return timings with the kernels of their probes.
 
     Raises:
-        CalibrationError: there are none, or a time is not positive.
+        CalibrationError: there are none.
     """
     if not timings:
         raise CalibrationError("there are no times to fit a device to")
-    for timing in timings:
-        if not (timing.seconds > 0 and math.isfinite(timing.seconds)):
-            raise CalibrationError(
-                f"a time must be positive, not {timing.seconds:g}", timing.source
-            )
     # Any numbers: kernels do not depend on them, but that software copies and calls take time.
     rates = ", ".join(f"{dtype} = 1 GFLOP/s" for dtype in _dtypes(timings))
     device = f"device {{ compute {rates}; memory = 1 GB @ 1 GB/s; call = 1 us; copies = made }}"
@@ -110,12 +92,14 @@ def loss(samples: Iterable[Sample], device: Device) -> float:
     return math.fsum(abs(sample.error(device)) for sample in samples)
 
 
-def fit(samples: Sequence[Sample], cores: int = 1, tiles: Efficiency | None = None) -> Device:
+def fit(samples: Sequence[Sample], cores: int = 1, like: Device | None = None) -> Device:
     """Return the device that explains times best.
+
+    Products are computed in tiles or packed, whichever explains them better.
 
     Args:
         cores: the processors of the device that work on tiles.
-        tiles: the tiles, units and depth, if they are known.
+        like: a device that was fitted, whose tiles are kept.
 
     Raises:
         CalibrationError: some numbers have no probes.
@@ -123,18 +107,26 @@ def fit(samples: Sequence[Sample], cores: int = 1, tiles: Efficiency | None = No
     kinds = {kind: [s for s in samples if s.probe.kind == kind] for kind in _NEEDED}
     for kind, own in kinds.items():
         if len(own) < 2:
-            raise CalibrationError(f"there are too few times of the programs '{kind}': measure anew")
+            raise CalibrationError(
+                f"there are too few times of the programs '{kind}': measure anew"
+            )
     device = Device(execution=Execution(copies=True))
     device = _fit_calls(kinds["launch"], kinds["call"], device)
     streams = [s for s in samples if s.probe.kind == "stream" or s.probe.word == "add"]
     device = _fit_streams(streams, device)
     device = _fit_elements([s for s in samples if s.probe.kind in ("map", "along")], device)
-    products = [s for s in samples if s.probe.kind in ("product", "attention", "transpose", "sliced")]
+    products = [
+        s for s in samples if s.probe.kind in ("product", "attention", "transpose", "sliced")
+    ]
     packed = _fit_packing(products, device)
+    if like is not None and like.execution.packing is not None:
+        return packed
+    tiles = like and like.efficiency
     tiled = _fit_tiles([s for s in products if s.probe.kind == "product"], device, cores, tiles)
     tiled = _fit_copies([s for s in products if s.probe.kind in ("attention", "transpose")], tiled)
     tiled = _fit_slices([s for s in products if s.probe.kind == "sliced"], tiled)
-    if TRACE: print("packed",loss(products,packed)/len(products),"tiled",loss(products,tiled)/len(products))
+    if like is not None:
+        return tiled
     return min(packed, tiled, key=lambda device: loss(products, device))
 
 
@@ -160,7 +152,9 @@ def _part_time(sample: Sample, name: str, device: Device) -> float:
     count = math.fsum(n * s.elements[0][2] for n, s in own)
     rest = [pair for pair in sample.steps if pair not in own]
     time = sample.seconds - math.fsum(n * local_times(s, device).seconds for n, s in rest)
-    return max(time - device.efficiency.launch * sum(n for n, _ in own), 0.0) / count if count else 0.0
+    return (
+        max(time - device.efficiency.launch * sum(n for n, _ in own), 0.0) / count if count else 0.0
+    )
 
 
 _NEEDED = ("call", "launch", "map", "product")
@@ -292,9 +286,7 @@ def _with_rate(samples: Sequence[Sample], dtype: str, device: Device) -> tuple[D
     return replace(device, compute=(*device.compute, (dtype, rate))), total(rate)
 
 
-def _product_parts(
-    sample: Sample, device: Device
-) -> tuple[float, list[tuple[float, float]]]:
+def _product_parts(sample: Sample, device: Device) -> tuple[float, list[tuple[float, float]]]:
     """Return the seconds of a sample that do not depend on the compute rate, and the operations
     and the seconds of the bytes of each product."""
     fixed, own = 0.0, list[tuple[float, float]]()

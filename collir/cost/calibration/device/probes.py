@@ -91,7 +91,9 @@ def _tensor(probe: Probe, *sizes: int) -> str:
     return f"{probe.dtype}[{', '.join(map(str, sizes))}]"
 
 
-def _loop(carried: str, kept: Sequence[str], body: Sequence[str], sliced: Sequence[str] = ()) -> str:
+def _loop(
+    carried: str, kept: Sequence[str], body: Sequence[str], sliced: Sequence[str] = ()
+) -> str:
     """Return a loop that makes ``%new`` of ``%{carried}``, and returns the last one."""
     same = f" with({', '.join(f'%{name} = %{name}' for name in kept)})" if kept else ""
     slices = f" slice({', '.join(f'%{name} = %{name}' for name in sliced)})" if sliced else ""
@@ -188,7 +190,9 @@ def _call(probe: Probe) -> Program:
     x = _tensor(probe, 8)
     steps = "".join(f"  %r{n} = neg %x{n}\n" for n in range(arrays))
     results = ", ".join(f"%r{n}" for n in range(arrays))
-    return Program([(f"x{n}", x) for n in range(arrays)], [x] * arrays, f"{steps}  return {results}\n")
+    return Program(
+        [(f"x{n}", x) for n in range(arrays)], [x] * arrays, f"{steps}  return {results}\n"
+    )
 
 
 def _launch(probe: Probe) -> Program:
