@@ -18,7 +18,8 @@ from collir.machine import Device, Efficiency, Execution
 from collir.syntax.reader import read
 from collir.syntax.writer import device_text
 
-PROBES = list(default_probes(["f32"]))
+WORDS = ("", "add", "exp", "sin", "softmax", "sum", "nn", "nt", "tn")
+PROBES = [probe for probe in default_probes(["f32"]) if probe.word in WORDS]
 
 CPU = Device(
     compute=(("f32", 200e9),),
@@ -130,10 +131,12 @@ def test_files_of_times_are_read_as_they_were_written() -> None:
     assert replace(again, timings=()) == replace(times, timings=())
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
-def test_a_probe_is_found_by_its_name(probe: Probe) -> None:
-    assert Probe.named(*probe.name.split(" ")) == probe
-    assert probe.word in KINDS[probe.kind].words()
+def test_probes_are_found_by_their_names() -> None:
+    probes = list(default_probes(["f32", "bf16"]))
+    assert len(set(probes)) == len(probes)
+    for probe in probes:
+        assert Probe.named(*probe.name.split(" ")) == probe
+        assert probe.word in KINDS[probe.kind].words()
 
 
 def test_no_fit_is_made_without_times() -> None:
@@ -141,6 +144,60 @@ def test_no_fit_is_made_without_times() -> None:
         samples_of([])
     with pytest.raises(CalibrationError, match=r"from 0 to 0\.5"):
         calibrate_device(times_on(CPU), held_back=0.9)
-    samples: list[Sample] = [s for s in samples_of(timed(CPU)) if s.probe.kind != "product"]
+    samples = [sample for sample in kernels() if sample.probe.kind != "product"]
     with pytest.raises(CalibrationError, match="'product'"):
         fit(samples)
+
+
+def on(device: str, function: str) -> float:
+    """Return the seconds of a function on a device."""
+    mesh = "level core[1] { port = 1 GB/s, latency = 1 us } }\nmesh @m on @d { data = 1 }\n"
+    [simulation] = simulate(read(f"machine @d {{ device {{ {device} }} {mesh}{function}", "text"))
+    return simulation.time
+
+
+def test_a_map_takes_the_longer_of_its_elements_and_of_its_bytes() -> None:
+    function = "func @f(%x: f32[1000]) -> f32[1000] on @m {\n%y = exp %x\nreturn %y\n}"
+    device = "memory = 1 GB @ 1 GB/s; launch = 1 us; call = 3 us; array = 1 us"
+    assert on(device, function) == pytest.approx(5e-6 + 1e-6 + 8e-6)
+    assert on(f"{device}; elements exp f32 = 20 ns", function) == pytest.approx(26e-6)
+    assert on(f"{device}; elements exp f32 = 2 ns", function) == pytest.approx(14e-6)
+    # 8000 bytes are half way between 800 and 80000, by their logarithms.
+    streams = "streams 800 B @ 1 GB/s, 80 KB @ 4 GB/s"
+    assert on(f"{device}; {streams}", function) == pytest.approx(10e-6)
+
+
+def test_maps_that_run_apart_are_launched_apart() -> None:
+    function = "func @f(%x: f32[8]) -> f32[8] on @m {\n%y = exp %x\n%z = neg %y\nreturn %z\n}"
+    device = "memory = 1 GB @ 1 TB/s; launch = 1 s"
+    assert on(device, function) == pytest.approx(1)
+    assert on(f"{device}; maps = apart", function) == pytest.approx(2)
+
+
+def test_products_are_packed_and_their_operands_transposed() -> None:
+    head = "func @f(%x: f32[{x}], %w: f32[20, 30]) -> f32[10, 30] on @m {{\n"
+    text = head + '%y = einsum "{x_indices}, b c -> a c" %x, %w\nreturn %y\n}}'
+    plain = text.format(x="10, 20", x_indices="a b")
+    turned = text.format(x="20, 10", x_indices="b a")
+    device = (
+        "compute f32 = 12 GFLOP/s; start = 1 us; packing = 4.4 GB/s; elements transpose f32 = 5 ns"
+    )
+    # 12,000 operations and 4,400 bytes.
+    assert on(device, plain) == pytest.approx(1e-6 + 1e-6 + 1e-6)
+    assert on(device, turned) == pytest.approx(3e-6)
+    assert on(f"{device}; copies = made", plain) == pytest.approx(3e-6)
+    assert on(f"{device}; copies = made", turned) == pytest.approx(4e-6)
+
+
+def test_loops_copy_the_slices_that_products_read() -> None:
+    text = """func @f(%x: f32[10, 10], %w: f32[{n}, 10, 10]) -> f32[10, 10] on @m {{
+      %y = repeat {n} carry(%h = %x) slice(%w = %w) {{
+        %0 = einsum "a b, b c -> a c" %h, %w
+        yield %0
+      }}
+      return %y
+    }}"""
+    device = "compute f32 = 2 GFLOP/s; elements slice f32 = 10 ns"
+    assert on(device, text.format(n=3)) == pytest.approx(3e-6)
+    assert on(f"{device}; copies = made", text.format(n=3)) == pytest.approx(6e-6)
+    assert on(f"{device}; copies = made", text.format(n=1)) == pytest.approx(1e-6)

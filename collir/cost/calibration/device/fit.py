@@ -137,11 +137,12 @@ def _fit_slices(samples: Sequence[Sample], device: Device) -> Device:
     elements = device.execution.elements
     for dtype in dict.fromkeys(sample.probe.dtype for sample in samples):
         own = [sample for sample in samples if sample.probe.dtype == dtype]
-        choices = [_part_time(sample, SLICE, device) for sample in own]
+        choices = [time for s in own if (time := _part_time(s, SLICE, device)) > 0]
+        if not choices:
+            continue
 
         best = _best_time(own, (SLICE, dtype), choices, device)
-        if best > 0:
-            elements = (*elements, (SLICE, dtype, best))
+        elements = (*elements, (SLICE, dtype, best))
     return _with(device, elements=elements)
 
 
