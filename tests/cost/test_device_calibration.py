@@ -201,3 +201,6 @@ def test_loops_copy_the_slices_that_products_read() -> None:
     assert on(device, text.format(n=3)) == pytest.approx(3e-6)
     assert on(f"{device}; copies = made", text.format(n=3)) == pytest.approx(6e-6)
     assert on(f"{device}; copies = made", text.format(n=1)) == pytest.approx(1e-6)
+    # Each slice has 400 bytes of 1,200. Read and written, 2,400 are too many for a cache.
+    cache = "copies = made; streams 800 B @ 1 TB/s, 2400 B @ 8 MB/s"
+    assert on(f"{device}; {cache}", text.format(n=3)) == pytest.approx(3e-6 + 3 * 100e-6)

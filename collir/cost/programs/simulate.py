@@ -262,10 +262,12 @@ def _with_slices(simulation: Simulation, loop: RepeatOp, classes: Classes) -> Si
     stacked = [x for x in loop.yielded[carries:] if _contracts(x.owner)]
     steps = list(simulation.program)
     on = tuple(range(len(simulation.places)))
+    reach = 2.0 * loop.times * sum(classes.bytes_of(0, value) for value in (*read, *stacked))
     for value in (*read, *stacked):
         dtype = dist_type(value).dtype
         size = float(classes.bytes_of(0, value))
-        does = LocalStep(COPY, 2 * size, elements=((SLICE, dtype.value, size / dtype.bytes),))
+        elements = ((SLICE, dtype.value, size / dtype.bytes),)
+        does = LocalStep(COPY, 2 * size, elements=elements, reach=reach)
         phases = local_phases(does, device)
         task = StepTask(phases, len(mesh.machine.levels), tuple(range(len(steps))), on=on)
         steps.append(SimulatedStep(COPY, does, task))
