@@ -345,7 +345,8 @@ def _packing_parts(sample: Sample, device: Device) -> tuple[float, ...]:
     """Return the seconds of a sample that are known, the number of its products, their operations
     and bytes, and the elements of transposes and of slices."""
     fixed = 0.0
-    amounts = dict.fromkeys(("products", "flops", "bytes", "transpose", SLICE), 0.0)
+    names = ("products", "flops", "bytes", "transpose", SLICE)
+    amounts: dict[str, float] = dict.fromkeys(names, 0.0)
     for count, step in sample.steps:
         copied = [(name, x) for name, _, x in step.elements if name in amounts]
         if step.product is None and not copied:
