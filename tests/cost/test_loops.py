@@ -34,7 +34,7 @@ def straight(module: ModuleOp) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_it_is_the_time_of_all_iterations(rng: random.Random) -> None:
     module = at_once(random_module(rng, functions=2, steps=8, models=rng.random() < 0.3))
     try:

@@ -144,6 +144,7 @@ def test_a_rank_killed_on_another_machine_is_named_by_the_others(rank: int, tmp_
         assert f"LostRankError: rank {rank} of 4 is lost: MPI cannot reach it" in said(other)
 
 
+@pytest.mark.slow
 def test_an_interrupt_returns_what_was_found_on_all_ranks(tmp_path: Path) -> None:
     job = launch("interrupted", tmp_path)
     wait_for(tmp_path, job, "[0-9]*", count=3)  # the fourth rank hands out work
@@ -183,6 +184,7 @@ def test_knows_whether_it_is_one_of_several_ranks(
     assert leads() is first
 
 
+@pytest.mark.slow
 def test_the_command_has_one_answer_and_one_error(tmp_path: Path) -> None:
     """Rank 0 prints the answer or the error for all ranks."""
     graph = Path(__file__).parents[2] / "examples" / "search" / "johnson8-4-4.clq"

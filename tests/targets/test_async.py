@@ -70,7 +70,8 @@ def test_every_collective_on_ranks(ranks: int, tmp_path: Path) -> None:
     assert wrong(module, functions_of(module), "mpi", tmp_path) == []
 
 
-@pytest.mark.parametrize(("ranks", "target"), some([(6, "nccl"), (4, SYMMETRIC)], 1))
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "target"), [(6, "nccl"), (4, SYMMETRIC)])
 def test_every_collective_on_the_fake(ranks: int, target: str, tmp_path: Path) -> None:
     module = every_collective(ranks)
     assert hazards(module, target) == []
@@ -301,7 +302,8 @@ def test_a_missing_wait_is_found_on_ranks(tmp_path: Path, monkeypatch: pytest.Mo
     assert left <= {len(needed) - 1}
 
 
-@pytest.mark.parametrize("target", ["nccl", pytest.param(SYMMETRIC, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["nccl", SYMMETRIC])
 def test_a_missing_wait_is_found_on_the_fake(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

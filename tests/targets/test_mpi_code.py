@@ -38,7 +38,8 @@ def test_random_programs_compile_without_a_warning(standard: str, tmp_path: Path
     compiles(collir.emit(module_of(meshes, functions), "mpi"), tmp_path, "-O2", standard)
 
 
-@pytest.mark.parametrize("ranks", some([1, 6], 1))
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 6])
 def test_a_main_compiles_without_a_warning(ranks: int, tmp_path: Path) -> None:
     functions = list(local_operations(ranks))[::3]
     if ranks > 1:

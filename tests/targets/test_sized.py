@@ -35,8 +35,9 @@ def some_async(module: ModuleOp, rng: random.Random) -> None:
             op.properties["async"] = UnitAttr()
 
 
-@pytest.mark.parametrize("target", some(TARGETS, 1))
-@pytest.mark.parametrize("ranks", [4, pytest.param(6, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("ranks", [4, 6])
 def test_every_operation_works_on_elements_of_any_width(
     ranks: int, target: str, tmp_path: Path
 ) -> None:
