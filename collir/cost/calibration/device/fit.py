@@ -48,7 +48,9 @@ class Sample:
 
     def predicted(self, device: Device) -> float:
         """Return the seconds on a device."""
-        return math.fsum(count * local_times(step, device).seconds for count, step in self.steps)
+        copies = device.execution.copies
+        run = [(n, step) for n, step in self.steps if copies or not step.reach]
+        return math.fsum(count * local_times(step, device).seconds for count, step in run)
 
     def error(self, device: Device) -> float:
         """Return log(predicted / measured)."""
