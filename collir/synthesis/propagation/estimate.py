@@ -108,22 +108,19 @@ class Estimates:
         """
         old = {axis: dim for dim, axes in enumerate(before) for axis in axes}
         new = {axis: dim for dim, axes in enumerate(after) for axis in axes}
-        local = size / self.blocks(old)
+        local = part = size / self.blocks(old)
         for axis in self._fast_first:
+            if axis in partial:  # reduce_scatter, or that and an all_gather: all_reduce
+                yield self._time(axis, part, 1 if axis in new else 2)
+            if axis in partial or (axis in new and axis not in old):
+                part /= self._links[axis][0]
             if axis in new and axis not in old:
-                if axis in partial:  # reduce_scatter
-                    yield self._time(axis, local, 1)
                 local /= self._links[axis][0]
         for axis, dim in old.items():
             if new.get(axis, dim) != dim:  # all_to_all
                 yield self._time(axis, local, 1)
         if any(sorted(x) == sorted(y) and x != y for x, y in zip(before, after, strict=True)):
             yield self._time(next(iter(old)), local, 1)  # permute
-        scattered = local
-        for axis in self._fast_first:
-            if axis in partial and axis not in new:  # all_reduce
-                yield self._time(axis, scattered, 2)
-                scattered /= self._links[axis][0]
         for axis in reversed(self._fast_first):
             if axis in old and axis not in new:  # all_gather
                 local *= self._links[axis][0]
