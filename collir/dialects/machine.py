@@ -38,9 +38,11 @@ from xdsl.utils.exceptions import VerifyException
 from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.machine import (
     IDEAL,
+    PLAIN,
     Device,
     DeviceKind,
     Efficiency,
+    Execution,
     Fabric,
     Level,
     LinkKind,
@@ -302,17 +304,75 @@ class EfficiencyAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
+class ExecutionAttr(ParametrizedAttribute):
+    """What the software of a device adds to the times of kernels."""
+
+    name = "machine.execution"
+
+    call: NumberAttr = param_def()
+    array: NumberAttr = param_def()
+    streams: ArrayAttr[NumberAttr] = param_def()
+    operations: ArrayAttr[RateAttr] = param_def()
+    start: NumberAttr = param_def()
+    packing: NumberAttr | UnitAttr = param_def()
+    copies: IntAttr = param_def()
+    maps: IntAttr = param_def()
+
+    @staticmethod
+    def of(execution: Execution) -> "ExecutionAttr":
+        """Return the attribute of a plain value."""
+        return ExecutionAttr(
+            NumberAttr(execution.call),
+            NumberAttr(execution.array),
+            ArrayAttr([NumberAttr(x) for pair in execution.streams for x in pair]),
+            ArrayAttr(
+                [
+                    RateAttr(StringAttr(f"{operation} {dtype}"), NumberAttr(time))
+                    for operation, dtype, time in execution.elements
+                ]
+            ),
+            NumberAttr(execution.start),
+            UnitAttr() if execution.packing is None else NumberAttr(execution.packing),
+            IntAttr(int(execution.copies)),
+            IntAttr(int(execution.maps)),
+        )
+
+    def value(self) -> Execution:
+        """Return the plain value.
+
+        Raises:
+            MachineError: a stream without a bandwidth, or an operation without a type.
+        """
+        numbers = [number.data for number in self.streams]
+        names = [rate.dtype.data.split(" ") for rate in self.operations]
+        if len(numbers) % 2 or any(len(words) != 2 for words in names):
+            raise MachineError("a stream has a bandwidth, and the time of an element a type")
+        times = [rate.rate.data for rate in self.operations]
+        return Execution(
+            self.call.data,
+            self.array.data,
+            tuple(zip(numbers[::2], numbers[1::2], strict=True)),
+            tuple((words[0], words[1], time) for words, time in zip(names, times, strict=True)),
+            self.start.data,
+            self.packing.data if isinstance(self.packing, NumberAttr) else None,
+            bool(self.copies.data),
+            bool(self.maps.data),
+        )
+
+
+@irdl_attr_definition
 class DeviceAttr(TrailingDefaults):
     """A device, the leaf of a machine's tree; unknown numbers are ``unit``."""
 
     name = "machine.device"
-    DEFAULTS = (UnitAttr(), UnitAttr())
+    DEFAULTS = (UnitAttr(), UnitAttr(), UnitAttr())
 
     compute: ArrayAttr[RateAttr] = param_def()
     memory: NumberAttr | UnitAttr = param_def()
     memory_bandwidth: NumberAttr | UnitAttr = param_def()
     reduction: NumberAttr | UnitAttr = param_def()
     efficiency: EfficiencyAttr | UnitAttr = param_def()
+    execution: ExecutionAttr | UnitAttr = param_def()
 
     @staticmethod
     def of(device: Device) -> "DeviceAttr":
@@ -328,6 +388,7 @@ class DeviceAttr(TrailingDefaults):
             optional(device.memory_bandwidth),
             optional(device.reduction),
             EfficiencyAttr.of(device.efficiency) if device.efficiency != IDEAL else UnitAttr(),
+            ExecutionAttr.of(device.execution) if device.execution != PLAIN else UnitAttr(),
         )
 
     def value(self) -> Device:
@@ -342,6 +403,7 @@ class DeviceAttr(TrailingDefaults):
             optional(self.memory_bandwidth),
             optional(self.reduction),
             self.efficiency.value() if isinstance(self.efficiency, EfficiencyAttr) else IDEAL,
+            self.execution.value() if isinstance(self.execution, ExecutionAttr) else PLAIN,
         )
 
 
@@ -617,6 +679,7 @@ Machines = Dialect(
         ParentsAttr,
         RateAttr,
         EfficiencyAttr,
+        ExecutionAttr,
         DeviceAttr,
         KindAttr,
         ParameterAttr,

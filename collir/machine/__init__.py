@@ -1,6 +1,7 @@
 """Machines as plain values: levels, ports and devices, without xDSL."""
 
 from collir.machine.efficiency import IDEAL, Efficiency
+from collir.machine.execution import PLAIN, Execution
 from collir.machine.fabric import Runtime, level_fabrics, runtime_of
 from collir.machine.model import (
     MAX_DEVICES,
@@ -18,9 +19,11 @@ from collir.machine.model import (
 __all__ = [
     "IDEAL",
     "MAX_DEVICES",
+    "PLAIN",
     "Device",
     "DeviceKind",
     "Efficiency",
+    "Execution",
     "Fabric",
     "Level",
     "LinkKind",

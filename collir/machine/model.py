@@ -13,6 +13,7 @@ from functools import cached_property, reduce
 from itertools import accumulate, pairwise
 
 from collir.machine.efficiency import IDEAL, Efficiency
+from collir.machine.execution import PLAIN, Execution
 
 MAX_DEVICES = 2**31 - 1
 """Largest number of devices of a machine: ranks are C ints in MPI and NCCL."""
@@ -508,6 +509,7 @@ class Device:
         reduction: bytes/second at which a device adds a received message to its own data, where
             the time for that is not hidden by receiving.
         efficiency: what kernels reach of these rates.
+        execution: what its software adds to the times of kernels.
 
     Raises:
         MachineError: a rate or a size that is not positive, a dtype named twice, an efficiency
@@ -519,9 +521,10 @@ class Device:
     memory_bandwidth: float | None = None
     reduction: float | None = None
     efficiency: Efficiency = IDEAL
+    execution: Execution = PLAIN
 
     def __post_init__(self) -> None:
-        if problem := self.efficiency.problem():
+        if problem := self.efficiency.problem() or self.execution.problem():
             raise MachineError(problem)
         for dtype, rate in self.compute:
             _check_positive(f"the {dtype} compute rate", rate)
@@ -684,6 +687,7 @@ class Machine:
             _least([device.memory_bandwidth for device in devices]),
             _least([device.reduction for device in devices]),
             reduce(Efficiency.slower, [device.efficiency for device in devices]),
+            reduce(Execution.slower, [device.execution for device in devices]),
         )
 
     def with_devices(self, changed: Callable[[Device], Device]) -> "Machine":

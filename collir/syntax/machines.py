@@ -24,6 +24,7 @@ from collir.ir.diagnostics import Sources, note
 from collir.machine import (
     Device,
     Efficiency,
+    Execution,
     Fabric,
     Level,
     LinkKind,
@@ -74,8 +75,24 @@ _OF_KERNELS = {
     "tile": "the rows and columns of a tile, as in `tile = 128 x 128`",
     "units": "the number of processors, as in `units = 108`",
     "depth": "a length of a sum, as in `depth = 64`",
+    "call": "a time, as in `call = 5 us`",
+    "array": "a time, as in `array = 800 ns`",
+    "start": "a time, as in `start = 2 us`",
+    "packing": "a bandwidth, as in `packing = 10 GB/s`",
+    "copies": "how operands are read that products cannot: `copies = made`",
+    "maps": "how maps run: `maps = apart`",
 }
 """The settings of the kernels of a device, each with an example."""
+
+_TIMES = {
+    "launch": "a launch",
+    "call": "a call",
+    "array": "an array of a call",
+    "start": "the start of a product",
+}
+_WORDS_OF_EXECUTION = {"copies": "made", "maps": "apart"}
+_OF_EXECUTION = ("call", "array", "streams", "elements", "start", "packing", "copies", "maps")
+"""The clauses of a device about its software."""
 
 
 def _below(kinds: Kinds, counts: Sequence[int]) -> Kinds:
@@ -492,6 +509,10 @@ class MachineLowering(Lowering):
                 kernels[what] = self.kernel_setting(*item.children)
             elif item.data == "efficiency":
                 kernels |= self.efficiency(item)
+            elif item.data == "streams":
+                kernels["streams"] = self.streams(item)
+            elif item.data == "elements":
+                kernels["elements"] = self.elements(item)
             elif item.data == "compute":
                 for rate in item.children:
                     dtype, quantity = rate.children
@@ -513,8 +534,10 @@ class MachineLowering(Lowering):
         if None in kernels.values():
             return None
         try:
+            execution = Execution(**{k: kernels.pop(k) for k in _OF_EXECUTION if k in kernels})
             efficiency = Efficiency(**kernels)
-            device = Device(tuple(rates.items()), memory, bandwidth, reduction, efficiency)
+            numbers = memory, bandwidth, reduction
+            device = Device(tuple(rates.items()), *numbers, efficiency, execution)
             return DeviceAttr.of(device)
         except MachineError as error:
             self.error(start, str(error))
@@ -533,14 +556,40 @@ class MachineLowering(Lowering):
                 shares[str(name)] = self.number(number)
         return shares
 
+    def streams(self, tree: SyntaxTree) -> tuple[tuple[float, float], ...] | None:
+        """Return the bytes and bandwidths of streams, or None after an error."""
+        streams: list[tuple[float, float]] = []
+        for size, rate in (stream.children for stream in tree.children[1:]):
+            bytes_ = self.quantity(size, Quantity.BYTES, "the size of a stream")
+            bandwidth = self.quantity(rate, Quantity.BANDWIDTH, "the bandwidth of a stream")
+            if bytes_ is None or bandwidth is None:
+                return None
+            streams.append((bytes_, bandwidth))
+        return tuple(streams)
+
+    def elements(self, tree: SyntaxTree) -> tuple[tuple[str, str, float], ...] | None:
+        """Return the times of elements by operation and type, or None after an error."""
+        elements: list[tuple[str, str, float]] = []
+        for operation, dtype, time in (element.children for element in tree.children[1:]):
+            seconds = self.quantity(time, Quantity.TIME, "the time of an element")
+            if seconds is None:
+                return None
+            elements.append((str(operation), str(dtype), seconds))
+        return tuple(elements)
+
     def kernel_setting(self, key: Token, value: SyntaxTree) -> object:
         """Return the value of a setting of a device's kernels, or None after an error."""
         if (example := _OF_KERNELS.get(str(key))) is None:
-            known = ("compute", "memory", "reduction", "efficiency", *_OF_KERNELS)
+            clauses = ("compute", "memory", "reduction", "efficiency", "streams", "elements")
+            known = (*clauses, *_OF_KERNELS)
             hint = self.suggest(key, known)
             self.error(key, f"a device has no '{key}': it has {', '.join(known)}{hint}")
-        elif key == "launch" and _is_tree(value, "quantity"):
-            return self.quantity(value, Quantity.TIME, "the time of a launch")
+        elif key in _TIMES and _is_tree(value, "quantity"):
+            return self.quantity(value, Quantity.TIME, f"the time of {_TIMES[str(key)]}")
+        elif key == "packing" and _is_tree(value, "quantity"):
+            return self.quantity(value, Quantity.BANDWIDTH, "the bandwidth of packing")
+        elif str(value) == _WORDS_OF_EXECUTION.get(str(key)):
+            return True
         elif key == "tile" and _is_tree(value, "shape") and len(value.children) == 2:
             sides = tuple(self.integer(side) for side in value.children)
             return None if None in sides else sides

@@ -107,6 +107,8 @@ _TERMINALS = {
     "MEMORY": "`memory`",
     "REDUCTION": "`reduction`",
     "EFFICIENCY": "`efficiency`",
+    "ELEMENTS": "`elements`",
+    "STREAMS": "`streams`",
     "ROLE": "a role",
     "$END": "the end of the file",
 }

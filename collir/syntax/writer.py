@@ -12,6 +12,7 @@ from xdsl.utils.exceptions import VerifyException
 from collir.dialects.machine import (
     DeviceAttr,
     EfficiencyAttr,
+    ExecutionAttr,
     LevelAttr,
     MachineOp,
     MeshOp,
@@ -32,7 +33,7 @@ from collir.layout import DistType, Mesh
 from collir.layout.sizes import written
 from collir.layout.steps import Argument, ArgumentKind
 from collir.layout.types import place_text
-from collir.machine import Efficiency, LinkKind
+from collir.machine import Efficiency, Execution, LinkKind
 from collir.syntax.units import Quantity, plain
 
 _ROWS = 4
@@ -139,6 +140,8 @@ def _device(device: DeviceAttr) -> str:
         parts.append(f"reduction = {Quantity.BANDWIDTH.format(device.reduction.data)}")
     if isinstance(device.efficiency, EfficiencyAttr):
         parts += _efficiency(device.efficiency.value())
+    if isinstance(device.execution, ExecutionAttr):
+        parts += _execution(device.execution.value())
     return "; ".join(parts)
 
 
@@ -155,6 +158,34 @@ def _efficiency(efficiency: Efficiency) -> Iterator[str]:
         yield f"units = {efficiency.units}"
     if efficiency.depth:
         yield f"depth = {efficiency.depth}"
+
+
+def _execution(execution: Execution) -> Iterator[str]:
+    """Yield the clauses about the software of a device."""
+    for name, time in (
+        ("call", execution.call),
+        ("array", execution.array),
+        ("start", execution.start),
+    ):
+        if time:
+            yield f"{name} = {Quantity.TIME.format(time)}"
+    if execution.packing is not None:
+        yield f"packing = {Quantity.BANDWIDTH.format(execution.packing)}"
+    if execution.copies:
+        yield "copies = made"
+    if execution.maps:
+        yield "maps = apart"
+    if execution.streams:
+        listed = (
+            f"{Quantity.BYTES.format(size)} @ {Quantity.BANDWIDTH.format(rate)}"
+            for size, rate in execution.streams
+        )
+        yield f"streams {', '.join(listed)}"
+    if execution.elements:
+        listed = (
+            f"{op} {dtype} = {Quantity.TIME.format(t)}" for op, dtype, t in execution.elements
+        )
+        yield f"elements {', '.join(listed)}"
 
 
 def _written(levels: Iterable[LevelAttr]) -> Iterator[tuple[LevelAttr, str]]:

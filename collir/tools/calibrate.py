@@ -16,6 +16,7 @@ from collir.dialects.machine import MachineOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources, render_all
 from collir.machine import Machine
 from collir.tools.api import UsageError
+from collir.tools.calibrate_device import run_device
 from collir.tools.calibration_output import Result, as_json, machine_text, report
 from collir.tools.measured import (
     FileRequest,
@@ -36,7 +37,22 @@ MAX_RANKS = 256
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("machine", help="a .coll file with the machine, or @NAME of a shipped one")
+    parser.add_argument(
+        "machine",
+        nargs="?",
+        help="a .coll file with the machine, or @NAME of a shipped one; with --device, a machine of "
+        "one device by default",
+    )
+    parser.add_argument(
+        "--device",
+        action="store_true",
+        help="fit the device to times of computations, measured here with jax or taken --from FILE",
+    )
+    parser.add_argument(
+        "--dtypes",
+        metavar="TYPES",
+        help="the element types that --device times (default: f32,f64 on a CPU, else f32,bf16,f16)",
+    )
     parser.add_argument(
         "--from",
         dest="files",
@@ -49,9 +65,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--run", action="store_true", help="measure here, with mpiexec")
     parser.add_argument(
-        "--seconds", type=float, help="how long --run measures (default: 60)", metavar="N"
+        "--seconds",
+        type=float,
+        help="how long --run or --device measures (default: 60)",
+        metavar="N",
     )
-    parser.add_argument("--save", metavar="FILE", help="write what --run measured")
+    parser.add_argument("--save", metavar="FILE", help="write what --run or --device measured")
     parser.add_argument(
         "--machine", dest="name", metavar="NAME", help="the machine, where the file has several"
     )
@@ -99,6 +118,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, sources: Sources) -> None:
+    if options.device:
+        _check_scipy()
+        run_device(options, sources)
+        return
+    if options.machine is None:
+        raise UsageError("calibrate needs a machine, or --device")
+    if options.dtypes:
+        raise UsageError("--dtypes goes with --device")
     if bool(options.files) == options.run:
         raise UsageError("calibrate takes --from FILE, or --run")
     if not options.run and (options.save or options.seconds is not None):

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import groupby
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -33,6 +34,11 @@ class Product:
     rows: int
     columns: int
     length: int
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether each product is a sum of one row times one column."""
+        return self.rows == self.columns == 1
 
 
 def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
@@ -58,6 +64,43 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
         rows |= left - right
     parts = (count, rows, columns, points - count - rows - columns)
     return Product(*(math.prod(sizes[index] for index in part) for part in parts))
+
+
+def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:
+    """Yield the elements of the operands and of the result of a product that are in no matrices:
+    the indices of both operands and the result come first in a stack of matrices, and those of
+    rows, of columns and of the sum are next to each other. Those of the rows of the left matrix
+    come before those of the sum."""
+    free = [index for index in structure.result if not all(index in x for x in structure.operands)]
+    first, other = structure.operands
+    if free and free[0] in other:
+        first, other = other, first
+    left, right = set(first), set(other)
+    shared = left & right & set(structure.result)
+    for indices, value in zip(
+        (*structure.operands, structure.result), (*op.operands, op.result), strict=True
+    ):
+        shape = dist_type(value).local_shape(mesh)
+        real = [index for index, size in zip(indices, shape, strict=True) if size > 1]
+        groups = [
+            "n"
+            if index in shared
+            else "a"
+            if index not in right
+            else "c"
+            if index not in left
+            else "b"
+            for index in real
+        ]
+        order = [group for group, _ in groupby(groups)]
+        turned = (
+            indices == first
+            and value is not op.result
+            and "a" in order
+            and "b" in order[: order.index("a")]
+        )
+        if len(order) > len(set(order)) or "n" in order[1:] or turned:
+            yield math.prod(shape)
 
 
 @lru_cache(maxsize=4096)

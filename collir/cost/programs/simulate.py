@@ -6,6 +6,7 @@ several, each waits for its own steps only, and iterations are simulated until t
 (``repetition``).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,9 +24,11 @@ from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
 from collir.cost.programs.kinds import seen_by
 from collir.cost.programs.loops import TooManyError
 from collir.cost.programs.memory import Buffer, Use, buffers_of, use_of
-from collir.cost.programs.products import product_of
+from collir.cost.programs.products import disordered, product_of
 from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import (
+    CALL,
+    SLICE,
     COPY,
     LocalStep,
     LoopStep,
@@ -74,11 +77,26 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     try:
         classes = classes_of(function.body.ops, mesh_of(function), by_kind=True, arguments=held)
         compiled = runs_compiled(function.body.block)
-        simulation = _simulated(function, model, classes, compiled)
+        simulation = _with_call(_simulated(function, model, classes, compiled), function, compiled)
         _ = simulation.timeline
     except (CostError, TooManyError) as error:
         raise DiagnosticError.at(function, str(error)) from error
     return simulation
+
+
+def _with_call(simulation: Simulation, function: FuncOp, compiled: bool) -> Simulation:
+    """Return the simulation of a function with its call, where the software of devices takes time
+    for it, as its last step."""
+    mesh, steps = simulation.mesh, simulation.program
+    last = function.body.block.last_op
+    assert last is not None
+    does = LocalStep(CALL, 0.0, arrays=max(1, len(function.args) + len(last.operands)))
+    phases = local_phases(does, mesh.machine.slowest)
+    if not compiled or not phases:
+        return simulation
+    on = tuple(range(len(simulation.places)))
+    task = StepTask(phases, len(mesh.machine.levels), tuple(range(len(steps))), on=on)
+    return replace(simulation, program=(*steps, SimulatedStep(CALL, does, task)))
 
 
 def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: bool) -> Simulation:
@@ -88,7 +106,9 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
         compiled: whether a compiler runs it, which fuses maps.
     """
     mesh, where = mesh_of(function), plan_buffers(function)
-    kernels = kernels_of(function.body.block) if compiled else Kernels()
+    device = mesh.machine.slowest
+    apart = device is not None and device.execution.maps
+    kernels = kernels_of(function.body.block) if compiled and not apart else Kernels()
     steps: list[SimulatedStep] = []
     number_of: list[dict[Operation, int]] = [{} for _ in classes.places]
     inside: list[list[Buffer]] = [[] for _ in classes.places]  # of loops
@@ -211,7 +231,10 @@ def _loop(
     """
     mesh, alone = mesh_of(op), len(classes.places) == 1
     with as_function(op) as body:
-        loop = LoopStep(op.times, _simulated(body, model, classes, compiled))
+        simulation = _simulated(body, model, classes, compiled)
+        if compiled:
+            simulation = _with_slices(simulation, op, classes)
+        loop = LoopStep(op.times, simulation)
     phases, after = (loop.phases, tuple(range(before))) if alone else ((), ())
     task = StepTask(phases, len(mesh.machine.levels), after, on=instance.on)
     step = SimulatedStep(where.names[op.results[0]], loop, task, line=_line(op))
@@ -225,6 +248,33 @@ def _loop(
                 uses[use] = uses.get(use, 0.0) + classes.local_bytes(number, x)
         needed.append(uses)
     return step, needed
+
+
+def _with_slices(simulation: Simulation, loop: RepeatOp, classes: Classes) -> Simulation:
+    """Return the simulation of an iteration with the copies that software makes: of slices that
+    products read, and of products that are stacked. Maps read and write them in place."""
+    mesh, carries = simulation.mesh, len(loop.carried)
+    device = mesh.machine.slowest
+    if device is None or not device.execution.copies or loop.times == 1:
+        return simulation  # a loop of one iteration is none to compilers
+    sliced = loop.body.block.args[carries : carries + len(loop.sliced)]
+    read = [x for x in sliced if any(_contracts(use.operation) for use in x.uses)]
+    stacked = [x for x in loop.yielded[carries:] if _contracts(x.owner)]
+    steps = list(simulation.program)
+    on = tuple(range(len(simulation.places)))
+    for value in (*read, *stacked):
+        dtype = dist_type(value).dtype
+        size = float(classes.bytes_of(0, value))
+        does = LocalStep(COPY, 2 * size, elements=((SLICE, dtype.value, size / dtype.bytes),))
+        phases = local_phases(does, device)
+        task = StepTask(phases, len(mesh.machine.levels), tuple(range(len(steps))), on=on)
+        steps.append(SimulatedStep(COPY, does, task))
+    return replace(simulation, program=tuple(steps))
+
+
+def _contracts(op: object) -> bool:
+    """Return whether an operation is a sum of products."""
+    return isinstance(op, DistOp) and op.structure is not None and op.structure.contracts
 
 
 def local_step(
@@ -253,7 +303,9 @@ def local_step(
     if kernels is not None and not kernels.is_plain(op):
         return _fused(op, kernels, where, bytes_of, largest, kinds)
     if not (op.kind.computes or op.kind.structure):
-        return LocalStep(op.mnemonic, _moved(op, where, bytes_of))
+        moved = _moved(op, where, bytes_of)
+        elements = _elements(op, 1.0, mesh) if moved and op.operands else ()
+        return LocalStep(op.mnemonic, moved, elements=elements)
     if structure := op.structure:
         types = [dist_type(operand) for operand in op.operands]
         flops = float(structure.local_flops(mesh, types, dist_type(op.result)))
@@ -266,7 +318,13 @@ def local_step(
         moved = _moved(op, where, bytes_of)
         work = ((dtype, flops * share),)
         product = product_of(op, structure, mesh)
-        return LocalStep(op.mnemonic, moved, work, maps=not structure.contracts, product=product)
+        if product is None or product.is_vector:
+            elements = _elements(op, share, mesh)
+        else:
+            count = float(sum(disordered(op, structure, mesh)))
+            elements = (("transpose", dtype, count * share),) if count else ()
+        maps = not structure.contracts
+        return LocalStep(op.mnemonic, moved, work, maps=maps, product=product, elements=elements)
     share = bytes_of(op.result) / largest(op.result)
     work = ((dist_type(op.result).dtype.value, op.flops * share),)
     step_seconds(op, mesh, kinds)
@@ -287,7 +345,9 @@ def _fused(
         place = where.owner[value], where.offset[value]
         read[place] = max(read.get(place, 0), bytes_of(value))
     work: dict[str, float] = {}
+    elements: list[tuple[str, str, float]] = []
     for part in kernels.of(op):
+        elements += _elements(part, 1.0, mesh_of(part))
         if part.kind.structure is not None:
             value = next(iter(part.operands), part.result)
             dtype = dist_type(value).dtype.value
@@ -304,7 +364,17 @@ def _fused(
         tuple(work.items()),
         maps=True,
         inside=tuple(inside),
+        elements=tuple(elements),
     )
+
+
+def _elements(op: DistOp, share: float, mesh: Mesh) -> tuple[tuple[str, str, float], ...]:
+    """Return an operation with its dtype and the elements that it maps or reduces; a product of
+    vectors is a sum."""
+    value = next(iter(op.operands), op.result)
+    count = max(math.prod(dist_type(x).local_shape(mesh)) for x in (value, op.result))
+    name = "sum" if op.structure and op.structure.contracts else op.mnemonic
+    return ((name, dist_type(value).dtype.value, count * share),)
 
 
 def _kernel_name(names: Sequence[str]) -> str:

@@ -43,6 +43,12 @@ from collir.machine import Device, Machine
 COPY = "copy"
 """The kind of a step that copies a result which lies in another buffer."""
 
+SLICE = "slice"
+"""The name of the elements of slices that loops copy."""
+
+CALL = "call"
+"""The kind of a step that stands for the call of a function."""
+
 
 @dataclass(frozen=True)
 class LocalStep:
@@ -56,6 +62,10 @@ class LocalStep:
             of elementwise operations, which wait for memory.
         launched: whether it is a kernel: it is launched, and reaches a part of the rates.
         product: the matrices that it multiplies, if it does.
+        elements: its operations, each with a dtype and the number of elements that it maps or
+            reduces; of a product, the transposes of operands and of the result that a runtime may
+            make, whose dimensions are in another order.
+        arrays: for the call of a function, the arrays that it takes and returns.
         inside: the names of the results that it makes and uses without writing them.
     """
 
@@ -66,11 +76,14 @@ class LocalStep:
     launched: bool = True
     product: Product | None = None
     inside: tuple[str, ...] = ()
+    elements: tuple[tuple[str, str, float], ...] = ()
+    arrays: int = 0
 
     def scaled(self, factor: float) -> "LocalStep":
         """Return the step on buffers ``factor`` times as large."""
         work = tuple((dtype, flops * factor) for dtype, flops in self.work)
-        return replace(self, size=self.size * factor, work=work)
+        elements = tuple((*names, count * factor) for *names, count in self.elements)
+        return replace(self, size=self.size * factor, work=work, elements=elements)
 
 
 @dataclass(frozen=True)
@@ -470,16 +483,17 @@ def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:
 @dataclass(frozen=True)
 class LocalTimes:
     """The seconds of a local step: those of its operations and of its bytes, which overlap, and of
-    its launch before."""
+    its launch and of copies of operands before."""
 
     operations: float = 0.0
     memory: float = 0.0
     launch: float = 0.0
+    copies: float = 0.0
 
     @property
     def seconds(self) -> float:
         """Seconds of the step."""
-        return self.launch + max(self.operations, self.memory)
+        return self.launch + self.copies + max(self.operations, self.memory)
 
 
 def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
@@ -490,7 +504,10 @@ def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
             compute_seconds(flops[0][1], flops[0][0], device)
         return LocalTimes()
     efficiency, rates = device.efficiency, dict(device.compute)
-    speed = device.memory_bandwidth
+    execution = device.execution
+    if local.arrays:
+        return LocalTimes(launch=execution.call + local.arrays * execution.array)
+    speed = execution.bandwidth(local.size, device.memory_bandwidth)
     memory = local.size / (speed * efficiency.memory) if speed else 0.0
     operations = math.fsum(
         compute_seconds(count, dtype, device)
@@ -499,9 +516,18 @@ def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
     )
     if not local.launched or not (local.size or flops):
         return LocalTimes(operations, memory)
+    times = execution.seconds_of_element
+    own = math.fsum(count * times.get((name, dtype), 0.0) for name, dtype, count in local.elements)
+    if times and (local.product is None or local.product.is_vector):
+        return LocalTimes(own, memory, efficiency.launch)
     if local.product is not None:
         operations *= slowdown(local.product, efficiency)
-    return LocalTimes(operations / efficiency.compute, memory, efficiency.launch)
+    copies = own if execution.copies else 0.0
+    copies += execution.start if local.product else 0.0
+    if local.product is not None and execution.packing:
+        packing = local.size / execution.packing
+        return LocalTimes(operations / efficiency.compute + packing, 0.0, efficiency.launch, copies)
+    return LocalTimes(operations / efficiency.compute, memory, efficiency.launch, copies)
 
 
 def copied_bytes(does: StepCost) -> float:
