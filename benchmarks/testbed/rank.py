@@ -1,6 +1,7 @@
 """What a rank runs: functions of an emitted mpi4py program in turns, timed behind a barrier.
 
-Arguments: the folder with `program.py` and the inputs of each rank, the number of runs.
+Arguments: the folder with `program.py` and the inputs of each rank, the number of runs, and whether
+each rank runs the functions for itself, which then are on a mesh of one device.
 """
 
 import os
@@ -15,13 +16,15 @@ from mpi4py import MPI
 
 def main() -> None:
     """Run every function once to warm up, then in turns; rank 0 writes the times."""
-    folder, runs = Path(sys.argv[1]), int(sys.argv[2])
+    folder, runs, alone = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "alone"
     sys.path.insert(0, str(folder))
     import program
 
     world = MPI.COMM_WORLD
     calls = pickle.loads((folder / f"{world.rank}.in").read_bytes())
-    meshes = {name: getattr(program, name)(world) for name in dict.fromkeys(mesh for mesh, _, _ in calls)}
+    names = dict.fromkeys(mesh for mesh, _, _ in calls)  # in the same order on all ranks
+    own = MPI.COMM_SELF if alone else world
+    meshes = {name: getattr(program, name)(own) for name in names}
     times: list[list[float]] = [[] for _ in calls]
     results: list[list[float]] = [[] for _ in calls]
     for run in range(-1, runs):

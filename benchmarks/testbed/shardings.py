@@ -6,8 +6,6 @@ A sharding says the axes of a few dimensions; `propagate` finds the rest, as for
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-RANKS = 8
-
 MESHES = {
     "all": "all = node:2 * rank:4",
     "outer": "data = node:2, model = rank:4",
@@ -93,6 +91,7 @@ class Model:
     """A model to train.
 
     Attributes:
+        about: what it is, in words.
         sizes: sizes of the step that is measured.
         inputs: shape of `%x` and of `%target`.
         weights: shape of each weight.
@@ -100,6 +99,7 @@ class Model:
     """
 
     name: str
+    about: str
     sizes: dict[str, int]
     inputs: str
     weights: dict[str, str]
@@ -193,6 +193,7 @@ _HEADS = "hidden heads size=hidden/heads"
 MODELS = (
     Model(
         "mlp",
+        "`mlp`, two layers with a gelu between them",
         {"batch": 1024, "hidden": 256},
         "batch hidden",
         _shapes(**_INNER),
@@ -201,6 +202,7 @@ MODELS = (
     ),
     Model(
         "block",
+        "`block`, a block of a GPT: causal attention and an MLP, each behind an rms_norm",
         {"batch": 16, "seq": 64, "hidden": 256, "heads": 8},
         "batch seq hidden",
         _shapes(q=_HEADS, k=_HEADS, v=_HEADS, o="heads size=hidden/heads hidden", **_INNER),
