@@ -49,25 +49,35 @@ class Model:
     """A program that is measured.
 
     Attributes:
-        pipeline: The pipeline for it.
-        functions: The functions that are measured.
+        functions: The pipeline of each function that is measured.
         mesh: A machine and the axes of a mesh, in the place of those of the page.
         batch: The size of the batch on that mesh.
     """
 
-    pipeline: str
-    functions: tuple[str, ...]
+    functions: dict[str, str]
     mesh: tuple[str, str] | None = None
     batch: int = 0
 
 
 MODELS = {
-    "resnet50": Model("ddp", ("step",)),
+    "resnet50": Model({"step": "ddp"}),
     "gpt": Model(
-        "ddp", ("step",), ("@dgx_a100(nodes = 4)", "data = node:4 * gpu:8, model = gpu:1"), 128
+        {"step": "ddp"}, ("@dgx_a100(nodes = 4)", "data = node:4 * gpu:8, model = gpu:1"), 128
     ),
-    "mixtral": Model("default", ("step",)),
-    "zero": Model("zero", ("data_parallel", "zero_1", "zero_2", "zero_3")),
+    "mixtral": Model({"step": "default"}),
+    "zero": Model({"data_parallel": "zero", "zero_1": "zero", "zero_2": "zero", "zero_3": "fsdp"}),
+    "styles": Model(
+        {
+            "data_parallel": "ddp",
+            "zero_1": "zero",
+            "fully_sharded": "fsdp",
+            "tensor_parallel": "megatron",
+            "sequence_parallel": "megatron",
+            "context_parallel": "megatron",
+            "mixed": "fsdp",
+        }
+    ),
+    "llama": Model({"step": "megatron"}),
 }
 """The programs by the names of their pages."""
 
@@ -301,10 +311,10 @@ BASELINES: dict[str, type[Packing]] = {"alone": Alone, "DDP": DDP, "XLA": XLA}
 
 
 def program(name: str) -> ModuleOp:
-    """Return a program on the mesh and at the sizes that are measured."""
+    """Return a program on the mesh and at the sizes that are measured, with its collectives."""
     model, path = MODELS[name], PAGES / f"{name}.coll"
     if model.mesh is None:
-        return collir.parse(path)
+        return collir.run_passes(collir.parse(path), "propagate")
     machine, axes = model.mesh
     text = path.read_text(encoding="utf-8")
     text = re.sub(r"^machine @(\w+) = .*$", rf"machine @\1 = {machine}", text, flags=re.MULTILINE)
@@ -361,12 +371,18 @@ def times_of(module: ModuleOp, name: str) -> list[float]:
 
 def rows_of(name: str) -> Iterator[tuple[str, list[float]]]:
     """Yield the seconds of every function: as written, by each baseline, by its pipeline."""
-    module = program(name)
+    functions, module = MODELS[name].functions, program(name)
     unrolled = straight(module, name)
     columns = [times_of(module, name)]
     columns += [times_of(baseline(unrolled, packing()), name) for packing in BASELINES.values()]
-    columns.append(times_of(collir.run_passes(module, MODELS[name].pipeline), name))
-    for function, *times in zip(MODELS[name].functions, *columns, strict=True):
+    after = {
+        pipeline: dict(
+            zip(functions, times_of(collir.run_passes(module.clone(), pipeline), name), strict=True)
+        )
+        for pipeline in dict.fromkeys(functions.values())
+    }
+    columns.append([after[pipeline][function] for function, pipeline in functions.items()])
+    for function, *times in zip(functions, *columns, strict=True):
         yield f"{name} @{function}", list(times)
 
 
@@ -375,14 +391,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="*", default=list(MODELS))
     given = parser.parse_args()
-    head = ["model", "as written", *BASELINES, "pipeline", "of the best"]
+    head = ["model", "pipeline", "as written", *BASELINES, "after", "of the best"]
     rows: list[list[str]] = []
     for name in given.models:
-        for what, times in rows_of(name):
+        pipelines = MODELS[name].functions.values()
+        for (what, times), pipeline in zip(rows_of(name), pipelines, strict=True):
             *others, ours = times
             shown = [seconds_text(seconds) for seconds in times]
-            rows.append([what, *shown, ratio_text(min(others), ours)])
-    print("\n".join(table(head, rows, left=1)))
+            rows.append([what, pipeline, *shown, ratio_text(min(others), ours)])
+    print("\n".join(table(head, rows, left=2)))
 
 
 if __name__ == "__main__":

@@ -25,8 +25,9 @@ first use, and ``-t nccl`` prints streams and events. Run ``decompose{chunks=N}`
 collectives into chunks that run beside each other.
 
 When not: no step moves over a loop or a call, or out of the body of a loop. A ``permute`` cannot be
-``async``. Functions without collectives, and functions that no order makes faster, stay as they
-are.
+``async``. Where maps run as one kernel, no order takes them apart that gains less by overlapping
+than one kernel saves. Functions without collectives, and functions that no order makes faster, stay
+as they are.
 
 Cost: the time that a simulation under the model predicts never increases. Collectives under way may
 need more memory than before, but never more than a device has.
@@ -58,7 +59,6 @@ from collir.synthesis.scheduling.memory import (
     checked_simulation,
     fits_memory,
     has_collectives,
-    has_limited_memory,
 )
 from collir.synthesis.scheduling.ordering import Work, work_of, write_in_order
 
@@ -92,56 +92,44 @@ class OverlapPass(ModulePass):
 
     def _overlap(self, function: FuncOp, before: Simulation) -> None:
         """Reorder a function if that is faster, or remark why it stays as it is."""
+        name = f"{self.name} keeps @{function.sym_name.data}"
         if runs_apart(function):
-            remark(
-                function,
-                f"{self.name} keeps @{function.sym_name.data}: its stages issue steps of their own",
-            )
+            remark(function, f"{name}: its stages issue steps of their own")
             return
         work = work_of(function, before.model)
-        time, order = work.best()
-        if time >= before.time_before_copies * (1 - TIE):
+        best, fastest = before.time_before_copies * (1 - TIE), None
+        is_slower, lacks_memory = False, 0.0
+        for time, order in work.orders():
+            if time >= best:  # it takes no less in simulation
+                break
+            after = _simulated_reordered(function, work, order, before)
+            if after.time_before_copies >= best:
+                is_slower = True
+            elif fits_memory(after):
+                best, fastest = after.time_before_copies, order
+            else:
+                lacks_memory = lacks_memory or after.time
+        if fastest is not None:
+            _reorder(function, work, fastest)
             return
-        if has_kinds(before.mesh) and not _is_faster(function, work, order, before):
+        if lacks_memory:
             remark(
                 function,
-                f"{self.name} keeps @{function.sym_name.data}: no order is faster on all kinds of "
-                "devices together",
+                f"{name}: the order that takes {seconds_text(lacks_memory)} instead of "
+                f"{seconds_text(before.time)} needs more memory than a device has",
             )
-            return
-        if _fits_memory_reordered(function, work, order, before):
-            _reorder(function, work, order)
-            return
-        remark(
-            function,
-            f"{self.name} keeps @{function.sym_name.data}: the order that takes "
-            f"{seconds_text(time)} instead of {seconds_text(before.time)} needs more memory than a "
-            "device has",
-        )
-
-
-def _is_faster(function: FuncOp, work: Work, order: Sequence[int], before: Simulation) -> bool:
-    """Return whether a function with its steps in ``order`` ends earlier where devices differ.
-
-    Orders are chosen for a device that is as slow as the slowest at everything.
-    """
-    after = _simulated_reordered(function, work, order, before)
-    return after.time_before_copies < before.time_before_copies * (1 - TIE)
-
-
-def _fits_memory_reordered(
-    function: FuncOp, work: Work, order: Sequence[int], before: Simulation
-) -> bool:
-    """Return whether a device has enough memory for a function with its steps in ``order``."""
-    if not has_limited_memory(before):
-        return True
-    return fits_memory(_simulated_reordered(function, work, order, before))
+        elif is_slower and has_kinds(before.mesh):
+            remark(function, f"{name}: no order is faster on all kinds of devices together")
 
 
 def _simulated_reordered(
     function: FuncOp, work: Work, order: Sequence[int], before: Simulation
 ) -> Simulation:
-    """Return the simulation of a function with its steps in ``order``."""
+    """Return the simulation of a function with its steps in ``order``.
+
+    An order that is faster for steps by themselves need not be faster: maps that it takes apart are
+    no longer one kernel, and where devices differ, it is chosen for the slowest at everything.
+    """
     with scratch_copy(function) as copy:
         copies = dict(zip(function.body.ops, copy.body.ops, strict=True))
         _reorder(copy, replace(work, ops=tuple(copies[op] for op in work.ops)), order)

@@ -70,13 +70,29 @@ _DECOMPOSE = PipelineEntry(
     "decompose",
     "each collective in the cheapest steps over the levels, once it is known how large it is",
 )
+_ROTATE = PipelineEntry(
+    "rotate",
+    "weights of the next layer are gathered beside this layer; ahead of bucket, which leaves alone "
+    "what is marked to be ahead",
+)
 _CLEAN_AGAIN = PipelineEntry(
     "canonicalize", "what the others have left behind goes, so that it is not scheduled"
+)
+_PREFETCH = PipelineEntry(
+    "prefetch",
+    "whether a layer is gathered while the one before computes is decided for the steps that "
+    "overlap puts in order",
 )
 _OVERLAP = PipelineEntry(
     "overlap",
     "a schedule is for the steps that there are in the end; and fuse and bucket leave alone what "
     "is async",
+)
+
+_SHARE = PipelineEntry(
+    "cse",
+    "gradients by several operands of one operation share its statistics; behind fuse, which "
+    "leaves values alone that are used twice",
 )
 
 _DEFAULT = PassPipeline(
@@ -119,6 +135,7 @@ _DDP = PassPipeline(
         PipelineEntry(
             "fuse", "gradients that are summed over microbatches are reduced once, not each time"
         ),
+        _SHARE,
         _BUCKET,
         _DECOMPOSE,
         _CLEAN_AGAIN,
@@ -128,11 +145,52 @@ _DDP = PassPipeline(
 
 _ZERO = PassPipeline(
     "zero",
-    "Sharded training (ZeRO, FSDP): gathers and reductions of shards, without whole gradients.",
+    "ZeRO-1 and ZeRO-2: states, and gradients, in shards that no pass makes whole.",
     "It has no cse, as what is gathered twice is gathered twice so as not to be kept in between; "
     "and neither fuse nor reorder-by-hierarchy, which would add up whole gradients of microbatches "
     "to reduce them once, where ZeRO-2 keeps their shards only.",
-    (_DIFFERENTIATE, _PROPAGATE, _CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
+    (_DIFFERENTIATE, _PROPAGATE, _CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _PREFETCH, _OVERLAP),
+)
+
+_FSDP = PassPipeline(
+    "fsdp",
+    "FSDP, ZeRO-3: the weights of a layer are gathered for it alone, in few buffers.",
+    "It is zero for programs that gather in the layers as well, and differs by the place of these "
+    "gathers: one layer ahead, which takes the memory of the weights of two layers. Gradients are "
+    "scattered in the iteration of their layer, for each microbatch.",
+    (_DIFFERENTIATE, _PROPAGATE, _CLEAN, _ROTATE, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
+)
+
+_MEGATRON = PassPipeline(
+    "megatron",
+    "Tensor and sequence parallel training: activations are sent where layers wait for them.",
+    "It has no bucket: activations follow one another on the critical path, so no two of them are "
+    "due at the same time, and to copy them to a buffer takes longer than a latency. Gradients are "
+    "few and large, and are reduced beside the backward pass.",
+    (
+        _DIFFERENTIATE,
+        _PROPAGATE,
+        _CLEAN,
+        _REORDER,
+        PipelineEntry(
+            "fuse",
+            "an all_reduce of which a device uses its part of the sequence is a reduce_scatter, "
+            "and what is gathered to be cut again is not sent",
+        ),
+        PipelineEntry(
+            "cse",
+            "products of one operand gather it once, and its gradients share what they need of it; "
+            "loops keep the backward pass apart, so what it gathers again is not kept",
+        ),
+        _DECOMPOSE,
+        _CLEAN_AGAIN,
+        PipelineEntry(
+            "overlap",
+            "gradients of weights are computed beside the all_reduce of the gradient of their "
+            "input, and reduced beside the layers before; last, as it is for the steps that there "
+            "are in the end",
+        ),
+    ),
 )
 
 _LATENCY = PassPipeline(
@@ -158,7 +216,7 @@ _LATENCY = PassPipeline(
 )
 
 PIPELINES: dict[str, PassPipeline] = {
-    pipeline.name: pipeline for pipeline in (_DEFAULT, _DDP, _ZERO, _LATENCY)
+    pipeline.name: pipeline for pipeline in (_DEFAULT, _DDP, _ZERO, _FSDP, _MEGATRON, _LATENCY)
 }
 
 

@@ -5,6 +5,12 @@ from collections.abc import Callable
 from xdsl.passes import ModulePass
 
 
+def _accumulate() -> type[ModulePass]:
+    from collir.passes.accumulate import AccumulatePass
+
+    return AccumulatePass
+
+
 def _bucket() -> type[ModulePass]:
     from collir.passes.bucket import BucketPass
 
@@ -65,6 +71,12 @@ def _place() -> type[ModulePass]:
     return PlacePass
 
 
+def _prefetch() -> type[ModulePass]:
+    from collir.passes.prefetch import PrefetchPass
+
+    return PrefetchPass
+
+
 def _propagate() -> type[ModulePass]:
     from collir.passes.propagate import PropagatePass
 
@@ -75,6 +87,12 @@ def _reorder_by_hierarchy() -> type[ModulePass]:
     from collir.passes.reorder_by_hierarchy import ReorderByHierarchyPass
 
     return ReorderByHierarchyPass
+
+
+def _ring_attention() -> type[ModulePass]:
+    from collir.passes.ring_attention import RingAttentionPass
+
+    return RingAttentionPass
 
 
 def _rotate() -> type[ModulePass]:
@@ -108,6 +126,7 @@ def _validate() -> type[ModulePass]:
 
 
 PASSES: dict[str, Callable[[], type[ModulePass]]] = {
+    "accumulate": _accumulate,
     "bucket": _bucket,
     "canonicalize": _canonicalize,
     "decompose": _decompose,
@@ -118,8 +137,10 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "instantiate": _instantiate,
     "overlap": _overlap,
     "place": _place,
+    "prefetch": _prefetch,
     "propagate": _propagate,
     "reorder-by-hierarchy": _reorder_by_hierarchy,
+    "ring-attention": _ring_attention,
     "rotate": _rotate,
     "split-backward": _split_backward,
     "split-level": _split_level,

@@ -253,6 +253,11 @@ def repeats_operands(op: DistOp) -> bool:
     return op.kind is ADD and any(dist_type(operand).shape != shape for operand in op.operands)
 
 
+def is_of_model(op: DistOp) -> bool:
+    """Return whether it is an operation of models, or an addition with numpy's broadcasting."""
+    return op.kind.structure is not None or repeats_operands(op)
+
+
 def is_collective(op: object) -> TypeGuard[DistOp]:
     """Return whether an operation sends."""
     return isinstance(op, DistOp) and op.kind.sends

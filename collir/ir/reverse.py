@@ -71,10 +71,20 @@ class Kept:
         return values[value]
 
     def again(self, op: Operation, like: Operation) -> Operation:
-        """Compute an operation again, or one like it with more results, and return it."""
+        """Compute an operation again, or one like it with more results, and return it.
+
+        If it was computed again before, that computation is replaced.
+        """
         copy = like.clone(dict(zip(op.operands, self._inputs(op), strict=True)))
         copy.location = op.location
-        self.steps.block.add_op(copy)
+        before = self._again[op.results[0]].owner if op.results[0] in self._again else None
+        if isinstance(before, Operation):
+            self.steps.block.insert_op_before(copy, before)
+            for old, new in zip(before.results, copy.results, strict=False):
+                old.replace_all_uses_with(new)
+            self.steps.block.erase_op(before)
+        else:
+            self.steps.block.add_op(copy)
         self._again |= dict(zip(op.results, copy.results, strict=False))
         return copy
 
@@ -240,7 +250,8 @@ def activity(ops: Iterable[Operation], active: set[SSAValue]) -> None:
     """Add the results of operations that depend on active values to these."""
     for op in ops:
         if isinstance(op, DistOp):
-            if dist_type(op.result).dtype.is_float and not active.isdisjoint(op.operands):
+            seen = dist_type(op.result).dtype.is_float and not op.kind.hides
+            if seen and not active.isdisjoint(op.operands):
                 active.add(op.result)
         elif isinstance(op, RepeatOp):
             inside = active_inside(op, active)
@@ -267,6 +278,8 @@ class _Loop:
     stacks the cotangents of slices.
 
     Attributes:
+        undone: the carries whose values before an iteration follow from those behind it. Each is a
+            carry of the reverse too, with its argument there, and is not stacked.
         residuals: the values of an iteration that are stacked, with the arguments for their slices.
         slices, invariants: the operands of the loop that are used again, with their arguments.
     """
@@ -274,6 +287,7 @@ class _Loop:
     def __init__(self, outer: Cotangents, loop: RepeatOp):
         self.outer, self.loop, self.mesh = outer, loop, outer.steps.mesh
         self.block = Block()
+        self.undone: dict[BlockArgument, tuple[BlockArgument, SSAValue]] = {}
         self.residuals: dict[SSAValue, BlockArgument] = {}
         self.slices: dict[SSAValue, BlockArgument] = {}
         self.invariants: dict[SSAValue, BlockArgument] = {}
@@ -299,6 +313,8 @@ class _Loop:
         """Return the argument for a value of the forward body."""
         number = value.index if isinstance(value, BlockArgument) else -1
         carries, slices = len(self.loop.carried), len(self.loop.sliced)
+        if 0 <= number < carries and (before := self._before(self.loop.carries[number])):
+            return before
         known = self.residuals
         if number >= carries:
             known = self.slices if number < carries + slices else self.invariants
@@ -306,6 +322,23 @@ class _Loop:
             known[value] = self._argument(dist_type(value))
             set_name(known[value], value.name_hint)
         return known[value]
+
+    def _before(self, carry: BlockArgument) -> SSAValue | None:
+        """Return a carry as it was before the iteration, if a step brings it back from what it was
+        behind it, as the shift of blocks in the other direction does."""
+        if carry in self.undone:
+            return self.undone[carry][1]
+        op = self.loop.yielded[carry.index].owner
+        if not isinstance(op, DistOp) or op.kind.undone is None or op.input is not carry:
+            return None
+        arguments = op.kind.undone(op.arguments)
+        if arguments is None:
+            return None
+        behind = self._argument(dist_type(carry))
+        before = self.inner.steps.step(op.kind.name, (behind,), arguments)
+        set_name(before, carry.name_hint)
+        self.undone[carry] = behind, before
+        return before
 
     def run(self) -> None:
         """Add the loop to the reverse program, and the cotangents of the operands."""
@@ -354,19 +387,25 @@ class _Loop:
         yielded: Sequence[SSAValue],
     ) -> Sequence[SSAValue]:
         """Add the reverse loop with its arguments in order, and return its results."""
-        loop, kept = self.loop, self.outer.kept
+        outer, loop, kept = self.outer, self.loop, self.outer.kept
         times, reverse = loop.times, not loop.is_reverse
         whole_of = dict[SSAValue, SSAValue](zip(loop.body.block.args, loop.operands, strict=True))
         stacks = self._stacks()
         sliced = {**dict(zip(self.residuals.values(), stacks, strict=True)), **stacked}
         sliced |= {arg: kept(whole_of[value], loop) for value, arg in self.slices.items()}
         fixed = {arg: kept(whole_of[value], loop) for value, arg in self.invariants.items()}
-        groups = (carried, sliced, fixed)
+        results = (loop.results[carry.index] for carry in self.undone)
+        behind = {
+            arg: kept(outer.current(result), loop)
+            for (arg, _), result in zip(self.undone.values(), results, strict=True)
+        }
+        groups = ({**behind, **carried}, sliced, fixed)
         ordered: list[SSAValue] = [arg for group in groups for arg in group]
         body = Block(arg_types=[arg.type for arg in ordered])
         for old, new in zip(ordered, body.args, strict=True):
             set_name(new, old.name_hint)
             old.replace_all_uses_with(new)
+        yielded = [*(before for _, before in self.undone.values()), *yielded]
         yielded = [body.args[ordered.index(x)] if x in ordered else x for x in yielded]
         for op in list(self.block.ops):
             op.detach()
@@ -374,8 +413,8 @@ class _Loop:
         body.add_op(YieldOp.create(operands=yielded))
         values = [list(group.values()) for group in groups]
         made = RepeatOp.of(self.mesh, times, values, body, reverse)
-        self.outer.steps.add(made)
-        return made.results
+        outer.steps.add(made)
+        return made.results[len(self.undone) :]
 
     def _stacks(self) -> list[SSAValue]:
         """Let the forward loop stack the residuals, and return the stacks."""

@@ -117,6 +117,13 @@ def scaled(r: Reverse, operand: int) -> Term:
     return r.g.step("scale", factor=r.arguments["factor"])
 
 
+def shifted_back(r: Reverse, operand: int) -> Term:
+    """Return the cotangent with its blocks where those of the operand were."""
+    distance: int = r.arguments["distance"]
+    ring = {"axes": r.arguments["axes"], "open": r.arguments.get("open")}
+    return r.g.step("shift", **ring, distance=-distance)
+
+
 def cast_back(r: Reverse, operand: int) -> Term:
     """Return the cotangent in the element type of the operand."""
     return r.g.step("cast", dtype=str(r.types[operand].dtype))

@@ -74,6 +74,8 @@ _INSTEAD = {
     ("shift", "replicated"): "every device holds the whole already: slice it first",
     ("part", "replicated"): "every device holds the whole already: slice it, or keep it there",
     ("assemble", "replicated"): "every coordinate holds the whole of it: keep it at one",
+    ("terms", "replicated"): "nothing is left to reduce",
+    ("terms", "sharded"): "nothing is left to reduce: all_to_all it to another dimension",
     ("keep_root", "partial"): "reduce it instead",
     ("keep_root", "sharded"): "gather it instead",
     ("keep", "partial"): "all_reduce it first, or reduce it and send the result",
@@ -687,6 +689,26 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
     partial = x.partial | frozenset(axes)
     reduced = Reduction(reduction) if partial else None
     return _checked(mesh, replace(x, partial=partial, reduction=reduced))
+
+
+def terms(mesh: Mesh, x: DistType, axes: Axes, dim: int) -> DistType:
+    """partial -> sharded on a new dimension ``dim``, which has a row for the term of each device.
+
+    The sum, or the average, of the rows is the value. Rows are in the written order of sub-axes.
+    """
+    _require("terms", mesh, x, axes, "partial")
+    if x.reduction not in (Reduction.SUM, Reduction.AVG):
+        problem = ", and terms are those of a sum or avg: reduce it, which rounds nothing"
+        raise _partial_error(mesh, x, problem)
+    if not 0 <= dim <= len(x.dims):
+        raise LayoutError(
+            f"terms makes a new dimension, which is 0 to {len(x.dims)} here", parameter="dim"
+        )
+    _require_sizes("terms", [*x.shape, mesh.group_size(axes)], "dim")
+    rows = Dim(mesh.group_size(axes), axes)
+    _require_equal_blocks("terms", mesh, rows, axes, dim)
+    bare = _without_partial(x, axes)
+    return _checked(mesh, replace(bare, dims=(*bare.dims[:dim], rows, *bare.dims[dim:])))
 
 
 def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType:

@@ -147,6 +147,8 @@ class StepKind:
             relate, from which rule and work follow; None if the rule is its own.
         gradient: the cotangents of the operands; None if it has none, or is ``layout_only``: the
             cotangent is then that of the result.
+        undone: a function of the arguments that returns those of the same step that undoes it, or
+            None; without the function, no step undoes it.
         expansion: steps that do the same; None if it is no composite of others.
         aliases: what it is called elsewhere, for suggestions.
     """
@@ -172,6 +174,7 @@ class StepKind:
     identity: Callable[[DistType, DistType, Arguments], bool] | None = None
     structure: Callable[[Sequence[DistType], Arguments], Structure] | None = None
     gradient: Gradient | None = None
+    undone: Callable[[Arguments], Arguments | None] | None = None
     expansion: Expansion | None = None
     aliases: tuple[str, ...] = ()
 
@@ -262,6 +265,11 @@ class StepKind:
     def shards(self) -> bool:
         """True if its operand is not sharded and its result is."""
         return self.after == "sharded" != self.before
+
+    @property
+    def hides(self) -> bool:
+        """True if gradients do not see what its result depends on."""
+        return self.gradient is gradients.nothing
 
     @property
     def gathers(self) -> bool:
@@ -550,6 +558,16 @@ SEND = row(
         sends=True,
     )
 )
+
+
+def _shift_back(arguments: Arguments) -> Arguments | None:
+    """Return the arguments of the shift that undoes one; an open shift loses blocks."""
+    distance = arguments["distance"]
+    assert isinstance(distance, int)
+    back = {name: x for name, x in arguments.items() if name not in (ASYNC.name, AHEAD.name)}
+    return None if "open" in arguments else {**back, "distance": -distance}
+
+
 SHIFT = row(
     StepKind(
         name="shift",
@@ -563,6 +581,8 @@ SHIFT = row(
         ),
         sends=True,
         by_layout=True,
+        gradient=gradients.shifted_back,
+        undone=_shift_back,
     )
 )
 PERMUTE = row(
@@ -635,6 +655,15 @@ MASK = row(
         before="replicated",
         after="partial",
         elementwise=True,
+    )
+)
+TERMS = row(
+    StepKind(
+        name="terms",
+        rule=rules.terms,
+        parameters=(OVER, DIM),
+        by_layout=True,
+        is_view=True,
     )
 )
 SPLIT = row(

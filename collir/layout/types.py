@@ -258,10 +258,12 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
         if dim.size % (parts := units(mesh, dim.axes)):
             even = is_even(mesh, dim.axes)
             what = "shards" if even else "units of the weights"
-            advice = "" if even else f": make it a multiple of {parts}, or pad it"
+            below, above = dim.size // parts * parts, -(-dim.size // parts) * parts
+            nearest = f"{below} or {above}" if below else str(above)
+            advice = f": make it {nearest}" if even else f": make it a multiple of {parts}"
             raise LayoutError(
                 f"dimension {index} of size {explained(dim.size)} does not divide into the "
-                f"{parts} {what} of {', '.join(mesh.short(dim.axes))}{advice}",
+                f"{parts} {what} of {', '.join(mesh.short(dim.axes))}{advice}, or pad it",
                 axes=dim.axes,
                 dim=index,
             )

@@ -120,3 +120,19 @@ def seconds_text(seconds: float) -> str:
     """Return a time such as ``12.3 us``."""
     factor, unit = seconds_unit(seconds)
     return f"{digits(seconds / factor)} {unit}"
+
+
+_SIZES = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "KB"), (1.0, "B"))
+
+
+def bytes_unit(size: float) -> tuple[float, str]:
+    """Return the unit in which people read a size: its bytes, and its name."""
+    return unit_of(size, _SIZES)
+
+
+def bytes_text(size: float) -> str:
+    """Return a size such as ``1.05 MB``, in powers of 1000; an integer without a point."""
+    factor, unit = bytes_unit(size)
+    value = size / factor
+    shown = f"{value:.0f}" if value == round(value) else digits(value)
+    return f"{shown} {unit}"

@@ -113,7 +113,7 @@ def _machine(op: MachineOp) -> str:
         return f"{head} = @{reference.template.data}{_parameters(reference.arguments)}{file}\n"
     lines = [f"{head}{_parameters(op.parameters)} {{"]
     for name, device in devices.items():
-        if text := _device(device):
+        if text := device_text(device):
             lines.append(f"  device {name}{' ' * bool(name)}{{ {text} }}")
         elif name:
             raise DiagnosticError.at(
@@ -123,7 +123,8 @@ def _machine(op: MachineOp) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _device(device: DeviceAttr) -> str:
+def device_text(device: DeviceAttr) -> str:
+    """Return the clauses of a device, without braces."""
     parts: list[str] = []
     if device.compute.data:
         rates = ", ".join(

@@ -40,8 +40,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "machine",
         nargs="?",
-        help="a .coll file with the machine, or @NAME of a shipped one; with --device, a machine of "
-        "one device by default",
+        help="a .coll file with the machine, or @NAME of a shipped one; with --device, by default "
+        "a machine of one device",
     )
     parser.add_argument(
         "--device",

@@ -1,4 +1,4 @@
-"""``collir calibrate --device``: a device fitted to the times of small programs on this computer."""
+"""``collir calibrate --device``: a device fitted to the times of small programs."""
 
 import argparse
 import json
@@ -116,7 +116,10 @@ def _machine(options: argparse.Namespace, times: DeviceTimes, sources: Sources) 
         return Machine("here", (Level("device", 1, 1e9, 1e-6),), Device())
     machine = machine_named(options.machine, options.name, sources).value()
     if machine.kinds:
-        message = f"machine @{machine.name} has several kinds of devices: leave it out, and put the device where it belongs"
+        message = (
+            f"machine @{machine.name} has several kinds of devices: leave the machine out, and "
+            "put the device where it belongs"
+        )
         raise DiagnosticError(Diagnostic(message))
     return machine
 

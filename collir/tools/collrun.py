@@ -2,9 +2,10 @@
 
 The numpy engine holds every device's buffer and compares the result with a run of the function
 on one device. The mpi engine compiles the emitted C, runs it on real ranks, and compares every
-rank's buffers with the numpy engine's. C has no operations of models yet: functions with some run
-on ranks as Python for mpi4py, in f64 if they round. The jax engine runs the emitted jax on CPU
-devices, and compares likewise; functions that round run in f64.
+rank's buffers with the numpy engine's; the mpi4py engine does so with the emitted Python, and the
+torch engine with the emitted torch, on processes with gloo. The jax engine runs the emitted jax on
+CPU devices, and compares likewise. Models that round run in f64; with jax and torch, so does every
+function that rounds.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.inlining import function_without_calls
 from collir.ir.instantiation import instantiate
+from collir.ir.models import has_models
 from collir.ir.rotation import function_as_run
 from collir.ir.selection import erase_other_functions
 from collir.ir.sizes import dimensions, largest_dimension, resize
@@ -42,9 +44,9 @@ from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.semantics.reference.meaning import meaning
 from collir.synthesis.propagation.propagate import make_explicit
-from collir.targets.code.python_text import has_models
 from collir.targets.reports.text import seconds_text
 from collir.tools import api, completion
+from collir.tools.finite_results import check_finite
 from collir.tools.functions import keep_functions
 from collir.tools.shell import BAD_INPUT, Arguments, run_tool
 
@@ -63,9 +65,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", type=Path, help="a .coll or .mlir file")
     parser.add_argument(
         "--engine",
-        choices=["numpy", "mpi", "jax"],
+        choices=["numpy", "mpi", "mpi4py", "jax", "torch"],
         default="numpy",
-        help="what runs the functions: numpy (default), MPI ranks, or jax on CPU devices",
+        help="what runs the functions: numpy (default), C or Python on MPI ranks, jax on CPU "
+        "devices, or torch on processes with gloo",
     )
     parser.add_argument(
         "--function",
@@ -100,7 +103,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--time",
         action="store_true",
-        help="with --engine mpi: print the best time of several runs beside the predicted one",
+        help="with --engine mpi or mpi4py: print the best time of several runs beside the "
+        "predicted one",
     )
     parser.add_argument(
         "--repeats", metavar="N", type=int, default=10, help="runs for --time (default: 10)"
@@ -154,8 +158,10 @@ def script() -> None:
 
 def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.pass_pipeline(options.passes)  # errors of the command come before those of the file
-    if options.time and (options.engine != "mpi" or options.repeats < 1):
-        raise api.UsageError("--time is for --engine mpi, and needs --repeats of at least 1")
+    if options.time and (options.engine not in _ON_RANKS or options.repeats < 1):
+        raise api.UsageError(
+            "--time is for --engine mpi or mpi4py, and needs --repeats of at least 1"
+        )
     module = api.parse(options.file, sources=sources)
     keep_functions(module, options.function)
     asked = {name.removeprefix("@") for name in options.function}
@@ -167,18 +173,18 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     _check_memory(functions, options)
     files = _inputs(functions, options)
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]
+    for case in cases:
+        names = _argument_names(case.function)
+        check_finite(module, case.function, (names, case.arguments), case.results, bool(files))
     verdicts = [_check_meaning(case, options) for case in cases]
-    if options.engine == "mpi":
+    if options.engine in _ON_RANKS:
         repeats = options.repeats if options.time else None
-        for models, check in ((False, _check_mpi), (True, _check_mpi4py)):
-            chosen = [case for case in cases if _has_models(case.function) is models]
-            part, chosen = (module, cases) if len(chosen) == len(cases) else _part(module, chosen)
-            verdicts += [check(part, group, repeats) for group in _by_ranks(chosen)]
+        run, name = _ON_RANKS[options.engine]
+        verdicts += [_check_ranks(module, group, repeats, run, name) for group in _by_ranks(cases)]
     if options.engine == "jax":
-        rounding = [case for case in cases if case.tolerance]
-        exact = [case for case in cases if not case.tolerance]
-        verdicts += [_check_jax(module, exact)] if exact else []
-        verdicts += [_check_jax(*_cases_in_double(module, rounding))] if rounding else []
+        verdicts += [_check_jax(*part) for part in _as_compared(module, cases)]
+    if options.engine == "torch":
+        verdicts += [_check_torch(module, group) for group in _by_ranks(cases)]
     return 0 if all(verdicts) else BAD_INPUT
 
 
@@ -458,9 +464,9 @@ def _save(folder: Path, name: str, tensor: Array) -> None:
         raise DiagnosticError(Diagnostic(f"cannot write to {folder}: {reason}")) from error
 
 
-def _has_models(function: FuncOp) -> bool:
-    """Return whether a function has operations of models, of which C has none."""
-    return has_models(function_without_calls(function))
+def _rounds(case: Case) -> bool:
+    """Return whether a function is a model that rounds."""
+    return bool(case.tolerance) and has_models(function_without_calls(case.function))
 
 
 def _part(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:
@@ -479,50 +485,82 @@ def _by_ranks(cases: Sequence[Case]) -> list[list[Case]]:
     return list(groups.values())
 
 
-def _check_mpi(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> bool:
-    """Run functions on real ranks and compare every rank's buffers with the numpy engine's.
+Run = list[tuple[list[Buffers], float]]
+"""The results of functions on real ranks, and the seconds of the slowest rank."""
 
-    With ``repeats``, the best time of that number of runs is printed beside the predicted time.
-    """
+
+def _run_c(module: ModuleOp, cases: Sequence[Case], repeats: int) -> Run:
+    """Run functions as C."""
     from collir.tools.mpi_run import run
 
+    functions, arguments = [x.function for x in cases], [x.arguments for x in cases]
     with tempfile.TemporaryDirectory(prefix="collrun-") as folder:
-        runs = run(
-            module,
-            [case.function for case in cases],
-            [case.arguments for case in cases],
-            Path(folder),
-            repeats=repeats or 1,
-        )
-    correct = True
-    for case, (results, seconds) in zip(cases, runs, strict=True):
-        correct &= _compared(case, results, seconds, "MPI")
-        if repeats:
-            print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
-    return correct
+        return run(module, functions, arguments, Path(folder), repeats=repeats)
 
 
-def _check_mpi4py(module: ModuleOp, cases: Sequence[Case], repeats: int | None) -> bool:
-    """Run functions with operations of models on real ranks, and compare as ``_check_mpi`` does.
-
-    Functions that round are compared in f64, and timed as they are.
-    """
+def _run_python(module: ModuleOp, cases: Sequence[Case], repeats: int) -> Run:
+    """Run functions as Python for mpi4py."""
     from collir.tools.mpi4py_run import run
 
-    exact = [case for case in cases if not case.tolerance]
-    rounding = [case for case in cases if case.tolerance]
-    groups = [(module, exact)] if exact else []
-    groups += [_cases_in_double(module, rounding)] if rounding else []
+    return run(module, [(case.function, case.arguments) for case in cases], repeats)
+
+
+RunCases = Callable[[ModuleOp, Sequence[Case], int], Run]
+"""A function that runs the functions of some cases, on meshes of one size, a number of times."""
+
+_ON_RANKS: dict[str, tuple[RunCases, str]] = {
+    "mpi": (_run_c, "MPI"),
+    "mpi4py": (_run_python, "MPI, numpy"),
+}
+"""The engines that run functions on real ranks, and their names in reports."""
+
+
+def _check_ranks(
+    module: ModuleOp, cases: Sequence[Case], repeats: int | None, run: RunCases, name: str
+) -> bool:
+    """Run functions on real ranks and compare every rank's buffers with the numpy engine's.
+
+    Models that round are compared in f64, and timed as they are. With ``repeats``, the best time of
+    that number of runs is printed beside the predicted time.
+    """
+    rounding = [case for case in cases if _rounds(case)]
+    plain = [case for case in cases if not _rounds(case)]
+    groups = [_part(module, group) for group in (plain, rounding) if group]
     correct = True
     for code, group in groups:
-        runs = run(code, [(case.function, case.arguments) for case in group])
-        for case, (results, seconds) in zip(group, runs, strict=True):
-            correct &= _compared(case, results, seconds, "MPI, numpy")
-    if repeats:
-        runs = run(module, [(case.function, case.arguments) for case in cases], repeats)
-        for case, (_, seconds) in zip(cases, runs, strict=True):
+        double = _rounds(group[0])
+        checked = _cases_in_double(code, group) if double else (code, group)
+        runs = run(*checked, 1 if double else repeats or 1)
+        for case, (results, seconds) in zip(checked[1], runs, strict=True):
+            correct &= _compared(case, results, seconds, name)
+        if not repeats:
+            continue
+        timed = run(code, group, repeats) if double else runs
+        for case, (_, seconds) in zip(group, timed, strict=True):
             print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
     return correct
+
+
+def _check_torch(module: ModuleOp, cases: Sequence[Case]) -> bool:
+    """Run functions as torch on processes, and compare every rank's buffers with the numpy
+    engine's."""
+    from collir.tools.torch_run import run
+
+    correct = True
+    for code, group in _as_compared(module, cases):
+        runs = run(code, [(case.function, case.arguments) for case in group])
+        for case, (results, seconds) in zip(group, runs, strict=True):
+            correct &= _compared(case, results, seconds, "torch, gloo")
+    return correct
+
+
+def _as_compared(module: ModuleOp, cases: Sequence[Case]) -> list[tuple[ModuleOp, Sequence[Case]]]:
+    """Return modules and their cases as engines other than numpy compare them: those that round in
+    f64."""
+    exact = [case for case in cases if not case.tolerance]
+    rounding = [case for case in cases if case.tolerance]
+    parts: list[tuple[ModuleOp, Sequence[Case]]] = [(module, exact)] if exact else []
+    return [*parts, *([_cases_in_double(module, rounding)] if rounding else [])]
 
 
 def _compared(case: Case, results: Sequence[Buffers], seconds: float, engine: str) -> bool:

@@ -32,7 +32,8 @@ if memory is None:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 name = device.device_kind
 if device.platform == "cpu":
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if os.path.exists("/proc/cpuinfo") else []
+    cpus = Path("/proc/cpuinfo")
+    lines = cpus.read_text().splitlines() if cpus.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     name = f"CPU {models[0] if models else platform.processor()}"
 cores = getattr(device, "core_count", None) or len(os.sched_getaffinity(0))

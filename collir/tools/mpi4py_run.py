@@ -72,8 +72,8 @@ def run(
     if find_spec("mpi4py") is None:
         raise DiagnosticError(
             Diagnostic(
-                "functions with operations of models run on ranks as Python, and mpi4py is not "
-                "installed: `pip install 'collir[mpi,mpi4py]'` brings it"
+                "mpi4py is not installed: `pip install 'collir[mpi,mpi4py]'` brings it, and "
+                "--engine mpi needs none"
             )
         )
     ranks = mesh_of(calls[0][0]).devices
@@ -83,7 +83,7 @@ def run(
         (folder / "program.py").write_text(code, encoding="utf-8")
         (folder / "run.py").write_text(_SCRIPT, encoding="utf-8")
         for rank in range(ranks):
-            (folder / f"{rank}.in").write_bytes(pickle.dumps(_calls_of(rank, calls)))
+            (folder / f"{rank}.in").write_bytes(pickle.dumps(calls_of(rank, calls)))
         # mpi4py's own main ends all ranks if one fails.
         script = ["-W", "ignore", "-m", "mpi4py", str(folder / "run.py"), name, str(repeats)]
         _ = mpiexec(ranks, [sys.executable, *script])
@@ -96,7 +96,7 @@ def run(
     ]
 
 
-def _calls_of(
+def calls_of(
     rank: int, calls: Sequence[tuple[FuncOp, Sequence[Buffers]]]
 ) -> list[tuple[str, str, int, list[Array | None]]]:
     """Return the calls of a rank: the class of the mesh, the method, the number of its results, and

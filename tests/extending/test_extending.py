@@ -26,12 +26,14 @@ from collir.synthesis.reorder import swap
 from collir.targets.code import (
     c_function,
     c_local,
+    c_models,
     jax_ops,
     mpi4py,
     nccl_function,
     numpy_ops,
     python_text,
     torch,
+    torch_ops,
 )
 from collir.targets.code import mpi_function as mpi
 
@@ -96,7 +98,9 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (jax_ops.EXPRESSIONS, {*SENDING, *LOCAL, *NN}),
         (python_text.FunctionText.LOCAL, LOCAL),
         (numpy_ops.EXPRESSIONS, NN),
+        (torch_ops.EXPRESSIONS, NN),
         (c_local.LocalSteps.LOCAL, COPYING),
+        (c_models.BODIES, {*NN, "add"}),
         (swap.HOPS, {name for name, kind in STEPS.items() if kind.maps}),
     ],
     ids=lambda _: "",
@@ -122,7 +126,7 @@ TABLES = {
     "targets/code/nccl_function.py",
     "targets/code/mpi4py.py",
     "targets/code/torch.py",
-    "targets/code/jax_ops.py",
+    "targets/code/jax_collectives.py",
 }
 """The files that name every collective."""
 
@@ -131,6 +135,7 @@ SUBJECTS = {
     "semantics/reference/chunks.py": "the five collectives of P²",
     "synthesis/p2/dsl.py": "the five collectives of P²",
     "synthesis/programs/strategies.py": "fixed strategies, by the steps they are made of",
+    "synthesis/programs/accumulation.py": "sums in another element type, by the steps they are",
     "synthesis/programs/layouts.py": "the program that makes everything whole first",
     "ir/origins.py": "what to write where only the order of shards is wrong",
     "targets/code/c_main.py": "a main reduces what it measures",

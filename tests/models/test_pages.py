@@ -24,6 +24,7 @@ NAMES = [
     "zero",
     "styles",
     "words",
+    "training",
     "vgg19",
     "resnet50",
 ]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from model_pages import PAGES, ROOT, page
+from seeds import some
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -16,9 +17,11 @@ from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
 from collir.ir.instantiation import instantiate
 from collir.layout import DType
+from collir.passes.pipelines import PIPELINES
 from collir.semantics.validation.validate import Outcome, compare_modules
 from collir.syntax.writer import write
 from collir.tools import collrun
+from collir.tools.pass_costs import FunctionAt
 
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "passes.py"))
 
@@ -42,12 +45,17 @@ SMALL = {
 """A function of each page, and sizes that run in seconds."""
 
 
+def pipeline_of(name: str) -> str:
+    """Return the pipeline of the function of a page."""
+    return BENCHMARK["MODELS"][name].functions[SMALL[name][0]]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_no_pass_makes_them_slower(name: str) -> None:
     """Programs keep their true sizes; the printed programs read back."""
     module = page(name)
-    for done, saved, before in collir.pass_costs(module, BENCHMARK["MODELS"][name].pipeline).saved:
+    for done, saved, before in collir.pass_costs(module, pipeline_of(name)).saved:
         assert saved >= -1e-9 * before, done
     printed = write(module)
     assert write(collir.parse(printed)) == printed
@@ -60,10 +68,40 @@ def test_pipelines_keep_what_they_compute(name: str, capsys: pytest.CaptureFixtu
     """The programs run on all devices in numpy, and are compared with a run on a single device."""
     function, sizes = SMALL[name]
     given = [word for size in sizes.items() for word in ("--set-size", "{}={}".format(*size))]
-    path, passes = str(PAGES / f"{name}.coll"), BENCHMARK["MODELS"][name].pipeline
+    path, passes = str(PAGES / f"{name}.coll"), pipeline_of(name)
     status = collrun.main([path, "--function", function, *given, "-p", passes])
     printed = capsys.readouterr()
     assert status == 0, printed.out + printed.err
+
+
+PAGES_OF_STEPS = ("mlp", "styles", "gpt", "llama", "switch", "mixtral", "words", "zero")
+"""Pages with training steps that are simulated at their true sizes."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [PAGES_OF_STEPS[0], *(pytest.param(x, marks=pytest.mark.slow) for x in PAGES_OF_STEPS[1:])],
+)
+@pytest.mark.parametrize("pipeline", some(list(PIPELINES), 1))
+def test_no_pass_of_a_pipeline_makes_a_training_step_slower(name: str, pipeline: str) -> None:
+    """Each function is compared after each pass, as a pass may take back what others won."""
+    costs = collir.pass_costs(collir.run_passes(page(name), "differentiate,propagate"), pipeline)
+    for before, after in pairwise(costs.stages):
+        for function, at in after.functions.items():
+            start = before.functions[function]
+            assert isinstance(at, FunctionAt) and isinstance(start, FunctionAt)
+            assert at.time <= start.time * (1 + 1e-9), (after.done, function)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pipeline", ["megatron", "fsdp"])
+def test_pipelines_of_whole_steps_are_proven(pipeline: str) -> None:
+    """Every style at its true sizes, gradients included."""
+    module = collir.run_passes(page("styles"), "differentiate,propagate")
+    compared = compare_modules(module, collir.run_passes(module.clone(), pipeline))
+    assert len(compared) == len(functions_of(module))
+    for comparison in compared:
+        assert (comparison.verdict.outcome, comparison.verdict.how) == (Outcome.SAME, "proof")
 
 
 # --- how other systems issue them -----------------------------------------------------------------

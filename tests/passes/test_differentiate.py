@@ -90,6 +90,10 @@ CASES: dict[str, list[str]] = {
     "merge": ["%r = merge %x dim 0"],
     "pad": ["%r = pad %x dim 1 low 1 high -2 value 3", "%r = pad %x dim 0 low -2"],
     "concat": ["%r = concat %x, %y, %x dim 1", "%r = concat %x, %y dim 0"],
+    "shift": [
+        f"%h = redistribute %x to f64[6@a, 4]\n  %r = shift %h over a by {steps}"
+        for steps in ("1", "-1 open")
+    ],
     "barrier": ["%r = barrier %x"],
     "broadcast_to": ["%h = sum %x dims [0]\n  %r = broadcast_to %h to f64[3, {z}]"],
     **{

@@ -238,6 +238,7 @@ def local_steps(rng: random.Random, mesh: Mesh, x: DistType) -> Iterator[tuple[s
         at = integer(coordinate)
         part: dict[str, Attribute] = {"axes": AxesAttr((axis,)), "coordinate": at, "dim": dim}
         yield "part", Move(OPERATIONS["part"], part)
+        yield "terms", Move(OPERATIONS["terms"], {"axes": over, "dim": dim})
         yield "slice", Move(OPERATIONS["slice"], {"axes": over, "dim": dim})
         for reduction in (Reduction.SUM, Reduction.PROD):
             kept: dict[str, Attribute] = {"axes": over, "reduction": StringAttr(reduction)}
@@ -266,6 +267,8 @@ def local_operations(devices: int) -> Iterator[FuncOp]:
         missing = missing if devices > 1 else set[str]()
         if dtype is DType.BOOL:
             missing -= {"mask_sum", "mask_prod"}
+        elif devices > 1:
+            missing.add("terms")
         missing |= {"split", "merge", "reshape", "transpose"}
         missing |= {f"pad_{i}" for i, pad in enumerate(PADS) if dtype.represents(pad[2])}
         factors = FACTORS + FRACTIONS * dtype.is_float

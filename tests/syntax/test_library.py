@@ -227,6 +227,26 @@ def test_gradients_are_clipped_by_their_norm() -> None:
     assert np.allclose(scaled.astype(float), g / 2, rtol=0.01)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_step_that_is_not_finite_is_skipped(bad: float) -> None:
+    finite = module_with("is_finite", ["f32[3]"], ["bool[3]"])
+    (counts,) = run(finite, [np.array([1.0, bad, -3e38], np.float32)])
+    assert list(counts) == [True, False, True]
+    chosen = collir.parse(
+        f"{MESH}\nfunc @is_finite = @is_finite on any\nfunc @chosen = @chosen on any\n"
+        "func @next_scale = @next_scale on any\n"
+        "func @main(%n: f32[], %new: f32[16@data], %old: f32[16@data]) -> (f32[16@data], f32[]) "
+        "on @m {\n  %c = call @is_finite(%n)\n  %y = call @chosen(%c, %new, %old)\n"
+        "  %eight = constant value 8 to f32[]\n  %s = call @next_scale(%c, %eight)\n"
+        "  return %y, %s\n}\n"
+    )
+    new, old = np.full(16, 2.0), np.full(16, 1.0)
+    for number, value, scale in ((bad, old, 4.0), (5.0, new, 8 * 2 ** (1 / 2000))):
+        kept, next_scale = run(chosen, [np.float32(number), new, old])
+        assert np.array_equal(kept, value)
+        assert math.isclose(float(next_scale), scale, rel_tol=1e-6)
+
+
 def test_a_rate_rises_and_falls() -> None:
     module = module_with("warmup_cosine", ["f32[]"] * 4, ["f32[]"])
     for step in (1, 10, 50, 100, 5_000, 10_000, 20_000):
@@ -356,6 +376,7 @@ def test_the_files_of_the_library_have_no_errors_and_no_name_twice() -> None:
 def test_every_function_of_the_library_is_tested() -> None:
     """Those that are not named here are called by one that is."""
     named = {*OPTIMISERS, *LAYERS, "one_minus_power", "squared_norm", "clip_factor", "scaled"}
+    named |= {"is_finite", "chosen", "next_scale"}
     called = {"adam_direction", "linear_like", "warmup_cosine"}
     assert named | called == set(shipped_functions())
 

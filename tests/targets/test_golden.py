@@ -4,8 +4,10 @@ import random
 from pathlib import Path
 
 import pytest
+from model_pages import page
 from programs import module_of, random_function, random_mesh
 from python_ranks import is_tidy
+from training_steps import small_page
 
 import collir
 
@@ -29,8 +31,27 @@ def test_the_code_of_an_example_is_what_it_was(
     module = collir.run_passes(
         collir.parse(EXAMPLES / "sync_gradients.coll"), "decompose{strategy=rs-ar-ag}"
     )
-    code = collir.emit(module, target).replace(collir.__version__, "VERSION")
+    check_golden(collir.emit(module, target), file, request)
+
+
+def test_the_code_of_a_model_is_what_it_was(request: pytest.FixtureRequest) -> None:
+    """Check the code of a small page, with its loops and its gradient."""
+    check_golden(collir.emit(small_page("mlp"), "torch"), "mlp_torch.py", request)
+
+
+def check_golden(emitted: str, file: str, request: pytest.FixtureRequest) -> None:
+    """Check that emitted code is that of a file, or write it there."""
+    code = emitted.replace(collir.__version__, "VERSION")
     golden = HERE / "golden" / file
+    if request.config.getoption("--update-golden"):
+        golden.write_text(code, encoding="utf-8")
+    assert code == golden.read_text(encoding="utf-8")
+
+
+def test_the_c_of_a_training_step_is_what_it_was(request: pytest.FixtureRequest) -> None:
+    module = page("mlp", batch=4, width=8, layers=4)
+    code = collir.emit(module, "mpi").replace(collir.__version__, "VERSION")
+    golden = HERE / "golden" / "mlp.c"
     if request.config.getoption("--update-golden"):
         golden.write_text(code, encoding="utf-8")
     assert code == golden.read_text(encoding="utf-8")

@@ -4,26 +4,20 @@ operation on its own in this process, and programs and models on real ranks."""
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 import python_alone
 from model_operations import random_operation
-from model_pages import SMALL, function_of, inputs_of, page
+from model_pages import page
 from programs import module_of, random_function, random_mesh
 from python_ranks import differences, is_tidy
 from seeds import fresh, some
+from training_steps import STEPS, check_step
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.dialects.machine import mesh_of
-from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
 from collir.layout import Mesh
 from collir.layout.nn_rows import NN
-from collir.semantics.reference.buffers import NUMPY, distribute
-from collir.semantics.reference.collectives import Buffers
-from collir.semantics.reference.double import module_in_double
-from collir.semantics.reference.executor import execute
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.tools.mpi4py_run import run
 
@@ -120,68 +114,23 @@ def test_random_programs(ranks: int, weights: float, tmp_path: Path) -> None:
 
 # --- models -------------------------------------------------------------------------------------
 
-PAGES = {
-    **{name: SMALL[name] for name in ("mlp", "gpt", "llama", "bert", "vit", "switch")},
-    "styles": {"batch": 8, "seq": 8, "hidden": 32, "heads": 8, "layers": 2},
-}
-"""Small sizes of each model."""
+SMALL = ("mlp", "gpt", "llama", "bert", "vit", "switch")
 
-STYLES = (
-    "data_parallel",
-    "zero_1",
-    "fully_sharded",
-    "tensor_parallel",
-    "sequence_parallel",
-    "context_parallel",
-    "mixed",
-)
-
-CASES = [
-    *(("styles", style) for style in STYLES),
-    *((name, "step") for name in PAGES if name != "styles"),
-]
-
-ROUNDING = 2.0**-52 * 2**16
-"""The most that results may differ in f64, relative to the largest element (or to 0.001)."""
-
-
-def arguments_of(function: FuncOp) -> list[Buffers]:
-    """Return inputs on all devices: positive numbers, as second moments are, and small integers."""
-    mesh, rng = mesh_of(function), np.random.default_rng(0)
-    types = [dist_type(arg) for arg in function.args]
-    tensors = [
-        (abs(x) if x.dtype.kind == "f" else x).astype(NUMPY[t.dtype])
-        for x, t in zip(inputs_of(function, 2), types, strict=True)
-    ]
-    return [distribute(mesh, x, t, rng) for x, t in zip(tensors, types, strict=True)]
+CASES = [(name, step) for name, step in STEPS if name in ("styles", *SMALL)]
 
 
 @on_ranks
 @pytest.mark.parametrize(("name", "function_name"), some(CASES, 1))
 def test_a_training_step(name: str, function_name: str) -> None:
     """Check the loss and the new weights and states of an optimiser's step, in f64."""
-    module = page(name, **PAGES[name])
-    make_explicit(module)
-    module = module_in_double(module)
-    function = function_of(module, function_name)
-    arguments = arguments_of(function)
-    [(results, _)] = run(module, [(function, arguments)])
-    expected = execute(module, function, arguments)
-    assert len(results) == len(expected) > 1
-    for buffers, right in zip(results, expected, strict=True):
-        for actual, truth in zip(buffers, right, strict=True):
-            assert actual is not None and truth is not None
-            assert np.isfinite(truth).all()
-            scale = max(1e-3, float(np.abs(truth).max(initial=0)))
-            assert np.abs(actual - truth).max(initial=0) <= ROUNDING * scale
+    check_step(run, name, function_name)
 
 
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("styles", "resnet50", "vgg19")]
 
 
-@pytest.mark.parametrize("name", [*some([name for name in PAGES if name != "styles"], 1), *LONG])
+@pytest.mark.parametrize("name", [*some(SMALL, 1), *LONG])
 def test_emitted_models_are_tidy(name: str, tmp_path: Path) -> None:
     module = page(name)
     make_explicit(module)
-    assert functions_of(module)
     assert is_tidy([collir.emit(module, "mpi4py")], tmp_path) == ""

@@ -9,7 +9,7 @@ import pytest
 
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.executor import execute
-from collir.tools import collrun, jax_run, mpi4py_run, mpi_run
+from collir.tools import collrun, jax_run, mpi4py_run, mpi_run, torch_run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "sync_gradients.coll")
@@ -180,6 +180,43 @@ def test_a_jax_that_is_missing_is_an_error(
     assert "jax is not installed: `pip install 'collir[jax]'`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("rounded", [False, True])
+def test_the_torch_engine_tells_the_ranks_that_differ(
+    rounded: bool,
+    two: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Check it for functions that are compared bit by bit, and for one that is in f64."""
+
+    def run(module: Any, calls: Any) -> Any:
+        done: list[tuple[list[Buffers], float]] = []
+        for function, inputs in calls:
+            results = execute(module, function, inputs)
+            buffer = results[0][2]
+            assert buffer is not None
+            assert not rounded or buffer.dtype == np.float64
+            results[0][2] = buffer + 1
+            done.append((results, 0.0))
+        return done
+
+    path = tmp_path / "rounded.coll"
+    path.write_text(ROUNDED)
+    monkeypatch.setattr(torch_run, "run", run)
+    assert collrun.main([str(path) if rounded else two, "--engine", "torch"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("WRONG on ranks [2] on 4 ranks (torch, gloo") == 2 - rounded
+
+
+def test_a_torch_that_is_missing_is_an_error(
+    two: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch_run, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    assert collrun.main([two, "--engine", "torch"]) == 1
+    assert "torch is not installed: `pip install 'collir[torch]'`" in capsys.readouterr().err
+
+
 MODEL = """
 machine @c { level gpu[2] { port = 1 GB/s, latency = 1 us } }
 mesh @m on @c { data = gpu:2 }
@@ -203,12 +240,12 @@ func @sum(%g: f32[4, 6] partial(sum: data)) -> f32[4, 6] on @m {
 
 
 @pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed")
-def test_the_mpi_engine_runs_operations_of_models_in_python(
+def test_the_mpi4py_engine_runs_models_in_python(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "model.coll"
     path.write_text(MODEL)
-    words = [str(path), "--engine", "mpi", "--time", "--repeats", "2"]
+    words = [str(path), "--engine", "mpi4py", "--time", "--repeats", "2"]
     assert collrun.main([*words, "--function", "positive", "--function", "shares"]) == 0
     out = capsys.readouterr().out
     assert "positive: ok, every rank's buffers are equal on 2 ranks (MPI, numpy, " in out
@@ -217,19 +254,33 @@ def test_the_mpi_engine_runs_operations_of_models_in_python(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed")
-def test_functions_in_c_and_in_python_run_together(
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_the_torch_engine_runs_models_and_collectives(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "model.coll"
     path.write_text(MODEL)
-    assert collrun.main([str(path), "--engine", "mpi"]) == 0
-    lines = capsys.readouterr().out.splitlines()[4:]
-    engines = {line.partition(":")[0]: "numpy" in line for line in lines}
-    assert engines == {"sum": False, "positive": True, "nothing": True, "shares": True}
+    assert collrun.main([str(path), "--engine", "torch"]) == 0
+    out = capsys.readouterr().out
+    for name in ("positive", "nothing", "sum"):
+        assert f"{name}: ok, every rank's buffers are equal on 2 ranks (torch, gloo, " in out
+    assert "shares: ok, every rank's buffers are equal up to rounding on 2 ranks (torch" in out
 
 
-def test_the_mpi_engine_tells_the_ranks_that_differ_in_models(
+def test_the_mpi_engine_runs_models_in_c(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.coll"
+    path.write_text(MODEL)
+    assert collrun.main([str(path), "--engine", "mpi", "--time", "--repeats", "2"]) == 0
+    out = capsys.readouterr().out
+    for name in ("positive", "nothing", "sum"):
+        assert f"{name}: ok, every rank's buffers are equal on 2 ranks (MPI, " in out
+    assert "shares: ok, every rank's buffers are equal up to rounding on 2 ranks (MPI, " in out
+    assert out.count("measured, ") == 4
+
+
+def test_the_mpi4py_engine_tells_the_ranks_that_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(module: Any, calls: Any, repeats: int = 1) -> Any:
@@ -246,7 +297,7 @@ def test_the_mpi_engine_tells_the_ranks_that_differ_in_models(
     path.write_text(MODEL)
     monkeypatch.setattr(mpi4py_run, "run", run)
     words = ["--function", "positive", "--function", "shares"]
-    assert collrun.main([str(path), "--engine", "mpi", *words]) == 1
+    assert collrun.main([str(path), "--engine", "mpi4py", *words]) == 1
     assert capsys.readouterr().out.count("WRONG on ranks [1] on 2 ranks (MPI, numpy") == 2
 
 
@@ -256,7 +307,7 @@ def test_an_mpi4py_that_is_missing_is_an_error(
     path = tmp_path / "model.coll"
     path.write_text(MODEL)
     monkeypatch.setattr(mpi4py_run, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
-    assert collrun.main([str(path), "--engine", "mpi", "--function", "positive"]) == 1
+    assert collrun.main([str(path), "--engine", "mpi4py", "--function", "positive"]) == 1
     assert "mpi4py is not installed: `pip install 'collir[mpi,mpi4py]'`" in capsys.readouterr().err
 
 

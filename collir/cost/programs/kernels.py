@@ -136,8 +136,11 @@ def _named_kernels(ops: Iterable[Operation]) -> list[list[DistOp]]:
     for op in ops:
         if isinstance(op, DistOp) and _is_shape(op):
             continue
-        before, name = name, kernel_name(op)
-        if name is not None and isinstance(op, DistOp) and not op.kind.is_view:
+        own = kernel_name(op)
+        if own is not None and isinstance(op, DistOp) and op.kind.is_view:
+            continue  # a view in a kernel, such as a barrier, neither begins nor ends one
+        before, name = name, own
+        if name is not None and isinstance(op, DistOp):
             if name != before:
                 kernels.append([])
             kernels[-1].append(op)

@@ -28,8 +28,8 @@ from collir.cost.programs.products import disordered, product_of
 from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import (
     CALL,
-    SLICE,
     COPY,
+    SLICE,
     LocalStep,
     LoopStep,
     SimulatedStep,
@@ -77,14 +77,14 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     try:
         classes = classes_of(function.body.ops, mesh_of(function), by_kind=True, arguments=held)
         compiled = runs_compiled(function.body.block)
-        simulation = _with_call(_simulated(function, model, classes, compiled), function, compiled)
+        simulation = _with_call(_simulated(function, model, classes, compiled), function)
         _ = simulation.timeline
     except (CostError, TooManyError) as error:
         raise DiagnosticError.at(function, str(error)) from error
     return simulation
 
 
-def _with_call(simulation: Simulation, function: FuncOp, compiled: bool) -> Simulation:
+def _with_call(simulation: Simulation, function: FuncOp) -> Simulation:
     """Return the simulation of a function with its call, where the software of devices takes time
     for it, as its last step."""
     mesh, steps = simulation.mesh, simulation.program
@@ -92,7 +92,7 @@ def _with_call(simulation: Simulation, function: FuncOp, compiled: bool) -> Simu
     assert last is not None
     does = LocalStep(CALL, 0.0, arrays=max(1, len(function.args) + len(last.operands)))
     phases = local_phases(does, mesh.machine.slowest)
-    if not compiled or not phases:
+    if not phases:
         return simulation
     on = tuple(range(len(simulation.places)))
     task = StepTask(phases, len(mesh.machine.levels), tuple(range(len(steps))), on=on)
@@ -262,10 +262,12 @@ def _with_slices(simulation: Simulation, loop: RepeatOp, classes: Classes) -> Si
     stacked = [x for x in loop.yielded[carries:] if _contracts(x.owner)]
     steps = list(simulation.program)
     on = tuple(range(len(simulation.places)))
+    reach = 2.0 * loop.times * sum(classes.bytes_of(0, value) for value in (*read, *stacked))
     for value in (*read, *stacked):
         dtype = dist_type(value).dtype
         size = float(classes.bytes_of(0, value))
-        does = LocalStep(COPY, 2 * size, elements=((SLICE, dtype.value, size / dtype.bytes),))
+        elements = ((SLICE, dtype.value, size / dtype.bytes),)
+        does = LocalStep(COPY, 2 * size, elements=elements, reach=reach)
         phases = local_phases(does, device)
         task = StepTask(phases, len(mesh.machine.levels), tuple(range(len(steps))), on=on)
         steps.append(SimulatedStep(COPY, does, task))

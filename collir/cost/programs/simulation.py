@@ -65,6 +65,8 @@ class LocalStep:
         elements: its operations, each with a dtype and the number of elements that it maps or
             reduces; of a product, the transposes of operands and of the result that a runtime may
             make, whose dimensions are in another order.
+        reach: the bytes among which its own are, if these are more: a slice is in no cache that the
+            whole is too large for.
         arrays: for the call of a function, the arrays that it takes and returns.
         inside: the names of the results that it makes and uses without writing them.
     """
@@ -77,13 +79,15 @@ class LocalStep:
     product: Product | None = None
     inside: tuple[str, ...] = ()
     elements: tuple[tuple[str, str, float], ...] = ()
+    reach: float = 0.0
     arrays: int = 0
 
     def scaled(self, factor: float) -> "LocalStep":
         """Return the step on buffers ``factor`` times as large."""
         work = tuple((dtype, flops * factor) for dtype, flops in self.work)
         elements = tuple((*names, count * factor) for *names, count in self.elements)
-        return replace(self, size=self.size * factor, work=work, elements=elements)
+        size, reach = self.size * factor, self.reach * factor
+        return replace(self, size=size, work=work, elements=elements, reach=reach)
 
 
 @dataclass(frozen=True)
@@ -507,7 +511,7 @@ def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
     execution = device.execution
     if local.arrays:
         return LocalTimes(launch=execution.call + local.arrays * execution.array)
-    speed = execution.bandwidth(local.size, device.memory_bandwidth)
+    speed = execution.bandwidth(max(local.size, local.reach), device.memory_bandwidth)
     memory = local.size / (speed * efficiency.memory) if speed else 0.0
     operations = math.fsum(
         compute_seconds(count, dtype, device)

@@ -34,6 +34,7 @@ def execute(
     function: FuncOp,
     arguments: Sequence[Buffers],
     form: Callable[[Array], Array] = np.asarray,
+    listeners: tuple[Interpreter.Listener, ...] = (),
 ) -> list[Buffers]:
     """Return the results of a function on the buffers of all devices.
 
@@ -41,6 +42,7 @@ def execute(
         arguments: for every argument one array (or None) per rank, of the local shape and dtype.
         form: a function from the arrays that steps without operands make to the form in which the
             arguments are.
+        listeners: observers of every step.
 
     Raises:
         ExecutionError: a step cannot be carried out, which does not happen in typed programs.
@@ -50,7 +52,7 @@ def execute(
         parent = function.parent_op()
         assert isinstance(parent, ModuleOp)
         module = parent
-    interpreter = Interpreter(module)
+    interpreter = Interpreter(module, listeners=listeners)
     with ExitStack() as copies, np.errstate(all="ignore"), meshes_remembered():
         interpreter.register_implementations(_functions(form))
         interpreter.register_implementations(_NestedFunctions(copies))

@@ -262,6 +262,20 @@ def _part_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
     return alone.ops
 
 
+def _terms_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
+    """Return the terms of a whole: itself and zeros, or of an average, itself everywhere."""
+    x, alone = dist_type(op.input), _Alone()
+    count = mesh_of(op).group_size(op.over)
+    front = math.prod(x.shape[: op.integer("dim")])
+    row = alone.shaped(operands[0], (front, 1, x.elements // front))
+    if x.reduction is Reduction.AVG:
+        rows = alone.join([row] * count)
+    else:
+        rows = alone.cut(row, 0, 1 - count)
+    alone.shaped(rows, dist_type(op.result).shape)
+    return alone.ops
+
+
 def _assemble_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
     alone, dim = _Alone(), op.integer("dim")
     shape = _blocks_shape(op, dist_type(op.input), dim, 1)
@@ -410,6 +424,7 @@ MEANINGS: dict[str, Meaning] = {
     "mask": Meaning(_mask),
     "compute": Meaning(_compute),
     "barrier": Meaning(_unchanged),
+    "terms": Meaning(_as_shape, Effect.ORDER, alone=_terms_alone),
     "split": Meaning(_as_shape, Effect.ORDER),
     "merge": Meaning(_as_shape, Effect.ORDER),
     "reshape": Meaning(_as_shape, Effect.ORDER),

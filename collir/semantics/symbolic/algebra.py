@@ -134,9 +134,9 @@ def constant_cast(leaf: Sum, dtype: DType) -> Sum:
 def _cast(leaf: Sum, dtype: DType, source: DType) -> Expr:
     if not leaf.terms:
         return constant_cast(leaf, dtype)
-    summand = leaf.sole_summand
-    if isinstance(summand, Input | Opaque | Cast) and dtype.holds(summand.dtype):
+    if _adds_up_within(leaf, dtype, source):
         return leaf
+    summand = leaf.sole_summand
     wraps = not dtype.is_float and not source.is_float
     if (
         isinstance(summand, Extremum) and not wraps and dtype is not DType.BOOL
@@ -144,6 +144,17 @@ def _cast(leaf: Sum, dtype: DType, source: DType) -> Expr:
         families = [Family(f.bound, cast_expr(f.body, dtype, source)) for f in summand.families]
         return extremum(summand.reduction, families)
     return term_expr(Cast(dtype, leaf))
+
+
+def _adds_up_within(leaf: Sum, dtype: DType, source: DType) -> bool:
+    """Return whether a sum is that of values of a type, perhaps of a single one.
+
+    A sum of floats rounds in its type, wherever it does so. A wider type in between rounds less.
+    """
+    summands = [term.summand for term, _ in leaf.terms]
+    held = all(isinstance(x, Input | Opaque | Cast) and dtype.holds(x.dtype) for x in summands)
+    floats = dtype.is_float and source.is_float and not leaf.number
+    return held and (floats or leaf.sole_summand is not None)
 
 
 # --- choices ------------------------------------------------------------------------------------

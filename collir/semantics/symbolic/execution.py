@@ -709,6 +709,7 @@ RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
     "part": lambda run, op, xs: run.keep(op, xs[0], run.place(op.over, op.integer("coordinate"))),
     "assemble": lambda run, op, xs: run.assemble(op, xs),
     "mask": lambda run, op, xs: run.mask(xs[0], op.over, Reduction(op.word("reduction"))),
+    "terms": lambda run, op, xs: run.local(op, xs, _view),
     "split": lambda run, op, xs: run.local(op, xs, _view),
     "merge": lambda run, op, xs: run.local(op, xs, _view),
     "reshape": lambda run, op, xs: run.local(op, xs, _view),

@@ -265,6 +265,7 @@ RULES: dict[str, Rule] = {
     "maximum": _map(_extreme(Reduction.MAX)),
     "minimum": _map(_extreme(Reduction.MIN)),
     "sum": _reduction(Reduction.SUM),
+    "mean": _reduction(Reduction.AVG),
     "max": _reduction(Reduction.MAX),
     "min": _reduction(Reduction.MIN),
     "softmax": _normalised(logarithm=False),

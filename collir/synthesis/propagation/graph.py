@@ -279,11 +279,11 @@ def indices_of(
     values, and the indices that cannot be sharded."""
     structure = op.structure
     types = [dist_type(operand) for operand in op.operands]
-    if structure is None and op.kind.elementwise:
+    if structure is None and (op.kind.elementwise or op.kind.undone is not None):
         structure = map_structure(op.mnemonic, types)
     if structure is not None:
         return structure.operands, structure.result, structure.blocked
-    return _probed(op, types, mesh)
+    return _probed(op, [unsharded(x) for x in types], mesh)
 
 
 def _probed(

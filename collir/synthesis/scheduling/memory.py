@@ -41,9 +41,3 @@ def fits_memory(simulation: Simulation) -> bool:
     """Return whether each device has the memory for a simulated function."""
     peak, memory, _ = simulation.fullest
     return not memory or peak <= memory
-
-
-def has_limited_memory(simulation: Simulation) -> bool:
-    """Return whether the memory of some device is known."""
-    devices = map(simulation.mesh.machine.slowest_of, simulation.kinds)
-    return any(device and device.memory for device in devices)

@@ -2,7 +2,7 @@
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
@@ -22,8 +22,8 @@ from collir.ir.blocks import cuts_in, shares_in
 from collir.ir.buffers import BufferPlan, plan_buffers
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import body_name
+from collir.ir.models import models_for_code
 from collir.ir.parameters import parameters_of
-from collir.ir.rotation import ready_for_code
 from collir.layout import DistType, Mesh, place_at
 from collir.layout.cuts import GroupShares
 from collir.layout.formulas import Formula
@@ -640,8 +640,12 @@ def check_names(
     initialised: Container[str],
     words: Words = C,
     mesh_functions: Sequence[str] = ("init", "finalize"),
+    models: bool = False,
 ) -> None:
     """Check that functions, and the meshes that are initialised, can have the same names in C.
+
+    Args:
+        models: whether operations of models are printed.
 
     Raises:
         DiagnosticError: all the names that C cannot have.
@@ -658,11 +662,17 @@ def check_names(
             definition(f"{mesh}_{name}") for name in mesh_functions if mesh in initialised
         ],
         lambda function: [definition(function)],
+        models,
     )
 
 
 def for_code(
-    module: ModuleOp, static: Iterable[FuncOp], library: str, sized: bool, words: Words = C
+    module: ModuleOp,
+    static: Iterable[FuncOp],
+    library: str,
+    sized: bool,
+    words: Words = C,
+    named: Collection[str] | None = None,
 ) -> tuple[ModuleOp, set[FuncOp], set[FuncOp]]:
     """Return a module as code has it, its functions that are for the file only, and those whose
     size parameter is a width; if not ``sized``, none.
@@ -670,11 +680,13 @@ def for_code(
     Args:
         static: the functions of the module that are for the file only.
         sized: whether size parameters are arguments of functions.
+        named: the functions to print of a module with operations of models; by default those that
+            no other calls.
 
     Raises:
         DiagnosticError: operations that are not collectives, or have no form for any size.
     """
-    ready, bodies = ready_for_code(module)
+    ready, bodies = models_for_code(module, named)
     cannot = f"has no form in {library}"
     check_programs(functions_of(ready), cannot, nested=True)
     if not sized:

@@ -60,7 +60,7 @@ static uint64_t place(const layout *x, size_t i)
   return index;
 }
 
-static uint32_t mixed(uint64_t x)
+static uint32_t hashed(uint64_t x)
 {
   x = (x ^ x >> 33) * 0xff51afd7ed558ccdu;
   x = (x ^ x >> 33) * 0xc4ceb9fe1a85ec53u;
@@ -72,12 +72,12 @@ static uint32_t mixed(uint64_t x)
 static double part_value(uint64_t e, int part, int parts, char op)
 {
   int bound = parts > 24 ? 1 : parts > 16 ? 2 : 3;
-  double any = (int)(mixed(e * 1048573 + (uint64_t)part) % (unsigned)(2 * bound + 1)) - bound;
+  double any = (int)(hashed(e * 1048573 + (uint64_t)part) % (unsigned)(2 * bound + 1)) - bound;
   if (parts == 1) return any;
   if (op == 'p') return (any < 0 ? -1 : 1) * (e % (uint64_t)parts == (uint64_t)part ? 2 : 1);
   if (op == 'a') {
-    int up = (int)(mixed(e + 1) % (unsigned)parts), down = (int)(mixed(e + 2) % (unsigned)parts);
-    return (int)(mixed(e) % 7) - 3 + parts * ((up == part) - (down == part));
+    int up = (int)(hashed(e + 1) % (unsigned)parts), down = (int)(hashed(e + 2) % (unsigned)parts);
+    return (int)(hashed(e) % 7) - 3 + parts * ((up == part) - (down == part));
   }
   return any;
 }

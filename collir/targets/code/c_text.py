@@ -56,8 +56,10 @@ USED = frozenset(
     units_before unit_columns move_units block_starts move_blocks
     bf16_load bf16_store f16_load f16_store f16_of_double
     sum_of_f16 prod_of_f16 max_of_f16 min_of_f16 sum_of_bf16 prod_of_bf16 max_of_bf16 min_of_bf16
-    layout place mixed part_value whole_value differ fabs fmax atoi math_errhandling
+    layout place hashed part_value whole_value differ fabs fmax atoi math_errhandling
     P_tmpdir L_tmpnam
+    mixed_bits larger larger_integer product_f16 product_bf16 product_f32 product_f64 product_i8
+    product_i32 product_i64
     """.split()  # noqa: SIM905
 )
 """Names that the emitted code uses, and no function or variable may have."""

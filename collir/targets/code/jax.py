@@ -26,16 +26,8 @@ from collir.ir.retyping import function_at
 from collir.ir.rotation import rotate_all
 from collir.layout import DistType, DType, Mesh
 from collir.machine.model import devices_text
-from collir.targets.code.jax_ops import (
-    DTYPES,
-    EXPRESSIONS,
-    HELPERS,
-    MAPS,
-    NUMBERS,
-    Local,
-    literal,
-    names_text,
-)
+from collir.targets.code.jax_ops import EXPRESSIONS, HELPERS, MAPS, NUMBERS
+from collir.targets.code.jax_step import DTYPES, JaxStep, literal, names_text
 from collir.targets.code.names import Definition, check_definitions, distinct
 from collir.targets.code.python_lines import call_lines, lines_of
 from collir.targets.code.python_text import comment, identifier_problem, tuple_text, variables
@@ -451,7 +443,7 @@ class FunctionText:
             self.variable[op.result] = number
             return []
         inputs = [self.variable[operand] for operand in op.operands]
-        step = Local(op, self.mesh, inputs, self.axis, self.module.needs)
+        step = JaxStep(op, self.mesh, inputs, self.module.needs, self.axis)
         text = EXPRESSIONS[op.mnemonic](step)
         return self._lines(f"{self._assigned(op.results)}{text}", indent)
 

@@ -30,6 +30,15 @@ class MpiTarget(Target):
     On axes with weights, sizes are products with `share_...`, the units of this rank; collectives
     take `parts_...`, the units of the ranks of its group, and are MPI's for counts that differ
     (`MPI_Allgatherv`, ...). They are not started early, and `sized=true` has none.
+
+    An operation of a model is a static function of loops over the blocks of a rank, printed once
+    for all steps of equal shapes. Numbers of 16 bits are added in float, and rounded where they are
+    written. Temporaries of a function lie in one allocation. A gradient is one of its steps, and so
+    is a call, whose function is not printed by itself. `sized=true` has no operations of models.
+
+    Products of two matrices are a function that works on blocks. With `-DCOLLIR_CBLAS`, those of
+    f32 and f64 call `cblas_sgemm` and `cblas_dgemm` of `<cblas.h>`: link with a BLAS, as by
+    `-lopenblas`. Programs with functions like `exp` need `-lm`.
     """
 
     name = "mpi"

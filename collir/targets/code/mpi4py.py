@@ -13,23 +13,11 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
 from collir.layout.mesh import index_over
-from collir.targets.code.emitters import Emitters, root_place, taking_part
+from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
-from collir.targets.code.numpy_methods import MODULES as MODEL_MODULES
-from collir.targets.code.numpy_methods import with_called
-from collir.targets.code.numpy_ops import (
-    DTYPES,
-    EXPRESSIONS,
-    NATIVE,
-    OUT_OF_ORDER,
-    VIEWS,
-    Step,
-    is_short,
-)
-from collir.targets.code.python_lines import lines_of
+from collir.targets.code.numpy_methods import USES
+from collir.targets.code.numpy_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, VIEWS, NumpyStep
 from collir.targets.code.python_text import (
-    WIDTH,
-    Assignment,
     Blocks,
     CutDim,
     FunctionText,
@@ -44,6 +32,8 @@ from collir.targets.code.python_text import (
     number_text,
     tuple_text,
 )
+from collir.targets.code.rank_forms import DTYPES
+from collir.targets.code.rank_function import ModelFunction
 from collir.targets.code.ranks import needed_ranks
 
 _AS_BITS = {DType.F16: "np.float16", DType.BF16: "ml_dtypes.bfloat16"}
@@ -58,7 +48,7 @@ _UFUNCS = {
 
 
 @dataclass
-class Mpi4pyFunction(FunctionText):
+class Mpi4pyFunction(ModelFunction):
     """The method of one function on mpi4py.
 
     Attributes:
@@ -116,40 +106,18 @@ class Mpi4pyFunction(FunctionText):
 
     # --- operations of models ---------------------------------------------------------------
 
-    def local_step(self, op: DistOp) -> list[str]:
-        if op.mnemonic not in EXPRESSIONS:
-            return super().local_step(op)
+    STEP = NumpyStep
+    EXPRESSIONS = EXPRESSIONS
+    NATIVE = NATIVE
+    USES = USES
+
+    def in_order(self, op: DistOp, text: str) -> str:
         self.needs.add("xp")
-        statement = Assignment.of(self.variable[op.result], self._expression(op))
-        indent = 12 if taking_part(op) else 8
-        fits = indent + len(statement) <= WIDTH
-        return [statement] if fits else lines_of(statement, indent)
-
-    def _expression(self, op: DistOp) -> str:
-        """Return the result of an operation of a model, in order and of its element type."""
-        y = dist_type(op.result)
-        native = op.mnemonic in NATIVE
-        inputs = [
-            self.variable[operand] if native else self._wide(self.variable[operand], operand_type)
-            for operand, operand_type in zip(op.operands, map(dist_type, op.operands), strict=True)
-        ]
-        dtype = DType.F32 if is_short(y.dtype) and not native else y.dtype
-        needs = set[str]()
-        step = Step(op, self.mesh, inputs, dtype, self.dtype(dtype), self.names, needs)
-        text = EXPRESSIONS[op.mnemonic](step)
-        needs = with_called(needs)
-        self.needs |= needs | {MODEL_MODULES[name] for name in needs if name in MODEL_MODULES}
         if op.mnemonic in VIEWS and len(op.operands) == 1:
-            text = self.packed(text)
-        elif op.mnemonic in OUT_OF_ORDER:
-            text = f'{self.library("asarray")}({text}, order="C")'
-        elif op.operands:
-            text = self.computed(text, y)
-        return text if dtype is y.dtype else self.cast(text, y.dtype)
-
-    def _wide(self, text: str, x: DistType) -> str:
-        """Return an operand in f32 if it is of 16 bits."""
-        return self.cast(text, DType.F32) if is_short(x.dtype) else text
+            return self.packed(text)
+        if op.mnemonic in OUT_OF_ORDER:
+            return f'{self.library("asarray")}({text}, order="C")'
+        return self.computed(text, dist_type(op.result)) if op.operands else text
 
     # --- collectives ------------------------------------------------------------------------
 
@@ -546,7 +514,7 @@ def emit_mpi4py(module: ModuleOp, named: Collection[str] | None = None) -> str:
     operators: set[tuple[DType, Reduction]] = set()
     bodies: list[str] = []
     shown = ""
-    for names, functions in classes(module, "mpi4py", ordered=True, models=True, named=named):
+    for names, functions in classes(module, "mpi4py", ordered=True, named=named):
         texts = [Mpi4pyFunction(function, names) for function in functions]
         made = f"{names.mesh.name} = {names.class_name}(MPI.COMM_WORLD)"
         shown = shown or example(made, texts)

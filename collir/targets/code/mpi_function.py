@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -13,12 +13,13 @@ from xdsl.ir import Operation, SSAValue
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, is_of_model
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import alternatives
 from collir.ir.any_size import Condition
 from collir.ir.blocks import Part, parts_of
 from collir.ir.functions import functions_of
+from collir.ir.models import has_models
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
 from collir.layout.sizes import OpenSize
@@ -35,7 +36,11 @@ from collir.targets.code.c_function import (
     runtime,
     struct_text,
 )
+from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_local import HostSteps
+from collir.targets.code.c_memory import Arena
+from collir.targets.code.c_models import BODIES
+from collir.targets.code.c_products import BLAS, CBLAS, product_text
 from collir.targets.code.c_text import (
     AS_BITS,
     C_ELEMENTS,
@@ -51,6 +56,7 @@ from collir.targets.code.c_text import (
     with_comments_kept,
 )
 from collir.targets.code.emitters import check_uneven, root_place, taking_part
+from collir.targets.code.names import raise_all, refused_model
 from collir.targets.code.ranks import needed_ranks, outermost
 
 MPI_TYPES = {
@@ -127,6 +133,9 @@ STARTS = {
 The calls that wait are functions of the runtime (mpi_runtime.c) with the names of collectives, and
 ``_rows`` behind the name where the blocks of a later dimension are moved.
 """
+
+_MEMORY = "collir_memory"
+"""The variable of the memory of all temporaries, a name that no other has."""
 
 _MOST_STARTED = 2**31 - 1
 """The most elements that one call takes."""
@@ -211,6 +220,10 @@ class MpiFunction(CFunction):
         ended: the started collectives that were waited for.
         fallible: whether a statement goes to the label ``done`` when it fails.
         spares: the spare buffers of carries, with the types of their elements.
+        kernels: the functions of the file for operations of models.
+        arena: the places of temporaries in one allocation; None if each has its own. Models have
+            many, and most are small.
+        kinds: the types of the elements in these places.
     """
 
     success: ClassVar[str] = "MPI_SUCCESS"
@@ -222,10 +235,15 @@ class MpiFunction(CFunction):
     ended: set[DistOp] = field(default_factory=set[DistOp])
     fallible: bool = False
     spares: dict[str, str] = field(default_factory=dict[str, str])
+    kernels: Kernels = field(default_factory=lambda: Kernels(BODIES))
+    arena: Arena | None = None
+    kinds: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._local = HostSteps()
+        if has_models(self.function) and not self.mesh.uneven:
+            self.arena = Arena()
 
     @property
     def local(self) -> HostSteps:
@@ -246,27 +264,42 @@ class MpiFunction(CFunction):
         requests = sum(map(len, self.started.values()))
         if requests:
             lines.append(f"  MPI_Request pending[{requests}];")
-        lines += [
-            f"  {C_TYPES[dist_type(value).dtype]} *{self.variable[value]} = NULL;"
-            for value in self.temporaries()
-        ]
-        lines += [f"  {kind} *{name} = NULL;" for name, kind in self.spares.items()]
+        lines += [f"  {kind} *{name} = NULL;" for name, kind in self._owned().items()]
         lines += choice
         unused = [*self.unused(), *self.unused_sizes([*choice, *body])]
         lines += [f"  (void){name};" for name in unused]
         if requests:
             lines.append(f"  for (int i = 0; i < {requests}; ++i) pending[i] = MPI_REQUEST_NULL;")
+        lines += self._places()
         lines += body
         if self.fallible:
             lines.append("done:")
         if self.started:
             lines.append("  if (err != MPI_SUCCESS) return err; /* memory may still be in use */")
-        lines += [f"  free({self.variable[value]});" for value in self.temporaries()]
-        lines += [f"  free({name});" for name in self.spares]
+        lines += [f"  free({name});" for name in self._owned()]
         lines += ["  return err;", "}", ""]
         if not self.names.shares:
             return lines
         return [with_comments_kept(line, self.names.resolved) for line in lines]
+
+    def _owned(self) -> dict[str, str]:
+        """Return the pointers to memory that the function allocates, with the types of elements."""
+        if self.arena is not None:
+            return {_MEMORY: "char"} if self.arena.size else {}
+        owned = {self.variable[x]: C_TYPES[dist_type(x).dtype] for x in self.temporaries()}
+        return owned | self.spares
+
+    def _places(self) -> list[str]:
+        """Return the lines that allocate memory for all temporaries and say where each is."""
+        if self.arena is None or not self.arena.size:
+            return []
+        return [
+            f"  NEW({_MEMORY}, {size_text(self.arena.size)});",
+            *(
+                f"  {self.kinds[name]} *{name} = ({self.kinds[name]} *)({_MEMORY} + {start});"
+                for name, start in self.arena.starts.items()
+            ),
+        ]
 
     def checked(self, condition: Condition) -> str:
         self.needs.add("check_size")
@@ -282,6 +315,10 @@ class MpiFunction(CFunction):
 
     def new(self, name: str, y: DistType) -> list[str]:
         self.fallible = True
+        if self.arena is not None:
+            self.arena.take(name, element_count(y, self.mesh) * y.dtype.bytes)
+            self.kinds[name] = C_TYPES[y.dtype]
+            return []
         return [f"NEW({name}, {self.bytes_of(y)});"]
 
     def new_spare(self, name: str, y: DistType) -> list[str]:
@@ -300,6 +337,9 @@ class MpiFunction(CFunction):
         return self.plan.last_use[owner] in self.passed and not self.reading[owner]
 
     def freed(self, name: str) -> list[str]:
+        if self.arena is not None:
+            self.arena.give_back(name)
+            return []
         return [f"  free({name});", f"  {name} = NULL;"]
 
     # --- steps ------------------------------------------------------------------------------
@@ -313,6 +353,12 @@ class MpiFunction(CFunction):
     def ending(self, op: DistOp) -> list[str]:
         self.passed.add(op)
         return []
+
+    def local_step(self, op: DistOp) -> list[str]:
+        if not is_of_model(op):
+            return super().local_step(op)
+        operands = [self.variable[operand] for operand in op.operands]
+        return [self.kernels.call(op, self.names, operands, self.variable[op.result])]
 
     def computation(self, op: DistOp) -> list[str]:
         seconds = self.scaled_seconds(op)
@@ -632,6 +678,7 @@ def emit_c(
     sections: Iterable[str] = (),
     sized: bool = False,
     header: bool = False,
+    named: Collection[str] | None = None,
 ) -> str:
     """Return the C of all functions of a module.
 
@@ -640,18 +687,23 @@ def emit_c(
         sections: the sections of the runtime to print in any case.
         sized: whether functions take their size parameters, or a width, and choose by them.
         header: whether to print declarations instead, for C and C++.
+        named: the functions to print of a module with operations of models; by default those that
+            no other calls.
 
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
     """
-    module, hidden, wide = for_code(module, static, "MPI", sized)
+    if sized:
+        _refuse_models(module)
+    module, hidden, wide = for_code(module, static, "MPI", sized, named=named)
     functions = functions_of(module)
     # A mesh that is only for this file, of one device, needs no communicators.
     open_on = {mesh_of(function).name for function in functions if function not in hidden}
     meshes = mesh_names(functions)
     needed = [names for name, names in meshes.items() if names.mesh.sub_axes or name in open_on]
-    check_names(module, [names.mesh.name for names in needed])
+    check_names(module, [names.mesh.name for names in needed], models=True)
     choices = alternatives(module) if sized else {}
+    kernels = Kernels(BODIES)
     texts = [
         MpiFunction(
             function,
@@ -660,6 +712,7 @@ def emit_c(
             sized=sized,
             wide=function in wide,
             instead=choices.get(function.sym_name.data, []),
+            kernels=kernels,
         )
         for function in functions
     ]
@@ -669,14 +722,34 @@ def emit_c(
         return header_text(_about(DECLARATIONS, sized), _HEADER_INCLUDES, interface, texts)
     interface += [f"int  {text.prototype()};" for text in texts if not text.static]
     bodies = [line for text in texts for line in text.text()]
-    needs = {*sections, *(name for text in texts for name in text.needs)}
+    needs = {*sections, *kernels.needs, *(name for text in texts for name in text.needs)}
+    if kernels.texts:
+        includes = sorted({*includes, "math.h"})
     return "\n".join(
         [
             _about("\n".join(f" *   {line}" for line in interface), sized),
             *_runtime_text(needs, needed, includes),
             *(line for names in needed for line in _mesh_text(names)),
+            *_products_text(kernels.products),
+            *kernels.texts,
             *(f"{text.signature()};\n" for text in called_by_others(texts)),
             *bodies,
+        ]
+    )
+
+
+def _refuse_models(module: ModuleOp) -> None:
+    """Check that a module has no operations of models, which have no form for any size.
+
+    Raises:
+        DiagnosticError: one diagnostic for each operation of a model.
+    """
+    problem = "which has no form for values of any size: leave out sized=true"
+    raise_all(
+        [
+            refused_model(op, problem)
+            for op in module.walk()
+            if isinstance(op, DistOp) and is_of_model(op)
         ]
     )
 
@@ -686,6 +759,12 @@ def _about(interface: str, sized: bool) -> str:
     return _HEADER.format(
         version=collir.__version__, sized=SIZED if sized else "", interface=interface
     )
+
+
+def _products_text(dtypes: set[DType]) -> list[str]:
+    """Return the functions that multiply matrices."""
+    blas = [CBLAS] if not dtypes.isdisjoint(BLAS) else []
+    return [*blas, *(product_text(dtype) for dtype in DType if dtype in dtypes)]
 
 
 def _runtime_text(

@@ -113,7 +113,7 @@ def emit_harness(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
     meshes = list(dict.fromkeys(mesh_of(function).name for function in functions))
     buffers = {function: _buffers(function) for function in functions}
     lines = [
-        emit_c(module, includes=_INCLUDES),
+        emit_c(module, includes=_INCLUDES, named=[f.sym_name.data for f in functions]),
         f"#define COLLIR_MOST_BUFFERS {max([1, *map(len, buffers.values())])}",
         "",
         _SUPPORT,

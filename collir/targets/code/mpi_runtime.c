@@ -636,3 +636,25 @@ static int all_to_all_blocks(const void *in, void *out, const int *leaving, size
   free(counts);
   return err;
 }
+
+//: mixed_bits
+/* 32 bits of which each depends on all bits of x: the last step of MurmurHash3. */
+static inline uint32_t mixed_bits(uint32_t x)
+{
+  x = (x ^ x >> 16) * 0x85EBCA6Bu;
+  x = (x ^ x >> 13) * 0xC2B2AE35u;
+  return x ^ x >> 16;
+}
+
+//: larger
+/* Whether x is before y in descending order; what is not a number is before all others. */
+static inline int larger(double x, double y)
+{
+  return x > y || (x != x && y == y);
+}
+
+//: larger_integer
+static inline int larger_integer(int64_t x, int64_t y)
+{
+  return x > y;
+}

@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import MeshOp
-from collir.dialects.operation import DistOp, repeats_operands
+from collir.dialects.operation import DistOp, is_of_model
 from collir.ir.diagnostics import DiagnosticError
 
 
@@ -56,15 +56,9 @@ def check_definitions(
     """
     errors: list[DiagnosticError] = []
     for op in () if models else module.walk():
-        if isinstance(op, DistOp) and (op.kind.structure or repeats_operands(op)):
-            what = "is an operation of a model" if op.kind.structure else "repeats an operand here"
-            errors.append(
-                DiagnosticError.at(
-                    op,
-                    f"{op.mnemonic} {what}, which this target does not print yet: -t mpi4py does, "
-                    "collrun runs it, and -t simulate costs it",
-                )
-            )
+        if isinstance(op, DistOp) and is_of_model(op):
+            advice = "-t mpi and -t mpi4py do, collrun runs it, and -t simulate costs it"
+            errors.append(refused_model(op, f"which this target does not print yet: {advice}"))
     taken: dict[str, str] = {}
     for op in module.ops:
         if isinstance(op, MeshOp):
@@ -88,6 +82,12 @@ def check_definitions(
             for problem in problems
         ]
     raise_all(errors)
+
+
+def refused_model(op: DistOp, problem: str) -> DiagnosticError:
+    """Return the error that an operation of a model is not printed."""
+    what = "is an operation of a model" if op.kind.structure else "repeats an operand here"
+    return DiagnosticError.at(op, f"{op.mnemonic} {what}, {problem}")
 
 
 def raise_all(errors: Sequence[DiagnosticError]) -> None:

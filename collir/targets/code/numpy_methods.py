@@ -159,20 +159,14 @@ METHODS: dict[str, str] = {
 """The text of each method."""
 
 
-def with_called(needs: set[str]) -> set[str]:
-    """Return what methods need, and the methods that these call."""
-    return needs.union(*(CALLED.get(name, ()) for name in needs))
-
-
-CALLED: dict[str, tuple[str, ...]] = {
+USES: dict[str, tuple[str, ...]] = {
     "silu": ("sigmoid",),
+    "gelu": ("math",),
     "iota": ("packed",),
+    "uniform": ("packed",),
     "cross_entropy": ("log_softmax", "packed"),
     "take": ("packed",),
     "top_k_indices": ("packed",),
-    "added_windows": ("packed",),
+    "added_windows": ("packed", "np"),
 }
-"""The methods that methods call."""
-
-MODULES: dict[str, str] = {"gelu": "math", "added_windows": "np"}
-"""The modules that methods use."""
+"""The methods and modules that methods use."""

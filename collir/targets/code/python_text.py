@@ -16,20 +16,18 @@ from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
-from collir.dialects.operation import DistOp, is_collective, repeats_operands
+from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.blocks import Part, cuts_in, parts_of, shares_by_dim, shares_in
 from collir.ir.buffers import plan_buffers
-from collir.ir.calls import calls_in
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import body_name, repeats_in
-from collir.ir.rotation import ready_for_code
-from collir.ir.selection import erase_other_functions
+from collir.ir.models import models_for_code
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
 from collir.layout.cuts import GroupShares
 from collir.layout.mesh import digits_over
@@ -45,15 +43,16 @@ from collir.targets.code.emitters import (
     written_step,
 )
 from collir.targets.code.names import Definition, check_definitions, distinct
-from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
+from collir.targets.code.numpy_methods import METHODS as NUMPY_METHODS
 from collir.targets.code.ranks import OverList, RankText, axes_text, by_rank
+from collir.targets.code.torch_methods import METHODS as TORCH_METHODS
 
 WIDTH = 88
 """The letters of a line; longer calls get a line for every argument."""
 
 USED = frozenset(
     """
-    self xp torch dist np MPI time ml_dtypes start to from_ sent parts work
+    self xp torch dist F np MPI time itertools ml_dtypes start to from_ sent parts work
     SUM_OF_F16 PROD_OF_F16 MAX_OF_F16 MIN_OF_F16 SUM_OF_BF16 PROD_OF_BF16 MAX_OF_BF16 MIN_OF_BF16
     """.split()  # noqa: SIM905
 )
@@ -64,7 +63,7 @@ BLOCK_METHODS = ("_cut_blocks", "_joined_blocks", "_padded")
 
 METHODS = frozenset(
     ["free", "comm", "rank", "xp", "device", "_argument", "_packed", *BLOCK_METHODS]
-    + [f"_{name}" for name in MODEL_METHODS]
+    + [f"_{name}" for name in (*NUMPY_METHODS, *TORCH_METHODS)]
 )
 """Names of the attributes and methods of every mesh, which no function may have."""
 
@@ -130,11 +129,8 @@ def class_problem(name: str) -> str | None:
     return identifier_problem(name)
 
 
-def check_names(module: ModuleOp, meshes: Container[str], models: bool = False) -> None:
+def check_names(module: ModuleOp, meshes: Container[str]) -> None:
     """Check that functions, and the meshes they are on, can have the same names in Python.
-
-    Args:
-        models: whether operations of models are printed.
 
     Raises:
         DiagnosticError: all the names that Python cannot have.
@@ -149,7 +145,7 @@ def check_names(module: ModuleOp, meshes: Container[str], models: bool = False) 
         "Python",
         lambda mesh: [class_definition(mesh)] if mesh in meshes else [],
         lambda function: [Definition(function, function_problem(function), None)],
-        models,
+        models=True,
     )
 
 
@@ -172,11 +168,6 @@ def summed(name: str, terms: Sequence[str], indent: int) -> list[str]:
 def tuple_text(items: Sequence[object]) -> str:
     """Return a tuple as Python writes it."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(map(str, items))})"
-
-
-def axis_text(dims: Sequence[int]) -> str:
-    """Return dimensions as the argument of a function of arrays: ``axis=1``, ``axis=(0, 2)``."""
-    return f"axis={dims[0] if len(dims) == 1 else tuple_text(dims)}"
 
 
 def table_text(items: Sequence[int]) -> str:
@@ -809,6 +800,7 @@ class FunctionText(StepEmitter):
         "assemble": _assemble,
         "compute": _compute,
         "barrier": _barrier,
+        "terms": _view,
         "split": _view,
         "merge": _view,
         "reshape": _view,
@@ -833,31 +825,25 @@ def classes(
     module: ModuleOp,
     target: str,
     ordered: bool,
-    models: bool = False,
     named: Collection[str] | None = None,
 ) -> list[tuple[MeshText, list[FuncOp]]]:
     """Return for every mesh that functions are on its names and its functions.
 
     Args:
         ordered: whether every order of sub-axes has a group of its own.
-        models: whether operations of models are printed. Where there are some, functions that
-            others call are left out: their steps are in those.
-        named: the functions to print for models instead.
+        named: the functions to print where there are operations of models; the default is those
+            that no other calls, as the steps of the rest are in them.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
-    own = named if named is not None else _not_called(module)
-    whole = module
-    module, _ = ready_for_code(module)
-    if models and module is not whole and has_models(module):
-        erase_other_functions(module, own)
+    module, _ = models_for_code(module, named)
     functions = functions_of(module)
     check_programs(functions, f"has no form in {target}", nested=True)
     by_mesh: dict[str, list[FuncOp]] = {}
     for function in functions:
         by_mesh.setdefault(mesh_of(function).name, []).append(function)
-    check_names(module, by_mesh, models)
+    check_names(module, by_mesh)
     texts: list[tuple[MeshText, list[FuncOp]]] = []
     for members in by_mesh.values():
         mesh = mesh_of(members[0])
@@ -868,22 +854,6 @@ def classes(
         sends = any(op.kind.pairs and not (ordered and op.over) for op in steps)
         texts.append((MeshText.of(mesh, members, groups, sends), members))
     return texts
-
-
-def has_models(root: Operation) -> bool:
-    """Return whether there are operations of models, or additions with numpy's broadcasting."""
-    return any(
-        isinstance(op, DistOp) and (op.kind.structure is not None or repeats_operands(op))
-        for op in root.walk()
-    )
-
-
-def _not_called(module: ModuleOp) -> list[str]:
-    """Return the functions that no other calls; one of which only a gradient is taken is among
-    them."""
-    functions = [op for op in module.ops if isinstance(op, FuncOp)]
-    called = {call.symbol for f in functions for call in calls_in(f) if not call.sought}
-    return [f.sym_name.data for f in functions if f.sym_name.data not in called]
 
 
 def header(target: str, use: str, shown: str, rest: str) -> list[str]:

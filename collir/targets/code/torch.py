@@ -1,7 +1,7 @@
 """Python for torch.distributed: a class per mesh, with a method per ``func`` on tensors."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, ClassVar
 
@@ -34,18 +34,12 @@ from collir.targets.code.python_text import (
     summed,
     tuple_text,
 )
+from collir.targets.code.rank_forms import DTYPES
+from collir.targets.code.rank_function import ModelFunction
 from collir.targets.code.ranks import OverList, by_rank, needed_ranks
-
-_DTYPES = {
-    DType.F16: "torch.float16",
-    DType.BF16: "torch.bfloat16",
-    DType.F32: "torch.float32",
-    DType.F64: "torch.float64",
-    DType.I8: "torch.int8",
-    DType.I32: "torch.int32",
-    DType.I64: "torch.int64",
-    DType.BOOL: "torch.bool",
-}
+from collir.targets.code.torch_methods import METHODS as MODEL_METHODS
+from collir.targets.code.torch_methods import USES
+from collir.targets.code.torch_ops import EXPRESSIONS, OUT_OF_ORDER, VIEWS, TorchStep
 
 _OPS = {
     Reduction.SUM: "SUM",
@@ -56,10 +50,11 @@ _OPS = {
 }
 
 
-class TorchFunction(FunctionText):
+@dataclass
+class TorchFunction(ModelFunction):
     """The method of one function on torch."""
 
-    array = "a tensor"
+    array: ClassVar[str] = "a tensor"
 
     def library(self, name: str) -> str:
         return f"torch.{name}"
@@ -68,10 +63,11 @@ class TorchFunction(FunctionText):
         cut = op.kind is PAD and max(op.integer("low"), op.integer("high")) <= 0
         same = op.kind is CAST and dist_type(op.input).dtype == op.word("dtype")
         # An array that is in order already is not packed.
-        return super().shares(op) or cut or same or op.kind in (SLICE, TRANSPOSE)
+        in_place = op.kind in (SLICE, TRANSPOSE) or op.mnemonic in VIEWS
+        return super().shares(op) or cut or same or in_place
 
     def dtype(self, dtype: DType) -> str:
-        return _DTYPES[dtype]
+        return self.library(DTYPES[dtype])
 
     def options(self, dtype: DType) -> str:
         return f"dtype={self.dtype(dtype)}, device=self.device"
@@ -96,6 +92,16 @@ class TorchFunction(FunctionText):
 
     def constant(self, value: float, dtype: DType) -> str:
         return number_text(value, dtype)
+
+    # --- operations of models ---------------------------------------------------------------
+
+    STEP = TorchStep
+    EXPRESSIONS = EXPRESSIONS
+    NATIVE = EXPRESSIONS
+    USES = USES
+
+    def in_order(self, op: DistOp, text: str) -> str:
+        return self.packed(text) if op.mnemonic in OUT_OF_ORDER else text
 
     # --- collectives ------------------------------------------------------------------------
 
@@ -540,12 +546,17 @@ _HELPERS = {
     "cut_blocks": _CUT_BLOCKS,
     "joined_blocks": _JOINED_BLOCKS,
     "padded": _PADDED,
+    **MODEL_METHODS,
 }
 """The methods that methods of functions call, by what needs them."""
 
 
-def emit_torch(module: ModuleOp) -> str:
-    """Return the Python module of all functions of a module.
+def emit_torch(module: ModuleOp, named: Collection[str] | None = None) -> str:
+    """Return the Python module of the functions of a module.
+
+    Args:
+        named: those to print of a module with operations of models; None for those that no other
+            function calls.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
@@ -553,15 +564,17 @@ def emit_torch(module: ModuleOp) -> str:
     needs: set[str] = set()
     bodies: list[str] = []
     shown = ""
-    for names, functions in classes(module, "torch", ordered=False):
+    for names, functions in classes(module, "torch", ordered=False, named=named):
         texts = [TorchFunction(function, names) for function in functions]
         shown = shown or example(f"{names.mesh.name} = {names.class_name}()", texts)
         bodies += ["", "", *_class(names, texts)]
         needs |= {need for text in texts for need in text.needs}
     lines = header("torch.distributed", _USE, shown, _HEADER)
     if bodies:
-        lines += ["", "import time"] if "time" in needs else []
+        standard = [f"import {name}" for name in ("itertools", "time") if name in needs]
+        lines += ["", *standard] if standard else []
         lines += ["", "import torch", "import torch.distributed as dist"]
+        lines += ["import torch.nn.functional as F"] if "F" in needs else []
     return "\n".join([*lines, *bodies, ""])
 
 
@@ -576,6 +589,13 @@ class TorchTarget(Target):
     code works on every backend that has the collectives: an avg is a sum and a division. It is
     tested on gloo. On axes with weights, blocks are padded to the largest, but an all_to_all has
     blocks of different sizes.
+
+    Operations of models are functions of torch on the blocks of a rank (`torch.einsum`,
+    `F.layer_norm`, ...), or calls of methods that are printed where they are used. Gradients are
+    in the program, so nothing is left to autograd. A `repeat` is a loop that calls the method of
+    its body, a `call` is its steps. Numbers of 16 bits stay in their type: functions of torch add
+    in f32 and round once. Functions with operations of models that others call are not printed by
+    themselves.
     """
 
     name = "torch"

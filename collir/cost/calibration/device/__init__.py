@@ -1,1 +1,1 @@
-"""The calibration of a device: small programs that are timed, and the fit of its numbers to them."""
+"""The calibration of a device: small programs that are timed, and a fit to their times."""

@@ -111,7 +111,7 @@ def fit(samples: Sequence[Sample], cores: int = 1, like: Device | None = None) -
                 f"there are too few times of the programs '{kind}': measure anew"
             )
     device = Device(execution=Execution(copies=True))
-    device = _fit_calls(kinds["launch"], kinds["call"], device)
+    device = _fit_calls(kinds["call"], kinds["map"], device)
     streams = [s for s in samples if s.probe.kind == "stream" or s.probe.word == "add"]
     device = _fit_streams(streams, device)
     device = _fit_elements([s for s in samples if s.probe.kind in ("map", "along")], device)
@@ -122,7 +122,9 @@ def fit(samples: Sequence[Sample], cores: int = 1, like: Device | None = None) -
     if like is not None and like.execution.packing is not None:
         return packed
     tiles = like and like.efficiency
-    tiled = _fit_tiles([s for s in products if s.probe.kind == "product"], device, cores, tiles)
+    tiled = _fit_tiles(
+        [s for s in products if s.probe.kind in ("launch", "product")], device, cores, tiles
+    )
     tiled = _fit_copies([s for s in products if s.probe.kind in ("attention", "transpose")], tiled)
     tiled = _fit_slices([s for s in products if s.probe.kind == "sliced"], tiled)
     if like is not None:
@@ -135,14 +137,12 @@ def _fit_slices(samples: Sequence[Sample], device: Device) -> Device:
     elements = device.execution.elements
     for dtype in dict.fromkeys(sample.probe.dtype for sample in samples):
         own = [sample for sample in samples if sample.probe.dtype == dtype]
-        choices = [_part_time(sample, SLICE, device) for sample in own]
+        choices = [time for s in own if (time := _part_time(s, SLICE, device)) > 0]
+        if not choices:
+            continue
 
-        def trial(time: float, dtype: str = dtype) -> Device:
-            return _with(device, elements=(*elements, (SLICE, dtype, time)))
-
-        best = min(choices, key=lambda time, own=own, trial=trial: loss(own, trial(time)))
-        if best > 0:
-            elements = (*elements, (SLICE, dtype, best))
+        best = _best_time(own, (SLICE, dtype), choices, device)
+        elements = (*elements, (SLICE, dtype, best))
     return _with(device, elements=elements)
 
 
@@ -157,19 +157,25 @@ def _part_time(sample: Sample, name: str, device: Device) -> float:
     )
 
 
-_NEEDED = ("call", "launch", "map", "product")
+_NEEDED = ("call", "map", "product")
+_PRODUCTS = ("launch", "product", "attention", "transpose", "sliced")
 
 
 def _with(device: Device, **changes: object) -> Device:
     return replace(device, execution=replace(device.execution, **changes))  # pyright: ignore
 
 
-def _fit_calls(launches: Sequence[Sample], calls: Sequence[Sample], device: Device) -> Device:
-    """Return the device with the times of a launch, of a call, and of an array."""
-    launch = max(_slope([(s.probe.sizes[0], s.seconds) for s in launches])[0], 1e-9)
+def _fit_calls(calls: Sequence[Sample], maps: Sequence[Sample], device: Device) -> Device:
+    """Return the device with the times of a call, of an array, and of a launch: that of a kernel
+    with little to do."""
     slope, start = _slope([(s.probe.sizes[0], s.seconds) for s in calls])
-    array = max((slope - launch) / 2, 0.0)
     call = max(start, 0.0)
+    smallest = min(maps, key=lambda sample: sum(step.size for _, step in sample.steps))
+    arrays = sum(step.arrays for _, step in smallest.steps)
+    kernels = sum(count for count, step in smallest.steps if not step.arrays)
+    left = smallest.seconds - call - arrays * slope / 2
+    launch = max(left / kernels, 0.01 * smallest.seconds / kernels)
+    array = max((slope - launch) / 2, 0.0)
     device = replace(device, efficiency=replace(device.efficiency, launch=launch))
     return _with(device, call=call, array=array)
 
@@ -211,12 +217,18 @@ def _fit_elements(samples: Sequence[Sample], device: Device) -> Device:
             continue
         choices = [_element_time(sample, name[0], device) for sample in own]
 
-        def trial(time: float, name: tuple[str, str] = name) -> Device:
-            return _with(device, elements=((*name, time),))
-
-        best = min(choices, key=lambda time, own=own, trial=trial: loss(own, trial(time)))
-        times.append((*name, best))
+        times.append((*name, _best_time(own, name, choices, device)))
     return _with(device, elements=tuple(times))
+
+
+def _best_time(
+    samples: Sequence[Sample], name: tuple[str, str], choices: Sequence[float], device: Device
+) -> float:
+    """Return the time of an element, of some, that explains samples best."""
+    known = device.execution.elements
+    return min(
+        choices, key=lambda time: loss(samples, _with(device, elements=(*known, (*name, time))))
+    )
 
 
 def _by(
@@ -333,7 +345,8 @@ def _packing_parts(sample: Sample, device: Device) -> tuple[float, ...]:
     """Return the seconds of a sample that are known, the number of its products, their operations
     and bytes, and the elements of transposes and of slices."""
     fixed = 0.0
-    amounts = dict.fromkeys(("products", "flops", "bytes", "transpose", SLICE), 0.0)
+    names = ("products", "flops", "bytes", "transpose", SLICE)
+    amounts: dict[str, float] = dict.fromkeys(names, 0.0)
     for count, step in sample.steps:
         copied = [(name, x) for name, _, x in step.elements if name in amounts]
         if step.product is None and not copied:
@@ -358,11 +371,7 @@ def _fit_copies(samples: Sequence[Sample], device: Device) -> Device:
         choices = [time for sample in own if (time := _copy_time(sample, device)) > 0]
         if not choices:
             continue
-
-        def trial(time: float, dtype: str = dtype) -> Device:
-            return _with(device, elements=(*elements, ("transpose", dtype, time)))
-
-        best = min(choices, key=lambda time, own=own, trial=trial: loss(own, trial(time)))
+        best = _best_time(own, ("transpose", dtype), choices, device)
         elements = (*elements, ("transpose", dtype, best))
     attention = [sample for sample in samples if sample.probe.kind == "attention"]
     made = _with(device, elements=elements)

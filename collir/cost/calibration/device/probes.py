@@ -1,4 +1,4 @@
-"""The programs that a calibration of a device times: one kind of kernel each, over sizes and dtypes.
+"""The programs that a calibration of a device times, each of one kind of kernel.
 
 A probe is a function of ``.coll``. It is run through the target that runs models, and its time is
 predicted as theirs is, so a calibration measures the same kernels that programs have. Most kernels
@@ -7,6 +7,7 @@ are repeated in a loop, in which one begins where another ends, as in models.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from collir.layout.gradients import nothing
 from collir.layout.nn import NN
@@ -200,10 +201,7 @@ def _launch(probe: Probe) -> Program:
     (kernels,) = probe.sizes
     x = _tensor(probe, 8, 8)
     names = ["x", *(f"p{n}" for n in range(kernels))]
-    lines = [
-        f'  %{y} = einsum "a b, b c -> a c" %{x}, %w\n'
-        for x, y in zip(names, names[1:], strict=False)
-    ]
+    lines = [f'  %{y} = einsum "a b, b c -> a c" %{x}, %w\n' for x, y in pairwise(names)]
     return Program([("x", x), ("w", x)], [x], f"{''.join(lines)}  return %{names[-1]}\n")
 
 
@@ -298,7 +296,13 @@ def default_probes(dtypes: Sequence[str]) -> Iterator[Probe]:
         yield from (Probe("sliced", "", dtype, s) for s in _SLICED)
 
 
-MESH = "machine @one {{ {device}\n  level core[1] {{ port = 1 GB/s, latency = 1 us }} }}\nmesh @m on @one {{ data = 1 }}\n"
+MESH = """\
+machine @one {{
+  {device}
+  level core[1] {{ port = 1 GB/s, latency = 1 us }}
+}}
+mesh @m on @one {{ data = 1 }}
+"""
 """The head of a file of probes."""
 
 

@@ -78,7 +78,7 @@ def parse_times(text: str, file: str) -> DeviceTimes:
     for word in _WORDS:
         if word not in words:
             raise CalibrationError(
-                f"there is no line '{word} ...': a file of `collir calibrate --device --save` has one",
+                f"there is no line '{word} ...', which `collir calibrate --device --save` writes",
                 f"{file}:1",
             )
     cores, memory = int(float(words["cores"])), float(words["memory"])

@@ -1,0 +1,44 @@
+"""Questions about modules with operations of models, for targets that print them."""
+
+from collections.abc import Collection
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
+
+from collir.dialects.operation import DistOp, is_of_model
+from collir.ir.calls import calls_in
+from collir.ir.rotation import ready_for_code
+from collir.ir.selection import erase_other_functions
+
+
+def has_models(root: Operation) -> bool:
+    """Return whether there are operations of models, or additions with numpy's broadcasting."""
+    return any(isinstance(op, DistOp) and is_of_model(op) for op in root.walk())
+
+
+def not_called(module: ModuleOp) -> list[str]:
+    """Return the functions that no other calls; one of which only a gradient is taken is among
+    them."""
+    functions = [op for op in module.ops if isinstance(op, FuncOp)]
+    called = {call.symbol for f in functions for call in calls_in(f) if not call.sought}
+    return [f.sym_name.data for f in functions if f.sym_name.data not in called]
+
+
+def models_for_code(
+    module: ModuleOp, named: Collection[str] | None = None
+) -> tuple[ModuleOp, list[FuncOp]]:
+    """Return a module as it runs in which the bodies of loops are functions, and these.
+
+    Where there are operations of models, functions that others call are left out: their steps are
+    in those.
+
+    Args:
+        named: the functions to keep of a module with operations of models instead.
+    """
+    own = not_called(module) if named is None else named
+    ready, bodies = ready_for_code(module)
+    if ready is module or not has_models(ready):
+        return ready, bodies
+    erase_other_functions(ready, own)
+    return ready, [body for body in bodies if body.parent is not None]

@@ -1,0 +1,163 @@
+"""The expression of torch for every operation of models, on the block of a rank.
+
+Functions of torch take numbers of 16 bits, and add in f32.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from collir.targets.code.forms import Expression, einsum, form, maps, reduction
+from collir.targets.code.python_text import tuple_text
+from collir.targets.code.rank_forms import (
+    ON_RANKS,
+    RankStep,
+    conv,
+    conv_filter,
+    conv_transpose,
+    max_pool,
+)
+
+
+class TorchStep(RankStep):
+    """An operation of a model in torch."""
+
+    LIBRARY: ClassVar[str] = "torch"
+    AXIS: ClassVar[str] = "dim"
+    KEEP: ClassVar[str] = "keepdim"
+
+    @property
+    def options(self) -> str:
+        return f"dtype={self.dtype_text}, device=self.device"
+
+    def permuted(self, x: str, order: Sequence[int]) -> str:
+        return self.call("permute", x, tuple_text(order))
+
+    def functional(self, name: str, *arguments: object) -> str:
+        """Return a call of a function of ``torch.nn.functional``."""
+        self.needs.add("F")
+        return f"F.{name}({', '.join(map(str, arguments))})"
+
+
+MAPS: dict[str, str] = {
+    **maps("torch"),
+    "stop_gradient": "{0}",
+    "rsqrt": "torch.rsqrt({0})",
+    "sigmoid": "torch.sigmoid({0})",
+    "relu": "torch.relu({0})",
+}
+"""The form of each elementwise operation that is one function of torch."""
+
+
+def _einsum(s: TorchStep) -> str:
+    # Some sums of integers are in wider ones.
+    return einsum(s) if s.dtype.is_float else f"{einsum(s)}.to({s.dtype_text})"
+
+
+def _softmax(name: str) -> Expression[TorchStep]:
+    """Return the expression of a function along one dimension, or along several as one."""
+
+    def expression(s: TorchStep) -> str:
+        if len(s.dims) == 1:
+            return s.call(name, s.x, s.along(s.dims))
+        return s.method("as_one_dim", f"torch.{name}", s.x, f"dim={s.dims}")
+
+    return expression
+
+
+def _normalisation(name: str) -> Expression[TorchStep]:
+    """Return the expression of a normalisation, which torch has for the last dimensions."""
+
+    def expression(s: TorchStep) -> str:
+        eps = f"eps={s.op.number('eps')!r}"
+        shape = tuple_text([s.before[dim] for dim in s.dims])
+        last = range(len(s.before) - len(s.dims), len(s.before))
+        if s.dims == tuple(last):
+            return s.functional(name, s.x, shape, *s.inputs[1:], eps)
+        s.needs.add("F")
+        rest = [f"F.{name}", *s.inputs, f"dim={tuple_text(s.dims)}", f"shape={shape}", eps]
+        return s.method("normalised", *rest)
+
+    return expression
+
+
+def _cumsum(s: TorchStep) -> str:
+    dim = s.along([s.dim])
+    if "reverse" in s.op.properties:
+        back = f"({s.dim},)"
+        sums = s.call("cumsum", s.call("flip", s.x, back), dim, *s.same_integers)
+        return s.call("flip", sums, back)
+    return s.call("cumsum", s.x, dim, *s.same_integers)
+
+
+def _argmax(s: TorchStep) -> str:
+    return f"torch.argmax({s.x}, {s.along([s.dim])}).to(torch.int32)"
+
+
+def _top_k(number: int) -> Expression[TorchStep]:
+    """Return the expression of the largest elements (0), or of their positions (1)."""
+
+    def expression(s: TorchStep) -> str:
+        return f"{s.method('top_k', s.x, s.op.integer('k'), s.along([s.dim]))}[{number}]"
+
+    return expression
+
+
+# --- windows ------------------------------------------------------------------------------------
+
+_MOST_SPATIAL = 3
+"""The most windowed dimensions of a convolution of torch."""
+
+
+def _is_native(s: TorchStep) -> bool:
+    """Return whether torch has a convolution and its gradients of these operands."""
+    return s.dtype.is_float and len(s.op.sizes("stride")) <= _MOST_SPATIAL
+
+
+def _steps(s: TorchStep) -> list[str]:
+    return [tuple_text(s.op.sizes("stride")), tuple_text(s.op.sizes("padding"))]
+
+
+def _conv(s: TorchStep) -> str:
+    return s.method("conv", *s.inputs, *_steps(s)) if _is_native(s) else conv(s)
+
+
+def _conv_transpose(s: TorchStep) -> str:
+    if not _is_native(s):
+        return conv_transpose(s)
+    return s.method("conv_transpose", *s.inputs, tuple_text(s.after), *_steps(s))
+
+
+def _conv_filter(s: TorchStep) -> str:
+    if not _is_native(s):
+        return conv_filter(s)
+    return s.method("conv_filter", *s.inputs, tuple_text(s.after), *_steps(s))
+
+
+EXPRESSIONS: dict[str, Expression[TorchStep]] = {
+    **ON_RANKS,
+    **{name: form(text) for name, text in MAPS.items()},
+    "silu": lambda s: s.functional("silu", s.x),
+    "gelu": lambda s: s.functional("gelu", s.x, 'approximate="tanh"'),
+    "einsum": _einsum,
+    "max": reduction("amax"),
+    "min": reduction("amin"),
+    "softmax": _softmax("softmax"),
+    "log_softmax": _softmax("log_softmax"),
+    "layer_norm": _normalisation("layer_norm"),
+    "rms_norm": _normalisation("rms_norm"),
+    "cumsum": _cumsum,
+    "argmax": _argmax,
+    "top_k": _top_k(0),
+    "top_k_indices": _top_k(1),
+    "conv": _conv,
+    "conv_transpose": _conv_transpose,
+    "conv_filter": _conv_filter,
+    "max_pool": max_pool("amax"),
+}
+"""The expression of each operation of models, by its name."""
+
+VIEWS = frozenset(["stop_gradient", "broadcast_to", "einsum"])
+"""The operations whose expressions may be the memory of their first operand."""
+
+OUT_OF_ORDER = frozenset(["broadcast_to", "einsum"])
+"""The operations whose expressions may be tensors with their elements in another order."""

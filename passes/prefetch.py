@@ -1,0 +1,67 @@
+"""Gather the weights of the next layer while this one computes, where that is worth its memory.
+
+What: gathers in a ``repeat`` of what is computed from its slices become ``ahead``. As costs and
+code see such a loop, each iteration begins with the gathers of the next one (``rotate`` shows it).
+
+Why: with FSDP, the weights of a layer are gathered in front of the layer, and the first of them
+hides behind nothing. One layer ahead, they are gathered beside computations.
+
+    %y = repeat 24 carry(%h = %x) slice(%w = %ws) {     // %ws is f32[24, 8@data]
+      %v = all_gather %w over data dim 0
+      %s = add %h, %v
+      yield %s
+    }
+becomes
+    %y = repeat 24 carry(%h = %x) slice(%w = %ws) {
+      %v = all_gather %w over data dim 0 ahead
+      %s = add %h, %v
+      yield %s
+    }
+
+For each loop, the program with its gathers ahead is compared with the one without, both in the
+order that ``overlap`` finds. It is taken if the simulated time is shorter and the peak of memory is
+within that of a device. If it is not, the largest gathers are left out one by one. A remark says
+how much time and memory it takes either way. Put the pass in front of ``overlap``.
+
+When not: gathers of what carries give, and of what does not change between iterations.
+
+Cost: further buffers for each value that is gathered ahead, and longer code, as for ``rotate``. The
+simulated time never increases. The pass takes a few simulations for each loop.
+"""
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from collir.cost.model import CostModel
+from collir.dialects.machine import meshes_remembered
+from collir.passes.overlap import OverlapPass
+from collir.synthesis.propagation.propagate import propagate
+from collir.synthesis.scheduling.prefetching import prefetch
+
+
+@dataclass(frozen=True)
+class PrefetchPass(ModulePass):
+    """Gather the weights of the next layer while this one computes, where that is worth its memory.
+
+    Attributes:
+        model, algorithm, order: options of the cost model, as for the target ``cost``.
+    """
+
+    name = "prefetch"
+
+    model: str = "auto"
+    algorithm: str = "auto"
+    order: str = "auto"
+
+    def __post_init__(self) -> None:
+        CostModel(self.model, self.algorithm, self.order)
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        propagate(op)
+        overlap = OverlapPass(self.model, self.algorithm, self.order)
+        model = CostModel(self.model, self.algorithm, self.order)
+        with meshes_remembered():
+            prefetch(op, model, lambda module: overlap.apply(ctx, module), self.name)
