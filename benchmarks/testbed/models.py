@@ -1,10 +1,10 @@
 """Measure training steps of models in ten shardings each: ``python benchmarks/testbed/models.py``.
 
-The steps run as the Python that `-t mpi4py` prints, as `propagate` writes them, and behind the
-passes of `default` but `overlap` (MPI makes no progress on a request while a rank computes). The
+The steps run as the Python that `-t mpi4py` prints: as `propagate` writes them, and behind the
+passes of `default` but `overlap`, as MPI makes no progress on requests while ranks compute. The
 network is the one that ``run.py`` has calibrated. What ranks compute is calibrated with the
-programs of `collir calibrate --device`, which all ranks run at once, as they do in steps. Nothing is fitted
-to the steps. ``--page`` writes docs/testbed-models.md.
+programs of `collir calibrate --device`, which all ranks run at once, as they do in steps. Nothing
+is fitted to the steps. ``--page`` writes docs/testbed-models.md.
 """
 
 import argparse
@@ -233,7 +233,7 @@ do not edit.
 Is the sharding that costs predict to be fastest the one that is? Training steps (loss, gradients,
 an update of the weights) of two models run in ten shardings each on the 8 ranks of the network
 `two_nodes` of [the testbed](testbed.md): two nodes of four ranks, uplinks of 50 Mbit/s, rank links
-of 200 Mbit/s. The [types of a few values](parallelism.md) say the sharding, and `propagate` writes the
+of 200 Mbit/s. The [types of a few values](parallelism.md) say the sharding. `propagate` writes the
 program, which runs as the Python that `-t mpi4py` prints. All steps of a model give the same loss.
 
 - **Models**: {models}.
@@ -244,6 +244,9 @@ program, which runs as the Python that `-t mpi4py` prints. All steps of a model 
   ranks share 2 cores. Nothing is fitted to the steps.
 - **Times** are medians of {runs} runs of the slowest rank.
 
+As written, an all_gather over both levels is one collective of the library, whose algorithm sends
+whole shards between nodes again and again; `decompose` takes the levels one by one.
+
 ## Summary
 
 *Pairs* are two shardings of a model whose measured times differ by more than 5 %; *right* are those
@@ -251,6 +254,10 @@ predicted in that order. *Pick* says how much longer the sharding takes that is 
 fastest than the one that is.
 
 {summary}
+
+Where the pick is not the fastest, the two are predicted to be within 0.5 % of each other: the same
+bytes go through the uplinks. Steps take a little longer than predicted where all 8 ranks reduce
+together, likely as ranks add what they have received while others still compute on the same cores.
 
 ## Shardings
 
