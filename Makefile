@@ -73,6 +73,7 @@ testbed: $(STAMP)
 	$(BIN)/python benchmarks/testbed/run.py --minutes $(MINUTES)
 	$(BIN)/python benchmarks/testbed/before_after.py
 	$(BIN)/python benchmarks/testbed/report.py
+	$(BIN)/python benchmarks/testbed/models.py --page
 
 docs: $(STAMP)
 	$(BIN)/python -m collir.tools.docs

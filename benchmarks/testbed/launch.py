@@ -41,26 +41,37 @@ def run(
     source, program, report = (FOLDER / name for name in ("program.c", "program", "report"))
     source.write_text(code, encoding="utf-8")
     compile_c(source, program, ("-O1",))
-    command = [
+    done = start([str(program), str(report)], ranks, SETTINGS[setting], timeout)
+    lines = report.read_text().splitlines() if report.exists() else []
+    if done.returncode or lines[-1:] != ["right"]:
+        print(done.stdout, done.stderr, file=sys.stderr)
+        raise RuntimeError(f"the programs failed: {lines[-1:] or done.stderr}")
+    return _read(lines, functions, levels)
+
+
+def start(
+    command: Sequence[str], ranks: int, settings: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command on the ranks of the network under settings of MPICH, and return how it ended.
+
+    Raises:
+        TimeoutExpired: It takes longer than ``timeout`` seconds.
+    """
+    launcher = [
         *(find("mpiexec"), "-localhost", LAUNCHER, "-launcher", "ssh"),
         *("-launcher-exec", str(HERE / "enter-namespace.sh")),
         *("-hosts", ",".join(f"r{rank}" for rank in range(ranks)), "-ppn", "1", "-n", str(ranks)),
     ]
-    for name, value in (NETWORK | SETTINGS[setting] | {"LD_PRELOAD": str(_patience())}).items():
-        command += ["-genv", name, value]
-    done = subprocess.run(
-        [*command, str(program), str(report)],
+    for name, value in ({**NETWORK, **settings, "LD_PRELOAD": str(_patience())}).items():
+        launcher += ["-genv", name, value]
+    return subprocess.run(
+        [*launcher, *command],
         capture_output=True,
         text=True,
         timeout=timeout,
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    lines = report.read_text().splitlines() if report.exists() else []
-    if done.returncode or lines[-1:] != ["right"]:
-        print(done.stdout, done.stderr, file=sys.stderr)
-        raise RuntimeError(f"the programs failed: {lines[-1:] or done.stderr}")
-    return _read(lines, functions, levels)
 
 
 def _patience() -> Path:

@@ -66,6 +66,8 @@ measured, with {size} KiB on every rank, with MPICH {mpich} from pip, over TCP.
   [calibrated](#calibration) with single collectives on one placement. Nothing is fitted to the
   programs that are reported.
 
+[Training steps of models](testbed-models.md) in ten shardings each have a page of their own.
+
 ## Summary
 
 *top 1*, *top 3*, *top 5* and *top 10* say how often the measured best program of a placement is

@@ -101,26 +101,35 @@ class Estimates:
     def _collectives(
         self, size: int, before: Layout, after: Layout, partial: frozenset[str]
     ) -> Iterator[float]:
-        """Yield the times of the collectives: those that make a tensor smaller come first."""
+        """Yield the times of the collectives: those that make a tensor smaller come first.
+
+        They take the fast sub-axes first where a tensor gets smaller, and last where it gets larger
+        again, as programs of steps over single levels do. An ``all_reduce`` is both.
+        """
         old = {axis: dim for dim, axes in enumerate(before) for axis in axes}
         new = {axis: dim for dim, axes in enumerate(after) for axis in axes}
-        local = size / self.blocks(old)
-        for axis in self.mesh.by_name:
+        local = part = size / self.blocks(old)
+        for axis in self._fast_first:
+            if axis in partial:  # reduce_scatter, or that and an all_gather: all_reduce
+                yield self._time(axis, part, 1 if axis in new else 2)
+            if axis in partial or (axis in new and axis not in old):
+                part /= self._links[axis][0]
             if axis in new and axis not in old:
-                if axis in partial:  # reduce_scatter
-                    yield self._time(axis, local, 1)
                 local /= self._links[axis][0]
         for axis, dim in old.items():
             if new.get(axis, dim) != dim:  # all_to_all
                 yield self._time(axis, local, 1)
         if any(sorted(x) == sorted(y) and x != y for x, y in zip(before, after, strict=True)):
             yield self._time(next(iter(old)), local, 1)  # permute
-        for axis in self.mesh.by_name:
-            if axis in partial and axis not in new:  # all_reduce
-                yield self._time(axis, local, 2)
+        for axis in reversed(self._fast_first):
             if axis in old and axis not in new:  # all_gather
                 local *= self._links[axis][0]
                 yield self._time(axis, local, 1)
+
+    @cached_property
+    def _fast_first(self) -> list[str]:
+        """The sub-axes, those of the largest bandwidth first; of equal ones, the innermost."""
+        return sorted(reversed(self.mesh.by_name), key=lambda axis: -self._links[axis][1])
 
     def _time(self, axis: str, size: float, rounds: int) -> float:
         """Return the time of a ring over a sub-axis: ``rounds (n - 1) / n`` of some bytes."""

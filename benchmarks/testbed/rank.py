@@ -1,0 +1,47 @@
+"""What a rank runs: functions of an emitted mpi4py program in turns, timed behind a barrier.
+
+Arguments: the folder with `program.py` and the inputs of each rank, the number of runs, and whether
+each rank runs the functions for itself, which then are on a mesh of one device.
+"""
+
+import os
+import pickle
+import sys
+import time
+from pathlib import Path
+
+os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"  # ranks share the cores
+from mpi4py import MPI
+
+
+def main() -> None:
+    """Run every function once to warm up, then in turns; rank 0 writes the times."""
+    folder, runs, alone = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "alone"
+    sys.path.insert(0, str(folder))
+    import program
+
+    world = MPI.COMM_WORLD
+    calls = pickle.loads((folder / f"{world.rank}.in").read_bytes())
+    names = dict.fromkeys(mesh for mesh, _, _ in calls)  # in the same order on all ranks
+    own = MPI.COMM_SELF if alone else world
+    meshes = {name: getattr(program, name)(own) for name in names}
+    times: list[list[float]] = [[] for _ in calls]
+    results: list[list[float]] = [[] for _ in calls]
+    for run in range(-1, runs):
+        for number, (mesh, name, arguments) in enumerate(calls):
+            world.Barrier()
+            start = time.perf_counter()
+            result = getattr(meshes[mesh], name)(*arguments)
+            taken = world.allreduce(time.perf_counter() - start, MPI.MAX)
+            if run >= 0:
+                times[number].append(taken)
+            else:
+                first = result[0] if isinstance(result, tuple) else result
+                results[number].append(float(first.ravel()[0]))
+    if world.rank == 0:
+        (folder / "times").write_bytes(pickle.dumps((times, results)))
+    for mesh in meshes.values():
+        mesh.free()
+
+
+main()
