@@ -774,9 +774,17 @@ def values_that_fit(
             continue
         *_, copy = (op for op in module.ops if isinstance(op, FuncOp))
         made = [*copy.args, *(result for op in copy.walk() for result in op.results)]
-        if all(dist_type(value).elements <= 16384 for value in made):
+        small = all(dist_type(value).elements <= 16384 for value in made)
+        if small and _signs(copy) == _signs(function):
             return values
     return {}
+
+
+def _signs(function: FuncOp) -> list[int]:
+    """Return the signs of what pads add, which emitted code takes to be those at the defaults."""
+    pads = (op for op in function.walk() if isinstance(op, DistOp) and op.mnemonic == "pad")
+    amounts = (int(op.integer(end)) for op in pads for end in ("low", "high"))
+    return [(amount > 0) - (amount < 0) for amount in amounts]
 
 
 def _with_callees(function: FuncOp, others: Sequence[FuncOp]) -> list[FuncOp]:
