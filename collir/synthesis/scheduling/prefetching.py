@@ -68,9 +68,7 @@ def _measured(module: ModuleOp, function: FuncOp) -> list[str]:
         new = callers.get(pending.pop(), set()) - running
         running |= new
         pending += new
-    return [
-        x.sym_name.data for x in functions_of(module) if x in running and x not in callers
-    ]
+    return [x.sym_name.data for x in functions_of(module) if x in running and x not in callers]
 
 
 def gathers(loop: RepeatOp) -> Iterator[DistOp]:

@@ -95,8 +95,8 @@ def undo_until_it_fits(
         op, _ = reordering.before.steps[0]
         remark(
             op,
-            f"{name} keeps the steps from here on in their order: in a faster one, more memory than "
-            f"a device has would be needed by {listed}",
+            f"{name} keeps the steps from here on in their order: in a faster one, more memory "
+            f"than a device has would be needed by {listed}",
         )
         excess = left
 
