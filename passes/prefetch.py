@@ -20,9 +20,11 @@ becomes
 
 For each loop, the program with its gathers ahead is compared with the one without, both in the
 order that ``overlap`` finds, behind ``rotate``. It is taken if the simulated time is shorter and
-the peak of memory is within that of a device. If it is not, the largest gathers are left out one by
-one. Whole functions are compared; if others call the function of the loop, those. A remark says how much time and memory it takes either way. Put the pass behind those that
-change collectives, such as ``decompose``, and in front of ``rotate`` and ``overlap``.
+the peak of memory is within that of a device. The largest gathers are left out one by one while
+there is no such memory or no time saved, and as long as it gets faster. Whole functions are
+compared: if others call the function of the loop, those. A remark says how much time and memory it
+takes either way. Put the pass behind those that change collectives, such as ``decompose``, and in
+front of ``rotate`` and ``overlap``.
 
 When not: gathers of what carries give, and of what does not change between iterations.
 

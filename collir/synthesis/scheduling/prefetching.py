@@ -141,37 +141,38 @@ class _Choice:
     now: tuple[_Run, _Run] | None = None
 
     def decide(self, loop: RepeatOp, steps: Sequence[DistOp]) -> None:
-        """Let gathers of a loop be ahead, the largest of them left out until that is faster and
-        there is memory; or remark why none is."""
+        """Let gathers of a loop be ahead, the largest of them left out as long as there is no
+        memory or it gets faster; or remark why none is."""
         self.now = self.now or (self._simulated(()), self._simulated((), scheduled=False))
-        before, unscheduled = self.now
-        reasons: list[str] = []
+        before, best = self.now[0], self.now
+        reason = what = ""
+        ahead: Sequence[DistOp] = ()
         smallest_first = sorted(steps, key=self._bytes)
         for count in range(len(steps), 0, -1):
             chosen = smallest_first[:count]
             after = self._simulated(chosen)
             one = "a gather" if count == 1 else f"{count} gathers"
-            if not after.is_faster_than(before):
-                reasons.append(
-                    f"ahead, {one} would take {seconds_text(after.time)}, and now it is "
-                    f"{seconds_text(before.time)}"
-                )
-                continue
-            text = f"{seconds_text(after.time)} instead of {seconds_text(before.time)}, and "
-            text += f"{after.memory_text} of memory instead of {before.memory_text}"
-            alone = self._simulated(chosen, scheduled=False)
-            if after.fits and alone.fits and alone.is_faster_than(unscheduled, -TIE):
-                for op in chosen:
-                    op.properties[AHEAD.name] = UnitAttr()
-                what = f"starts {one} of this repeat an iteration ahead"
-                remark(loop, f"{self.name} {what}: {text}")
-                self.now = after, alone
-                return
-            why = "but slower until steps are put into order"
-            if not after.fits or not alone.fits:
-                why = "which is more than a device has"
-            reasons.append(f"with {one} ahead it would be {text}, {why}")
-        remark(loop, f"{self.name} keeps the gathers of this repeat where they are: {reasons[0]}")
+            if after.is_faster_than(best[0]):
+                alone = self._simulated(chosen, scheduled=False)
+                text = f"{seconds_text(after.time)} instead of {seconds_text(before.time)}, and "
+                text += f"{after.memory_text} of memory instead of {before.memory_text}"
+                if after.fits and alone.fits and alone.is_faster_than(self.now[1], -TIE):
+                    what = f"starts {one} of this repeat an iteration ahead: {text}"
+                    best, ahead = (after, alone), chosen
+                    continue
+                why = "but slower until steps are put into order"
+                if not after.fits or not alone.fits:
+                    why = "which is more than a device has"
+                reason = reason or f"with {one} ahead it would be {text}, {why}"
+            elif ahead:
+                break  # it was faster with more of them
+            times = seconds_text(after.time), seconds_text(before.time)
+            reason = reason or f"ahead, {one} would take {times[0]}, and now it is {times[1]}"
+        for op in ahead:
+            op.properties[AHEAD.name] = UnitAttr()
+        self.now = best
+        what = what or f"keeps the gathers of this repeat where they are: {reason}"
+        remark(loop, f"{self.name} {what}")
 
     def _bytes(self, op: DistOp) -> int:
         return dist_type(op.result).elements * dist_type(op.result).dtype.bytes

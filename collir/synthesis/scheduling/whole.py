@@ -40,7 +40,7 @@ class StepOrder:
         first, _ = self.steps[0]
         block, behind = first.parent, first.next_op
         assert block is not None
-        while behind in ops:
+        while behind is not None and behind in ops:
             behind = behind.next_op
         assert behind is not None  # a block ends with a return or a yield
         for op, is_async in self.steps:
@@ -74,7 +74,7 @@ def undo_until_it_fits(
     Args:
         name: the name of the pass, for remarks.
     """
-    excess = _excess(module, model) if reorderings else {}
+    excess = dict(_excess(module, model)) if reorderings else dict[str, float]()
     if not excess:
         return
     for reordering in reorderings:
