@@ -30,7 +30,8 @@ than one kernel saves. Functions without collectives, and functions that no orde
 as they are.
 
 Cost: the time that a simulation under the model predicts never increases. Collectives under way may
-need more memory than before, but never more than a device has.
+need more memory than before, but never more than a device has: where a function with loops or calls
+would, the steps between two of them keep their order, those first whose new order takes the most.
 """
 
 from collections.abc import Sequence
@@ -61,6 +62,7 @@ from collir.synthesis.scheduling.memory import (
     has_collectives,
 )
 from collir.synthesis.scheduling.ordering import Work, work_of, write_in_order
+from collir.synthesis.scheduling.whole import Reordering, StepOrder, undo_until_it_fits
 
 
 @dataclass(frozen=True)
@@ -87,18 +89,20 @@ class OverlapPass(ModulePass):
             functions = [function for function in functions_of(op) if has_collectives(function)]
             # All functions are checked before the first one is changed.
             simulations = [checked_simulation(function, model) for function in functions]
-            for function, simulation in zip(functions, simulations, strict=True):
-                self._overlap(function, simulation)
+            pairs = zip(functions, simulations, strict=True)
+            reorderings = [self._overlap(function, simulation) for function, simulation in pairs]
+        with meshes_remembered():
+            undo_until_it_fits(op, [x for x in reorderings if x], model, self.name)
 
-    def _overlap(self, function: FuncOp, before: Simulation) -> None:
+    def _overlap(self, function: FuncOp, before: Simulation) -> Reordering | None:
         """Reorder a function if that is faster, or remark why it stays as it is."""
         name = f"{self.name} keeps @{function.sym_name.data}"
         if runs_apart(function):
             remark(function, f"{name}: its stages issue steps of their own")
-            return
+            return None
         work = work_of(function, before.model)
         best, fastest = before.time_before_copies * (1 - TIE), None
-        is_slower, lacks_memory = False, 0.0
+        is_slower, lacks_memory, peak = False, 0.0, before.peak
         for time, order in work.orders():
             if time >= best:  # it takes no less in simulation
                 break
@@ -106,12 +110,13 @@ class OverlapPass(ModulePass):
             if after.time_before_copies >= best:
                 is_slower = True
             elif fits_memory(after):
-                best, fastest = after.time_before_copies, order
+                best, fastest, peak = after.time_before_copies, order, after.peak
             else:
                 lacks_memory = lacks_memory or after.time
         if fastest is not None:
+            written = StepOrder.of(function)
             _reorder(function, work, fastest)
-            return
+            return Reordering(written, StepOrder.of(function), peak - before.peak)
         if lacks_memory:
             remark(
                 function,
@@ -120,6 +125,7 @@ class OverlapPass(ModulePass):
             )
         elif is_slower and has_kinds(before.mesh):
             remark(function, f"{name}: no order is faster on all kinds of devices together")
+        return None
 
 
 def _simulated_reordered(

@@ -70,18 +70,18 @@ _DECOMPOSE = PipelineEntry(
     "decompose",
     "each collective in the cheapest steps over the levels, once it is known how large it is",
 )
-_ROTATE = PipelineEntry(
-    "rotate",
-    "weights of the next layer are gathered beside this layer; ahead of bucket, which leaves alone "
-    "what is marked to be ahead",
-)
 _CLEAN_AGAIN = PipelineEntry(
     "canonicalize", "what the others have left behind goes, so that it is not scheduled"
 )
 _PREFETCH = PipelineEntry(
     "prefetch",
-    "whether a layer is gathered while the one before computes is decided for the steps that "
-    "overlap puts in order",
+    "weights of the next layer are gathered beside this layer where that is faster and there is "
+    "memory; behind decompose, as each step of a gather is ahead by itself",
+)
+_ROTATE = PipelineEntry(
+    "rotate",
+    "gathers of the next layer become steps of the iteration in which they run, so that overlap "
+    "puts them in order with the others",
 )
 _OVERLAP = PipelineEntry(
     "overlap",
@@ -119,6 +119,8 @@ _DEFAULT = PassPipeline(
         _DECOMPOSE,
         PipelineEntry("cse", "first steps that programs of decompose have in common merge"),
         _CLEAN_AGAIN,
+        _PREFETCH,
+        _ROTATE,
         _OVERLAP,
     ),
 )
@@ -148,17 +150,29 @@ _ZERO = PassPipeline(
     "ZeRO-1 and ZeRO-2: states, and gradients, in shards that no pass makes whole.",
     "It has no cse, as what is gathered twice is gathered twice so as not to be kept in between; "
     "and neither fuse nor reorder-by-hierarchy, which would add up whole gradients of microbatches "
-    "to reduce them once, where ZeRO-2 keeps their shards only.",
-    (_DIFFERENTIATE, _PROPAGATE, _CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _PREFETCH, _OVERLAP),
+    "to reduce them once, where ZeRO-2 keeps their shards only. Nor has it prefetch: where layers "
+    "gather their weights, no device holds those of two layers. If there is memory for two, fsdp "
+    "is faster.",
+    (_DIFFERENTIATE, _PROPAGATE, _CLEAN, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
 )
 
 _FSDP = PassPipeline(
     "fsdp",
     "FSDP, ZeRO-3: the weights of a layer are gathered for it alone, in few buffers.",
     "It is zero for programs that gather in the layers as well, and differs by the place of these "
-    "gathers: one layer ahead, which takes the memory of the weights of two layers. Gradients are "
-    "scattered in the iteration of their layer, for each microbatch.",
-    (_DIFFERENTIATE, _PROPAGATE, _CLEAN, _ROTATE, _BUCKET, _DECOMPOSE, _CLEAN_AGAIN, _OVERLAP),
+    "gathers: one layer ahead where that is faster, which takes the memory of the weights of two "
+    "layers. Gradients are scattered in the iteration of their layer, for each microbatch.",
+    (
+        _DIFFERENTIATE,
+        _PROPAGATE,
+        _CLEAN,
+        _BUCKET,
+        _DECOMPOSE,
+        _CLEAN_AGAIN,
+        _PREFETCH,
+        _ROTATE,
+        _OVERLAP,
+    ),
 )
 
 _MEGATRON = PassPipeline(

@@ -19,14 +19,17 @@ becomes
     }
 
 For each loop, the program with its gathers ahead is compared with the one without, both in the
-order that ``overlap`` finds. It is taken if the simulated time is shorter and the peak of memory is
-within that of a device. If it is not, the largest gathers are left out one by one. A remark says
-how much time and memory it takes either way. Put the pass in front of ``overlap``.
+order that ``overlap`` finds, behind ``rotate``. It is taken if the simulated time is shorter and
+the peak of memory is within that of a device. The largest gathers are left out one by one while
+there is no such memory or no time saved, and as long as it gets faster. Whole functions are
+compared: if others call the function of the loop, those. A remark says how much time and memory it
+takes either way. Put the pass behind those that change collectives, such as ``decompose``, and in
+front of ``rotate`` and ``overlap``.
 
 When not: gathers of what carries give, and of what does not change between iterations.
 
 Cost: further buffers for each value that is gathered ahead, and longer code, as for ``rotate``. The
-simulated time never increases. The pass takes a few simulations for each loop.
+simulated time never increases. The pass takes up to two simulations for each gather in a loop.
 """
 
 from dataclasses import dataclass
@@ -37,6 +40,7 @@ from xdsl.passes import ModulePass
 
 from collir.cost.model import CostModel
 from collir.dialects.machine import meshes_remembered
+from collir.ir.rotation import rotate_all
 from collir.passes.overlap import OverlapPass
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.scheduling.prefetching import prefetch
@@ -63,5 +67,10 @@ class PrefetchPass(ModulePass):
         propagate(op)
         overlap = OverlapPass(self.model, self.algorithm, self.order)
         model = CostModel(self.model, self.algorithm, self.order)
+
+        def schedule(module: ModuleOp) -> None:
+            rotate_all(module)
+            overlap.apply(ctx, module)
+
         with meshes_remembered():
-            prefetch(op, model, lambda module: overlap.apply(ctx, module), self.name)
+            prefetch(op, model, schedule, self.name)

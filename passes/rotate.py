@@ -27,7 +27,9 @@ becomes
     %y_1 = add %y, %v_1
 
 When not: loops without such steps stay as they are. A loop of one iteration becomes its steps. The
-size parameters that the number of iterations depends on get the values that they have.
+size parameters that the number of iterations depends on get the values that they have, so where a
+call gives values to them, the steps of the function come in the place of the call. A function of
+which there is such a ``gradient`` stays as it is: put ``differentiate`` first.
 
 Cost: costs see the rotated loop before as after, so they stay the same.
 """

@@ -14,7 +14,7 @@ from collir.dialects.nested import NestedOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import chain_ahead, is_ahead, start_early, steps_ahead
-from collir.ir.calls import calls_in
+from collir.ir.calls import callees_first, calls_in, inline_call
 from collir.ir.inlining import inline_calls
 from collir.ir.instantiation import fix_parameters
 from collir.ir.loops import BODY, StepsBefore, outline_bodies, repeats_in, unroll
@@ -48,9 +48,34 @@ def rotate(loop: RepeatOp) -> None:
 
 
 def rotate_all(root: Operation) -> None:
-    """Rotate all loops in an operation, inner loops first, in place."""
+    """Rotate all loops in an operation, inner loops first, in place.
+
+    Where a call in a module gives a value to a parameter that its callee loses, the steps of the
+    callee come in its place. Callees of such gradients stay as they are.
+    """
+    kept = _with_parameters_in_place(root) if isinstance(root, ModuleOp) else set[FuncOp]()
     for loop in reversed(repeats_in(root)):
-        rotate(loop)
+        if function_of(loop) not in kept:
+            rotate(loop)
+
+
+def _with_parameters_in_place(module: ModuleOp) -> set[FuncOp]:
+    """Put the steps of callees in the place of calls that give values to parameters which rotation
+    fixes; return the functions whose parameters have to stay."""
+    fixed: dict[FuncOp, set[str]] = {}
+    kept: set[FuncOp] = set()
+    for function in callees_first(module):
+        for call in list(calls_in(function)):
+            callee = call.function()
+            if callee is None or fixed.get(callee, set()).isdisjoint(call.values):
+                continue
+            if call.sought:
+                kept.add(callee)
+            else:
+                _ = inline_call(call, function)
+        loops = filter(steps_ahead, repeats_in(function))
+        fixed[function] = {name for x in loops for name in formula_of(x.times).parameters}
+    return kept
 
 
 class _Split:

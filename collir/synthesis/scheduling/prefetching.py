@@ -4,6 +4,7 @@ What a loop gathers of its slices may be ``ahead`` (``collir.ir.ahead``). Progra
 they run, with their steps in the order that a scheduler finds.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import ahead_errors, is_ahead
+from collir.ir.calls import calls_in
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.inlining import inline_calls
@@ -44,11 +46,29 @@ def prefetch(module: ModuleOp, model: CostModel, schedule: Scheduler, name: str)
         name: the name of the pass, for remarks.
     """
     for function in functions_of(module):
-        choice = _Choice(module, function, model, schedule, name)
+        choice = _Choice(module, _measured(module, function), model, schedule, name)
         for loop in reversed(repeats_in(function)):
             steps = list(gathers(loop))
             if steps:
                 choice.decide(loop, steps)
+
+
+def _measured(module: ModuleOp, function: FuncOp) -> list[str]:
+    """Return the names of the functions that run a function and that no function calls.
+
+    They hold what a callee does not see: its time is a part of theirs, and so is its memory.
+    """
+    callers: dict[FuncOp, set[FuncOp]] = {}
+    for caller in functions_of(module):
+        for call in calls_in(caller):
+            if (callee := call.function()) is not None:
+                callers.setdefault(callee, set()).add(caller)
+    running, pending = {function}, [function]
+    while pending:
+        new = callers.get(pending.pop(), set()) - running
+        running |= new
+        pending += new
+    return [x.sym_name.data for x in functions_of(module) if x in running and x not in callers]
 
 
 def gathers(loop: RepeatOp) -> Iterator[DistOp]:
@@ -76,73 +96,100 @@ def _reads_slice(loop: RepeatOp, op: DistOp) -> bool:
     return False
 
 
-@dataclass
-class _Choice:
-    """The choices for one function.
+class _Run:
+    """The functions that run a loop, simulated.
 
     Attributes:
-        now: the simulation of the function as it is now, scheduled; None before the first one.
+        time: seconds of all functions together.
+    """
+
+    def __init__(self, simulations: Sequence[Simulation]):
+        self.simulations = simulations
+        self.time = math.fsum(x.time for x in simulations)
+
+    @property
+    def fits(self) -> bool:
+        """Whether each device has the memory for each function."""
+        return all(map(fits_memory, self.simulations))
+
+    @property
+    def memory_text(self) -> str:
+        """The largest memory of a device, for remarks."""
+        return bytes_text(max(x.fullest[0] for x in self.simulations))
+
+    def is_faster_than(self, before: "_Run", least: float = TIE) -> bool:
+        """Return whether no function is slower, and all together save a share of their time."""
+        pairs = zip(self.simulations, before.simulations, strict=True)
+        slower = any(x.time > y.time * (1 + TIE) for x, y in pairs)
+        return not slower and self.time < before.time * (1 - least)
+
+
+@dataclass
+class _Choice:
+    """The choices for the loops of one function.
+
+    Attributes:
+        measured: names of the functions that are simulated.
+        now: these functions as they are now, each scheduled and not; None before the first choice.
     """
 
     module: ModuleOp
-    function: FuncOp
+    measured: Sequence[str]
     model: CostModel
     schedule: Scheduler
     name: str
-    now: Simulation | None = None
+    now: tuple[_Run, _Run] | None = None
 
     def decide(self, loop: RepeatOp, steps: Sequence[DistOp]) -> None:
-        """Let gathers of a loop be ahead, the largest of them left out until there is memory; or
-        remark why none is."""
-        before = self.now or self._simulated(())
-        self.now = before
-        reason = ""
+        """Let gathers of a loop be ahead, the largest of them left out as long as there is no
+        memory or it gets faster; or remark why none is."""
+        self.now = self.now or (self._simulated(()), self._simulated((), scheduled=False))
+        before, best = self.now[0], self.now
+        reason = what = ""
+        ahead: Sequence[DistOp] = ()
         smallest_first = sorted(steps, key=self._bytes)
         for count in range(len(steps), 0, -1):
             chosen = smallest_first[:count]
             after = self._simulated(chosen)
             one = "a gather" if count == 1 else f"{count} gathers"
-            text = f"{seconds_text(after.time)} instead of {seconds_text(before.time)}, and "
-            text += f"{_memory_text(after)} of memory instead of {_memory_text(before)}"
-            if after.time >= before.time * (1 - TIE):
-                text = f"keeps the gathers of this repeat where they are: ahead, {one} would take "
-                remark(
-                    loop,
-                    f"{self.name} {text}{seconds_text(after.time)}, and now it is "
-                    f"{seconds_text(before.time)}",
-                )
-                return
-            if fits_memory(after) and fits_memory(self._simulated(chosen, scheduled=False)):
-                for op in chosen:
-                    op.properties[AHEAD.name] = UnitAttr()
-                remark(loop, f"{self.name} starts {one} of this repeat an iteration ahead: {text}")
-                self.now = after
-                return
-            reason = f"with {one} ahead it would be {text}, which is more than a device has"
-        remark(loop, f"{self.name} keeps the gathers of this repeat where they are: {reason}")
+            if after.is_faster_than(best[0]):
+                alone = self._simulated(chosen, scheduled=False)
+                text = f"{seconds_text(after.time)} instead of {seconds_text(before.time)}, and "
+                text += f"{after.memory_text} of memory instead of {before.memory_text}"
+                if after.fits and alone.fits and alone.is_faster_than(self.now[1], -TIE):
+                    what = f"starts {one} of this repeat an iteration ahead: {text}"
+                    best, ahead = (after, alone), chosen
+                    continue
+                why = "but slower until steps are put into order"
+                if not after.fits or not alone.fits:
+                    why = "which is more than a device has"
+                reason = reason or f"with {one} ahead it would be {text}, {why}"
+            elif ahead:
+                break  # it was faster with more of them
+            times = seconds_text(after.time), seconds_text(before.time)
+            reason = reason or f"ahead, {one} would take {times[0]}, and now it is {times[1]}"
+        for op in ahead:
+            op.properties[AHEAD.name] = UnitAttr()
+        self.now = best
+        what = what or f"keeps the gathers of this repeat where they are: {reason}"
+        remark(loop, f"{self.name} {what}")
 
     def _bytes(self, op: DistOp) -> int:
         return dist_type(op.result).elements * dist_type(op.result).dtype.bytes
 
-    def _simulated(self, ahead: Sequence[DistOp], scheduled: bool = True) -> Simulation:
-        """Return the simulation of the function with further gathers ahead, in the order that is
-        found for its steps or as it is."""
+    def _simulated(self, ahead: Sequence[DistOp], scheduled: bool = True) -> _Run:
+        """Return the simulations of the functions with further gathers ahead, in the order that is
+        found for their steps or as they are."""
         for op in ahead:
             op.properties[AHEAD.name] = UnitAttr()
         copy = self.module.clone()
         for op in ahead:
             del op.properties[AHEAD.name]
-        name = self.function.sym_name.data
-        erase_other_functions(copy, [name])
+        erase_other_functions(copy, self.measured)
         inline_calls(copy)
         if scheduled:
             with listening(lambda _: None), suppress(DiagnosticError):  # no order has the memory
                 self.schedule(copy)
         prepare(copy)
-        function = next(x for x in functions_of(copy) if x.sym_name.data == name)
-        return simulate_function(function, self.model)
-
-
-def _memory_text(simulation: Simulation) -> str:
-    peak, _, _ = simulation.fullest
-    return bytes_text(peak)
+        functions = [x for x in functions_of(copy) if x.sym_name.data in self.measured]
+        return _Run([simulate_function(x, self.model) for x in functions])

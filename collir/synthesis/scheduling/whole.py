@@ -1,0 +1,122 @@
+"""Orders of steps that are taken back where a whole function would need more memory than there is.
+
+The steps between two loops or calls are put in order by themselves. What a device holds meanwhile
+is decided by the whole function: what the loop around them keeps, and what its callers hold.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
+
+from collir.cost.model import CostModel
+from collir.cost.programs.simulate import simulate_function
+from collir.dialects.nested import NestedOp
+from collir.dialects.operation import is_collective
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import functions_of
+from collir.ir.remarks import remark
+from collir.ir.rotation import as_run
+from collir.layout.steps import ASYNC
+
+
+@dataclass(frozen=True)
+class StepOrder:
+    """The steps of a straight program in an order, and which of them are ``async``."""
+
+    steps: tuple[tuple[Operation, bool], ...]
+
+    @staticmethod
+    def of(function: FuncOp) -> "StepOrder":
+        """Return the order of the steps of a straight program, without its return."""
+        ops = list(function.body.block.ops)[:-1]
+        return StepOrder(tuple((op, ASYNC.name in op.properties) for op in ops))
+
+    def write(self) -> None:
+        """Put the steps in this order, in place. They follow each other in a block before."""
+        ops = {op for op, _ in self.steps}
+        first, _ = self.steps[0]
+        block, behind = first.parent, first.next_op
+        assert block is not None
+        while behind is not None and behind in ops:
+            behind = behind.next_op
+        assert behind is not None  # a block ends with a return or a yield
+        for op, is_async in self.steps:
+            op.detach()
+            block.insert_op_before(op, behind)
+            op.properties.pop(ASYNC.name, None)
+            if is_async:
+                op.properties[ASYNC.name] = UnitAttr()
+
+
+@dataclass(frozen=True)
+class Reordering:
+    """A straight program whose steps were put into another order.
+
+    Attributes:
+        bytes: how many bytes more a device holds at most, of the program by itself.
+    """
+
+    before: StepOrder
+    after: StepOrder
+    bytes: float
+
+
+def undo_until_it_fits(
+    module: ModuleOp, reorderings: Sequence[Reordering], model: CostModel, name: str
+) -> None:
+    """Take reorderings back, in place, until each function that had the memory before has it.
+
+    Those that take the most memory are the first; those that change nothing of it stay.
+
+    Args:
+        name: the name of the pass, for remarks.
+    """
+    excess = dict(_excess(module, model)) if reorderings else dict[str, float]()
+    if not excess:
+        return
+    for reordering in reorderings:
+        reordering.before.write()
+    too_large = _excess(module, model).keys()  # also as they were
+    for reordering in reorderings:
+        reordering.after.write()
+    excess = {function: over for function, over in excess.items() if function not in too_large}
+    for reordering in sorted(reorderings, key=lambda x: -x.bytes):
+        if not excess:
+            return
+        reordering.before.write()
+        left = {f: over for f, over in _excess(module, model).items() if f not in too_large}
+        if sum(left.values()) >= sum(excess.values()):
+            reordering.after.write()
+            continue
+        listed = ", ".join(f"@{f}" for f, over in excess.items() if left.get(f, 0.0) < over)
+        op, _ = reordering.before.steps[0]
+        remark(
+            op,
+            f"{name} keeps the steps from here on in their order: in a faster one, more memory "
+            f"than a device has would be needed by {listed}",
+        )
+        excess = left
+
+
+def _excess(module: ModuleOp, model: CostModel) -> Mapping[str, float]:
+    """Return the bytes that functions with loops or calls need beyond the memory of a device, by
+    the names of the functions that need more than it has."""
+    names = {
+        function.sym_name.data
+        for function in functions_of(module)
+        if any(isinstance(op, NestedOp) for op in function.body.block.ops)
+    }
+    excess: dict[str, float] = {}
+    for function in functions_of(as_run(module)) if names else ():
+        if function.sym_name.data not in names or not any(map(is_collective, function.walk())):
+            continue
+        try:
+            peak, memory, _ = simulate_function(function, model).fullest
+        except DiagnosticError:  # it has no cost
+            continue
+        if memory and peak > memory:
+            excess[function.sym_name.data] = peak - memory
+    return excess
