@@ -129,7 +129,8 @@ class Estimates:
     @cached_property
     def _fast_first(self) -> list[str]:
         """The sub-axes, those of the largest bandwidth first; of equal ones, the innermost."""
-        return sorted(reversed(self.mesh.by_name), key=lambda axis: -self._links[axis][1])
+        innermost_first = [*self.mesh.by_name][::-1]
+        return sorted(innermost_first, key=lambda axis: -self._links[axis][1])
 
     def _time(self, axis: str, size: float, rounds: int) -> float:
         """Return the time of a ring over a sub-axis: ``rounds (n - 1) / n`` of some bytes."""
