@@ -60,6 +60,7 @@ def training(functions: int, layers: int = 6) -> str:
 
 
 _ALL_RULES = """\
+  %aa{i} = terms %p over model dim 0
   %a{i} = all_reduce %p over model
   %b{i} = slice %a{i} over model dim 1
   %c{i} = all_to_all %b{i} over model dim 1 to 0
@@ -101,7 +102,7 @@ _ALL_RULES = """\
 def every_rule(rack: int, node: int, gpu: int, rounds: int = 3) -> str:
     """Return a function with every operation, on ``rack * node * gpu`` devices.
 
-    It has 34 steps in each round.
+    It has 35 steps in each round.
     """
     head = (
         "func @every_rule(%p: f32[1048576@data, 1048576] partial(sum: model))"

@@ -92,6 +92,7 @@ def test_ranks_that_outlive_another_name_it(tmp_path: Path) -> None:
         names_the_lost_rank(job, tmp_path, f"its process ({process.pid}) has ended")
 
 
+@pytest.mark.slow
 def test_a_rank_elsewhere_that_is_silent_is_lost(tmp_path: Path) -> None:
     job = launch("losing", tmp_path, "1.5")
     wait_for(tmp_path, job)

@@ -107,7 +107,11 @@ def random_programs(ranks: int, seed: int, count: int, nested: bool = False) -> 
 
 @pytest.mark.parametrize(
     ("ranks", "seed", "target"),
-    [*some([(4, 0, "mpi"), (8, 1, "mpi")], 1), *some([(6, 3, "nccl"), (8, 4, SYMMETRIC)], 1)],
+    [
+        *some([(4, 0, "mpi"), (8, 1, "mpi")], 1),
+        (6, 3, "nccl"),
+        pytest.param(8, 4, SYMMETRIC, marks=pytest.mark.slow),
+    ],
 )
 def test_random_programs(ranks: int, seed: int, target: str, tmp_path: Path) -> None:
     module = random_programs(ranks, seed, 20)

@@ -66,6 +66,7 @@ def test_a_program_in_cpp_calls_functions_in_c(tmp_path: Path) -> None:
     assert mpiexec(2, [str(tmp_path / "program")]) == "2 4 6 1"
 
 
+@pytest.mark.slow
 def test_a_program_in_cpp_is_linked_with_functions_for_nccl(tmp_path: Path) -> None:
     module = collir.parse(SUM)
     (tmp_path / "total.cpp").write_text(without_launches(collir.emit(module, "nccl")))

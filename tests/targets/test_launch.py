@@ -412,6 +412,7 @@ json.dump(found, sys.stdout)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 def test_torch_has_the_ranks_of_the_placement() -> None:
     """One process plays every rank in turn, with a fake process group."""
