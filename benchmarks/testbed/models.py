@@ -9,6 +9,7 @@ is fitted to the steps. ``--page`` writes docs/testbed-models.md.
 
 import argparse
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -44,6 +45,7 @@ from collir.dialects.machine import LevelAttr, MachineOp, device_properties, mes
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
 from collir.machine import Device, Machine
+from collir.passes.pipelines import PIPELINES
 from collir.semantics.reference.buffers import distribute
 from collir.syntax.reader import read as read_coll
 from collir.syntax.writer import write
@@ -58,8 +60,9 @@ RUNS, PROBE_RUNS = 5, 2
 """Runs of a step and of a small program, besides the first."""
 PASSES = {
     "as written": "differentiate,propagate",
-    "default": "differentiate,propagate,canonicalize,reorder-by-hierarchy,fuse,cse,bucket,"
-    "decompose,cse,canonicalize",
+    "default": ",".join(
+        entry.written for entry in PIPELINES["default"].positions if entry.written != "overlap"
+    ),
 }
 """Name of a variant -> its passes."""
 
@@ -154,7 +157,8 @@ def measure(results: Path) -> None:
         module = read_coll(probes_page(probes, "device { compute f32 = 1 GFLOP/s }"))
         times = run(module, functions_of(module), protocol)
         timings = (Timing(p, median(own)) for p, own in zip(probes, times, strict=True))
-        measured = DeviceTimes("numpy, 8 ranks on 2 cores", "CPU", 1, 2**31, tuple(timings))
+        about = f"numpy {np.__version__}, {given.devices} ranks on {os.cpu_count()} cores"
+        measured = DeviceTimes(about, "CPU", 1, 2**31, tuple(timings))
         (folder / DEVICE_FILE).write_text(measured.text, encoding="utf-8")
         print("device: done", flush=True)
     if (folder / FILE).exists():

@@ -1,4 +1,4 @@
-"""What a rank runs: functions of an emitted mpi4py program in turns, timed behind a barrier.
+"""Time functions of an emitted mpi4py program on a rank, in turns, each behind a barrier.
 
 Arguments: the folder with `program.py` and the inputs of each rank, the number of runs, and whether
 each rank runs the functions for itself, which then are on a mesh of one device.

@@ -305,7 +305,7 @@ class EfficiencyAttr(ParametrizedAttribute):
 
 @irdl_attr_definition
 class ExecutionAttr(ParametrizedAttribute):
-    """What the software of a device adds to the times of kernels."""
+    """The times that the software of a device adds to those of kernels."""
 
     name = "machine.execution"
 

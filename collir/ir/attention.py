@@ -73,7 +73,7 @@ class Attention:
 
     @property
     def contents(self) -> SSAValue:
-        """What the shares are multiplied with."""
+        """Return the operand that the shares are multiplied with."""
         return self.values.operands[1 - self.share]
 
     @property

@@ -1,4 +1,4 @@
-"""What collrun says of results with numbers that are not finite."""
+"""Diagnostics of collrun for results with numbers that are not finite."""
 
 from collections.abc import Sequence
 

@@ -87,9 +87,15 @@ def run(
         # mpi4py's own main ends all ranks if one fails.
         script = ["-W", "ignore", "-m", "mpi4py", str(folder / "run.py"), name, str(repeats)]
         _ = mpiexec(ranks, [sys.executable, *script])
-        outcomes: list[list[tuple[tuple[Array | None, ...], float]]] = [
-            pickle.loads((folder / f"{rank}.out").read_bytes()) for rank in range(ranks)
-        ]
+        return outcomes_of(folder, ranks)
+
+
+def outcomes_of(folder: Path, ranks: int) -> list[tuple[list[Buffers], float]]:
+    """Return what all ranks wrote: the results of every function, and the seconds of rank 0, which
+    are those of the slowest."""
+    outcomes: list[list[tuple[tuple[Array | None, ...], float]]] = [
+        pickle.loads((folder / f"{rank}.out").read_bytes()) for rank in range(ranks)
+    ]
     return [
         ([list(buffers) for buffers in zip(*(held for held, _ in rows), strict=True)], rows[0][1])
         for rows in zip(*outcomes, strict=True)

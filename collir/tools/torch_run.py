@@ -13,9 +13,9 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.semantics.reference.collectives import Array, Buffers
+from collir.semantics.reference.collectives import Buffers
 from collir.targets.code.torch import emit_torch
-from collir.tools.mpi4py_run import calls_of
+from collir.tools.mpi4py_run import calls_of, outcomes_of
 
 _SCRIPT = '''\
 import pickle
@@ -121,13 +121,7 @@ def run(
         for rank in range(ranks):
             (folder / f"{rank}.in").write_bytes(pickle.dumps(calls_of(rank, calls)))
         launch(folder, ranks, patience)
-        outcomes: list[list[tuple[tuple[Array | None, ...], float]]] = [
-            pickle.loads((folder / f"{rank}.out").read_bytes()) for rank in range(ranks)
-        ]
-    return [
-        ([list(buffers) for buffers in zip(*(held for held, _ in rows), strict=True)], rows[0][1])
-        for rows in zip(*outcomes, strict=True)
-    ]
+        return outcomes_of(folder, ranks)
 
 
 def launch(folder: Path, ranks: int, patience: float = PATIENCE) -> None:

@@ -37,7 +37,7 @@ class Product:
 
     @property
     def is_vector(self) -> bool:
-        """Whether each product is a sum of one row times one column."""
+        """Return whether each product is a sum of one row times one column."""
         return self.rows == self.columns == 1
 
 

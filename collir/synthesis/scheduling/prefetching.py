@@ -109,7 +109,7 @@ class _Run:
 
     @property
     def fits(self) -> bool:
-        """Whether each device has the memory for each function."""
+        """Return whether each device has the memory for each function."""
         return all(map(fits_memory, self.simulations))
 
     @property

@@ -45,7 +45,7 @@ class Computation:
 
     @property
     def mesh(self) -> Mesh:
-        """The mesh."""
+        """Return the mesh that the function is on."""
         return self.names.mesh
 
     @cached_property

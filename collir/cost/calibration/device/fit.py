@@ -38,7 +38,7 @@ class Sample:
 
     @property
     def probe(self) -> Probe:
-        """The probe."""
+        """Return the probe that was timed."""
         return self.timing.probe
 
     @property

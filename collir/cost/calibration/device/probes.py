@@ -63,7 +63,7 @@ class Probe:
 
     @property
     def program(self) -> Program:
-        """The program."""
+        """Return the function that is timed."""
         return KINDS[self.kind].program(self)
 
     @staticmethod
