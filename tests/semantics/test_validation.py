@@ -114,6 +114,29 @@ SAME = [
         function_text(X, "f32[64]", "%a = reduce %x over data", "%r = broadcast %a over data"),
     ),
     (
+        "two chunks that end inside rows, each in parts that do",
+        function_text(
+            "%x: f32[3, 8] partial(sum: data)", "f32[3, 8]", "%r = all_reduce %x over data"
+        ),
+        function_text(
+            "%x: f32[3, 8] partial(sum: data)",
+            "f32[3, 8]",
+            "%flat = reshape %x to [24]",
+            *(
+                line
+                for half in ("high", "low")
+                for line in (
+                    f"%{half} = pad %flat dim 0 {half} -12",
+                    f"%{half}1 = reduce_scatter %{half} over data.gpu dim 0",
+                    f"%{half}2 = all_reduce %{half}1 over data.node",
+                    f"%{half}3 = all_gather %{half}2 over data.gpu dim 0",
+                )
+            ),
+            "%joined = concat %high3, %low3 dim 0",
+            "%r = reshape %joined to [3, 8]",
+        ),
+    ),
+    (
         "a sum of copies is that of one, masked",
         function_text("%x: f32[64]", "f32[64]", "%r = scale %x by 1"),
         function_text(

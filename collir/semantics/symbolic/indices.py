@@ -242,7 +242,7 @@ def coarse(total: Index, divisor: int) -> tuple[int, Index, Index]:
     ``common`` divides ``divisor``. It is 1, and ``low`` is 0, if no such split is found.
     """
     common = divisor
-    candidates: list[int] = []
+    candidates = [gcd(divisor, total.offset)] if total.offset else []
     for times, _ in total.terms:
         common = gcd(common, times)
         candidates.append(common)
