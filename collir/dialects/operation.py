@@ -7,6 +7,8 @@ not need to know which operations exist.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from operator import is_
 from typing import Any, ClassVar, Self, TypeGuard
 
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr, i64
@@ -52,6 +54,18 @@ from collir.layout.structure import Structure
 from collir.machine import MachineError
 
 Properties = Mapping[str, Attribute]
+
+
+class Same(tuple[Attribute, ...]):
+    """Attributes that are compared by identity: equal sizes may have different formulas."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and len(self) == len(other) and all(map(is_, self, other))
 
 
 class MakesNewValues(MemoryEffect):
@@ -222,8 +236,9 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         """The index structure, if the rule of the operation follows from one."""
         if self.kind.structure is None:
             return None
-        types = [dist_type(operand) for operand in self.operands]
-        return self.kind.structure(types, self.arguments)
+        types = Same(operand.type for operand in self.operands)
+        names = tuple(self.properties)
+        return _structure(self.kind, types, names, Same(self.properties.values()))
 
     def place_in_operand(self, mesh: Mesh) -> int | None:
         """Return the start of the result in the memory of the first operand, in elements.
@@ -240,6 +255,17 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
             return None
         x, y = dist_type(self.input), dist_type(self.result)
         return (self.input,) if self.kind.identity(x, y, self.arguments) else None
+
+
+@lru_cache(maxsize=2**14)
+def _structure(kind: StepKind, types: Same, names: tuple[str, ...], values: Same) -> Structure:
+    """Return the index structure of steps with operands of these types and these properties."""
+    assert kind.structure is not None
+    operands: list[DistType] = []
+    for attribute in types:
+        assert isinstance(attribute, DistTensorType)
+        operands.append(attribute.data)
+    return kind.structure(operands, arguments_of(kind, dict(zip(names, values, strict=True))))
 
 
 def value_text(value: SSAValue, unnamed: str = "the operand") -> str:

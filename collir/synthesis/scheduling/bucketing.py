@@ -16,6 +16,7 @@ the fastest schedule wins.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -282,29 +283,29 @@ class _Bucketing:
     def _pack(self, function: FuncOp, rule: Rule) -> bool:
         """Pack the collectives of a function kind by kind; return whether any were packed."""
         mesh = mesh_of(function)
-        kinds: dict[Hashable, None] = {}
-        for op in function.body.ops:
-            if isinstance(op, DistOp) and (kind := kind_of(op, mesh)) is not None:
-                kinds[kind] = None
+        kinds = Counter(
+            kind
+            for op in function.body.ops
+            if isinstance(op, DistOp) and (kind := kind_of(op, mesh)) is not None
+        )
+        work: Work | None = None  # of the function as it is by now
         changed = False
-        for kind in kinds:
-            group = self._group(function, mesh, kind)
-            buckets = [bucket for bucket in rule(group) if len(bucket) > 1] if group else []
-            if group and buckets:
+        for kind in (kind for kind, count in kinds.items() if count > 1):
+            work = work or self._work(function)
+            group = self._group(function, work, kind)
+            if buckets := [bucket for bucket in rule(group) if len(bucket) > 1]:
                 self._pack_group(function, mesh, group, buckets)
-                changed = True
+                work, changed = None, True
         return changed
 
-    def _group(self, function: FuncOp, mesh: Mesh, kind: Hashable) -> Bucketable | None:
-        """Return the collectives of a kind; None if there are fewer than two."""
-        work = self._work(function)
+    def _group(self, function: FuncOp, work: Work, kind: Hashable) -> Bucketable:
+        """Return the collectives of a kind."""
+        mesh = mesh_of(function)
         members = {
             op: number
             for number, op in reversed(list(enumerate(work.ops)))  # keeps the first step of an op
             if isinstance(op, DistOp) and kind_of(op, mesh) == kind
         }
-        if len(members) < 2:
-            return None
         ready = _ready_times(work)
         order = sorted(members, key=lambda op: (ready[members[op]], members[op]))
         sizes = tuple(_local_bytes(op, mesh) for op in order)
