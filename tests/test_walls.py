@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import takewhile
 from pathlib import Path
@@ -69,6 +70,7 @@ def test_imports_run_one_way(package: str, path: Path) -> None:
         )
 
 
+@cache
 def module_graph() -> dict[str, set[str]]:
     """Return the imports of every module of collir, imports inside functions included."""
     modules = {"__init__": ROOT / "collir" / "__init__.py"}
