@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal
 
-from collir.layout import gradients, rules
+from collir.layout import gradients, local_rules, rules
 from collir.layout.errors import LayoutError
 from collir.layout.expansions import Expansion
 from collir.layout.gradients import Gradient
@@ -669,7 +669,7 @@ TERMS = row(
 SPLIT = row(
     StepKind(
         name="split",
-        rule=rules.split,
+        rule=local_rules.split,
         gradient=gradients.reshaped,
         parameters=(DIM, Parameter("into", "sizes", ArgumentKind.SIZES)),
         is_view=True,
@@ -678,7 +678,7 @@ SPLIT = row(
 MERGE = row(
     StepKind(
         name="merge",
-        rule=rules.merge,
+        rule=local_rules.merge,
         gradient=gradients.reshaped,
         parameters=(DIM,),
         is_view=True,
@@ -687,7 +687,7 @@ MERGE = row(
 RESHAPE = row(
     StepKind(
         name="reshape",
-        rule=rules.reshape,
+        rule=local_rules.reshape,
         gradient=gradients.reshaped,
         parameters=(Parameter("to", "shape", ArgumentKind.SIZES, of_dims="size"),),
         is_view=True,
@@ -697,7 +697,7 @@ RESHAPE = row(
 TRANSPOSE = row(
     StepKind(
         name="transpose",
-        rule=rules.transpose,
+        rule=local_rules.transpose,
         gradient=gradients.transposed,
         parameters=(Parameter("order", "order", ArgumentKind.SIZES, of_dims="number"),),
         place=_transposed,
@@ -707,7 +707,7 @@ TRANSPOSE = row(
 PAD = row(
     StepKind(
         name="pad",
-        rule=rules.pad,
+        rule=local_rules.pad,
         gradient=gradients.cut_out,
         parameters=(
             DIM,
@@ -723,7 +723,7 @@ PAD = row(
 SCALE = row(
     StepKind(
         name="scale",
-        rule=rules.scale,
+        rule=local_rules.scale,
         gradient=gradients.scaled,
         parameters=(Parameter("by", "factor", ArgumentKind.NUMBER),),
         elementwise=True,
@@ -733,7 +733,7 @@ SCALE = row(
 CAST = row(
     StepKind(
         name="cast",
-        rule=rules.cast,
+        rule=local_rules.cast,
         gradient=gradients.cast_back,
         parameters=(Parameter("to", "dtype", ArgumentKind.NAME),),
         elementwise=True,
@@ -741,12 +741,14 @@ CAST = row(
     )
 )
 ADD = row(
-    StepKind(name="add", rule=rules.add, gradient=gradients.same, operands=2, elementwise=True)
+    StepKind(
+        name="add", rule=local_rules.add, gradient=gradients.same, operands=2, elementwise=True
+    )
 )
 CONCAT = row(
     StepKind(
         name="concat",
-        rule=rules.concat,
+        rule=local_rules.concat,
         gradient=gradients.part_of,
         parameters=(DIM,),
         operands=None,
@@ -757,7 +759,7 @@ CONCAT = row(
 COMPUTE = row(
     StepKind(
         name="compute",
-        rule=rules.compute,
+        rule=local_rules.compute,
         parameters=(Parameter("flops", "flops", ArgumentKind.NUMBER),),
         operands=None,
         computes=True,
@@ -765,5 +767,7 @@ COMPUTE = row(
     )
 )
 BARRIER = row(
-    StepKind(name="barrier", rule=rules.barrier, gradient=gradients.same, is_view=True, fixed=True)
+    StepKind(
+        name="barrier", rule=local_rules.barrier, gradient=gradients.same, is_view=True, fixed=True
+    )
 )

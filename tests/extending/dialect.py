@@ -9,7 +9,7 @@ from xdsl.ir import Dialect
 
 from collir.dialects import tables
 from collir.dialects.operation import DistOp, operation
-from collir.layout import DistType, Mesh, rules
+from collir.layout import DistType, Mesh, local_rules
 from collir.layout.steps import StepKind, row
 
 ROWS: dict[str, StepKind] = {}
@@ -17,7 +17,7 @@ ROWS: dict[str, StepKind] = {}
 
 def negate(mesh: Mesh, x: DistType) -> DistType:
     """Return the type of -x: a partial max becomes a partial min."""
-    return rules.scale(mesh, x, -1.0)
+    return local_rules.scale(mesh, x, -1.0)
 
 
 row(StepKind(name="negate", rule=negate), ROWS)

@@ -119,6 +119,7 @@ def test_the_runtime_of_mpi_has_every_collective() -> None:
 TABLES = {
     "layout/steps.py",
     "layout/rules.py",
+    "layout/requirements.py",
     "semantics/reference/steps.py",
     "semantics/symbolic/execution.py",
     "cost/collectives/table.py",
