@@ -23,10 +23,7 @@ from collir.layout.requirements import (
     without_partial,
 )
 from collir.layout.structure import Linear, map_structure, typed
-from collir.layout.types import (
-    Dim,
-    DistType,
-)
+from collir.layout.types import Dim, DistType
 
 
 def split(mesh: Mesh, x: DistType, dim: int, sizes: tuple[int, ...]) -> DistType:

@@ -10,9 +10,10 @@ from xdsl.ir import Dialect
 from collir.dialects import tables
 from collir.dialects.operation import DistOp, operation
 from collir.layout import DistType, Mesh, local_rules
-from collir.layout.steps import StepKind, row
+from collir.layout.steps import StepKind, rows_in
 
 ROWS: dict[str, StepKind] = {}
+row = rows_in(ROWS, StepKind)
 
 
 def negate(mesh: Mesh, x: DistType) -> DistType:
@@ -20,7 +21,7 @@ def negate(mesh: Mesh, x: DistType) -> DistType:
     return local_rules.scale(mesh, x, -1.0)
 
 
-row(StepKind(name="negate", rule=negate), ROWS)
+row(name="negate", rule=negate)
 
 OPERATIONS: dict[str, type[DistOp]] = {name: operation("toy", kind) for name, kind in ROWS.items()}
 
