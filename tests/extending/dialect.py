@@ -35,6 +35,7 @@ from collir.semantics.reference.exactness import GRIDS  # noqa: E402
 from collir.semantics.reference.steps import MEANINGS, Effect, Meaning  # noqa: E402
 from collir.semantics.symbolic import execution  # noqa: E402
 from collir.semantics.symbolic.algebra import scaled  # noqa: E402
+from collir.semantics.symbolic.values import Value  # noqa: E402
 from collir.synthesis.reorder.swap import HOPS, Hop  # noqa: E402
 from collir.targets.code.python_text import FunctionText  # noqa: E402
 
@@ -42,7 +43,7 @@ MEANINGS["negate"] = Meaning(
     lambda op, args: [None if x is None else -x for x in args[0]], Effect.VALUES
 )
 GRIDS["negate"] = lambda op, mesh, operands: operands[0]
-execution.RULES["negate"] = lambda run, op, xs: execution.Value(
+execution.RULES["negate"] = lambda run, op, xs: Value(
     xs[0].shape, xs[0].place, scaled(xs[0].expr, Fraction(-1))
 )
 HOPS["negate"] = Hop(
