@@ -53,10 +53,12 @@ class DeviceLowering(Lowering):
             values |= self.clause(what, item)
         if None in values.values():
             return None
-        rates, *numbers = (values.pop(k, None) for k in ("rates", "size", "speed", "reduction"))
+        rates = values.pop("rates", ())
+        size, speed, reduction = (values.pop(k, None) for k in ("size", "speed", "reduction"))
         try:
             execution = Execution(**{k: values.pop(k) for k in _OF_EXECUTION if k in values})
-            return DeviceAttr.of(Device(rates or (), *numbers, Efficiency(**values), execution))
+            efficiency = Efficiency(**values)
+            return DeviceAttr.of(Device(rates, size, speed, reduction, efficiency, execution))
         except MachineError as error:
             self.error(next(iter(seen.values())), str(error))
             return None
