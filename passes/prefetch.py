@@ -36,37 +36,26 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel
 from collir.dialects.machine import meshes_remembered
 from collir.ir.rotation import rotate_all
+from collir.passes.costing import CostingPass
 from collir.passes.overlap import OverlapPass
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.scheduling.prefetching import prefetch
 
 
 @dataclass(frozen=True)
-class PrefetchPass(ModulePass):
-    """Gather the weights of the next layer while this one computes, where that is worth its memory.
-
-    Attributes:
-        model, algorithm, order: options of the cost model, as for the target ``cost``.
-    """
+class PrefetchPass(CostingPass):
+    """Gather the weights of the next layer while this one computes, where that is worth its
+    memory."""
 
     name = "prefetch"
-
-    model: str = "auto"
-    algorithm: str = "auto"
-    order: str = "auto"
-
-    def __post_init__(self) -> None:
-        CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
         overlap = OverlapPass(self.model, self.algorithm, self.order)
-        model = CostModel(self.model, self.algorithm, self.order)
+        model = self.cost_model()
 
         def schedule(module: ModuleOp) -> None:
             rotate_all(module)

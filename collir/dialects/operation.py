@@ -1,6 +1,6 @@
 """The interface of operations on distributed tensors, for all code above the dialects.
 
-The row of an operation in the table of steps (``collir.layout.steps``) has the type of its result,
+The row of an operation in a table of steps (``collir.layout.steps``) has the type of its result,
 its written form, the bytes it moves, the place of its result, and whether it sends. Code above does
 not need to know which operations exist.
 """
@@ -48,8 +48,9 @@ from collir.dialects.tensor import (
     size_text,
 )
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
+from collir.layout.coll import ADD
 from collir.layout.sizes import Size, without_formula
-from collir.layout.steps import ADD, AHEAD, ASYNC, Argument, ArgumentKind, StepKind
+from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, StepKind
 from collir.layout.structure import Structure
 from collir.machine import MachineError
 

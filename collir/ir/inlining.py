@@ -8,19 +8,6 @@ from collir.ir.differentiation import gradients_as_calls
 from collir.ir.selection import erase_other_functions
 
 
-def inlined(module: ModuleOp) -> ModuleOp:
-    """Return a copy of a module with the steps of callees in the place of calls.
-
-    A module without calls is returned as it is.
-    """
-    functions = [op for op in module.ops if isinstance(op, FuncOp)]
-    if not any(True for function in functions for _ in calls_in(function)):
-        return module
-    copy = module.clone()
-    inline_calls(copy)
-    return copy
-
-
 def function_without_calls(function: FuncOp) -> FuncOp:
     """Return a function with the steps of callees in the place of calls: itself, or a copy of it in
     a copy of what it needs of its module."""

@@ -19,8 +19,9 @@ from collir.ir.parameters import shared_attributes
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import pass_role
 from collir.layout import Mesh
+from collir.layout.coll import CONCAT, PAD, RESHAPE
 from collir.layout.sizes import formula_of
-from collir.layout.steps import CONCAT, PAD, RESHAPE, Argument, StepKind
+from collir.layout.steps import Argument, StepKind
 
 BODY = "coll.body"
 """The attribute of a loop that names the function that its body has become."""

@@ -25,8 +25,9 @@ from collir.ir.roles import pass_role
 from collir.ir.selection import erase_other_functions
 from collir.ir.steps import is_free
 from collir.layout import Mesh
+from collir.layout.coll import CONCAT, PAD, RESHAPE
 from collir.layout.sizes import formula_of
-from collir.layout.steps import AHEAD, CONCAT, PAD, RESHAPE
+from collir.layout.steps import AHEAD
 
 
 def rotate(loop: RepeatOp) -> None:

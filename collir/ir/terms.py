@@ -11,15 +11,8 @@ from collir.dialects.operation import attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, LayoutError, Mesh
-from collir.layout.steps import (
-    DIM,
-    OVER,
-    REDISTRIBUTE,
-    Argument,
-    ArgumentKind,
-    StepKind,
-    step_between,
-)
+from collir.layout.coll import REDISTRIBUTE, step_between
+from collir.layout.steps import DIM, OVER, Argument, ArgumentKind, StepKind
 from collir.layout.types import State
 
 

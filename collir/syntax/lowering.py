@@ -32,6 +32,16 @@ def with_role(tree: SyntaxTree) -> tuple[SyntaxTree, Role | None]:
     return tree, None
 
 
+def is_token(value: object) -> bool:
+    """Return whether a part of a tree is a token."""
+    return isinstance(value, Token)
+
+
+def is_tree(value: object, rule: str = "") -> bool:
+    """Return whether a part of a tree is a tree, and of a rule if one is given."""
+    return isinstance(value, Tree) and rule in ("", value.data)
+
+
 class Lowering:
     """The base class of lowerings: collects the errors of a file, and reads numbers."""
 

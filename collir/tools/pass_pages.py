@@ -80,8 +80,11 @@ def target_page(target_class: type[Target]) -> str:
 def _page(
     item: type[ModulePass] | type[Target], text: str, options: Sequence[PassOptionInfo]
 ) -> str:
-    """Return a page: a name, a text, and each option with the docstring of its field."""
+    """Return a page: a name, a text, and each option with the docstring of its field, first those
+    that are not of many."""
     docs = field_docs(item)
+    own = vars(item).get("__annotations__", {})
+    options = sorted(options, key=lambda option: option.name not in own)
     lines = [f"{item.name}: {text}".rstrip(), ""]
     lines.append("Options:" if options else "It has no options.")
     for option in options:

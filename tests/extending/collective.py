@@ -10,7 +10,8 @@ from collir.cost.collectives import mpich
 from collir.cost.collectives.algorithms import Meter, binomial_broadcast, binomial_reduce
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.layout import DistType, Mesh, rules
-from collir.layout.steps import OVER, USING, StepKind, row
+from collir.layout.coll import row
+from collir.layout.steps import OVER, USING
 
 
 # 1. The typing rule, and the row.
@@ -20,15 +21,13 @@ def reduce_broadcast(mesh: Mesh, x: DistType, axes: tuple[str, ...]) -> DistType
 
 
 row(
-    StepKind(
-        name="reduce_broadcast",
-        rule=reduce_broadcast,
-        parameters=(OVER, USING),
-        before="partial",
-        after="replicated",
-        sends=True,
-        algorithms=("binomial",),
-    )
+    name="reduce_broadcast",
+    rule=reduce_broadcast,
+    parameters=(OVER, USING),
+    before="partial",
+    after="replicated",
+    sends=True,
+    algorithms=("binomial",),
 )
 
 

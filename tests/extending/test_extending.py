@@ -17,8 +17,8 @@ from lit_files import faults, run_lines, run_piped
 
 from collir.cost.collectives.table import COSTS
 from collir.dialects.tables import OPERATIONS
+from collir.layout.coll import STEPS
 from collir.layout.nn_rows import NN
-from collir.layout.steps import STEPS
 from collir.semantics.reference import exactness, nn
 from collir.semantics.reference.steps import MEANINGS, Effect
 from collir.semantics.symbolic import execution
@@ -117,8 +117,9 @@ def test_the_runtime_of_mpi_has_every_collective() -> None:
 
 
 TABLES = {
-    "layout/steps.py",
+    "layout/coll.py",
     "layout/rules.py",
+    "layout/requirements.py",
     "semantics/reference/steps.py",
     "semantics/symbolic/execution.py",
     "cost/collectives/table.py",

@@ -22,7 +22,7 @@ from collir.ir.blocks import Part, parts_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, refuse_nested
 from collir.layout import DistType, DType, Reduction
-from collir.layout.steps import PERMUTE
+from collir.layout.coll import PERMUTE
 from collir.layout.types import MAX_BYTES
 from collir.targets.code.c_function import (
     DECLARATIONS,

@@ -29,9 +29,9 @@ from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import body_name, repeats_in
 from collir.ir.models import models_for_code
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
+from collir.layout.coll import MASK, PAD
 from collir.layout.cuts import GroupShares
 from collir.layout.mesh import digits_over
-from collir.layout.steps import MASK, PAD
 from collir.semantics.reference.buffers import NUMPY
 from collir.syntax.writer import nested_text
 from collir.targets.code.emitters import (

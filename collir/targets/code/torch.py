@@ -12,9 +12,9 @@ from xdsl.utils.target import Target
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
+from collir.layout.coll import CAST, PAD, SLICE, TRANSPOSE
 from collir.layout.cuts import places
 from collir.layout.mesh import digits_over, index_over
-from collir.layout.steps import CAST, PAD, SLICE, TRANSPOSE
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_text import (
     WIDTH,

@@ -16,7 +16,7 @@ from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_no_weights, check_programs, functions_of
-from collir.layout.steps import ALL_REDUCE
+from collir.layout.coll import ALL_REDUCE
 from collir.synthesis.p2.candidates import p2_candidates_within
 from collir.synthesis.p2.enumerate import RuleReading
 from collir.synthesis.programs.build import dims_of
