@@ -36,15 +36,12 @@ from collir.ir.loops import check_fixed_parameters, repeats_in, unroll
 
 @dataclass(frozen=True)
 class UnrollPass(ModulePass):
-    """Put the iterations of loops one after the other.
-
-    Attributes:
-        most: the most iterations of a loop that is unrolled; 0: no limit.
-    """
+    """Put the iterations of loops one after the other."""
 
     name = "unroll"
 
     most: int = 0
+    """The most iterations of a loop that is unrolled; 0: no limit."""
 
     def __post_init__(self) -> None:
         if self.most < 0:

@@ -47,20 +47,17 @@ from collir.syntax.reader import read
 
 @dataclass(frozen=True)
 class ValidatePass(ModulePass):
-    """Check that functions compute the same as those of another file.
-
-    Attributes:
-        against: path of the other file, `.coll` or `.mlir`.
-        memory: MiB of buffers up to which functions run if they cannot be proven; above, an error
-            says that nothing is known.
-        seed: seed of the random inputs.
-    """
+    """Check that functions compute the same as those of another file."""
 
     name = "validate"
 
     against: str
+    """The path of the other file, `.coll` or `.mlir`."""
     memory: int = 1024
+    """MiB of buffers up to which functions run if they cannot be proven; above, an error says that
+    nothing is known."""
     seed: int = 0
+    """The seed of the random inputs."""
 
     def __post_init__(self) -> None:
         if self.memory < 0 or self.seed < 0:
