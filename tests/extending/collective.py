@@ -61,7 +61,7 @@ from collir.targets.code import (  # noqa: E402
     jax_ops,
     mpi4py,
     nccl_function,
-    python_text,
+    python_function,
     torch,
 )
 
@@ -103,14 +103,14 @@ def on_nccl(self: nccl_function.FunctionText, s: nccl_function.Sent) -> list[str
     return [reduced, self.call("ncclBroadcast", in_place, count, "0")]
 
 
-def on_mpi4py(self: mpi4py.Mpi4pyFunction, s: python_text.Sent) -> list[str]:
+def on_mpi4py(self: mpi4py.Mpi4pyFunction, s: python_function.Sent) -> list[str]:
     """Return the statements in Python, on numpy."""
     reduced = self.send(s, "Reduce", [s.operand, s.out], self.operator(s.x))
     sent = self.send(s, "Bcast", [s.out])
     return [s.new, *reduced, *sent, *self.average(s.x, s.group, s.out)]
 
 
-def on_torch(self: torch.TorchFunction, s: python_text.Sent) -> list[str]:
+def on_torch(self: torch.TorchFunction, s: python_function.Sent) -> list[str]:
     """Return the statements in Python, on torch."""
     reduced = self.send(s, "reduce", [s.out, "group_dst=0", self.operator(s.x)])
     sent = self.send(s, "broadcast", [s.out, "group_src=0"])

@@ -35,7 +35,7 @@ from collir.semantics.reference.steps import MEANINGS, Effect, Meaning  # noqa: 
 from collir.semantics.symbolic import execution  # noqa: E402
 from collir.semantics.symbolic.algebra import scaled  # noqa: E402
 from collir.synthesis.reorder.swap import HOPS, Hop  # noqa: E402
-from collir.targets.code.python_text import FunctionText  # noqa: E402
+from collir.targets.code.python_function import FunctionText  # noqa: E402
 
 MEANINGS["negate"] = Meaning(
     lambda op, args: [None if x is None else -x for x in args[0]], Effect.VALUES

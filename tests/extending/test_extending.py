@@ -31,7 +31,7 @@ from collir.targets.code import (
     mpi4py,
     nccl_function,
     numpy_ops,
-    python_text,
+    python_function,
     torch,
     torch_ops,
 )
@@ -96,7 +96,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (mpi4py.Mpi4pyFunction.COLLECTIVES, SENDING),
         (torch.TorchFunction.COLLECTIVES, SENDING),
         (jax_ops.EXPRESSIONS, {*SENDING, *LOCAL, *NN}),
-        (python_text.FunctionText.LOCAL, LOCAL),
+        (python_function.FunctionText.LOCAL, LOCAL),
         (numpy_ops.EXPRESSIONS, NN),
         (torch_ops.EXPRESSIONS, NN),
         (c_local.LocalSteps.LOCAL, COPYING),

@@ -10,8 +10,9 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType
 from collir.targets.code.emitters import taking_part
 from collir.targets.code.forms import Expression
+from collir.targets.code.python_function import FunctionText
 from collir.targets.code.python_lines import lines_of
-from collir.targets.code.python_text import WIDTH, Assignment, FunctionText
+from collir.targets.code.python_text import WIDTH, Assignment
 from collir.targets.code.rank_forms import RankStep, is_short
 
 
