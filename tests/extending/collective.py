@@ -96,7 +96,7 @@ static int reduce_broadcast(const void *in, void *out, size_t n, MPI_Datatype ty
 )
 
 
-def on_nccl(self: nccl_function.FunctionText, s: nccl_function.Sent) -> list[str]:
+def on_nccl(self: nccl_function.NcclFunction, s: nccl_function.Sent) -> list[str]:
     """Return the statements in C++."""
     count, in_place = self.elements(s.y), replace(s, operand=s.out)
     reduced = self.call("ncclReduce", s, count, nccl_function.operator(s.x), "0")
@@ -118,7 +118,7 @@ def on_torch(self: torch.TorchFunction, s: python_function.Sent) -> list[str]:
     return [made, *reduced, *sent, *self.average(s.x, s.group, s.out)]
 
 
-nccl_function.FunctionText.COLLECTIVES["reduce_broadcast"] = on_nccl
+nccl_function.NcclFunction.COLLECTIVES["reduce_broadcast"] = on_nccl
 mpi4py.Mpi4pyFunction.COLLECTIVES["reduce_broadcast"] = on_mpi4py
 torch.TorchFunction.COLLECTIVES["reduce_broadcast"] = on_torch
 jax_ops.EXPRESSIONS["reduce_broadcast"] = jax_ops.EXPRESSIONS["all_reduce"]

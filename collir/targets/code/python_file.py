@@ -10,7 +10,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import is_collective
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.models import models_for_code
-from collir.targets.code.python_function import FunctionText
+from collir.targets.code.python_function import PythonFunction
 from collir.targets.code.python_text import check_names
 from collir.targets.code.rank_mesh import MeshText
 from collir.targets.code.ranks import by_rank
@@ -63,7 +63,7 @@ def helpers(needs: Container[str], methods: Mapping[str, str]) -> list[str]:
     return [line for method in used for line in ("", method)]
 
 
-def example(constructor: str, texts: Sequence[FunctionText]) -> str:
+def example(constructor: str, texts: Sequence[PythonFunction]) -> str:
     """Return an example program that calls the first function of a module."""
     lines = [f"    {constructor}"]
     if texts:

@@ -131,7 +131,7 @@ class Local:
 
 
 @dataclass
-class FunctionText(StepEmitter):
+class PythonFunction(StepEmitter):
     """The method of one function; a target says how its arrays are made and sent.
 
     Attributes:
