@@ -32,7 +32,7 @@ from collir.machine import (
     Parents,
     PartLinks,
 )
-from collir.machine.model import Kinds
+from collir.machine.level import Kinds
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree, parse
 from collir.syntax.units import Quantity

@@ -26,7 +26,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.instantiation import instantiate
 from collir.ir.sizes import dimensions, largest_dimension, resize
-from collir.machine.model import devices_text
+from collir.machine.counts import devices_text
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute, random_tensor
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.exactness import exact, roundings

@@ -25,7 +25,7 @@ from collir.ir.names import unique_names
 from collir.ir.retyping import function_at
 from collir.ir.rotation import rotate_all
 from collir.layout import DistType, DType, Mesh
-from collir.machine.model import devices_text
+from collir.machine.counts import devices_text
 from collir.targets.code.jax_ops import EXPRESSIONS, HELPERS, MAPS, NUMBERS
 from collir.targets.code.jax_step import DTYPES, JaxStep, literal, names_text
 from collir.targets.code.names import Definition, check_definitions, distinct

@@ -14,7 +14,7 @@ from collir.cost.programs.cost import FunctionCost, LoopCost, cost
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.nested import RepeatOp
 from collir.layout import Mesh
-from collir.machine.model import devices_text
+from collir.machine.counts import devices_text
 from collir.targets.reports.text import (
     bytes_text,
     percent_text,
