@@ -36,10 +36,11 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
 
+from collir.cost.options import CostOptions
 from collir.ir.remarks import remark
 from collir.layout import DType
-from collir.passes.costing import CostingPass
 from collir.passes.locations import keep_locations
 from collir.synthesis.programs.accumulation import accumulate
 from collir.synthesis.propagation.propagate import propagate
@@ -48,7 +49,7 @@ WIDE = tuple(dtype for dtype in DType if dtype.is_float and dtype.holds(DType.F3
 
 
 @dataclass(frozen=True)
-class AccumulatePass(CostingPass):
+class AccumulatePass(CostOptions, ModulePass):
     """Add in a wide element type what is sent in a narrow one."""
 
     name = "accumulate"
@@ -56,7 +57,7 @@ class AccumulatePass(CostingPass):
     dtype: str = "f32"
     """The element type to add in."""
     over: tuple[str, ...] = ()
-    """The axes of the reductions to rewrite; none: any."""
+    """The axes of the reductions to rewrite; by default any."""
 
     def __post_init__(self) -> None:
         if self.dtype not in WIDE:

@@ -45,32 +45,32 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
 
 from collir.ir.remarks import remark
-from collir.passes.costing import SearchingPass
+from collir.synthesis.options import ParallelOptions
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.scheduling.bucketing import RULES, bucket_collectives, ddp_rule, xla_rule
 from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
-class BucketPass(SearchingPass):
+class BucketPass(ParallelOptions, ModulePass):
     """Pack collectives of one kind into buffers of the best sizes."""
 
     name = "bucket"
 
     rule: str = ""
-    """`earliest`, `ddp` or `xla`; "": the best of these, or no buckets."""
+    """`earliest`, `ddp` or `xla`; by default the best of these, or no buckets."""
     size: int = 0
     """Bytes of a bucket, for the rules `ddp` and `xla`; 0: the default of the rule."""
-    workers: int = 1
-    """Processes for a search that takes long."""
 
     def __post_init__(self) -> None:
         if self.rule and self.rule not in RULES:
             raise ValueError(f"rule is one of {', '.join(RULES)}, not '{self.rule}'")
-        if self.size < 0 or self.workers < 1:
-            raise ValueError("size is 0 or more, workers is 1 or more")
+        if self.size < 0:
+            raise ValueError("size is 0 or more bytes")
         if self.size and self.rule not in ("ddp", "xla"):
             raise ValueError("size is that of rule=ddp or rule=xla")
         super().__post_init__()
@@ -79,7 +79,8 @@ class BucketPass(SearchingPass):
         propagate(op)
         sized = {"ddp": ddp_rule, "xla": xla_rule}
         rule = sized[self.rule](self.size) if self.size else RULES.get(self.rule)
+        options = SearchOptions(self.cost_model(), seconds=self.seconds)
         with search_workers(self.workers):
-            kept = bucket_collectives(op, self.search_options(), rule)
+            kept = bucket_collectives(op, options, rule)
         for function, reason in kept:
             remark(function, f"{self.name} keeps @{function.sym_name.data}: {reason}")

@@ -59,11 +59,12 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
 
 from collir.ir.functions import functions_of, refuse_nested
 from collir.ir.remarks import remark
-from collir.passes.costing import SearchingPass
 from collir.passes.locations import keep_locations
+from collir.synthesis.options import ParallelOptions
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.programs.rewriting import KeptCollective
@@ -74,14 +75,14 @@ from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
-class DecomposePass(SearchingPass):
+class DecomposePass(ParallelOptions, ModulePass):
     """Decompose collectives and redistributions into the cheapest sequence of steps."""
 
     name = "decompose"
 
     strategy: str = ""
-    """A fixed strategy for every all_reduce over several levels; none: the cheapest programs are
-    searched."""
+    """A fixed strategy for every all_reduce over several levels; by default, the cheapest programs
+    are searched."""
     top: int = 1
     """The number of programs to keep."""
     memory: float | int = 0.0
@@ -93,14 +94,10 @@ class DecomposePass(SearchingPass):
     up_to: int = 1
     """The largest factor by which values may be larger than their types say; the programs that are
     best for larger values are kept as functions that take the function's place."""
-    workers: int = 1
-    """Processes for a search that takes long."""
 
     def __post_init__(self) -> None:
         if self.strategy and self.strategy not in STRATEGIES:
             raise ValueError(f"strategy is one of {', '.join(STRATEGIES)}, not '{self.strategy}'")
-        if self.workers < 1:
-            raise ValueError("workers is 1 or more")
         if min(self.top, self.chunks, self.up_to) < 1 or self.memory < 0:
             raise ValueError("top, chunks and up_to are 1 or more, memory is 0 or more")
         for name, is_set in [
@@ -128,9 +125,8 @@ class DecomposePass(SearchingPass):
             refuse_nested(functions_of(op), f"is not decomposed with {option}")
         if self.strategy:
             return decompose_by_strategy(op, self.strategy, keep_locations())
-        model = self.cost_model()
         options = SearchOptions(
-            model,
+            self.cost_model(),
             self.top,
             self.memory or None,
             self.seconds,

@@ -43,22 +43,24 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
 
-from collir.passes.costing import SearchingPass
 from collir.passes.locations import keep_locations
+from collir.synthesis.options import TimedOptions
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import fuse
 from collir.synthesis.programs.sinking import sink_into_loops
 from collir.synthesis.propagation.propagate import propagate
 
 
 @dataclass(frozen=True)
-class FusePass(SearchingPass):
+class FusePass(TimedOptions, ModulePass):
     """Fuse steps that follow each other into fewer, or cheaper ones."""
 
     name = "fuse"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
-        options = self.search_options()
+        options = SearchOptions(self.cost_model(), seconds=self.seconds)
         sink_into_loops(op, options)
         fuse(op, options, keep_locations())

@@ -43,7 +43,7 @@ class InstantiatePass(ModulePass):
     sizes: tuple[str, ...]
     """The new values, such as `sizes="batch=16,hidden=64"`."""
     function: str = ""
-    """The function that gets them; "": all functions that have such parameters."""
+    """The function that gets them; by default all functions that have such parameters."""
 
     def __post_init__(self) -> None:
         _values(self.sizes)

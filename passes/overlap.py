@@ -41,7 +41,9 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
+from xdsl.passes import ModulePass
 
+from collir.cost.options import CostOptions
 from collir.cost.programs.classes import runs_apart
 from collir.cost.programs.kinds import has_kinds
 from collir.cost.programs.simulate import simulate_function
@@ -51,7 +53,6 @@ from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of, scratch_copy
 from collir.ir.remarks import remark
 from collir.ir.straight import straight_programs
-from collir.passes.costing import CostingPass
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import TIE
 from collir.synthesis.propagation.propagate import propagate
@@ -65,7 +66,7 @@ from collir.synthesis.scheduling.whole import Reordering, StepOrder, undo_until_
 
 
 @dataclass(frozen=True)
-class OverlapPass(CostingPass):
+class OverlapPass(CostOptions, ModulePass):
     """Let collectives run beside computations, and beside each other."""
 
     name = "overlap"

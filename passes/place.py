@@ -25,10 +25,11 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
 
 from collir.ir.functions import meshes_of
 from collir.ir.remarks import remark
-from collir.passes.costing import SearchingPass
+from collir.synthesis.options import ParallelOptions
 from collir.synthesis.placement.meshes import place, unplaced_meshes
 from collir.synthesis.placement.placements import best_placements
 from collir.synthesis.placement.unplacing import unplace
@@ -37,24 +38,17 @@ from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
-class PlacePass(SearchingPass):
+class PlacePass(ParallelOptions, ModulePass):
     """Place every mesh that has no placement on the levels of its machine, at the least cost."""
 
     name = "place"
 
     limit: int = 60
     """Seconds for each mesh; 0: no limit."""
-    workers: int = 1
-    """Processes for a search that takes long."""
     again: bool = False
-    """Whether placed meshes whose functions name whole axes only are placed anew."""
+    """Place anew the placed meshes whose functions name whole axes only."""
     weights: tuple[str, ...] = ()
-    """How often functions run, such as `weights="grads:1,activations:32"`; default 1."""
-
-    def __post_init__(self) -> None:
-        if self.workers < 1:
-            raise ValueError("workers is 1 or more")
-        super().__post_init__()
+    """How often functions run, such as `weights="grads:1,activations:32"`; the default is once."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         model = self.cost_model()

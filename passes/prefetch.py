@@ -1,4 +1,4 @@
-"""Gather the weights of the next layer while this one computes, where that is worth its memory.
+"""Gather the weights of the next layer while this one computes, where that is worth it.
 
 What: gathers in a ``repeat`` of what is computed from its slices become ``ahead``. As costs and
 code see such a loop, each iteration begins with the gathers of the next one (``rotate`` shows it).
@@ -36,30 +36,29 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
 
+from collir.cost.options import CostOptions
 from collir.dialects.machine import meshes_remembered
 from collir.ir.rotation import rotate_all
-from collir.passes.costing import CostingPass
 from collir.passes.overlap import OverlapPass
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.scheduling.prefetching import prefetch
 
 
 @dataclass(frozen=True)
-class PrefetchPass(CostingPass):
-    """Gather the weights of the next layer while this one computes, where that is worth its
-    memory."""
+class PrefetchPass(CostOptions, ModulePass):
+    """Gather the weights of the next layer while this one computes, where that is worth it."""
 
     name = "prefetch"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
         overlap = OverlapPass(self.model, self.algorithm, self.order)
-        model = self.cost_model()
 
         def schedule(module: ModuleOp) -> None:
             rotate_all(module)
             overlap.apply(ctx, module)
 
         with meshes_remembered():
-            prefetch(op, model, schedule, self.name)
+            prefetch(op, self.cost_model(), schedule, self.name)

@@ -48,15 +48,17 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
 
-from collir.passes.costing import SearchingPass
 from collir.passes.locations import keep_locations
+from collir.synthesis.options import TimedOptions
+from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.reorder.reorder import reorder
 
 
 @dataclass(frozen=True)
-class ReorderByHierarchyPass(SearchingPass):
+class ReorderByHierarchyPass(TimedOptions, ModulePass):
     """Send values while they are small, and fewest bytes through the slowest ports."""
 
     name = "reorder-by-hierarchy"
@@ -66,4 +68,5 @@ class ReorderByHierarchyPass(SearchingPass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
-        reorder(op, self.search_options(), keep_locations())
+        options = SearchOptions(self.cost_model(), seconds=self.seconds)
+        reorder(op, options, keep_locations())

@@ -10,7 +10,7 @@ from lark import Token
 
 from collir.dialects.machine import LevelAttr
 from collir.machine import Fabric, Level, LinkKind, MachineError, Parents, PartLinks
-from collir.machine.model import Kinds
+from collir.machine.level import Kinds
 from collir.syntax.lowering import Lowering, is_token, is_tree
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.units import Quantity

@@ -37,7 +37,7 @@ from collir.semantics.symbolic import execution  # noqa: E402
 from collir.semantics.symbolic.algebra import scaled  # noqa: E402
 from collir.semantics.symbolic.values import Value  # noqa: E402
 from collir.synthesis.reorder.swap import HOPS, Hop  # noqa: E402
-from collir.targets.code.python_text import FunctionText  # noqa: E402
+from collir.targets.code.python_function import PythonFunction  # noqa: E402
 
 MEANINGS["negate"] = Meaning(
     lambda op, args: [None if x is None else -x for x in args[0]], Effect.VALUES
@@ -50,4 +50,4 @@ HOPS["negate"] = Hop(
     lambda x, arguments, ahead: x.reduction in (None, Reduction.SUM),
     lambda x, passed, arguments: replace(x, dims=passed.dims),
 )
-FunctionText.LOCAL["negate"] = lambda self, s: [f"{s.out} = -{s.operand}"]
+PythonFunction.LOCAL["negate"] = lambda self, s: [f"{s.out} = -{s.operand}"]

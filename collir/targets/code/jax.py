@@ -25,7 +25,7 @@ from collir.ir.names import unique_names
 from collir.ir.retyping import function_at
 from collir.ir.rotation import rotate_all
 from collir.layout import DistType, DType, Mesh
-from collir.machine.model import devices_text
+from collir.machine.counts import devices_text
 from collir.targets.code.jax_ops import EXPRESSIONS, HELPERS, MAPS, NUMBERS
 from collir.targets.code.jax_step import DTYPES, JaxStep, literal, names_text
 from collir.targets.code.names import Definition, check_definitions, distinct
@@ -72,7 +72,7 @@ class ModuleText:
         callee = call.function()
         assert callee is not None
         with _as_run(callee, call.values) as function:
-            key = tuple(FunctionText(function, self).plain())
+            key = tuple(JaxFunction(function, self).plain())
         if key not in self.called:
             stem = f"_{re.sub(r'_[0-9]+$', '', callee.sym_name.data)}"
             [name] = distinct([stem], self.taken)
@@ -119,7 +119,7 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     for function in functions_of(module):
         if function.sym_name.data in shown:
             with _as_run(function, {}) as copy:
-                printed.append(FunctionText(copy, text).on_mesh())
+                printed.append(JaxFunction(copy, text).on_mesh())
     sharded = [mesh for mesh in meshes if mesh.sub_axes]
     lines = [line for mesh in sharded for line in ["", *_mesh(mesh, variable[mesh.name])]]
     if shown:
@@ -301,7 +301,7 @@ if __name__ == "__main__":
 # ---------------------------------------------------------------------------------------------
 
 
-class FunctionText:
+class JaxFunction:
     """The text of one function.
 
     Attributes:

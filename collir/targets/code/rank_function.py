@@ -10,13 +10,14 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType
 from collir.targets.code.emitters import taking_part
 from collir.targets.code.forms import Expression
+from collir.targets.code.python_function import PythonFunction
 from collir.targets.code.python_lines import lines_of
-from collir.targets.code.python_text import WIDTH, Assignment, FunctionText
+from collir.targets.code.python_text import WIDTH, Assignment
 from collir.targets.code.rank_forms import RankStep, is_short
 
 
 @dataclass
-class ModelFunction(FunctionText):
+class ModelFunction(PythonFunction):
     """The method of one function; a target says how its library computes."""
 
     STEP: ClassVar[type[RankStep]]

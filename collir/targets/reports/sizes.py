@@ -11,10 +11,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.utils.arg_spec import ArgSpec
+from xdsl.utils.target import Target
 
 import collir
 from collir.cost.collectives.table import COSTS
 from collir.cost.network.group import CostError
+from collir.cost.options import CostOptions
 from collir.cost.programs.cost import FunctionCost, cost
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
@@ -22,7 +24,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of, refuse_nested
 from collir.layout import DType
 from collir.syntax.units import Quantity
-from collir.targets.reports.cost import CostingTarget, heading_json
+from collir.targets.reports.cost import heading_json
 from collir.targets.reports.crossover import largest_buffer
 
 TYPES = {
@@ -99,7 +101,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class SizingTarget(CostingTarget):
+class SizingTarget(CostOptions, Target):
     """The options of both targets."""
 
     begin: int | str = 8
