@@ -10,8 +10,8 @@ import random
 import collir
 
 from .mesh import Refused
+from .indices import NN, RULES
 from .random_steps import StepText, random_step
-from .rules import COLL
 
 
 def verdict(case: StepText) -> tuple[str, str, str]:
@@ -56,7 +56,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ops", default="")
     options = parser.parse_args()
-    ops = options.ops.split(",") if options.ops else sorted(COLL)
+    if options.ops == "nn":
+        options.ops = ",".join(NN)
+    ops = options.ops.split(",") if options.ops else sorted(RULES)
     steps(options.count, options.seed, ops)
 
 

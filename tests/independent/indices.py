@@ -150,27 +150,28 @@ def unary(linear: bool = False, any_number: bool = False) -> Callable[[Case], Ty
 def binary(*linear: tuple[int, ...], comparison: bool = False) -> Callable[[Case], Type]:
     def rule(c: Case) -> Type:
         need(len(c.types) == 2, "two operands")
-        one_dtype(c) if comparison else numbers(c)
+        numbers(c)
         return elementwise(c, "bool" if comparison else c.x.dtype, linear)
 
     return rule
 
 
-def stop_gradient(c: Case) -> Type:
-    return c.x
+def quotient(c: Case) -> Type:
+    floating(c)
+    return binary()(c)
 
 
 def where(c: Case) -> Type:
     need(len(c.types) == 3, "three operands")
     need(c.x.dtype == "bool" and c.types[1].dtype == c.types[2].dtype, "element types")
-    return elementwise(c, c.types[1].dtype, ((1, 2),))
+    return elementwise(c, c.types[1].dtype)
 
 
 def dims(c: Case) -> list[int]:
     """Return the dimensions behind ``dims``: each at most once."""
     found = c.integers("dims")
     need(all(0 <= d < len(c.x.shape) for d in found), "no such dimension")
-    need(len(set(found)) == len(found), "a dimension is twice")
+    need(found and len(set(found)) == len(found), "no dimension, or one that is twice")
     return found
 
 
@@ -179,9 +180,8 @@ def reduced(reduction: str) -> Callable[[Case], Type]:
 
     def rule(c: Case) -> Type:
         taken, rank = dims(c), len(c.x.shape)
-        if reduction in ("sum", "avg"):
-            numbers(c)
-            need(reduction == "sum" or c.x.dtype in FLOATS, "an average of integers")
+        numbers(c)
+        need(reduction != "avg" or c.x.dtype in FLOATS, "an average of integers")
         keep: list[Index] = [None if d in taken else d for d in range(rank)]
         result = keep if "keepdims" in c.step.clauses else [i for i in keep if i is not None]
         through = ("sum", "avg") if reduction in ("sum", "avg") else (reduction,)
@@ -259,7 +259,6 @@ def take(c: Case) -> Type:
     table: list[Index] = list(range(len(c.x.shape)))
     there: list[Index] = [f"y{d}" for d in range(len(y.shape))]
     result = [*table[:dim], *there, *table[dim + 1 :]]
-    need(c.x.dtype != "bool", "truth values")
     return typed_by(c, Structure([table, there], result, c.x.dtype, linear=((0,),)))
 
 
@@ -282,7 +281,6 @@ def one_hot(c: Case) -> Type:
     written = c.target
     rank = len(c.x.shape)
     need(len(written.shape) == rank + 1, "another rank")
-    need(written.dtype != "bool", "truth values")
     operand: list[Index] = list(range(rank))
     sizes: dict[Index, int] = {"k": written.shape[-1]}
     return typed_by(c, Structure([operand], [*operand, "k"], written.dtype, sizes=sizes), written)
@@ -304,7 +302,7 @@ def windows(c: Case, word: str, inner: tuple[int, ...], outer: tuple[int, ...], 
     need(len(stride) == len(padding) == len(inner) == len(outer) == len(window), "dimensions")
     need(min([1, *stride]) >= 1 and min([0, *padding]) >= 0, "steps and padding")
     for n, m, s, p, w in zip(inner, outer, stride, padding, window, strict=True):
-        need(n + 2 * p >= w, "a window larger than what it is over")
+        need(p < w <= n + 2 * p, "a window larger than what it is over, or in the padding")
         need(m == (n + 2 * p - w) // s + 1, word)
 
 
@@ -376,7 +374,8 @@ def pool(linear: bool) -> Callable[[Case], Type]:
         window = tuple(c.integers("window"))
         sizes = outer_sizes(c, c.x.shape[1:-1], window)
         windows(c, "sizes", c.x.shape[1:-1], sizes, window)
-        s = Structure([image], result, c.x.dtype, linear=((0,),) if linear else (), whole=whole)
+        s = Structure([image], result, c.x.dtype, linear=((0,),), whole=whole)
+        s.through = ("sum", "avg") if linear else ("max",)
         s.sizes = dict(zip(result[1:-1], sizes, strict=True))
         return typed_by(c, s)
 
@@ -428,7 +427,7 @@ def iota(c: Case) -> Type:
 
 def uniform(c: Case) -> Type:
     written = c.target
-    need(c.x.dtype == "i32" and not c.x.shape, "a seed is an i32 without dimensions")
+    need(c.x.dtype in INTEGERS and not c.x.shape, "a seed is an integer without dimensions")
     need(written.dtype in FLOATS, "no floating-point numbers")
     result: list[Index] = list(range(len(written.shape)))
     sizes: dict[Index, int] = dict(enumerate(written.shape))
@@ -443,7 +442,6 @@ def broadcast_to(c: Case) -> Type:
         d + missing if n == written.shape[d + missing] else None for d, n in enumerate(x.shape)
     ]
     s = Structure([indices], list(range(len(written.shape))), x.dtype, linear=((0,),))
-    s.through = ("sum", "avg", "max", "min", "prod")
     s.sizes = dict(enumerate(written.shape))
     return typed_by(c, s, written)
 
@@ -457,14 +455,14 @@ NN: dict[str, Callable[[Case], Type]] = {
     ),
     "mul": binary((0,), (1,)),
     "sub": binary((0, 1)),
-    "div": binary((0,)),
+    "div": quotient,
     "maximum": binary(),
     "minimum": binary(),
     **dict.fromkeys(
         ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal"),
         binary(comparison=True),
     ),
-    "stop_gradient": stop_gradient,
+    "stop_gradient": unary(linear=True, any_number=True),
     "where": where,
     "sum": reduced("sum"),
     "max": reduced("max"),
@@ -498,26 +496,31 @@ NN: dict[str, Callable[[Case], Type]] = {
 RULES = {**COLL, **NN}
 """The rule of each operation."""
 
-MOVES = {
-    "all_reduce", "reduce", "broadcast", "reduce_scatter", "all_gather", "scatter", "gather",
-    "all_to_all", "send", "shift", "slice", "keep_root", "part", "assemble", "mask",
-}  # fmt: skip
-"""The steps that vanish over axes of size 1."""
-
-
-def vanishes(c: Case) -> bool:
-    """Return whether a step is over axes of size 1 only; check what does not depend on the state."""
-    if c.step.op not in MOVES or c.axes:
-        return False
-    if "dim" in c.step.clauses:
+def check_stateless(c: Case) -> None:
+    """Refuse what is wrong with the arguments of a step whatever the state of its operand."""
+    words = c.step.clauses
+    if "dim" in words and c.step.op != "terms":
         c.dim()
     if c.step.op == "all_to_all":
-        c.dim("to")
-    return True
+        need(c.dim() != c.dim("to"), "one dimension")
+    if c.step.op == "mask":
+        need(words["op"] in ("sum", "prod"), "no mask for this reduction")
+    count = c.mesh.count(c.axes)
+    if c.step.op == "shift":
+        n = c.integer("by")
+        need(abs(n) < count if "open" in words else n % count or count == 1, "no block is moved")
+        need(n or count == 1, "no block is moved")
+    for word in {"from", "to", "at"} & set(words) if c.step.op in ("send", "part") else ():
+        c.mesh.coordinates(c.axes, c.integer(word))
+    need(c.step.op not in ("send", "terms") or c.axes, "not over axes of size 1")
 
 
 def typed(mesh: Mesh, step: Step, types: list[Type], sizes: dict[str, int]) -> Type:
     """Return the type of the result of a step."""
     need(step.op in RULES, f"no operation {step.op}")
     c = Case(mesh, step, types, sizes)
-    return c.x if vanishes(c) else mesh.checked(RULES[step.op](c))
+    if "over" in step.clauses:
+        check_stateless(c)
+        if not c.axes:
+            return c.x
+    return mesh.checked(RULES[step.op](c))

@@ -5,10 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .indices import RULES, typed
-from .mesh import DTYPES, Axis, Mesh, Refused, Type
+from .mesh import DTYPES, Axis, Mesh, Refused, Type, need
 from .text import Reader, Step
 
 NAMES = ("data", "model", "pipe")
+ELEMENTWISE = (
+    "neg", "relu", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "silu", "gelu",
+    "stop_gradient",
+)  # fmt: skip
+PAIRS = (
+    "mul", "sub", "div", "maximum", "minimum",
+    "greater", "greater_equal", "less", "less_equal", "equal", "not_equal",
+)  # fmt: skip
 LEVELS = ("node", "gpu", "chip")
 
 
@@ -361,6 +369,251 @@ class Maker:
     def compute(self) -> tuple[list[Type], str]:
         return [self.kind() for _ in range(self.rng.choice([1, 2]))], f"flops {self.rng.choice([0, 1, 1e6, -1])}"
 
+    # Operations of models
+
+    def einsum(self) -> tuple[list[Type], str]:
+        """Return operands whose dimensions agree in their indices, mostly."""
+        rng = self.rng
+        names = ["a", "b", "c", "d"][: rng.choice([2, 3, 4])]
+        whole = self.kind(states="rrsssso", rank=len(names))
+        dtype = whole.dtype
+        rows = [rng.sample(names, rng.randint(0, len(names))) for _ in range(rng.choice([1, 2, 2, 3]))]
+        rows[0] = rows[0] or names[:1]
+        seen = [name for name in names if any(name in row for row in rows)]
+        result = rng.sample(seen, rng.randint(0, len(seen)))
+        operands: list[Type] = []
+        for row in rows:
+            picked = [names.index(name) for name in row]
+            shards = [whole.shards[d] if rng.random() < 0.97 else () for d in picked]
+            shape = [whole.shape[d] for d in picked]
+            operands.append(Type(dtype, tuple(shape), tuple(shards), place=whole.place))
+        self.make_partial(operands)
+        text = ", ".join(" ".join(row) for row in rows) + " -> " + " ".join(result)
+        return operands, f'"{text.strip()}"|'
+
+    def make_partial(self, operands: list[Type]) -> None:
+        """Make one of the operands, or all, partial over a sub-axis, sometimes."""
+        rng = self.rng
+        if rng.random() < 0.6 or not operands:
+            return
+        subs = rng.sample(list(self.mesh.size), min(len(self.mesh.size), rng.choice([1, 1, 2])))
+        reduction = rng.choice(["sum", "sum", "avg", "max", "min"])
+        picked = range(len(operands)) if rng.random() < 0.4 else [rng.randrange(len(operands))]
+        for i in picked:
+            x = operands[i]
+            free = frozenset(sub for sub in subs if x.replicated(sub))
+            if free:
+                operands[i] = Type(x.dtype, x.shape, x.shards, free, reduction, x.place)
+
+    def pair(self) -> tuple[list[Type], str]:
+        x = self.kind(states="rrrsso")
+        operands = [x, self.other(x)]
+        if self.rng.random() < 0.3:
+            operands.reverse()
+        self.make_partial(operands)
+        return operands, ""
+
+    def where(self) -> tuple[list[Type], str]:
+        operands, _ = self.pair()
+        x = self.kind("bool", "rrsso") if self.rng.random() < 0.1 else self.other(operands[0])
+        chosen = Type("bool", x.shape, x.shards, place=x.place)
+        return [chosen, *operands], ""
+
+    def dims(self, x: Type) -> str:
+        rank = len(x.shape)
+        count = self.rng.randint(0, rank) if self.rng.random() < 0.3 else min(1, rank)
+        row = self.rng.sample(range(rank), count)
+        return f"dims {row}"
+
+    def reduced(self) -> tuple[list[Type], str]:
+        x = self.kind(states="rrssspo")
+        return [x], self.dims(x) + self.rng.choice(["", " keepdims"])
+
+    def softmax(self) -> tuple[list[Type], str]:
+        x = self.kind(states="rrrsspo")
+        return [x], self.dims(x)
+
+    def argmax(self) -> tuple[list[Type], str]:
+        x = self.kind(states="rrrsspo")
+        return [x], f"dim {self.dim(x)}"
+
+    def top(self) -> tuple[list[Type], str]:
+        x = self.kind(states="rrrsspo")
+        d = self.dim(x)
+        return [x], f"k {self.rng.randint(1, (x.shape[d] if x.shape else 1) + 1)} dim {d}"
+
+    def cumsum(self) -> tuple[list[Type], str]:
+        operands, clauses = self.argmax()
+        return operands, clauses + self.rng.choice(["", " reverse"])
+
+    def norm(self, count: int) -> tuple[list[Type], str]:
+        x = self.kind(states="rrrrsspo")
+        clauses = self.dims(x)
+        row = [int(d) for d in clauses[6:-1].split(", ") if d]
+        gain = Type(
+            x.dtype, tuple(x.shape[d] for d in row), tuple(x.shards[d] for d in row), place=x.place
+        )
+        others = [gain if self.rng.random() < 0.95 else self.other(x) for _ in range(count - 1)]
+        return [x, *others], f"{clauses} eps {self.rng.choice(['1e-5', '0', '-1', '0.1'])}"
+
+    def integers(self, x: Type, shards: bool = True) -> Type:
+        """Return positions: of some shape that lies apart from a table, mostly."""
+        free = [sub for sub in self.mesh.size if x.replicated(sub)]
+        rank = self.rng.choice([0, 1, 1, 2])
+        rows: list[list[str]] = [[] for _ in range(rank)]
+        for sub in free:
+            if rank and self.rng.random() < 0.4:
+                self.rng.choice(rows).append(sub)
+        try:
+            shape = tuple(self.mesh.units(row) * self.rng.choice([1, 2, 3]) for row in rows)
+        except Refused:
+            rows, shape = [[] for _ in rows], (2,) * rank
+        dtype = self.rng.choice(["i32", "i32", "i64", "i8", "f32"])
+        return Type(dtype, shape, tuple(map(tuple, rows)), place=x.place)
+
+    def take(self) -> tuple[list[Type], str]:
+        x = self.kind(states="rrrsspo")
+        return [x, self.integers(x)], f"dim {self.dim(x)}"
+
+    def to(self, y: Type) -> str:
+        return f"to {y}"
+
+    def spread(self, y: Type, dims: Sequence[int]) -> Type:
+        """Return a type with sub-axes that it does not use on some of its dimensions."""
+        shards = [list(subs) for subs in y.shards]
+        for sub in self.mesh.size:
+            if dims and y.replicated(sub) and self.rng.random() < 0.3:
+                shards[self.rng.choice(dims)].append(sub)
+        made = Type(y.dtype, y.shape, tuple(map(tuple, shards)), y.partial, y.reduction, y.place)
+        try:
+            return self.mesh.checked(made)
+        except Refused:
+            return y
+
+    def take_transpose(self) -> tuple[list[Type], str]:
+        operands, clauses = self.take()
+        table, y = operands
+        need(table.shape, "no dimension to add at")
+        d = int(clauses[4:])
+        shape = (*table.shape[:d], *y.shape, *table.shape[d + 1 :])
+        shards = (*table.shards[:d], *y.shards, *table.shards[d + 1 :])
+        x = Type(table.dtype, shape, shards, table.partial, table.reduction, table.place)
+        lost = [sub for subs in y.shards for sub in subs]
+        partial = table.partial | set(lost)
+        reduction = table.reduction if table.partial else "sum"
+        bare = (*table.shards[:d], (), *table.shards[d + 1 :])
+        new = Type(table.dtype, table.shape, bare, partial, reduction, table.place)
+        return [x, y], f"{clauses} {self.to(self.spread(new, [d]))}"
+
+    def one_hot(self) -> tuple[list[Type], str]:
+        x = self.kind(self.rng.choice(["i32", "i32", "i8", "i64"]), "rrrsso")
+        dtype = self.rng.choice(["f32", "f32", "f64", "i32", "bool"])
+        size = self.rng.choice([2, 4, 6, 12])
+        y = Type(dtype, (*x.shape, size), (*x.shards, ()), place=x.place)
+        return [x], self.to(self.spread(y, [len(x.shape)]))
+
+    def cross_entropy(self) -> tuple[list[Type], str]:
+        x = self.kind(states="rrrrsso")
+        d = self.dim(x)
+        rest = (*x.shape[:d], *x.shape[d + 1 :])
+        shards = (*x.shards[:d], *x.shards[d + 1 :])
+        labels = Type(self.rng.choice(["i32", "i64", "i8", "f32"]), rest, shards, place=x.place)
+        return [x, labels if self.rng.random() < 0.9 else self.other(labels)], f"dim {d}"
+
+    def windowed(self) -> tuple[dict[str, Type], list[int], list[int], list[int]]:
+        """Return an image, a filter and a result that fit, with window, stride and padding."""
+        rng = self.rng
+        base = self.kind(self.rng.choice(["f32", "f32", "f64", "i32"]), "rrrsso", rank=3)
+        count = rng.choice([1, 1, 2])
+        inner = [rng.randint(2, 6) for _ in range(count)]
+        window = [rng.randint(1, 3) for _ in range(count)]
+        stride = [rng.randint(1, 3) for _ in range(count)]
+        padding = [rng.randint(0, 1) for _ in range(count)]
+        rows = zip(inner, window, stride, padding, strict=True)
+        outer = [(n + 2 * p - w) // s + 1 for n, w, s, p in rows]
+        none: tuple[tuple[str, ...], ...] = ((),) * count
+
+        def shape(first: int | None, middle: list[int], *last: int) -> Type:
+            picked = [first] if first is not None else []
+            front = tuple(base.shape[d] for d in picked)
+            ends = [base.shards[d] for d in picked], [base.shards[d] for d in last]
+            return Type(
+                base.dtype,
+                (*front, *middle, *(base.shape[d] for d in last)),
+                (*ends[0], *none, *ends[1]),
+                place=base.place,
+            )
+
+        kinds = {
+            "image": shape(0, inner, 1),
+            "filter": shape(None, window, 1, 2),
+            "result": shape(0, outer, 2),
+            "pooled": shape(0, outer, 1),
+        }
+        return kinds, window, stride, padding
+
+    def reducing(self, y: Type, lost: tuple[str, ...], operands: list[Type]) -> Type:
+        """Return the type of a result that is partial over what is lost, or what operands are."""
+        partial, reduction = frozenset(lost), "sum"
+        for x in operands:
+            if x.partial:
+                partial, reduction = partial | x.partial, x.reduction
+        return Type(y.dtype, y.shape, y.shards, partial, reduction, y.place)
+
+    def conv_like(self, op: str) -> tuple[list[Type], str]:
+        kinds, window, stride, padding = self.windowed()
+        clauses = f"stride {stride} padding {padding}"
+        image, kernel, result, pooled = kinds.values()
+        if self.rng.random() < 0.05:
+            window = [w + 1 for w in window]
+        if op == "conv":
+            operands = [image, kernel]
+        elif op == "conv_transpose":
+            operands = [result, kernel]
+        elif op == "conv_filter":
+            operands = [image, result]
+        elif op == "max_pool_transpose":
+            operands = [pooled, image]
+        else:
+            operands = [pooled if op == "avg_pool_transpose" else image]
+        self.make_partial(operands)
+        if "pool" in op:
+            clauses = f"window {window} {clauses}"
+        if op == "conv_transpose":
+            clauses += " " + self.to(self.reducing(image, kernel.shards[-1], operands))
+        if op == "conv_filter":
+            clauses += " " + self.to(self.reducing(kernel, image.shards[0], operands))
+        if op == "avg_pool_transpose":
+            clauses += " " + self.to(self.reducing(image, (), operands))
+        return operands, clauses
+
+    def constant(self) -> tuple[list[Type], str]:
+        value = self.rng.choice(["0", "1", "0.5", "-1", "300"])
+        return [], f"value {value} {self.to(self.kind(states='rrrsssoop'))}"
+
+    def iota(self) -> tuple[list[Type], str]:
+        y = self.kind(states="rrrrsssoo" + "p" * (self.rng.random() < 0.1))
+        return [], f"dim {self.dim(y)} {self.to(y)}"
+
+    def uniform(self) -> tuple[list[Type], str]:
+        y = self.kind(states="rrrrsssoo" + "p" * (self.rng.random() < 0.1))
+        seed = Type(self.rng.choice(["i32", "i32", "i32", "i64", "f32"]), (), (), place=y.place)
+        return [seed], self.to(y)
+
+    def broadcast_to(self) -> tuple[list[Type], str]:
+        y = self.kind(states="rrrrsssoop")
+        first = self.rng.randint(0, len(y.shape))
+        shape, shards = list(y.shape[first:]), list(y.shards[first:])
+        for d in range(len(shape)):
+            if self.rng.random() < 0.3:
+                shape[d], shards[d] = 1, ()
+        x = Type(y.dtype, tuple(shape), tuple(shards), y.partial, y.reduction, y.place)
+        return [x], self.to(y)
+
+    def elementwise(self) -> tuple[list[Type], str]:
+        operands = [self.kind(states="rrsspo")]
+        return operands, ""
+
     def one(self) -> tuple[list[Type], str]:
         return [self.kind()], ""
 
@@ -378,7 +631,16 @@ class Maker:
             "keep_root": self.replicated,
             "add": self.two,
             "barrier": self.one,
+            **dict.fromkeys(("sum", "max", "min", "mean"), self.reduced),
+            **dict.fromkeys(("top_k", "top_k_indices"), self.top),
+            "log_softmax": self.softmax,
+            "layer_norm": lambda: self.norm(3),
+            "rms_norm": lambda: self.norm(2),
+            **dict.fromkeys(ELEMENTWISE, self.elementwise),
+            **dict.fromkeys(PAIRS, self.pair),
         }
+        if "conv" in op or "pool" in op:
+            return self.conv_like(op)
         return simple[op]() if op in simple else getattr(self, op)()
 
 
@@ -426,8 +688,8 @@ def random_step(rng: random.Random, ops: Sequence[str]) -> StepText:
     for _ in range(tries):
         text = random_mesh(rng)
         maker = Maker(rng, text.mesh)
-        types, clauses = maker.arguments(op)
         try:
+            types, clauses = maker.arguments(op)
             for t in types:
                 text.mesh.checked(t)
         except Refused:

@@ -132,7 +132,6 @@ def shift(c: Case) -> Type:
     dims = [d for d, subs in enumerate(c.x.shards) if subs[len(subs) - n :] == axes]
     need(len(dims) == 1, "no dimension ends in these sub-axes")
     need(c.mesh.even(c.x.shards[dims[0]]), "blocks of several sizes")
-    c.integer("by")
     return c.x
 
 
@@ -159,8 +158,15 @@ def redistribute(c: Case) -> Type:
         need(y.reduction in ("sum", "prod"), "no mask makes it")
     if y.partial & x.partial:
         need(y.reduction == x.reduction, "another reduction")
-    need(all(n == 0 or (sub, n) in x.place for sub, n in y.place), "held elsewhere")
+    need(all(x.held.get(sub, 0) == n for sub, n in y.place), "held elsewhere")
     return y
+
+
+def scatter(c: Case) -> Type:
+    dim, x = c.dim(), sharded(c, without_place(c))
+    from_root = all(n == 0 for sub, n in c.x.place if sub in c.axes)
+    need(from_root or c.mesh.even(x.shards[dim]), "blocks of several sizes start at root")
+    return x
 
 
 # Local changes of state
@@ -178,7 +184,7 @@ def keep(c: Case) -> Type:
 
 def part(c: Case) -> Type:
     dim, x = c.dim(), without_shards(c)
-    need(c.mesh.even(c.axes), "blocks of several sizes")
+    need(c.mesh.even(c.x.shards[dim]), "blocks of several sizes")
     size = c.x.shape[dim] // c.mesh.count(c.axes)
     return placed(with_dim(x, dim, size, x.shards[dim]), c.mesh.coordinates(c.axes, c.integer("at")))
 
@@ -186,7 +192,7 @@ def part(c: Case) -> Type:
 def assemble(c: Case) -> Type:
     dim, axes = c.dim(), c.axes
     need(len(c.types) == c.mesh.count(axes), "a piece for each coordinate")
-    need(c.mesh.even(axes), "blocks of several sizes")
+    need(c.mesh.even((*c.x.shards[dim], *axes)), "blocks of several sizes")
     for i, piece in enumerate(c.types):
         place = c.mesh.coordinates(axes, i)
         need(place.items() <= piece.place, "a piece elsewhere")
@@ -380,8 +386,9 @@ def pad(c: Case) -> Type:
     dim, x = c.dim(), c.x
     low, high, value = c.integer("low", 0), c.integer("high", 0), c.number("value", 0.0)
     need(not x.shards[dim], "a sharded dimension")
-    need(x.shape[dim] + low + high >= 1, "nothing is left")
-    is_constant(value, x.dtype)
+    need(x.shape[dim] + min(low, 0) + min(high, 0) >= 1, "nothing is left")
+    if low > 0 or high > 0:
+        is_constant(value, x.dtype)
     if x.partial and (low > 0 or high > 0):
         need(x.reduction != "sum" or value == 0, "added on each device")
         need(x.reduction != "prod" or value in (0, 1), "multiplied on each device")
@@ -414,7 +421,7 @@ COLL: dict[str, Callable[[Case], Type]] = {
     "broadcast": without_place,
     "reduce_scatter": lambda c: sharded(c, without_partial(c)),
     "all_gather": without_shards,
-    "scatter": lambda c: sharded(c, without_place(c)),
+    "scatter": scatter,
     "gather": lambda c: at_root(c, without_shards(c)),
     "all_to_all": all_to_all,
     "send": send,
