@@ -82,7 +82,8 @@ def mesh_text(axes: list[tuple[str, list[tuple[str, int]], list[int]]], levels: 
         + (f" weights {weights}" if weights else "")
         for name, factors, weights in axes
     )
-    return f"machine @c {{ {machine} }}\nmesh @m on @c {{ {written} }}\n"
+    device = "device { compute " + ", ".join(f"{name} = 1 TFLOP/s" for name in DTYPES) + " }"
+    return f"machine @c {{ {device} {machine} }}\nmesh @m on @c {{ {written} }}\n"
 
 
 def random_type(

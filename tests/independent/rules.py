@@ -204,7 +204,7 @@ def assemble(c: Case) -> Type:
 def terms(c: Case) -> Type:
     dim, axes = c.dim(rank=len(c.x.shape) + 1), c.axes
     need(c.x.reduction in ("sum", "avg"), "no terms")
-    need(not any(c.mesh.axis_of[sub].weights for sub in axes), "weights")
+    need(c.mesh.even(axes), "blocks of several sizes")
     x = without_partial(c)
     return replace(
         x,
