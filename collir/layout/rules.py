@@ -239,8 +239,8 @@ def _require_units(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int, param
 
 
 def _require_equal_blocks(op: str, mesh: Mesh, dim: Dim, axes: Axes, index: int) -> None:
-    """Check that the sub-axes of a dimension cut it into blocks of one size."""
-    if not is_even(mesh, dim.axes):
+    """Check that a dimension is cut into blocks of one size, if the step is over any sub-axis."""
+    if axes and not is_even(mesh, dim.axes):
         raise LayoutError(
             f"{op} needs blocks of one size: the weights cut dimension {index} over "
             f"{_listed(mesh, dim.axes)} into blocks that differ: use axes without weights there",
@@ -679,7 +679,7 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
             parameter="reduction",
         )
     _require("mask", mesh, x, axes, "replicated")
-    if x.reduction not in (None, reduction):
+    if axes and x.reduction not in (None, reduction):
         raise LayoutError(
             f"{{0}} is partial({x.reduction}) already: a value has one reduction on all its "
             f"sub-axes, so it cannot become partial({reduction}) as well",
@@ -687,7 +687,7 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
             axes=mesh.ordered(x.partial),
         )
     partial = x.partial | frozenset(axes)
-    reduced = Reduction(reduction) if partial else None
+    reduced = Reduction(reduction) if axes else x.reduction
     return _checked(mesh, replace(x, partial=partial, reduction=reduced))
 
 

@@ -159,8 +159,9 @@ def programs(log: Log, count: int, seed: int, passes: list[str], each: int) -> N
         if not finite(before):
             continue
         made += 1
+        placed = "" if "node:" in source or "gpu:" in source else "place,"
         for chosen in rng.sample(passes, min(each, len(passes))):
-            compared(log, source, before, chosen)
+            compared(log, source, before, placed + chosen)
     log.add(f"programs: {made}")
 
 

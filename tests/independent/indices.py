@@ -5,8 +5,13 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from .mesh import FLOATS, INTEGERS, Mesh, Type, need
-from .rules import COLL, Case, at_one_place, broadcast, is_constant
+from .rules import COLL, EXACT_BITS, Case, at_one_place, broadcast, is_constant
 from .text import Step
+
+LARGEST = {
+    dtype: 2**bits - (dtype in INTEGERS or dtype == "bool") for dtype, bits in EXACT_BITS.items()
+}
+"""The largest integer below which a type holds all."""
 
 Index: TypeAlias = "str | int | None"
 """A name; None for a dimension of size 1 that is repeated."""
@@ -420,8 +425,9 @@ def constant(c: Case) -> Type:
 
 def iota(c: Case) -> Type:
     written = made_type(c)
-    need(0 <= c.integer("dim") < len(written.shape), "no such dimension")
-    need(written.dtype != "bool", "truth values")
+    dim = c.integer("dim")
+    need(written.dtype != "bool" and 0 <= dim < len(written.shape), "no such dimension")
+    need(written.shape[dim] - 1 <= LARGEST[written.dtype], "positions that it does not hold")
     return written
 
 
@@ -508,8 +514,7 @@ def check_stateless(c: Case) -> None:
     count = c.mesh.count(c.axes)
     if c.step.op == "shift":
         n = c.integer("by")
-        need(abs(n) < count if "open" in words else n % count or count == 1, "no block is moved")
-        need(n or count == 1, "no block is moved")
+        need(n and (abs(n) < count or "open" not in words), "no block is moved, or none is left")
     for word in {"from", "to", "at"} & set(words) if c.step.op in ("send", "part") else ():
         c.mesh.coordinates(c.axes, c.integer(word))
     need(c.step.op not in ("send", "terms") or c.axes, "not over axes of size 1")

@@ -682,9 +682,9 @@ class StepText:
 
 
 def random_step(rng: random.Random, ops: Sequence[str]) -> StepText:
-    """Return a step; half of the time the first well typed one of several."""
+    """Return a step; sometimes the first well typed one of several."""
     op = rng.choice(ops)
-    tries = 30 if rng.random() < 0.5 else 1
+    tries = 30 if rng.random() < 0.1 else 1
     made = None
     for _ in range(tries):
         text = random_mesh(rng)
