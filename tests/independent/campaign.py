@@ -13,16 +13,22 @@ import traceback
 import warnings
 
 import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.semantics.validation.validate import Verdict, compare
 
 from . import text
 from .compare import Differ, Reference, check, reference
-from .devices import Apart
+from .devices import Apart, Devices
 from .indices import NN, RULES
 from .mesh import Refused
-from .random_programs import random_program
+from .mistakes import planted
+from .programs import Run
+from .random_programs import inputs, random_program
 from .random_steps import StepText, random_step
+from .text import Program
 
 SHOWN = 3
 """How many cases of one kind are printed."""
@@ -165,9 +171,76 @@ def programs(log: Log, count: int, seed: int, passes: list[str], each: int) -> N
     log.add(f"programs: {made}")
 
 
+def with_mistake(rng: random.Random, source: str) -> tuple[str, Program] | None:
+    """Return a program with a mistake that is well typed, and of the same types."""
+    for _ in range(60):
+        wrong = planted(rng, source)
+        if wrong == source:
+            continue
+        try:
+            read = text.program(wrong)
+            run = Run(read, Devices)
+            run.function("@f", [b for _, b in inputs(run.meshes["@m"], run.signature(read.functions["@f"])[0], 0)])
+            return wrong, read
+        except (Refused, text.Unreadable):
+            continue
+    return None
+
+
+def changed(source: str, read: Program, seeds: int) -> bool:
+    """Return whether a program computes something else than another, on any of some inputs."""
+    old = text.program(source)
+    for seed in range(seeds):
+        try:
+            check(reference(old, "@f", seed), read)
+        except Differ:
+            return True
+    return False
+
+
+def validated(before: ModuleOp, after: ModuleOp) -> Verdict:
+    """Return collir's verdict on @f in two modules."""
+    old, new = (
+        next(op for op in module.walk() if isinstance(op, FuncOp)) for module in (before, after)
+    )
+    return compare(old, before, new, after)
+
+
+def mistakes(log: Log, count: int, seed: int) -> None:
+    """Compare programs with a mistake with those without, by collir's validation and by runs."""
+    rng = random.Random(seed)
+    made = 0
+    while made < count:
+        source = random_program(rng)
+        drawn = with_mistake(rng, source)
+        if drawn is None:
+            continue
+        wrong, read = drawn
+        try:
+            if not finite(reference(text.program(source), "@f", made)):
+                continue
+            ours = changed(source, read, 3)
+        except Apart as error:
+            log.add("copies differ", str(error), source, wrong)
+            continue
+        made += 1
+        log.add("computes something else" if ours else "computes the same")
+        try:
+            before, after = collir.parse(source), collir.parse(wrong)
+        except collir.DiagnosticError as error:
+            log.add("disagreement: not accepted", str(error), wrong)
+            continue
+        verdict = validated(before, after)
+        log.add(f"{verdict.outcome} by {verdict.how}")
+        if ours and verdict.outcome == "same":
+            log.add(f"WRONG: same by {verdict.how}", verdict.explanation, source, wrong)
+        if not ours and verdict.outcome == "different":
+            log.add(f"doubtful: different by {verdict.how}", verdict.explanation, source, wrong)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("campaign", choices=["steps", "programs"])
+    parser.add_argument("campaign", choices=["steps", "programs", "mistakes"])
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ops", default="")
@@ -179,6 +252,8 @@ def main() -> None:
     if options.campaign == "steps":
         ops = {"": sorted(RULES), "nn": sorted(NN)}.get(options.ops) or options.ops.split(",")
         steps(log, options.count, options.seed, ops)
+    elif options.campaign == "mistakes":
+        mistakes(log, options.count, options.seed)
     else:
         passes = options.passes.split(";") if options.passes else PASSES
         programs(log, options.count, options.seed, passes, options.each)

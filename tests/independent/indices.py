@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from .forms import check
 from .mesh import FLOATS, INTEGERS, Mesh, Type, need
 from .rules import COLL, EXACT_BITS, Case, at_one_place, broadcast, is_constant
 from .text import Step
@@ -154,7 +155,6 @@ def unary(linear: bool = False, any_number: bool = False) -> Callable[[Case], Ty
 
 def binary(*linear: tuple[int, ...], comparison: bool = False) -> Callable[[Case], Type]:
     def rule(c: Case) -> Type:
-        need(len(c.types) == 2, "two operands")
         numbers(c)
         return elementwise(c, "bool" if comparison else c.x.dtype, linear)
 
@@ -167,7 +167,6 @@ def quotient(c: Case) -> Type:
 
 
 def where(c: Case) -> Type:
-    need(len(c.types) == 3, "three operands")
     need(c.x.dtype == "bool" and c.types[1].dtype == c.types[2].dtype, "element types")
     return elementwise(c, c.types[1].dtype)
 
@@ -234,7 +233,6 @@ def norm(count: int) -> Callable[[Case], Type]:
     """Return the rule of a norm over dimensions with this number of operands."""
 
     def rule(c: Case) -> Type:
-        need(len(c.types) == count, "operands")
         floating(c)
         one_dtype(c)
         need(c.number("eps") >= 0, "eps")
@@ -258,7 +256,6 @@ def positions(t: Type) -> None:
 
 
 def take(c: Case) -> Type:
-    need(len(c.types) == 2, "two operands")
     dim, y = c.dim(), c.types[1]
     positions(y)
     table: list[Index] = list(range(len(c.x.shape)))
@@ -268,7 +265,6 @@ def take(c: Case) -> Type:
 
 
 def take_transpose(c: Case) -> Type:
-    need(len(c.types) == 2, "two operands")
     written, y = c.target, c.types[1]
     positions(y)
     need(c.x.dtype != "bool", "truth values")
@@ -292,7 +288,6 @@ def one_hot(c: Case) -> Type:
 
 
 def cross_entropy(c: Case) -> Type:
-    need(len(c.types) == 2, "two operands")
     dim, y = c.dim(), c.types[1]
     need(c.x.dtype in FLOATS, "no floating-point numbers")
     positions(y)
@@ -334,7 +329,6 @@ def conv_indices(rank: int) -> tuple[list[Index], list[Index], list[Index], tupl
 
 
 def conv(c: Case) -> Type:
-    need(len(c.types) == 2, "two operands")
     numbers(c)
     x, w = c.types
     rank = len(x.shape)
@@ -351,7 +345,6 @@ def conv_gradient(of_filter: bool) -> Callable[[Case], Type]:
     """Return the rule of the gradient of ``conv`` in its filter, or in its input."""
 
     def rule(c: Case) -> Type:
-        need(len(c.types) == 2, "two operands")
         numbers(c)
         written = c.target
         image, kernel, result, whole = conv_indices(len(written.shape))
@@ -399,7 +392,6 @@ def avg_pool_transpose(c: Case) -> Type:
 
 
 def max_pool_transpose(c: Case) -> Type:
-    need(len(c.types) == 2, "two operands")
     numbers(c)
     x, y = c.types
     image, _, result, whole = conv_indices(len(y.shape))
@@ -411,7 +403,6 @@ def max_pool_transpose(c: Case) -> Type:
 
 def made_type(c: Case) -> Type:
     """Return the type of an operation without operands: any that is not partial."""
-    need(not c.types, "no operands")
     written = c.target
     need(not written.partial, "partial")
     return written
@@ -522,7 +513,7 @@ def check_stateless(c: Case) -> None:
 
 def typed(mesh: Mesh, step: Step, types: list[Type], sizes: dict[str, int]) -> Type:
     """Return the type of the result of a step."""
-    need(step.op in RULES, f"no operation {step.op}")
+    check(step)
     c = Case(mesh, step, types, sizes)
     if "over" in step.clauses:
         check_stateless(c)

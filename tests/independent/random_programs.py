@@ -103,6 +103,8 @@ def drawn(kind: Type, rng: np.random.Generator, noise: float) -> Array:
         change = rng.choice([-1, 1], kind.shape)
         return x.astype(np.longdouble) * (1 + np.longdouble(noise) * change)
     low, high = (0, 2) if kind.dtype == "bool" else (-3, 8)
+    if kind.partial and kind.reduction == "prod":
+        return rng.choice([-1, 1], kind.shape).astype(type_of[kind.dtype])
     return rng.integers(low, high, kind.shape).astype(type_of[kind.dtype])
 
 

@@ -112,7 +112,7 @@ def random_type(
                 place[sub] = rng.choice([0, rng.randrange(mesh.size[sub])])
         reduction = rng.choice(["sum", "sum", "sum", "prod", "max", "min", "avg"])
         try:
-            shape = [mesh.units(row) * rng.choice([1, 1, 2, 3, 4]) for row in shards]
+            shape = [mesh.units(row) * rng.choice([1, 2, 2, 3, 4]) for row in shards]
             if rng.random() < 0.3:
                 shape = [2 * size if size % 2 else size for size in shape]
             kind = mesh.checked(

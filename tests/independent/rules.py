@@ -124,7 +124,7 @@ def send(c: Case) -> Type:
     target = c.mesh.coordinates(c.axes, c.integer("to"))
     need(source != target, "to itself")
     need(source.items() <= c.x.place, "not there")
-    return placed(replace(c.x, place=c.x.place - source.items()), target)
+    return placed(replace(c.x, place=c.x.place.difference(source.items())), target)
 
 
 def shift(c: Case) -> Type:
@@ -196,7 +196,7 @@ def assemble(c: Case) -> Type:
     for i, piece in enumerate(c.types):
         place = c.mesh.coordinates(axes, i)
         need(place.items() <= piece.place, "a piece elsewhere")
-        need(replace(piece, place=piece.place - place.items()) == without_place(c), "other layout")
+        need(replace(piece, place=piece.place.difference(place.items())) == without_place(c), "other layout")
     x = without_place(c)
     return with_dim(x, dim, x.shape[dim] * len(c.types), x.shards[dim] + axes)
 
