@@ -26,7 +26,8 @@ from .indices import NN, RULES
 from .mesh import Refused
 from .mistakes import planted
 from .programs import Run
-from .random_programs import inputs, random_program
+from .random_inputs import inputs
+from .random_programs import random_program
 from .random_steps import StepText, random_step
 from .text import Program
 

@@ -9,7 +9,7 @@ from .devices import Devices, close
 from .mesh import Type
 from .numerics import Array
 from .programs import Run
-from .random_programs import inputs
+from .random_inputs import inputs
 from .text import Program
 from .whole import Whole
 

@@ -176,7 +176,7 @@ def gradient(
         base = values[i]
         made = np.zeros(base.shape, np.longdouble)
         for place in np.ndindex(base.shape):
-            moved = base.astype(np.clongdouble)
+            moved = np.array(base, np.clongdouble)
             moved[place] += 1j * step
             first = run.function(name, [*values[:i], moved, *values[i + 1 :]], sizes)[0]
             made[place] = first.imag / step
