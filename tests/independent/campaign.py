@@ -151,9 +151,7 @@ def compared(log: Log, source: str, before: Reference, passes: str) -> None:
         log.add(f"{passes}: differs", str(error), source, printed)
 
 
-def programs(
-    log: Log, count: int, seed: int, kinds: str, passes: list[str], each: int
-) -> None:
+def programs(log: Log, count: int, seed: int, kinds: str, passes: list[str], each: int) -> None:
     """Compare what programs compute before and after passes."""
     rng = random.Random(seed)
     made = 0
@@ -189,7 +187,10 @@ def with_mistake(rng: random.Random, source: str) -> tuple[str, Program] | None:
         try:
             read = text.program(wrong)
             run = Run(read, Devices)
-            run.function("@f", [b for _, b in inputs(run.meshes["@m"], run.signature(read.functions["@f"])[0], 0)])
+            run.function(
+                "@f",
+                [b for _, b in inputs(run.meshes["@m"], run.signature(read.functions["@f"])[0], 0)],
+            )
             return wrong, read
         except (Refused, text.Unreadable):
             continue

@@ -50,7 +50,11 @@ class Devices:
         ]
 
     def whole(
-        self, buffers: Buffers, kind: Type, fixed: dict[str, int] | None = None, tolerance: float = 0
+        self,
+        buffers: Buffers,
+        kind: Type,
+        fixed: dict[str, int] | None = None,
+        tolerance: float = 0,
     ) -> Array:
         """Return the tensor that buffers stand for; copies have to agree.
 

@@ -142,7 +142,9 @@ def elementwise(c: Case, dtype: str, linear: tuple[tuple[int, ...], ...] = ()) -
             [d + missing if n == shape[d + missing] else None for d, n in enumerate(t.shape)]
         )
     sizes: dict[Index, int] = dict(enumerate(shape))
-    return typed_by(c, Structure(operands, list(range(len(shape))), dtype, linear=linear, sizes=sizes))
+    return typed_by(
+        c, Structure(operands, list(range(len(shape))), dtype, linear=linear, sizes=sizes)
+    )
 
 
 def unary(linear: bool = False, any_number: bool = False) -> Callable[[Case], Type]:
@@ -207,7 +209,12 @@ def along(c: Case, dtype: str, size: int | None = None, linear: bool = False) ->
         result[dim] = "k"
         sizes["k"] = size
     shape = Structure(
-        [list(range(rank))], result, dtype, linear=((0,),) if linear else (), whole=(dim,), sizes=sizes
+        [list(range(rank))],
+        result,
+        dtype,
+        linear=((0,),) if linear else (),
+        whole=(dim,),
+        sizes=sizes,
     )
     return typed_by(c, shape)
 
@@ -296,7 +303,9 @@ def cross_entropy(c: Case) -> Type:
     return typed_by(c, Structure([operand, rest], rest, c.x.dtype, whole=(dim,)))
 
 
-def windows(c: Case, word: str, inner: tuple[int, ...], outer: tuple[int, ...], window: tuple[int, ...]) -> None:
+def windows(
+    c: Case, word: str, inner: tuple[int, ...], outer: tuple[int, ...], window: tuple[int, ...]
+) -> None:
     """Refuse windows that do not lead from the inner sizes to the outer ones."""
     stride, padding = c.integers("stride"), c.integers("padding")
     need(len(stride) == len(padding) == len(inner) == len(outer) == len(window), "dimensions")
@@ -492,6 +501,7 @@ NN: dict[str, Callable[[Case], Type]] = {
 
 RULES = {**COLL, **NN}
 """The rule of each operation."""
+
 
 def check_stateless(c: Case) -> None:
     """Refuse what is wrong with the arguments of a step whatever the state of its operand."""

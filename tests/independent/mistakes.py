@@ -95,7 +95,9 @@ def other_order(rng: random.Random, line: str) -> str:
 
 def other_axis(rng: random.Random, line: str, axes: list[str]) -> str:
     """Put another axis in the place of one."""
-    matches = [m for axis in axes for m in re.finditer(rf"(?<![\w.%@]){re.escape(axis)}(?![\w.])", line)]
+    matches = [
+        m for axis in axes for m in re.finditer(rf"(?<![\w.%@]){re.escape(axis)}(?![\w.])", line)
+    ]
     if not matches:
         return line
     match = rng.choice(matches)
@@ -120,7 +122,11 @@ def toggled(rng: random.Random, line: str) -> str:
     """Put a word in, or leave it out."""
     word = rng.choice(["open", "reverse", "keepdims"])
     if word == "reverse" and " repeat " in line:
-        return line.replace(" reverse {", " {") if " reverse {" in line else line.replace(" {", " reverse {")
+        return (
+            line.replace(" reverse {", " {")
+            if " reverse {" in line
+            else line.replace(" {", " reverse {")
+        )
     return line.replace(f" {word}", "") if word in line.split() else f"{line} {word}"
 
 

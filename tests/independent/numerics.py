@@ -228,7 +228,11 @@ class Windows:
         self.stride, self.padding = c.integers("stride"), c.integers("padding")
 
     def padded(self, x: Array, value: Any = 0) -> Array:
-        rows = [(0, 0), *((p, p + s) for p, s in zip(self.padding, self.stride, strict=True)), (0, 0)]
+        rows = [
+            (0, 0),
+            *((p, p + s) for p, s in zip(self.padding, self.stride, strict=True)),
+            (0, 0),
+        ]
         return np.pad(x, rows, constant_values=value)
 
     def cut(self, padded: Array, shape: Sequence[int]) -> Array:
@@ -333,7 +337,9 @@ def padded(c: Case, x: Array) -> Array:
     return np.pad(x, rows, constant_values=number(c.number("value", 0.0), c.x.dtype))
 
 
-def shaped(c: Case, arrays: list[Array], shape: Sequence[int], block: Sequence[slice]) -> Array | None:
+def shaped(
+    c: Case, arrays: list[Array], shape: Sequence[int], block: Sequence[slice]
+) -> Array | None:
     """Return what an operation with the shape of its result in its text computes.
 
     shape: that of the result on this device; block: where it lies in the whole tensor.

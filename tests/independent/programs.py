@@ -32,7 +32,9 @@ class Run:
         arguments = [mesh.type(t, sizes) for _, t in function.arguments]
         return arguments, [mesh.type(t, sizes) for t in function.results]
 
-    def function(self, name: str, values: list[Any], sizes: dict[str, int] | None = None) -> list[Any]:
+    def function(
+        self, name: str, values: list[Any], sizes: dict[str, int] | None = None
+    ) -> list[Any]:
         """Return the results of a function on the values of its arguments."""
         function = self.program.functions[name]
         sizes = {**function.sizes, **(sizes or {})}

@@ -19,7 +19,9 @@ def drawn(kind: Type, rng: np.random.Generator, noise: float) -> Array:
     return rng.integers(low, high, kind.shape).astype(type_of[kind.dtype])
 
 
-def inputs(mesh: Mesh, kinds: list[Type], seed: int, noise: float = 0) -> list[tuple[Array, Buffers]]:
+def inputs(
+    mesh: Mesh, kinds: list[Type], seed: int, noise: float = 0
+) -> list[tuple[Array, Buffers]]:
     """Return for each type a whole tensor and its buffers; terms of partial values are random."""
     rng = np.random.default_rng(seed)
     devices = Devices(mesh)

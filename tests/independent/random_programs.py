@@ -190,7 +190,9 @@ def random_gradient(rng: random.Random, mesh: Mesh, loss: "Growing", ops: list[s
         loss.lines.append(f"  %r = redistribute {name} to {t}")
         name = "%r"
     if t.shape:
-        loss.lines.append(f"  %t = mul {name}, {name}" if not t.partial else f"  %t = barrier {name}")
+        loss.lines.append(
+            f"  %t = mul {name}, {name}" if not t.partial else f"  %t = barrier {name}"
+        )
         loss.lines.append(f"  %s = sum %t dims {list(range(len(t.shape)))}")
         name = "%s"
     scalar = Type(t.dtype, (), ())

@@ -352,10 +352,14 @@ class Maker:
         return operands, ""
 
     def scale(self) -> tuple[list[Type], str]:
-        return [self.kind(states="rsppp")], f"by {self.rng.choice(['2', '-1', '0.5', '0', '-0.25', '1', '300'])}"
+        return [
+            self.kind(states="rsppp")
+        ], f"by {self.rng.choice(['2', '-1', '0.5', '0', '-0.25', '1', '300'])}"
 
     def cast(self) -> tuple[list[Type], str]:
-        return [self.kind(self.rng.choice(list(DTYPES)), "rsppp")], f"to {self.rng.choice(list(DTYPES))}"
+        return [
+            self.kind(self.rng.choice(list(DTYPES)), "rsppp")
+        ], f"to {self.rng.choice(list(DTYPES))}"
 
     def pad(self) -> tuple[list[Type], str]:
         x = self.kind(states="rrsppo")
@@ -365,10 +369,15 @@ class Maker:
 
     def concat(self) -> tuple[list[Type], str]:
         x = self.kind(states="rrsppo")
-        return [x, *(self.other(x) for _ in range(self.rng.choice([0, 1, 1, 2])))], f"dim {self.dim(x)}"
+        return [
+            x,
+            *(self.other(x) for _ in range(self.rng.choice([0, 1, 1, 2]))),
+        ], f"dim {self.dim(x)}"
 
     def compute(self) -> tuple[list[Type], str]:
-        return [self.kind() for _ in range(self.rng.choice([1, 2]))], f"flops {self.rng.choice([0, 1, 1e6, -1])}"
+        return [
+            self.kind() for _ in range(self.rng.choice([1, 2]))
+        ], f"flops {self.rng.choice([0, 1, 1e6, -1])}"
 
     # Operations of models
 
@@ -378,7 +387,9 @@ class Maker:
         names = ["a", "b", "c", "d"][: rng.choice([2, 3, 4])]
         whole = self.kind(states="rrsssso", rank=len(names))
         dtype = whole.dtype
-        rows = [rng.sample(names, rng.randint(0, len(names))) for _ in range(rng.choice([1, 2, 2, 3]))]
+        rows = [
+            rng.sample(names, rng.randint(0, len(names))) for _ in range(rng.choice([1, 2, 2, 3]))
+        ]
         rows[0] = rows[0] or names[:1]
         seen = [name for name in names if any(name in row for row in rows)]
         result = rng.sample(seen, rng.randint(0, len(seen)))
@@ -658,7 +669,9 @@ class StepText:
     @property
     def line(self) -> str:
         operands = ", ".join(f"%x{i}" for i in range(len(self.types)))
-        text, _, rest = self.clauses.partition("|") if self.op == "einsum" else ("", "", self.clauses)
+        text, _, rest = (
+            self.clauses.partition("|") if self.op == "einsum" else ("", "", self.clauses)
+        )
         return " ".join(part for part in (self.op, text, operands, rest) if part)
 
     def function(self, written: Type | None = None) -> str:

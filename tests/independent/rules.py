@@ -186,7 +186,9 @@ def part(c: Case) -> Type:
     dim, x = c.dim(), without_shards(c)
     need(c.mesh.even(c.x.shards[dim]), "blocks of several sizes")
     size = c.x.shape[dim] // c.mesh.count(c.axes)
-    return placed(with_dim(x, dim, size, x.shards[dim]), c.mesh.coordinates(c.axes, c.integer("at")))
+    return placed(
+        with_dim(x, dim, size, x.shards[dim]), c.mesh.coordinates(c.axes, c.integer("at"))
+    )
 
 
 def assemble(c: Case) -> Type:
@@ -196,7 +198,10 @@ def assemble(c: Case) -> Type:
     for i, piece in enumerate(c.types):
         place = c.mesh.coordinates(axes, i)
         need(place.items() <= piece.place, "a piece elsewhere")
-        need(replace(piece, place=piece.place.difference(place.items())) == without_place(c), "other layout")
+        need(
+            replace(piece, place=piece.place.difference(place.items())) == without_place(c),
+            "other layout",
+        )
     x = without_place(c)
     return with_dim(x, dim, x.shape[dim] * len(c.types), x.shards[dim] + axes)
 

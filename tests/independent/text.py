@@ -291,9 +291,7 @@ class Reader:
         step.operands = self.several(lambda: self.word("value"), ")")
         while self.peek() in ("wrt", "recompute", "fused"):
             flag = self.word("name")
-            step.clauses[flag] = (
-                self.several(lambda: self.word("value")) if flag == "wrt" else True
-            )
+            step.clauses[flag] = self.several(lambda: self.word("value")) if flag == "wrt" else True
         return step
 
     def repeat(self, results: list[str]) -> Step:
@@ -334,7 +332,19 @@ class Reader:
             return self.word("name") if op == "cast" else self.type()
         if (word, op) == ("at", "keep"):
             return self.several(self.place)
-        if word not in ("dim", "by", "to", "from", "at", "low", "high", "value", "flops", "k", "eps"):
+        if word not in (
+            "dim",
+            "by",
+            "to",
+            "from",
+            "at",
+            "low",
+            "high",
+            "value",
+            "flops",
+            "k",
+            "eps",
+        ):
             raise Unreadable(f"no clause {word}")
         return self.formula()
 
