@@ -123,17 +123,17 @@ def finite(before: Reference) -> bool:
     )
 
 
-def compared(log: Log, source: str, before: Reference, passes: str) -> None:
+def compared(log: Log, source: str, module: ModuleOp, before: Reference, passes: str) -> None:
     """Run passes on a program and compare what comes out with what it computed before."""
     remarks = io.StringIO()
     try:
         with contextlib.redirect_stderr(remarks):
-            module = collir.run_passes(collir.parse(source), passes)
+            module = collir.run_passes(module.clone(), passes)
         printed = collir.emit(module)
     except collir.DiagnosticError as error:
         log.add(f"refused: {error.diagnostics[0].message.split('%')[0][:50]}", passes, source)
         return
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         log.add(f"{passes}: broken: {type(error).__name__} {str(error)[:60]}", source)
         traceback.print_exc(limit=-3)
         return
@@ -158,7 +158,7 @@ def programs(log: Log, count: int, seed: int, kinds: str, passes: list[str], eac
     while made < count:
         source = random_program(rng, kinds)
         try:
-            collir.parse(source)
+            module = collir.parse(source)
             before = reference(text.program(source), "@f", made)
         except collir.DiagnosticError as error:
             log.add("not accepted", str(error), source)
@@ -174,7 +174,7 @@ def programs(log: Log, count: int, seed: int, kinds: str, passes: list[str], eac
         unplaced = "node:" not in source and "gpu:" not in source
         placed = "place," if unplaced and "weights" not in source else ""
         for chosen in rng.sample(passes, min(each, len(passes))):
-            compared(log, source, before, placed + chosen)
+            compared(log, source, module, before, placed + chosen)
     log.add(f"programs: {made}")
 
 
@@ -211,7 +211,8 @@ def changed(source: str, read: Program, seeds: int) -> bool:
 def validated(before: ModuleOp, after: ModuleOp) -> Verdict:
     """Return collir's verdict on @f in two modules."""
     old, new = (
-        next(op for op in module.walk() if isinstance(op, FuncOp)) for module in (before, after)
+        next(op for op in module.ops if isinstance(op, FuncOp) and op.sym_name.data == "f")
+        for module in (before, after)
     )
     return compare(old, before, new, after)
 
@@ -234,6 +235,8 @@ def mistakes(log: Log, count: int, seed: int, kinds: str) -> None:
             log.add("copies differ", str(error), source, wrong)
             continue
         made += 1
+        if made % 100 == 0:
+            print(f"{made} mistakes", dict(log.counts), flush=True)
         log.add("computes something else" if ours else "computes the same")
         try:
             before, after = collir.parse(source), collir.parse(wrong)

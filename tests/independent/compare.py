@@ -10,7 +10,7 @@ from .mesh import Type
 from .numerics import Array
 from .programs import Run
 from .random_inputs import inputs
-from .text import Program
+from .text import AxisText, Program
 from .whole import Whole
 
 NOISE = 2.0**-50
@@ -37,7 +37,7 @@ class Reference:
 
 def all_of_size_one(program: Program) -> Program:
     """Return a program on one device: all axes vanish."""
-    meshes = {
+    meshes: dict[str, list[AxisText]] = {
         name: [(axis, [(level, 1) for level, _ in factors], []) for axis, factors, _ in axes]
         for name, axes in program.meshes.items()
     }
@@ -45,7 +45,7 @@ def all_of_size_one(program: Program) -> Program:
 
 
 def reference(program: Program, name: str, seed: int) -> Reference:
-    """Run a function twice, with inputs that differ by rounding, on whole tensors and on devices."""
+    """Run a function on whole tensors, with inputs that differ by rounding, and on devices."""
     function = program.functions[name]
     on_one = all_of_size_one(program) if function.auto else program
     whole_run = Run(on_one, Whole)

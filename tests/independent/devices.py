@@ -119,7 +119,7 @@ def close(x: Array, y: Array, tolerance: float) -> bool:
 # Steps over groups: what each member gets
 
 
-def in_groups(give: Callable[..., Any]) -> Callable[..., Buffers]:
+def in_groups(give: Callable[["Devices", Case, Buffers], Buffers]) -> Callable[..., Buffers]:
     """Return a step that gives a list of buffers to each group that holds its operand."""
 
     def step(self: Devices, c: Case, y: Type, x: Buffers) -> Buffers:

@@ -189,7 +189,7 @@ def reduced(reduction: str) -> Callable[[Case], Type]:
         numbers(c)
         need(reduction != "avg" or c.x.dtype in FLOATS, "an average of integers")
         keep: list[Index] = [None if d in taken else d for d in range(rank)]
-        result = keep if "keepdims" in c.step.clauses else [i for i in keep if i is not None]
+        result: list[Index] = [i for i in keep if i is not None or "keepdims" in c.step.clauses]
         through = ("sum", "avg") if reduction in ("sum", "avg") else (reduction,)
         return typed_by(
             c, Structure([list(range(rank))], result, c.x.dtype, reduction, ((0,),), through)

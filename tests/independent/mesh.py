@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from .text import TypeText, integer
+from .text import AxisText, TypeText, integer
 
 FLOATS = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 INTEGERS = {"i8": 1, "i32": 4, "i64": 8}
@@ -106,7 +106,8 @@ class Type:
 class Mesh:
     """Axes of devices. A device is a coordinate for each sub-axis, in the order of declaration."""
 
-    def __init__(self, axes: Sequence[Axis]) -> None:
+    def __init__(self, axes: Sequence[Axis], vanished: Sequence[str] = ()) -> None:
+        self.vanished = set(vanished)
         self.axes = tuple(axes)
         self.size = {name: size for axis in axes for name, size in axis.parts}
         self.axis_of = {name: axis for axis in axes for name, _ in axis.parts}
@@ -116,7 +117,7 @@ class Mesh:
         ]
 
     @classmethod
-    def read(cls, axes: list[tuple[str, list[tuple[str, int]], list[int]]]) -> "Mesh":
+    def read(cls, axes: list[AxisText]) -> "Mesh":
         """Return the mesh of a declaration, with the factors of 1 under its axes."""
         made: list[Axis] = []
         for name, factors, weights in axes:
@@ -124,16 +125,13 @@ class Mesh:
             kept = tuple(part for part in parts if part[1] > 1)
             shares = lowest(weights) if weights and len(set(weights)) > 1 else ()
             made.append(Axis(name, kept, shares))
-        mesh = cls(made)
-        mesh.vanished = {
+        vanished = [
             f"{name}.{level}" if level else name
             for name, factors, _ in axes
             for level, n in factors
             if n == 1
-        }
-        return mesh
-
-    vanished: set[str] = set()
+        ]
+        return cls(made, vanished)
 
     def named(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the sub-axes that names stand for; refuse unknown ones and any that is twice."""
@@ -169,7 +167,7 @@ class Mesh:
         return found
 
     def weights(self, sub: str, before: dict[str, int]) -> tuple[int, ...]:
-        """Return the weights of a sub-axis where the ones of its axis in front are at ``before``."""
+        """Return the weights of a sub-axis where those in front are at ``before``."""
         axis = self.axis_of[sub]
         if not axis.weights:
             return (1,) * self.size[sub]

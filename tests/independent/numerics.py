@@ -44,6 +44,10 @@ def identity(reduction: str, dtype: str) -> Any:
     return number({"sum": 0, "prod": 1}[reduction], dtype)
 
 
+def added(terms: Sequence[Array]) -> Array:
+    return reduce(lambda a, b: a + b, terms)
+
+
 def largest(x: Array, y: Array) -> Array:
     """Return the larger element; NaN if either is."""
     return np.where((x.real >= y.real) | np.isnan(x.real), x, y)
@@ -69,7 +73,7 @@ def reduced(reduction: str, terms: Sequence[Array]) -> Array:
 # Functions of every element
 
 SQRT_2_PI = math.sqrt(2 / math.pi)
-MAPS: dict[str, Callable[..., Array]] = {
+ONE: dict[str, Callable[[Array], Array]] = {
     "neg": lambda x: -x,
     "relu": lambda x: np.where(x.real > 0, x, np.zeros_like(x)),
     "exp": np.exp,
@@ -83,6 +87,8 @@ MAPS: dict[str, Callable[..., Array]] = {
     "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu": lambda x: x * (1 + np.tanh(SQRT_2_PI * (x + 0.044715 * x * x * x))) / 2,
     "stop_gradient": lambda x: x.real + 0 if x.dtype.kind == "c" else x,
+}
+TWO: dict[str, Callable[[Array, Array], Array]] = {
     "add": lambda x, y: x + y,
     "sub": lambda x, y: x - y,
     "mul": lambda x, y: x * y,
@@ -95,7 +101,6 @@ MAPS: dict[str, Callable[..., Array]] = {
     "less_equal": lambda x, y: x.real <= y.real,
     "equal": lambda x, y: x.real == y.real,
     "not_equal": lambda x, y: x.real != y.real,
-    "where": lambda x, y, z: np.where(x, y, z),
 }
 
 
@@ -110,7 +115,8 @@ def folded(x: Array, axes: Sequence[int], best: Callable[[Array, Array], Array])
     return x
 
 
-def reduction(c: Case, x: Array) -> Array:
+def reduction(c: Case, xs: list[Array]) -> Array:
+    x = xs[0]
     axes = c.integers("dims")
     if c.step.op in ("max", "min"):
         made = folded(x, axes, largest if c.step.op == "max" else smallest)
@@ -127,12 +133,14 @@ def shifted_exp(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
     return moved, np.exp(moved).sum(axis=axes, keepdims=True)
 
 
-def softmax(c: Case, x: Array) -> Array:
+def softmax(c: Case, xs: list[Array]) -> Array:
+    x = xs[0]
     moved, total = shifted_exp(x, tuple(c.integers("dims")))
     return np.exp(moved) / total if c.step.op == "softmax" else moved - np.log(total)
 
 
-def norm(c: Case, x: Array, *more: Array) -> Array:
+def norm(c: Case, xs: list[Array]) -> Array:
+    x, *more = xs
     dims = c.integers("dims")
     axes, eps = tuple(dims), c.number("eps")
 
@@ -153,19 +161,21 @@ def ordered(c: Case, x: Array) -> Array:
     return np.argsort(-x.real.astype(np.longdouble), axis=c.dim(), kind="stable").astype(np.int32)
 
 
-def top(c: Case, x: Array) -> Array:
+def top(c: Case, xs: list[Array]) -> Array:
+    x = xs[0]
     picked = np.take(ordered(c, x), range(c.integer("k")), c.dim())
     return picked if c.step.op == "top_k_indices" else np.take_along_axis(x, picked, c.dim())
 
 
-def cumsum(c: Case, x: Array) -> Array:
+def cumsum(c: Case, xs: list[Array]) -> Array:
+    x = xs[0]
     if "reverse" in c.step.clauses:
         return np.flip(np.cumsum(np.flip(x, c.dim()), c.dim(), dtype=x.dtype), c.dim())
     return np.cumsum(x, c.dim(), dtype=x.dtype)
 
 
-def cross_entropy(c: Case, x: Array, labels: Array) -> Array:
-    dim = c.dim()
+def cross_entropy(c: Case, xs: list[Array]) -> Array:
+    (x, labels), dim = xs, c.dim()
     moved, total = shifted_exp(x, (dim,))
     valid = (labels >= 0) & (labels < x.shape[dim])
     index = np.expand_dims(np.where(valid, labels, 0), dim).astype(np.int64)
@@ -173,7 +183,7 @@ def cross_entropy(c: Case, x: Array, labels: Array) -> Array:
     return np.where(valid, np.squeeze(loss, dim), 0)
 
 
-def einsum(c: Case, *arrays: Array) -> Array:
+def einsum(c: Case, arrays: list[Array]) -> Array:
     left, _, right = c.step.clauses["text"].partition("->")
     names = sorted({*left.replace(",", " ").split()})
     letter = {name: chr(97 + i) for i, name in enumerate(names)}
@@ -248,12 +258,14 @@ class Windows:
         return found
 
 
-def conv(c: Case, x: Array, kernel: Array) -> Array:
-    rows = zip(x.shape[1:-1], kernel.shape, c.integers("stride"), c.integers("padding"))
+def conv(c: Case, xs: list[Array]) -> Array:
+    x, kernel = xs
+    stride, padding = c.integers("stride"), c.integers("padding")
+    rows = zip(x.shape[1:-1], kernel.shape[:-2], stride, padding, strict=True)
     outer = [(n + 2 * p - w) // s + 1 for n, w, s, p in rows]
     windows = Windows(c, kernel.shape[:-2], outer)
     padded = windows.padded(x)
-    return sum(padded[there] @ kernel[w] for w, there in windows.places())  # type: ignore
+    return added([padded[there] @ kernel[w] for w, there in windows.places()])
 
 
 def conv_transpose(c: Case, g: Array, kernel: Array, shape: Sequence[int]) -> Array:
@@ -285,7 +297,8 @@ def pooled(c: Case, x: Array) -> tuple[Windows, list[Array], tuple[int, ...]]:
     return windows, [padded[there] for _, there in windows.places()], outer
 
 
-def max_pool_transpose(c: Case, g: Array, x: Array) -> Array:
+def max_pool_transpose(c: Case, xs: list[Array]) -> Array:
+    g, x = xs
     windows, seen, _ = pooled(c, x)
     first = np.argmax(np.stack([part.real for part in seen]), axis=0)
     made = windows.padded(np.zeros(x.shape, g.dtype))
@@ -303,26 +316,35 @@ def avg_pool_transpose(c: Case, g: Array, shape: Sequence[int]) -> Array:
     return windows.cut(made, shape)
 
 
-LOCAL: dict[str, Callable[..., Array]] = {
-    **{op: (lambda f: lambda c, *arrays: f(*arrays))(f) for op, f in MAPS.items()},
+def elementwise(c: Case, xs: list[Array]) -> Array:
+    return ONE[c.step.op](xs[0]) if len(xs) == 1 else TWO[c.step.op](*xs)
+
+
+def avg_pool(c: Case, xs: list[Array]) -> Array:
+    return added(pooled(c, xs[0])[1]) / math.prod(c.integers("window"))
+
+
+LOCAL: dict[str, Callable[[Case, list[Array]], Array]] = {
+    **dict.fromkeys((*ONE, *TWO), elementwise),
     **dict.fromkeys(("sum", "mean", "max", "min"), reduction),
     **dict.fromkeys(("softmax", "log_softmax"), softmax),
     **dict.fromkeys(("layer_norm", "rms_norm"), norm),
     **dict.fromkeys(("top_k", "top_k_indices"), top),
-    "argmax": lambda c, x: np.take(ordered(c, x), 0, c.dim()),
+    "where": lambda c, xs: np.where(xs[0], xs[1], xs[2]),
+    "argmax": lambda c, xs: np.take(ordered(c, xs[0]), 0, c.dim()),
     "cumsum": cumsum,
     "cross_entropy": cross_entropy,
     "einsum": einsum,
     "conv": conv,
-    "max_pool": lambda c, x: reduce(largest, pooled(c, x)[1]),
-    "avg_pool": lambda c, x: sum(pooled(c, x)[1]) / math.prod(c.integers("window")),
+    "max_pool": lambda c, xs: reduce(largest, pooled(c, xs[0])[1]),
+    "avg_pool": avg_pool,
     "max_pool_transpose": max_pool_transpose,
-    "scale": lambda c, x: x * number(c.number("by"), c.x.dtype),
-    "cast": lambda c, x: converted(x, c.step.clauses["to"]),
-    "concat": lambda c, *arrays: np.concatenate(arrays, c.dim()),
-    "transpose": lambda c, x: np.transpose(x, c.integers("order")),
-    "compute": lambda c, x, *_: x,
-    "barrier": lambda c, x: x,
+    "scale": lambda c, xs: xs[0] * number(c.number("by"), c.x.dtype),
+    "cast": lambda c, xs: converted(xs[0], c.step.clauses["to"]),
+    "concat": lambda c, xs: np.concatenate(xs, c.dim()),
+    "transpose": lambda c, xs: np.transpose(xs[0], c.integers("order")),
+    "compute": lambda c, xs: xs[0],
+    "barrier": lambda c, xs: xs[0],
 }
 """The operations that look at nothing but their operands."""
 
@@ -335,6 +357,10 @@ def padded(c: Case, x: Array) -> Array:
     if rows[dim] == (0, 0):
         return x
     return np.pad(x, rows, constant_values=number(c.number("value", 0.0), c.x.dtype))
+
+
+def positions(block: slice) -> Array:
+    return np.array(range(block.start, block.stop), np.int64)
 
 
 def shaped(
@@ -353,13 +379,12 @@ def shaped(
         return np.full(shape, number(c.number("value"), c.target.dtype))
     if op == "iota":
         dim = c.integer("dim")
-        row = np.arange(block[dim].start, block[dim].stop)
-        row = row.reshape([-1 if d == dim else 1 for d in range(len(shape))])
+        row = positions(block[dim]).reshape([-1 if d == dim else 1 for d in range(len(shape))])
         return converted(np.broadcast_to(row, shape), c.target.dtype)
     if op == "uniform":
         return uniform(int(arrays[0]), c.target.shape, block)
     if op == "one_hot":
-        row = np.arange(block[-1].start, block[-1].stop)
+        row = positions(block[-1])
         return converted(np.expand_dims(arrays[0], -1) == row, c.target.dtype)
     if op == "take_transpose":
         dim = c.integer("dim")
@@ -385,5 +410,5 @@ def local(
     if c.step.op == "pad":
         return padded(c, arrays[0])
     if c.step.op in LOCAL:
-        return np.asarray(LOCAL[c.step.op](c, *arrays))
+        return np.asarray(LOCAL[c.step.op](c, arrays))
     return shaped(c, arrays, shape, block)

@@ -1,7 +1,8 @@
 """Run the functions of a program: steps, loops, calls and gradients, on values of any kind."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,6 +13,23 @@ from .rules import Case
 from .text import Function, Program, Step, TypeText, evaluate, integer
 from .whole import Whole
 
+
+class Values(Protocol):
+    """A way to represent the values on a mesh: ``Devices``, or ``Whole``."""
+
+    def step(self, c: Case, y: Type, values: list[Any], /) -> Any:
+        """Return the result of a step, whose type is ``y``."""
+        ...
+
+    def row(self, value: Any, i: int, /) -> Any:
+        """Return row ``i`` of dimension 0."""
+        ...
+
+    def stack(self, rows: list[Any], /) -> Any:
+        """Return values along a new dimension 0."""
+        ...
+
+
 Bound = tuple[Type, Any]
 """A value and its type."""
 
@@ -19,7 +37,7 @@ Bound = tuple[Type, Any]
 class Run:
     """A program on one kind of values: ``Devices`` or ``Whole``."""
 
-    def __init__(self, program: Program, kind: type[Devices] | type[Whole]) -> None:
+    def __init__(self, program: Program, kind: Callable[[Mesh], Values]) -> None:
         self.program = program
         self.kind = kind
         self.meshes = {name: Mesh.read(axes) for name, axes in program.meshes.items()}
@@ -148,7 +166,7 @@ class Run:
 
     def as_whole(self, function: Function, operands: list[Bound]) -> list[Any]:
         devices = self.kind(self.meshes[function.mesh])
-        if isinstance(devices, Whole):
+        if not isinstance(devices, Devices):
             return [value for _, value in operands]
         return [devices.whole(value, t, tolerance=np.inf) for t, value in operands]
 

@@ -1,7 +1,6 @@
 """Make random programs: steps, loops, calls and gradients on what earlier steps made."""
 
 import random
-
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +23,7 @@ COMMON = [
 
 
 class Growing(Maker):
-    """A program that grows by steps. What an operation asks for is a value that there is, mostly."""
+    """A program that grows by steps, which mostly take values that there are."""
 
     def __init__(self, rng: random.Random, mesh: Mesh) -> None:
         super().__init__(rng, mesh)
@@ -68,7 +67,7 @@ class Growing(Maker):
             return False
         if np.prod(y.shape, dtype=float) > 4096:
             return False
-        if self.closed and not {t for t in types} <= {t for _, t in self.values}:
+        if self.closed and not set(types) <= {t for _, t in self.values}:
             return False
         operands = [self.operand(t) for t in types]
         name = f"%v{len(self.lines)}"

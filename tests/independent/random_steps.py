@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from .indices import RULES, typed
 from .mesh import DTYPES, Axis, Mesh, Refused, Type, need
-from .text import Reader, Step
+from .text import AxisText, Reader, Step
 
 NAMES = ("data", "model", "pipe")
 ELEMENTWISE = (
@@ -17,7 +17,7 @@ PAIRS = (
     "mul", "sub", "div", "maximum", "minimum",
     "greater", "greater_equal", "less", "less_equal", "equal", "not_equal",
 )  # fmt: skip
-LEVELS = ("node", "gpu", "chip")
+LEVELS: tuple[str, ...] = ("node", "gpu", "chip")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def random_mesh(rng: random.Random, uneven: float = 0.25) -> MeshText:
     while True:
         levels = rng.choice([0, 1, 2, 2, 3])
         names = NAMES[: rng.choice([1, 2, 2, 3])]
-        axes: list[tuple[str, list[tuple[str, int]], list[int]]] = []
+        axes: list[AxisText] = []
         for name in names:
             factors = [(level, rng.choice([1, 2, 2, 2, 3, 4])) for level in LEVELS[:levels]]
             factors = [factor for factor in factors if rng.random() < 0.8]
@@ -64,7 +64,7 @@ def random_weights(rng: random.Random, factors: list[int]) -> list[int]:
     return [rng.choice([1, 1, 2, 3]) for _ in product]
 
 
-def mesh_text(axes: list[tuple[str, list[tuple[str, int]], list[int]]], levels: int) -> str:
+def mesh_text(axes: list[AxisText], levels: int) -> str:
     sizes = dict.fromkeys(LEVELS[:levels], 1)
     total = 1
     for _, factors, _ in axes:
@@ -479,7 +479,7 @@ class Maker:
         try:
             shape = tuple(self.mesh.units(row) * self.rng.choice([1, 2, 3]) for row in rows)
         except Refused:
-            rows, shape = [[] for _ in rows], (2,) * rank
+            rows, shape = [list[str]() for _ in rows], (2,) * rank
         dtype = self.rng.choice(["i32", "i32", "i64", "i8", "f32"])
         return Type(dtype, shape, tuple(map(tuple, rows)), place=x.place)
 

@@ -32,23 +32,31 @@ class Unreadable(Exception):
     """The text is no program."""
 
 
-Formula: TypeAlias = "Fraction | float | str | tuple[str, Formula, Formula]"
+Formula: TypeAlias = "Fraction | float | str | Binary"
 """An integer, a number with a point, a parameter, or an operation on two formulas."""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """An operation on two formulas."""
+
+    sign: str
+    left: Formula
+    right: Formula
 
 
 def evaluate(formula: Formula, sizes: dict[str, int]) -> Fraction | float:
     """Return the number that a formula has at the given sizes."""
-    if isinstance(formula, Fraction | float):
-        return formula
     if isinstance(formula, str):
         if formula not in sizes:
             raise Unreadable(f"no parameter {formula}")
         return Fraction(sizes[formula])
-    sign, left, right = formula
-    a, b = evaluate(left, sizes), evaluate(right, sizes)
-    if sign == "/":
+    if not isinstance(formula, Binary):
+        return formula
+    a, b = evaluate(formula.left, sizes), evaluate(formula.right, sizes)
+    if formula.sign == "/":
         return a / b
-    return a + b if sign == "+" else a - b if sign == "-" else a * b
+    return {"+": a + b, "-": a - b, "*": a * b}[formula.sign]
 
 
 def integer(formula: Formula, sizes: dict[str, int]) -> int:
@@ -98,11 +106,15 @@ class Function:
     auto: bool = False
 
 
+AxisText: TypeAlias = tuple[str, list[tuple[str, int]], list[int]]
+"""An axis, its factors by level, and its weights."""
+
+
 @dataclass
 class Program:
-    """Meshes by name, each a list of (axis, factors by level, weights); functions by name."""
+    """Meshes and functions by name."""
 
-    meshes: dict[str, list[tuple[str, list[tuple[str, int]], list[int]]]]
+    meshes: dict[str, list[AxisText]]
     functions: dict[str, Function]
 
 
@@ -167,19 +179,19 @@ class Reader:
         left = self.product()
         while self.peek() in "+-" and self.peek():
             sign = self.word("mark")
-            left = (sign, left, self.product())
+            left = Binary(sign, left, self.product())
         return left
 
     def product(self) -> Formula:
         left = self.atom()
         while self.peek() in ("*", "/"):
             sign = self.word("mark")
-            left = (sign, left, self.atom())
+            left = Binary(sign, left, self.atom())
         return left
 
     def atom(self) -> Formula:
         if self.take("-"):
-            return ("-", Fraction(0), self.atom())
+            return Binary("-", Fraction(0), self.atom())
         if self.take("("):
             inner = self.formula()
             self.need(")")
@@ -380,7 +392,7 @@ class Reader:
             if not self.take("*"):
                 return found
 
-    def axis(self) -> tuple[str, list[tuple[str, int]], list[int]]:
+    def axis(self) -> AxisText:
         name = self.word("name")
         self.need("=")
         factors = self.factors()

@@ -33,7 +33,7 @@ class Whole:
 
 
 def coordinates(mesh: Mesh, c: Case, x: Array, dim: int) -> Array:
-    """Return the tensor with a dimension cut in three: sub-axes in front, those of the step, rest."""
+    """Return the tensor with a dimension cut in three: sub-axes in front, of the step, and rest."""
     before = mesh.count(c.x.shards[dim]) // mesh.count(c.axes)
     return x.reshape(*x.shape[:dim], before, mesh.count(c.axes), -1, *x.shape[dim + 1 :])
 
