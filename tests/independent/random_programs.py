@@ -94,7 +94,7 @@ class Growing(Maker):
         """Add a call."""
         operands = [self.operand(t) for t in arguments]
         made = self.new_names(results)
-        flag = self.rng.choice(["", "", " recompute", " fused"])
+        flag = self.rng.choice(["", "", " recompute"])
         self.lines.append(f"  {', '.join(made)} = call {name}({', '.join(operands)}){flag}")
         self.used |= set(operands)
 

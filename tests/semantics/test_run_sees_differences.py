@@ -1,4 +1,4 @@
-"""A run on intervals sees a difference behind values that are rounded, for the steps that compare."""
+"""A run on intervals sees differences behind rounded values, for the steps that compare."""
 
 import pytest
 from xdsl.dialects.func import FuncOp
