@@ -246,7 +246,8 @@ def mistakes(log: Log, count: int, seed: int, kinds: str) -> None:
         verdict = validated(before, after)
         log.add(f"{verdict.outcome} by {verdict.how}")
         if ours and verdict.outcome == "same":
-            log.add(f"WRONG: same by {verdict.how}", verdict.explanation, source, wrong)
+            kind = "WRONG: proven the same" if verdict.how == "proof" else "missed by runs"
+            log.add(kind, verdict.explanation, source, wrong)
         if not ours and verdict.outcome == "different":
             log.add(f"doubtful: different by {verdict.how}", verdict.explanation, source, wrong)
 
