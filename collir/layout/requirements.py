@@ -220,8 +220,8 @@ def _require_units(op: str, mesh: Mesh, x: DistType, axes: Axes, dim: int, param
 
 
 def require_equal_blocks(op: str, mesh: Mesh, dim: Dim, axes: Axes, index: int) -> None:
-    """Check that the sub-axes of a dimension cut it into blocks of one size."""
-    if not is_even(mesh, dim.axes):
+    """Check that a dimension is cut into blocks of one size, if the step is over any sub-axis."""
+    if axes and not is_even(mesh, dim.axes):
         raise LayoutError(
             f"{op} needs blocks of one size: the weights cut dimension {index} over "
             f"{listed(mesh, dim.axes)} into blocks that differ: use axes without weights there",

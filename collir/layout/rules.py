@@ -359,7 +359,7 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
             parameter="reduction",
         )
     require("mask", mesh, x, axes, "replicated")
-    if x.reduction not in (None, reduction):
+    if axes and x.reduction not in (None, reduction):
         raise LayoutError(
             f"{{0}} is partial({x.reduction}) already: a value has one reduction on all its "
             f"sub-axes, so it cannot become partial({reduction}) as well",
@@ -367,7 +367,7 @@ def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:
             axes=mesh.ordered(x.partial),
         )
     partial = x.partial | frozenset(axes)
-    reduced = Reduction(reduction) if partial else None
+    reduced = Reduction(reduction) if axes else x.reduction
     return checked(mesh, replace(x, partial=partial, reduction=reduced))
 
 

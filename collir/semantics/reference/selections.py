@@ -31,12 +31,25 @@ def _descending(x: Any, dim: int) -> Any:
 def _positions(op: DistOp, x: Any, count: int) -> Any:
     """Return the positions of the largest elements of a dimension, the largest first."""
     dim = op.integer("dim")
-    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     if isinstance(x, Intervals):
-        if not np.array_equal(x.low, x.high):
-            return unknown(shape, np.int32, 0, x.shape[dim] - 1)
-        return Intervals.of(_descending(x.low, dim)[_first(dim, count)].astype(np.int32))
+        return _certain(x, dim)[_first(dim, count)]
     return _descending(x, dim)[_first(dim, count)].astype(np.int32)
+
+
+def _certain(x: Intervals, dim: int) -> Intervals:
+    """Return the positions of intervals, the largest first: any position where an interval
+    overlaps with another one."""
+    order, count = _descending(x.low, dim), x.shape[dim]
+    low, high = (
+        np.moveaxis(np.take_along_axis(side, order, dim), dim, 0) for side in (x.low, x.high)
+    )
+    apart = np.full(low.shape, np.array_equal(low, high))
+    for n in range(count):
+        others = np.delete(low, n, 0), np.delete(high, n, 0)
+        apart[n] |= ((others[0] > high[n]) | (others[1] < low[n])).all(0)
+    apart = np.moveaxis(apart, 0, dim)
+    first, last = (np.where(apart, order, end).astype(np.float64) for end in (0, count - 1))
+    return Intervals(first, last, np.dtype(np.int32))
 
 
 def _first(dim: int, count: int) -> tuple[slice, ...]:
