@@ -132,9 +132,15 @@ def _max_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
     for offset, part in parts.items():
         first[offset] = (part == largest) & ~taken
         taken = taken | first[offset]
-    return _added_to_windows(
-        op, g, op.sizes("window"), x.shape, lambda offset: g * first[offset].astype(g.dtype)
+    wide = as_wide(g)
+    total = _added_to_windows(
+        op,
+        wide,
+        op.sizes("window"),
+        x.shape,
+        lambda offset: wide * first[offset].astype(wide.dtype),
     )
+    return total.astype(g.dtype)
 
 
 def _avg_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:

@@ -105,9 +105,12 @@ def _take(s: JaxStep) -> str:
 
 def _take_transpose(s: JaxStep) -> str:
     at = _positions(s, 1, s.start(s.result, s.dim))
-    zeros = f"jnp.zeros({tuple_text(s.after)}, {s.dtype})"
+    dtype, slices, back = s.dtype, s.x, ""
+    if s.result.dtype.is_short:  # XLA adds in the type of the elements
+        dtype, slices, back = "jnp.float32", f"{s.x}.astype(jnp.float32)", f".astype({s.dtype})"
+    zeros = f"jnp.zeros({tuple_text(s.after)}, {dtype})"
     mode = 'mode="drop", wrap_negative_indices=False'
-    return f"{zeros}.at[{':, ' * s.dim}{at}].add({s.x}, {mode})"
+    return f"{zeros}.at[{':, ' * s.dim}{at}].add({slices}, {mode}){back}"
 
 
 def _one_hot(s: JaxStep) -> str:

@@ -1,0 +1,65 @@
+# pyright: basic
+"""Sums of 16-bit floats are computed in f32, as the language says, whatever runs them."""
+
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from python_ranks import results_on_ranks
+
+import collir
+from collir.ir.functions import functions_of
+from collir.semantics.reference.executor import execute
+from collir.tools import jax_run, mpi_run
+
+COUNT = 3000
+TEXT = """
+machine @box { level gpu[1] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @box { data = 1 }
+func @added(%x: bf16[3000], %i: i32[3000]) -> (bf16[], bf16[], bf16[3000], bf16[2]) on @m {
+  %a = sum %x dims [0]
+  %b = einsum "a -> " %x
+  %c = cumsum %x dim 0
+  %d = take_transpose %x, %i dim 0 to bf16[2]
+  return %a, %b, %c, %d
+}
+func @largest(%x: bf16[3000]) -> bf16[] on @m {
+  %r = max %x dims [0]
+  return %r
+}
+func @shared(%x: bf16[3000]) -> (bf16[], bf16[3000]) on @m {
+  %l, %d = gradient @largest(%x) wrt %x
+  return %l, %d
+}
+"""
+
+
+def _run(engine: str, module: Any, functions: Any, inputs: Any, folder: Path) -> Any:
+    if engine == "executor":
+        return [execute(module, f, x) for f, x in zip(functions, inputs, strict=True)]
+    if engine == "jax":
+        return [results for results, _ in jax_run.run(module, functions, inputs, folder)]
+    if engine == "mpi":
+        return [results for results, _ in mpi_run.run(module, functions, inputs, folder, ("-O0",))]
+    return results_on_ranks(engine, module, functions, folder, inputs=inputs)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "executor",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("jax", "mpi", "mpi4py", "torch")),
+    ],
+)
+def test_thousands_of_ones(engine: str, tmp_path: Path) -> None:
+    """In bf16, 256 and 1 are 256: a sum in bf16 would end there."""
+    module = collir.parse(TEXT)
+    functions = [f for f in functions_of(module) if f.sym_name.data != "largest"]
+    ones = np.ones(COUNT, ml_dtypes.bfloat16)
+    at = np.ones(COUNT, np.int32)
+    added, shared = _run(engine, module, functions, [[[ones], [at]], [[ones]]], tmp_path)
+    total = float(ml_dtypes.bfloat16(COUNT))
+    assert [float(np.asarray(added[n][0]).flat[-1]) for n in range(4)] == [total] * 4
+    assert np.all(shared[1][0] == ml_dtypes.bfloat16(1 / total))
