@@ -185,19 +185,29 @@ def _torch(x: Any) -> Any:
     return torch.from_numpy(np.array(x))
 
 
-def _truths(form: Form, wholes: list[Any], case: Case) -> Any:
-    """Return the result in jax, after a comparison with torch."""
-    truth = np.asarray(form.jax(*[jnp.asarray(x) for x in wholes]))
-    if form.torch is not None:
-        try:
-            other = form.torch(*[_torch(x) for x in wholes]).detach().numpy()
-        except RuntimeError as error:
-            if "not implemented" not in str(error):
-                raise
-            return truth
-        if not np.allclose(truth, other, 1e-9, 1e-9 * (1 + _top(truth)), equal_nan=True):
-            case.notes.append(f"{case.name}: torch is not jax")
+def _in_torch(form: Form, wholes: list[Any]) -> Any:
+    """Return the result in torch, or None if torch has no such kernel."""
+    try:
+        return form.torch(*map(_torch, wholes)).detach().numpy()
+    except RuntimeError as error:
+        if "not implemented" not in str(error):
+            raise
+        return None
+
+
+def _truth(form: Form, wholes: list[Any], case: Case, with_jax: bool) -> Any:
+    """Return the result in torch, and in jax too, which have to agree."""
+    other = _in_torch(form, wholes)
+    if other is not None and not with_jax:
+        return other
+    truth = np.asarray(form.jax(*map(jnp.asarray, wholes)))
+    if other is not None and not _close(truth, other):
+        case.notes.append(f"{case.name}: torch is not jax")
     return truth
+
+
+def _close(a: Any, b: Any) -> bool:
+    return np.allclose(a, b, 1e-9, 1e-9 * (1 + _top(a)), equal_nan=True)
 
 
 def _top(x: Any) -> float:
@@ -205,8 +215,14 @@ def _top(x: Any) -> float:
     return float(abs(x[np.isfinite(x)]).max(initial=0.0))
 
 
-def case_of(rng: random.Random, mesh: Mesh, name: str, label: str) -> list[Case]:
-    """Return a random step as a function, and its gradient as another."""
+def case_of(
+    rng: random.Random, mesh: Mesh, name: str, label: str, with_jax: bool = True
+) -> list[Case]:
+    """Return a random step as a function, and its gradient as another.
+
+    Args:
+        with_jax: whether the truth is jax's, and torch has to agree; else it is torch's alone.
+    """
     while True:
         form: Form = FORMS[name](rng)
         operands, result, reduced, _ = _layouts(rng, mesh, form)
@@ -237,7 +253,7 @@ def case_of(rng: random.Random, mesh: Mesh, name: str, label: str) -> list[Case]
     ]
     text = f"func @{label}({typed}) -> {whole.text()} on @{mesh.name} {{\n  " + "\n  ".join(body)
     case = Case(label, f"{text}\n  return %w\n}}\n", mesh, buffers, [])
-    truth = _truths(form, wholes, case)
+    truth = _truth(form, wholes, case, with_jax)
     steps = 1.0 if not result.partial else 8.0
     case.results = [Result(whole, truth, max(scale, _top(truth)), steps)]
     cases = [case]
@@ -245,7 +261,15 @@ def case_of(rng: random.Random, mesh: Mesh, name: str, label: str) -> list[Case]
     if form.gradient and of_floats and result.dtype in FLOATS and not special:
         cases.append(
             _gradient(
-                form, case, (operands, result, whole), wholes, of_floats, numbers, body, typed
+                form,
+                case,
+                (operands, result, whole),
+                wholes,
+                of_floats,
+                numbers,
+                body,
+                typed,
+                with_jax,
             )
         )
     return cases
@@ -275,6 +299,7 @@ def _gradient(
     numbers: Any,
     body: list[str],
     typed: str,
+    with_jax: bool,
 ) -> Case:
     """Return the gradients of a random linear functional of a step, as a function."""
     operands, result, whole = types
@@ -298,50 +323,42 @@ def _gradient(
     call = f"gradient @{label}_loss({', '.join([*names, '%c'])}) wrt {', '.join(names[n] for n in wrt)}"
     text = f"func @{label}_g({typed}) -> ({results}) on @{mesh.name} {{\n  %l, {made} = {call}\n"
     text += f"  return %l, {made}\n}}\n"
-
-    def functional(*xs: Any) -> Any:
-        every = [jnp.asarray(x) for x in wholes]
-        for n, x in zip(wrt, xs, strict=True):
-            every[n] = x
-        return (form.jax(*every) * c).sum()
-
-    value, gradients = jax.value_and_grad(functional, tuple(range(len(wrt))))(
-        *[jnp.asarray(wholes[n]) for n in wrt]
-    )
-    gradients = [np.asarray(g) for g in gradients]
+    truths, notes = _gradients(form, wholes, wrt, c, with_jax)
     out = Case(f"{label}_g", loss + text, mesh, [*case.arguments, parts], [])
     truth = case.results[0]
+    value = np.sum(np.asarray(truth.truth) * c)
     scale = max(1.0, truth.scale) * max(1.0, _top(c))
-    out.results = [Result(number, np.asarray(value), scale * max(1, np.size(c)), 64.0)]
+    out.results = [Result(number, value, scale * max(1, np.size(c)), 64.0)]
     out.results += [
-        Result(operands[n], g, max(_top(g), scale), 64.0)
-        for n, g in zip(wrt, gradients, strict=True)
+        Result(operands[n], g, max(_top(g), scale), 64.0) for n, g in zip(wrt, truths, strict=True)
     ]
-    out.notes = _torch_notes(form, wholes, wrt, c, gradients, out.name)
+    out.notes = [f"{out.name}: {note}" for note in notes]
     return out
 
 
-def _torch_notes(
-    form: Form, wholes: list[Any], wrt: list[int], c: Any, gradients: list[Any], name: str
-) -> list[str]:
-    """Return where torch.autograd has other gradients than jax."""
-    if form.torch is None:
-        return []
+def _gradients(
+    form: Form, wholes: list[Any], wrt: list[int], c: Any, with_jax: bool
+) -> tuple[list[Any], list[str]]:
+    """Return the gradients of a sum with coefficients, and where torch and jax disagree."""
     every = [_torch(x) for x in wholes]
     for n in wrt:
         every[n].requires_grad_()
-    loss = (form.torch(*every) * torch.from_numpy(np.array(c))).sum()
-    if not loss.requires_grad:
-        return [f"{name}: torch has a gradient of 0"] if any(_top(g) for g in gradients) else []
-    others = torch.autograd.grad(loss, [every[n] for n in wrt], allow_unused=True)
-    return [
-        f"{name}: gradient {n} of torch is not that of jax"
-        for n, mine, other in zip(wrt, gradients, others, strict=True)
-        if not np.allclose(
-            mine,
-            0 if other is None else other.numpy(),
-            1e-9,
-            1e-9 * (1 + _top(mine)),
-            equal_nan=True,
-        )
-    ]
+    loss = (form.torch(*every) * _torch(c)).sum()
+    others = [None] * len(wrt)
+    if loss.requires_grad:
+        others = torch.autograd.grad(loss, [every[n] for n in wrt], allow_unused=True)
+    zeros = [np.zeros_like(wholes[n]) for n in wrt]
+    found = [z if x is None else x.numpy() for x, z in zip(others, zeros, strict=True)]
+    if not with_jax:
+        return found, []
+
+    def functional(*xs: Any) -> Any:
+        inputs = [jnp.asarray(x) for x in wholes]
+        for n, x in zip(wrt, xs, strict=True):
+            inputs[n] = x
+        return (form.jax(*inputs) * c).sum()
+
+    made = jax.grad(functional, tuple(range(len(wrt))))(*[jnp.asarray(wholes[n]) for n in wrt])
+    truths = [np.asarray(g) for g in made]
+    pairs = zip(wrt, truths, found, strict=True)
+    return truths, [f"gradient {n} of torch is not jax's" for n, a, b in pairs if not _close(a, b)]

@@ -220,7 +220,7 @@ def _softmax(name: str, rng: random.Random) -> Form:
     def in_torch(x: Any) -> Any:
         behind = list(range(-len(dims), 0))
         moved = torch.movedim(x, dims, behind)
-        flat = moved.reshape(*moved.shape[: moved.ndim - len(dims)], -1)
+        flat = moved.reshape([*moved.shape[: moved.ndim - len(dims)], -1])
         out = getattr(torch, name)(flat, -1).reshape(moved.shape)
         return torch.movedim(out, behind, dims)
 
@@ -357,8 +357,8 @@ def _take(rng: random.Random) -> Form:
         inside = (i >= 0) & (i < table.shape[dim])
         flat = torch.where(inside, i, 0).reshape(-1).long()
         out = table.index_select(dim, flat)
-        out = out.reshape(*table.shape[:dim], *i.shape, *table.shape[dim + 1 :])
-        mask = inside.reshape(*i.shape, *(1,) * (table.ndim - dim - 1))
+        out = out.reshape([*table.shape[:dim], *i.shape, *table.shape[dim + 1 :]])
+        mask = inside.reshape([*i.shape, *(1,) * (table.ndim - dim - 1)])
         return torch.where(mask, out, torch.zeros((), dtype=out.dtype))
 
     return Form(
@@ -377,13 +377,13 @@ def _take_transpose(rng: random.Random) -> Form:
     dim, size = len(before), rng.randint(1, 5)
 
     def in_jax(g: Any, i: Any) -> Any:
-        flat = g.reshape(*g.shape[:dim], -1, *g.shape[dim + i.ndim :])
+        flat = g.reshape([*g.shape[:dim], -1, *g.shape[dim + i.ndim :]])
         at = jnp.where((i >= 0) & (i < size), i, size).reshape(-1)
         zeros = jnp.zeros((*g.shape[:dim], size, *g.shape[dim + i.ndim :]), g.dtype)
         return zeros.at[(*(slice(None),) * dim, at)].add(flat, mode="drop")
 
     def in_torch(g: Any, i: Any) -> Any:
-        flat = g.reshape(*g.shape[:dim], i.numel(), *g.shape[dim + i.ndim :])
+        flat = g.reshape([*g.shape[:dim], i.numel(), *g.shape[dim + i.ndim :]])
         at = torch.where((i >= 0) & (i < size), i, size).reshape(-1)
         zeros = torch.zeros((*g.shape[:dim], size + 1, *g.shape[dim + i.ndim :]), dtype=g.dtype)
         return zeros.index_add(dim, at.long(), flat).narrow(dim, 0, size)

@@ -150,6 +150,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="operations, with commas between them")
     parser.add_argument("--engines", default="executor", help=f"of {', '.join(ENGINES)}")
     parser.add_argument("--meshes", default=",".join(mesh.name for mesh in MESHES))
+    parser.add_argument("--jax", type=float, default=0.3, help="the part of cases in jax as well")
     parser.add_argument("--show", type=int, default=10, help="how many failures to print")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else [*FORMS, *COLLECTIVES]
@@ -158,10 +159,13 @@ def main() -> None:
     for number in range(options.cases):
         name = names[number % len(names)]
         rng = random.Random(f"{options.seed} {number}")
-        make = collective if name in COLLECTIVES else case_of
-        cases += make(rng, rng.choice(meshes), name, f"{name}_{number}")
+        label, mesh = f"{name}_{number}", rng.choice(meshes)
+        if name in COLLECTIVES:
+            cases += collective(rng, mesh, name, label)
+        else:
+            cases += case_of(rng, mesh, name, label, rng.random() < options.jax)
     notes = [note for case in cases for note in case.notes]
-    print(*notes, sep="\n")
+    print(*notes, flush=True, sep="\n")
     failures = 0
     for engine in options.engines.split(","):
         bad = [pair for batch in batches(engine, cases) for pair in run(engine, batch)]
@@ -169,7 +173,10 @@ def main() -> None:
             print(f"--- {engine} {case.name}\n{case.mesh.text}{case.text}{said[-1500:]}")
         by_name = collections.Counter(case.name.rsplit("_", 1)[0] for case, _ in bad)
         count = sum(map(len, batches(engine, cases)))
-        print(f"{engine}: {count} cases, {len(bad)} failed {dict(by_name)}; {len(notes)} notes")
+        print(
+            f"{engine}: {count} cases, {len(bad)} failed {dict(by_name)}; {len(notes)} notes",
+            flush=True,
+        )
         failures += len(bad)
     sys.exit(bool(failures))
 

@@ -133,13 +133,13 @@ def _max_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
         first[offset] = (part == largest) & ~taken
         taken = taken | first[offset]
     wide = as_wide(g)
-    total = _added_to_windows(
-        op,
-        wide,
-        op.sizes("window"),
-        x.shape,
-        lambda offset: wide * first[offset].astype(wide.dtype),
-    )
+
+    def term(offset: tuple[int, ...]) -> Any:
+        if isinstance(wide, Intervals):
+            return wide * first[offset].astype(wide.dtype)
+        return np.where(first[offset], wide, wide.dtype.type(0))  # infinity times 0 is not 0
+
+    total = _added_to_windows(op, wide, op.sizes("window"), x.shape, term)
     return total.astype(g.dtype)
 
 

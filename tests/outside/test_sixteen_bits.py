@@ -63,3 +63,20 @@ def test_thousands_of_ones(engine: str, tmp_path: Path) -> None:
     total = float(ml_dtypes.bfloat16(COUNT))
     assert [float(np.asarray(added[n][0]).flat[-1]) for n in range(4)] == [total] * 4
     assert np.all(shared[1][0] == ml_dtypes.bfloat16(1 / total))
+
+
+def test_an_infinite_gradient_stays_at_the_largest_element() -> None:
+    text = (
+        TEXT[: TEXT.index("func")]
+        + """
+    func @pooled(%g: f32[1, 2, 1], %x: f32[1, 4, 1]) -> f32[1, 4, 1] on @m {
+      %d = max_pool_transpose %g, %x window [2] stride [2] padding [0]
+      return %d
+    }
+    """
+    )
+    module = collir.parse(text)
+    g = np.array([np.inf, 2], np.float32).reshape(1, 2, 1)
+    x = np.array([1, 3, 4, 3], np.float32).reshape(1, 4, 1)
+    [[found]] = execute(module, functions_of(module)[0], [[g], [x]])
+    assert found is not None and found.ravel().tolist() == [0, np.inf, 2, 0]
