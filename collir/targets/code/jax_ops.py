@@ -39,8 +39,19 @@ MAPS: dict[str, str] = {
 array beside it."""
 
 
-def _softmax(function: str) -> Expression[ModelStep]:
-    return lambda s: f"jax.nn.{function}({s.x}, {s.along(s.dims)})"
+def _wide(s: JaxStep) -> str:
+    """Return the first operand in a type in which sums are computed."""
+    return f"{s.x}.astype(jnp.float32)" if s.operand.dtype.is_short else s.x
+
+
+def _narrow(s: JaxStep, text: str) -> str:
+    """Return a result in the type of the first operand."""
+    short = s.operand.dtype.is_short
+    return f"jnp.asarray({text}, {DTYPES[s.operand.dtype]})" if short else text
+
+
+def _softmax(function: str) -> Expression[JaxStep]:
+    return lambda s: _narrow(s, f"jax.nn.{function}({_wide(s)}, {s.along(s.dims)})")
 
 
 def _normalisation(name: str) -> Expression[ModelStep]:
@@ -105,12 +116,11 @@ def _take(s: JaxStep) -> str:
 
 def _take_transpose(s: JaxStep) -> str:
     at = _positions(s, 1, s.start(s.result, s.dim))
-    dtype, slices, back = s.dtype, s.x, ""
-    if s.result.dtype.is_short:  # XLA adds in the type of the elements
-        dtype, slices, back = "jnp.float32", f"{s.x}.astype(jnp.float32)", f".astype({s.dtype})"
+    short = s.operand.dtype.is_short
+    dtype, back = (DTYPES[DType.F32], f".astype({s.dtype})") if short else (s.dtype, "")
     zeros = f"jnp.zeros({tuple_text(s.after)}, {dtype})"
     mode = 'mode="drop", wrap_negative_indices=False'
-    return f"{zeros}.at[{':, ' * s.dim}{at}].add({slices}, {mode}){back}"
+    return f"{zeros}.at[{':, ' * s.dim}{at}].add({_wide(s)}, {mode}){back}"
 
 
 def _one_hot(s: JaxStep) -> str:
@@ -121,7 +131,8 @@ def _one_hot(s: JaxStep) -> str:
 
 def _cross_entropy(s: JaxStep) -> str:
     own = f"jax.nn.one_hot({_positions(s, 1)}, {s.before[s.dim]}, axis={s.dim}, dtype=bool)"
-    return f"-jnp.sum(jax.nn.log_softmax({s.x}, axis={s.dim}), axis={s.dim}, where={own})"
+    logarithms = f"jax.nn.log_softmax({_wide(s)}, axis={s.dim})"
+    return _narrow(s, f"-jnp.sum({logarithms}, axis={s.dim}, where={own})")
 
 
 def _top_k(number: int) -> Expression[JaxStep]:
@@ -210,15 +221,15 @@ def _max_pool(s: JaxStep) -> str:
 
 def _avg_pool(s: JaxStep) -> str:
     pads = [(p, p) for p in s.op.sizes("padding")]
-    total = _windows(s, s.x, "lax.add", s.op.sizes("stride"), pads)
-    return f"{total} / {math.prod(s.op.sizes('window'))}"
+    total = _windows(s, _wide(s), "lax.add", s.op.sizes("stride"), pads)
+    return _narrow(s, f"{total} / {math.prod(s.op.sizes('window'))}")
 
 
 def _avg_pool_transpose(s: JaxStep) -> str:
     window, stride = s.op.sizes("window"), s.op.sizes("stride")
     pads = _around(s, window, s.after[1:-1])
-    total = _windows(s, s.x, "lax.add", [1] * len(window), pads, stride)
-    return f"{total} / {math.prod(window)}"
+    total = _windows(s, _wide(s), "lax.add", [1] * len(window), pads, stride)
+    return _narrow(s, f"{total} / {math.prod(window)}")
 
 
 def _max_pool_transpose(s: JaxStep) -> str:
