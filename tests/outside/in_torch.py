@@ -1,11 +1,10 @@
 # pyright: basic
-"""The losses of examples/models in plain torch, on one device, from the papers and the pages' words.
+"""The losses of examples/models in plain torch, on one device.
 
 A program too: ``in_torch.py NAME in.npz out.npz N,N,...`` writes the loss and its gradients by the
 inputs N, in f64.
 """
 
-import math
 import sys
 from typing import Any
 

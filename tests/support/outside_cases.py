@@ -320,7 +320,8 @@ def _gradient(
     names = [f"%x{n}" for n in range(len(operands))]
     made = ", ".join(f"%d{n}" for n in wrt)
     results = ", ".join([number.text(), *(operands[n].text() for n in wrt)])
-    call = f"gradient @{label}_loss({', '.join([*names, '%c'])}) wrt {', '.join(names[n] for n in wrt)}"
+    call = f"gradient @{label}_loss({', '.join([*names, '%c'])})"
+    call += f" wrt {', '.join(names[n] for n in wrt)}"
     text = f"func @{label}_g({typed}) -> ({results}) on @{mesh.name} {{\n  %l, {made} = {call}\n"
     text += f"  return %l, {made}\n}}\n"
     truths, notes = _gradients(form, wholes, wrt, c, with_jax)

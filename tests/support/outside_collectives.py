@@ -62,7 +62,8 @@ def collective(rng: random.Random, mesh: Mesh, name: str, label: str) -> list[Ca
         if name == "terms":
             names = ["sum", "avg"]
         source.partial, source.reduction = tuple(over), rng.choice(names)
-        if source.reduction == "avg" and dtype not in FLOATS or name == "terms" and dtype == "bool":
+        no_average = source.reduction == "avg" and dtype not in FLOATS
+        if no_average or (name == "terms" and dtype == "bool"):
             source.dtype = dtype = "f32"
     elif name in BEGINS["place"]:
         if name == "scatter" and any(axis in mesh.weights for axis in over):

@@ -5,7 +5,6 @@ Nothing here is collir's: a form has the text of a step, the index of each dimen
 function of whole arrays in jax.numpy and in torch.
 """
 
-import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

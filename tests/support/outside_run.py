@@ -26,6 +26,9 @@ from collir.semantics.reference.executor import execute
 from collir.tools import jax_run, mpi_run
 
 EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+STEPS = "decompose"
+"""The pass in front of targets: they have no form of ``redistribute``."""
+
 LARGEST = {"f64": np.inf, "f32": 3.4e38, "f16": 65504.0, "bf16": 3.38e38}
 
 
@@ -61,10 +64,11 @@ def wrong(result: Result, mesh: Any, buffers: list[Any]) -> str:
     return f"{int((~fine).sum())} of {fine.size}: {whole[at]} is not {truth[at]} at {at}"
 
 
-def module_of(cases: list[Case]) -> Any:
+def module_of(cases: list[Case], passes: str = STEPS) -> Any:
     """Return the module of all meshes and cases."""
     meshes = {case.mesh.name: case.mesh.text for case in cases}
-    return collir.parse("".join([*meshes.values(), *(case.text for case in cases)]))
+    module = collir.parse("".join([*meshes.values(), *(case.text for case in cases)]))
+    return collir.run_passes(module, passes)
 
 
 def _in_executor(cases: list[Case], folder: Path) -> list[list[list[Any]]]:

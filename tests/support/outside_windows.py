@@ -54,7 +54,11 @@ def _conv(name: str, rng: random.Random) -> Form:
     made = _made(size, window, stride, padding)
     space, opened = [f"s{d}" for d in range(count)], [f"o{d}" for d in range(count)]
     cut = [f"w{d}" for d in range(count)]
-    sizes = {**dict(zip(space, size)), **dict(zip(opened, made)), **dict(zip(cut, window))}
+    sizes = {
+        **dict(zip(space, size, strict=True)),
+        **dict(zip(opened, made, strict=True)),
+        **dict(zip(cut, window, strict=True)),
+    }
     x, w, y = ["n", *space, "c"], [*cut, "c", "f"], ["n", *opened, "f"]
     in_jax, in_torch = _conv_jax(stride, padding), _conv_torch(stride, padding)
     steps = f"stride {_sizes(stride)} padding {_sizes(padding)}"
@@ -111,7 +115,7 @@ def _pool(name: str, rng: random.Random) -> Form:
     window, stride, padding, size = _windows(rng, count)
     made = _made(size, window, stride, padding)
     space, opened = [f"s{d}" for d in range(count)], [f"o{d}" for d in range(count)]
-    sizes = {**dict(zip(space, size)), **dict(zip(opened, made))}
+    sizes = {**dict(zip(space, size, strict=True)), **dict(zip(opened, made, strict=True))}
     x, y = ["n", *space, "c"], ["n", *opened, "c"]
     parts = math.prod(window)
     largest = name.startswith("max")

@@ -56,7 +56,8 @@ def main(rank, make, to_tensor, to_array):
             if x is not None:
                 x[...] = True if "bool" in str(x.dtype) else 1
         for x, old in zip(inputs, before):
-            assert x is None or np.array_equal(to_array(x), old), f"{function} changes its argument"
+            same = x is None or to_array(x).tobytes() == old.tobytes()
+            assert same, f"{function} changes its argument"
         results.append(held)
     (folder / f"{rank}.out").write_bytes(pickle.dumps(results))
     return meshes
