@@ -10,7 +10,8 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 from collir.dialects.operation import attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
-from collir.layout import DistType, LayoutError, Mesh
+from collir.layout import DistType, LayoutError, Mesh, place_at
+from collir.layout.rules import unreached
 from collir.layout.steps import (
     DIM,
     OVER,
@@ -98,7 +99,23 @@ class Steps:
                     return self.step(kind.name, (value,), arguments)
             except LayoutError:
                 continue
+        if away := unreached(x, to):
+            return self._brought(value, to, away)
         return self.step(REDISTRIBUTE.name, (value,), {"to": to})
+
+    def _brought(self, value: SSAValue, to: DistType, away: Sequence[str]) -> SSAValue:
+        """Return a value at coordinates of sub-axes to which no redistribution leads: it is kept
+        there, or sent, in the end."""
+        before, after = dict(dist_type(value).place), dict(to.place)
+        held = {axis: before[axis] for axis in away if axis in before}
+        others = {axis: at for axis, at in after.items() if axis not in away}
+        value = self.laid_out(value, replace(to, place=place_at({**others, **held})))
+        if kept := {axis: after[axis] for axis in away if axis not in held}:
+            value = self.step("keep", (value,), {"place": place_at(kept)})
+        for axis, at in held.items():
+            ends = {OVER.name: (axis,), "sender": at, "receiver": after[axis]}
+            value = self.step("send", (value,), ends)
+        return value
 
 
 def _moves(
@@ -115,8 +132,12 @@ def _moves(
 
     reduced = mesh.ordered(x.partial - to.partial)
     yield from step("partial", "replicated", reduced)
-    for number, (before, after) in enumerate(zip(x.dims, to.dims, strict=True)):
-        more, gone = after.axes[len(before.axes) :], before.axes[len(after.axes) :]
+    left = mesh.ordered(x.placed - to.placed)
+    entered = mesh.ordered(to.placed - x.placed)
+    yield from step("root", "replicated", left)
+    yield from step("partial" if reduced else "replicated", "root", entered)
+    for number, (old, new) in enumerate(zip(x.dims, to.dims, strict=True)):
+        more, gone = new.axes[len(old.axes) :], old.axes[len(new.axes) :]
         yield from step("partial" if reduced else "replicated", "sharded", more, number)
         yield from step("sharded", "replicated", gone, number)
         for other, (own, there) in enumerate(zip(x.dims, to.dims, strict=True)):

@@ -18,6 +18,7 @@ import numpy as np
 from outside_cases import FORMS, Case, Result, case_of
 from outside_collectives import COLLECTIVES, collective
 from outside_layouts import MESHES, joined
+from outside_programs import program
 from python_ranks import results_on_ranks
 
 import collir
@@ -26,9 +27,6 @@ from collir.semantics.reference.executor import execute
 from collir.tools import jax_run, mpi_run
 
 EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
-STEPS = "decompose"
-"""The pass in front of targets: they have no form of ``redistribute``."""
-
 LARGEST = {"f64": np.inf, "f32": 3.4e38, "f16": 65504.0, "bf16": 3.38e38}
 
 
@@ -64,11 +62,10 @@ def wrong(result: Result, mesh: Any, buffers: list[Any]) -> str:
     return f"{int((~fine).sum())} of {fine.size}: {whole[at]} is not {truth[at]} at {at}"
 
 
-def module_of(cases: list[Case], passes: str = STEPS) -> Any:
+def module_of(cases: list[Case]) -> Any:
     """Return the module of all meshes and cases."""
     meshes = {case.mesh.name: case.mesh.text for case in cases}
-    module = collir.parse("".join([*meshes.values(), *(case.text for case in cases)]))
-    return collir.run_passes(module, passes)
+    return collir.parse("".join([*meshes.values(), *(case.text for case in cases)]))
 
 
 def _in_executor(cases: list[Case], folder: Path) -> list[list[list[Any]]]:
@@ -143,6 +140,7 @@ def batches(engine: str, cases: list[Case]) -> list[list[Case]]:
     if engine == "executor":
         return [[case] for case in cases]
     usable = [x for x in cases if not (engine == "jax" and x.mesh.weights)]
+    usable = [x for x in usable if "= redistribute" not in x.text]  # targets need steps for it
     counts = sorted({case.mesh.devices for case in usable})
     return [[case for case in usable if case.mesh.devices == n] for n in counts]
 
@@ -164,7 +162,9 @@ def main() -> None:
         name = names[number % len(names)]
         rng = random.Random(f"{options.seed} {number}")
         label, mesh = f"{name}_{number}", rng.choice(meshes)
-        if name in COLLECTIVES:
+        if name == "program":
+            cases.append(program(rng, mesh, label))
+        elif name in COLLECTIVES:
             cases += collective(rng, mesh, name, label)
         else:
             cases += case_of(rng, mesh, name, label, rng.random() < options.jax)
