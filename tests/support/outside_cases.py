@@ -216,12 +216,18 @@ def _top(x: Any) -> float:
 
 
 def case_of(
-    rng: random.Random, mesh: Mesh, name: str, label: str, with_jax: bool = True
+    rng: random.Random,
+    mesh: Mesh,
+    name: str,
+    label: str,
+    with_jax: bool = True,
+    special: float = 0.2,
 ) -> list[Case]:
     """Return a random step as a function, and its gradient as another.
 
     Args:
         with_jax: whether the truth is jax's, and torch has to agree; else it is torch's alone.
+        special: how often operands have infinities, NaN and zeros of both signs.
     """
     while True:
         form: Form = FORMS[name](rng)
@@ -229,14 +235,14 @@ def case_of(
         if result.dtype != "bool" or not result.partial:
             break
     numbers = np.random.default_rng(rng.getrandbits(64))
-    special = rng.random() < 0.2 and not any(x.partial for x in operands) and not reduced
+    plain = any(x.partial for x in operands) or reduced or rng.random() >= special
     wholes, buffers, scale = [], [], 1.0
     for number, layout in enumerate(operands):
         if form.positions and form.positions[0] == number:
             size = _selected(form, operands, result)
             draw = partial(_positions, numbers, size, layout)
         else:
-            draw = partial(_draw, numbers, layout.dtype, layout.shape, form.values, special)
+            draw = partial(_draw, numbers, layout.dtype, layout.shape, form.values, not plain)
         whole, parts, large = distributed(mesh, layout, draw)
         wholes.append(whole)
         buffers.append(parts)
@@ -258,7 +264,7 @@ def case_of(
     case.results = [Result(whole, truth, max(scale, _top(truth)), steps)]
     cases = [case]
     of_floats = [n for n, x in enumerate(operands) if x.dtype in FLOATS and not x.partial]
-    if form.gradient and of_floats and result.dtype in FLOATS and not special:
+    if form.gradient and of_floats and result.dtype in FLOATS and plain:
         cases.append(
             _gradient(
                 form,

@@ -210,7 +210,10 @@ def program(rng: random.Random, mesh: Mesh, label: str, steps: int = 8) -> Case:
         distributed(mesh, x, partial(_draw, numbers, "f64", x.shape, "any", False)) for x in known
     ]
     leaves = [torch.from_numpy(whole.copy()).requires_grad_() for whole, _, _ in drawn]
-    first = [Value(f"%x{n}", x, leaf) for n, (x, leaf) in enumerate(zip(types[:2], leaves))]
+    first = [
+        Value(f"%x{n}", x, leaf)
+        for n, (x, leaf) in enumerate(zip(types[:2], leaves[:2], strict=True))
+    ]
     body, helpers = Body(mesh, rng, list(first)), []
     last = body.values[0]
     for _ in range(steps):
@@ -301,7 +304,7 @@ def _finished(
     truths = [
         loss,
         last.tensor,
-        *(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves)),
+        *(torch.zeros_like(x) if g is None else g for g, x in zip(gradients, leaves, strict=True)),
     ]
     layouts = [Layout("f64", [], []), last.layout, *known]
     case = Case(label, text, mesh, [*(buffers for _, buffers, _ in drawn), held], [])

@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="operations, with commas between them")
     parser.add_argument("--engines", default="executor", help=f"of {', '.join(ENGINES)}")
     parser.add_argument("--meshes", default=",".join(mesh.name for mesh in MESHES))
+    parser.add_argument("--special", type=float, default=0.2, help="the part with NaN and others")
     parser.add_argument("--jax", type=float, default=0.3, help="the part of cases in jax as well")
     parser.add_argument("--show", type=int, default=10, help="how many failures to print")
     options = parser.parse_args()
@@ -167,7 +168,7 @@ def main() -> None:
         elif name in COLLECTIVES:
             cases += collective(rng, mesh, name, label)
         else:
-            cases += case_of(rng, mesh, name, label, rng.random() < options.jax)
+            cases += case_of(rng, mesh, name, label, rng.random() < options.jax, options.special)
     notes = [note for case in cases for note in case.notes]
     print(*notes, flush=True, sep="\n")
     failures = 0

@@ -33,7 +33,6 @@ MAPS: dict[str, str] = {
     "sigmoid": "jax.nn.sigmoid({0})",
     "relu": "jnp.maximum({0}, 0)",
     "silu": "jax.nn.silu({0})",
-    "gelu": "jax.nn.gelu({0})",
 }
 """The form of each elementwise operation; an operand may be a number, which takes the dtype of an
 array beside it."""
@@ -135,8 +134,14 @@ def _cross_entropy(s: JaxStep) -> str:
     return _narrow(s, f"-jnp.sum({logarithms}, axis={s.dim}, where={own})")
 
 
-def _top_k(number: int) -> Expression[JaxStep]:
-    return lambda s: f"lax.top_k({s.x}, {s.op.integer('k')}, axis={s.dim})[{number}]"
+def _top_k(s: JaxStep) -> str:
+    return f"lax.top_k({s.x}, {s.op.integer('k')}, axis={s.dim})[0]"
+
+
+def _top_k_indices(s: JaxStep) -> str:
+    # To lax.top_k, 0 is larger than -0.
+    x = f"jnp.where({s.x} == 0, 0, {s.x})" if s.operand.dtype.is_float else s.x
+    return f"lax.top_k({x}, {s.op.integer('k')}, axis={s.dim})[1]"
 
 
 # --- windows ------------------------------------------------------------------------------------
@@ -247,6 +252,7 @@ NUMBERS = frozenset(["constant"])
 
 MODELS: dict[str, Expression[JaxStep]] = {
     **SHARED,
+    "gelu": lambda s: _narrow(s, f"jax.nn.gelu({_wide(s)})"),
     "einsum": einsum,
     "max": reduction("max"),
     "min": reduction("min"),
@@ -259,8 +265,8 @@ MODELS: dict[str, Expression[JaxStep]] = {
     "iota": _iota,
     "uniform": _uniform,
     "argmax": lambda s: f"lax.argmax({s.x}, {s.dim}, jnp.int32)",
-    "top_k": _top_k(0),
-    "top_k_indices": _top_k(1),
+    "top_k": _top_k,
+    "top_k_indices": _top_k_indices,
     "take": _take,
     "take_transpose": _take_transpose,
     "one_hot": _one_hot,

@@ -1,6 +1,7 @@
 # pyright: basic
-"""Sums of 16-bit floats are computed in f32, as the language says, whatever runs them."""
+"""Cases in which what runs a program tends to do something else than the language says."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,17 @@ func @added(%x: bf16[3000], %i: i32[3000]) -> (bf16[], bf16[], bf16[3000], bf16[
   %c = cumsum %x dim 0
   %d = take_transpose %x, %i dim 0 to bf16[2]
   return %a, %b, %c, %d
+}
+func @positions(%x: f32[5]) -> (i32[5], i32[]) on @m {
+  %i = top_k_indices %x k 5 dim 0
+  %j = argmax %x dim 0
+  return %i, %j
+}
+func @small(%x: f16[2]) -> (f16[2], f16[]) on @m {
+  %g = gelu %x
+  %label = constant value 0 to i32[]
+  %l = cross_entropy %x, %label dim 0
+  return %g, %l
 }
 func @largest(%x: bf16[3000]) -> bf16[] on @m {
   %r = max %x dims [0]
@@ -53,16 +65,22 @@ def _run(engine: str, module: Any, functions: Any, inputs: Any, folder: Path) ->
         *(pytest.param(x, marks=pytest.mark.slow) for x in ("jax", "mpi", "mpi4py", "torch")),
     ],
 )
-def test_thousands_of_ones(engine: str, tmp_path: Path) -> None:
-    """In bf16, 256 and 1 are 256: a sum in bf16 would end there."""
+def test_what_engines_differ_in(engine: str, tmp_path: Path) -> None:
+    """In bf16, 256 and 1 are 256: a sum in bf16 would end there. 0 and -0 are equal. What is
+    nearly 0 is not the difference of rounded numbers."""
     module = collir.parse(TEXT)
     functions = [f for f in functions_of(module) if f.sym_name.data != "largest"]
-    ones = np.ones(COUNT, ml_dtypes.bfloat16)
-    at = np.ones(COUNT, np.int32)
-    added, shared = _run(engine, module, functions, [[[ones], [at]], [[ones]]], tmp_path)
+    ones, at = np.ones(COUNT, ml_dtypes.bfloat16), np.ones(COUNT, np.int32)
+    zeros, few = np.array([-0.0, 0, -1, 0, -0.0], np.float32), np.array([4.5, -3.75], np.float16)
+    inputs = [[[ones], [at]], [[zeros]], [[few]], [[ones]]]
+    added, positions, small, shared = _run(engine, module, functions, inputs, tmp_path)
     total = float(ml_dtypes.bfloat16(COUNT))
     assert [float(np.asarray(added[n][0]).flat[-1]) for n in range(4)] == [total] * 4
     assert np.all(shared[1][0] == ml_dtypes.bfloat16(1 / total))
+    assert positions[0][0].tolist() == [0, 1, 3, 4, 2] and positions[1][0] == 0
+    inner = math.sqrt(2 / math.pi) * (-3.75 - 0.044715 * 3.75**3)
+    assert small[0][0][1] == pytest.approx(-3.75 / 2 * (1 + math.tanh(inner)), rel=2e-3)
+    assert small[1][0] == pytest.approx(math.log1p(math.exp(-8.25)), rel=2e-3)
 
 
 def test_an_infinite_gradient_stays_at_the_largest_element() -> None:
