@@ -138,8 +138,9 @@ def _moves(
     yield from step("partial" if reduced else "replicated", "root", entered)
     for number, (old, new) in enumerate(zip(x.dims, to.dims, strict=True)):
         more, gone = new.axes[len(old.axes) :], old.axes[len(new.axes) :]
-        yield from step("partial" if reduced else "replicated", "sharded", more, number)
-        yield from step("sharded", "replicated", gone, number)
+        source: State = "partial" if reduced else "root" if left else "replicated"
+        yield from step(source, "sharded", more, number)
+        yield from step("sharded", "root" if entered else "replicated", gone, number)
         for other, (own, there) in enumerate(zip(x.dims, to.dims, strict=True)):
             if gone and there.axes == own.axes + gone:
                 yield from _between_dims(gone, number, other)
