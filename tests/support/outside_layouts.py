@@ -60,15 +60,15 @@ def _mesh(name: str, levels: str, axes: str, digits: dict[str, int], **weights: 
 
 
 MESHES = [
-    _mesh("one", "gpu[1]", "a = 1", {"a": 1}),
-    _mesh("two", "gpu[2]", "a = 2", {"a": 2}),
-    _mesh("pair", "gpu[4]", "a = 2, b = 2", {"a": 2, "b": 2}),
-    _mesh("four", "gpu[4]", "a = 4", {"a": 4}),
-    _mesh("three", "gpu[3]", "a = 3", {"a": 3}),
+    _mesh("one", "gpu[1]", "a = gpu:1", {"a": 1}),
+    _mesh("two", "gpu[2]", "a = gpu:2", {"a": 2}),
+    _mesh("pair", "gpu[4]", "a = gpu:2, b = gpu:2", {"a": 2, "b": 2}),
+    _mesh("four", "gpu[4]", "a = gpu:4", {"a": 4}),
+    _mesh("three", "gpu[3]", "a = gpu:3", {"a": 3}),
     _mesh("deep", "node[2] gpu[2]", "a = node:2 * gpu:2", {"a.node": 2, "a.gpu": 2}),
     _mesh("crossed", "node[2] gpu[2]", "a = gpu:2, b = node:2", {"b": 2, "a": 2}),
-    _mesh("unlike", "gpu[2]", "a = 2 weights [3, 1]", {"a": 2}, a=[3, 1]),
-    _mesh("ragged", "gpu[4]", "a = 2 weights [2, 1], b = 2", {"a": 2, "b": 2}, a=[2, 1]),
+    _mesh("unlike", "gpu[2]", "a = gpu:2 weights [3, 1]", {"a": 2}, a=[3, 1]),
+    _mesh("ragged", "gpu[4]", "a = gpu:2 weights [2, 1], b = gpu:2", {"a": 2, "b": 2}, a=[2, 1]),
 ]
 
 

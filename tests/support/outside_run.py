@@ -6,6 +6,7 @@ PYTHONPATH=tests/support python tests/support/outside_run.py --cases 500 [--only
 
 import argparse
 import collections
+import logging
 import random
 import sys
 import traceback
@@ -68,6 +69,23 @@ def module_of(cases: list[Case]) -> Any:
     return collir.parse("".join([*meshes.values(), *(case.text for case in cases)]))
 
 
+def _in_steps(cases: list[Case]) -> Any:
+    """Return the module with gradients and redistributions as steps, as targets need it."""
+    module = module_of(cases)
+    if any(map(_needs_steps, cases)):
+        logging.getLogger("collir").disabled = True
+        collir.run_passes(module, "differentiate,inline,decompose")
+    return module
+
+
+def _needs_steps(case: Case) -> bool:
+    """Return whether a program asks for a redistribution, or its gradient does."""
+    if "gradient @" in case.text and "redistribute" not in case.text:
+        module = collir.run_passes(module_of([case]), "differentiate")
+        return any(op.name == "coll.redistribute" for op in module.walk())
+    return "redistribute" in case.text
+
+
 def _in_executor(cases: list[Case], folder: Path) -> list[list[list[Any]]]:
     module = module_of(cases)
     return [
@@ -81,14 +99,14 @@ def _own(module: Any, cases: list[Case]) -> list[Any]:
 
 
 def _in_jax(cases: list[Case], folder: Path) -> list[list[list[Any]]]:
-    module = module_of(cases)
+    module = _in_steps(cases)
     functions = _own(module, cases)
     done = jax_run.run(module, functions, [x.arguments for x in cases], folder, quick=True)
     return [results for results, _ in done]
 
 
 def _in_mpi(cases: list[Case], folder: Path) -> list[list[list[Any]]]:
-    module = module_of(cases)
+    module = _in_steps(cases)
     functions = _own(module, cases)
     inputs = [x.arguments for x in cases]
     done = mpi_run.run(module, functions, inputs, folder, ("-O0",), timeout=300)
@@ -96,7 +114,7 @@ def _in_mpi(cases: list[Case], folder: Path) -> list[list[list[Any]]]:
 
 
 def _in_python(target: Any, cases: list[Case], folder: Path) -> list[list[list[Any]]]:
-    module = module_of(cases)
+    module = _in_steps(cases)
     inputs = [x.arguments for x in cases]
     return results_on_ranks(target, module, _own(module, cases), folder, inputs=inputs)
 
@@ -140,9 +158,13 @@ def batches(engine: str, cases: list[Case]) -> list[list[Case]]:
     if engine == "executor":
         return [[case] for case in cases]
     usable = [x for x in cases if not (engine == "jax" and x.mesh.weights)]
-    usable = [x for x in usable if "= redistribute" not in x.text]  # targets need steps for it
-    counts = sorted({case.mesh.devices for case in usable})
-    return [[case for case in usable if case.mesh.devices == n] for n in counts]
+    asks = {case.name for case in usable if _needs_steps(case)}
+    usable = [x for x in usable if not (x.name in asks and x.mesh.weights)]
+    kinds = sorted({(case.mesh.devices, case.name in asks) for case in usable})
+    return [
+        [case for case in usable if (case.mesh.devices, case.name in asks) == kind]
+        for kind in kinds
+    ]
 
 
 def main() -> None:
