@@ -126,10 +126,15 @@ def _moves(
 
     reduced = mesh.ordered(x.partial - to.partial)
     yield from step("partial", "replicated", reduced)
-    for number, (before, after) in enumerate(zip(x.dims, to.dims, strict=True)):
-        more, gone = after.axes[len(before.axes) :], before.axes[len(after.axes) :]
-        yield from step("partial" if reduced else "replicated", "sharded", more, number)
-        yield from step("sharded", "replicated", gone, number)
+    left = mesh.ordered(x.placed - to.placed)
+    entered = mesh.ordered(to.placed - x.placed)
+    yield from step("root", "replicated", left)
+    yield from step("partial" if reduced else "replicated", "root", entered)
+    for number, (old, new) in enumerate(zip(x.dims, to.dims, strict=True)):
+        more, gone = new.axes[len(old.axes) :], old.axes[len(new.axes) :]
+        source: State = "partial" if reduced else "root" if left else "replicated"
+        yield from step(source, "sharded", more, number)
+        yield from step("sharded", "root" if entered else "replicated", gone, number)
         for other, (own, there) in enumerate(zip(x.dims, to.dims, strict=True)):
             if gone and there.axes == own.axes + gone:
                 yield from _between_dims(gone, number, other)

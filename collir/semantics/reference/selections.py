@@ -94,7 +94,8 @@ def take(table: Any, chosen: Any, dim: int, begin: int = 0) -> Any:
 def take_transpose(g: Any, chosen: Any, dim: int, begin: int, end: int) -> Any:
     """Return the sum of slices at each position of a block of a dimension."""
     at = integers(chosen)
-    flat = g.reshape((*g.shape[:dim], math.prod(chosen.shape), *g.shape[dim + chosen.ndim :]))
+    wide = as_wide(g)
+    flat = wide.reshape((*g.shape[:dim], math.prod(chosen.shape), *g.shape[dim + chosen.ndim :]))
     shape = (*flat.shape[:dim], 1, *flat.shape[dim + 1 :])
     if at is None:
         return unknown((*shape[:dim], end - begin, *shape[dim + 1 :]), g.dtype, -np.inf, np.inf)
@@ -105,7 +106,8 @@ def take_transpose(g: Any, chosen: Any, dim: int, begin: int, end: int) -> Any:
         for n in np.flatnonzero(np.ravel(at) == position):
             row = row + flat[(*(slice(None),) * dim, slice(n, n + 1))]
         rows.append(row)
-    return np.concatenate(rows, axis=dim)
+    total: Any = np.concatenate(rows, axis=dim)
+    return total.astype(g.dtype)
 
 
 def one_hot(chosen: Any, begin: int, end: int, dtype: Any) -> Any:

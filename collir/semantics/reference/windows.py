@@ -148,9 +148,15 @@ def _max_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
         x = x.low
     parts = dict(_windows(op, x, op.sizes("window"), _lowest(x.dtype)))
     first = _largest_intervals(parts) if isinstance(x, Intervals) else _first_largest(parts)
-    return _added_to_windows(
-        op, g, op.sizes("window"), x.shape, lambda offset: g * first[offset].astype(g.dtype)
-    )
+    wide = as_wide(g)
+
+    def term(offset: tuple[int, ...]) -> Any:
+        if isinstance(wide, Intervals) or isinstance(x, Intervals):
+            return wide * first[offset].astype(wide.dtype)
+        return np.where(first[offset], wide, wide.dtype.type(0))  # infinity times 0 is not 0
+
+    total = _added_to_windows(op, wide, op.sizes("window"), x.shape, term)
+    return total.astype(g.dtype)
 
 
 def _avg_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:

@@ -114,6 +114,7 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     _check_names(module, variable, shown)
     module = module.clone()
     _ = gradients_as_calls(module)
+    check_programs(functions_of(module), "has no form in jax", nested=True)
     text = ModuleText(variable, {*_USED, *variable.values(), *shown})
     printed: list[list[str]] = []
     for function in functions_of(module):

@@ -13,7 +13,7 @@ from collir.targets.code.forms import Expression
 from collir.targets.code.python_function import PythonFunction
 from collir.targets.code.python_lines import lines_of
 from collir.targets.code.python_text import WIDTH, Assignment
-from collir.targets.code.rank_forms import RankStep, is_short
+from collir.targets.code.rank_forms import RankStep
 
 
 @dataclass
@@ -49,7 +49,7 @@ class ModelFunction(PythonFunction):
             self.variable[operand] if native else self._wide(self.variable[operand], operand_type)
             for operand, operand_type in zip(op.operands, map(dist_type, op.operands), strict=True)
         ]
-        dtype = DType.F32 if is_short(y.dtype) and not native else y.dtype
+        dtype = DType.F32 if y.dtype.is_short and not native else y.dtype
         needs = set[str]()
         step = self.STEP(op, self.mesh, inputs, needs, dtype, self.dtype(dtype), self.names)
         text = self.EXPRESSIONS[op.mnemonic](step)
@@ -59,4 +59,4 @@ class ModelFunction(PythonFunction):
 
     def _wide(self, text: str, x: DistType) -> str:
         """Return an operand in f32 if it is of 16 bits."""
-        return self.cast(text, DType.F32) if is_short(x.dtype) else text
+        return self.cast(text, DType.F32) if x.dtype.is_short else text

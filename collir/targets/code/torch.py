@@ -25,7 +25,7 @@ from collir.targets.code.rank_mesh import MeshText
 from collir.targets.code.ranks import OverList, by_rank, needed_ranks
 from collir.targets.code.torch_methods import METHODS as MODEL_METHODS
 from collir.targets.code.torch_methods import USES
-from collir.targets.code.torch_ops import EXPRESSIONS, OUT_OF_ORDER, VIEWS, TorchStep
+from collir.targets.code.torch_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, VIEWS, TorchStep
 
 _OPS = {
     Reduction.SUM: "SUM",
@@ -83,7 +83,7 @@ class TorchFunction(ModelFunction):
 
     STEP = TorchStep
     EXPRESSIONS = EXPRESSIONS
-    NATIVE = EXPRESSIONS
+    NATIVE = NATIVE
     USES = USES
 
     def in_order(self, op: DistOp, text: str) -> str:
