@@ -155,7 +155,7 @@ def _max_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
             return wide * first[offset].astype(wide.dtype)
         return np.where(first[offset], wide, wide.dtype.type(0))  # infinity times 0 is not 0
 
-    total = _added_to_windows(op, wide, op.sizes("window"), x.shape, term)
+    total: Any = _added_to_windows(op, wide, op.sizes("window"), x.shape, term)
     return total.astype(g.dtype)
 
 
