@@ -5,12 +5,14 @@
 
 import argparse
 import dataclasses
+import io
 import random
 import re
 import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +24,7 @@ from lit_files import run_lines
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
 from collir.targets.table import TARGETS
-from collir.tools import collir, collrun
+from collir.tools import collir, collopt, collrun
 
 ROOT = Path(__file__).parents[2]
 ENGINES = re.compile(r"--engine|--run|--device|mpiexec|--workers|--resume|workers=")
@@ -475,6 +477,15 @@ def foreign(rng: random.Random) -> Case:
 
 _PARSERS = _parsers()
 
+
+def preload() -> None:
+    """Import what commands import when they need it, so that it is there in all processes."""
+    for factory in (*PASSES.values(), *TARGETS.values()):
+        factory()
+    for words in (["-t", "gantt"], ["-p", "default", "-t", "jax"], ["-t", "mlir"]):
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            collopt.main([str(ROOT / "examples/sync_gradients.coll"), *words])
+
 KINDS: list[tuple[Callable[[random.Random], Case], int]] = [
     (mutated_text, 30),
     (mutated_model, 20),
@@ -508,6 +519,7 @@ def main() -> None:
     faults: Counter[tuple[str, str]] = Counter()
     worst: list[tuple[float, str]] = []
     largest: list[tuple[float, str]] = []
+    preload()
     with TemporaryDirectory() as folder:
         for index, (case, verdict) in enumerate(run_all(cases(count, seed, kinds), Path(folder))):
             totals[case.kind] += 1
