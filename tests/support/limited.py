@@ -140,7 +140,7 @@ def judge(case: Case, verdict: Verdict, folder: Path) -> str:
     if status not in (0, 1, 2):
         last = re.findall(r"internal error: (\w+)", err)
         return f"internal {last[-1]}" if last else f"status {status}"
-    if "Traceback" in err:
+    if "Traceback" in err and "nested too deeply" not in err and status != 1:
         return "traceback"
     if "WRONG" in out:
         return "wrong result"
