@@ -31,6 +31,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.inlining import function_without_calls
 from collir.ir.instantiation import instantiate
+from collir.ir.loops import steps_with_times
 from collir.ir.models import has_models
 from collir.ir.rotation import function_as_run
 from collir.ir.selection import erase_other_functions
@@ -170,7 +171,7 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.run_passes(module, options.passes)
     make_explicit(module)
     functions = [f for f in _chosen(module, options) if f.sym_name.data not in needed]
-    _check_memory(functions, options)
+    _check_size(functions, options)
     files = _inputs(functions, options)
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]
     for case in cases:
@@ -263,10 +264,19 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**28 else f"{size / 2**20:.1f} MiB"
 
 
-def _check_memory(functions: Sequence[FuncOp], options: argparse.Namespace) -> None:
+MOST_STEPS = 10**9
+"""The most steps of a function, with all iterations of its loops, that are run: hours."""
+
+
+def _check_size(functions: Sequence[FuncOp], options: argparse.Namespace) -> None:
+    """Check that functions have not too many steps, and fit into memory."""
     available = _available_memory()
     needed = 0
     for function in functions:
+        steps = steps_with_times(function_without_calls(function).body.block.ops)
+        if sum(times for _, times in steps) > MOST_STEPS:
+            text = f"@{function.sym_name.data} runs more than {MOST_STEPS} steps"
+            raise DiagnosticError.at(function, f"{text}: try --set-size, or fewer iterations")
         needed += memory_needed(function) * (1 if options.engine == "numpy" else 2)
         if needed > available:
             position = Position.of(function)
