@@ -142,7 +142,7 @@ def judge(case: Case, verdict: Verdict, folder: Path) -> str:
         return f"internal {last[-1]}" if last else f"status {status}"
     if "Traceback" in err and "nested too deeply" not in err and status != 1:
         return "traceback"
-    if "WRONG" in out:
+    if "WRONG" in out and case.words[0] == "collrun":
         return "wrong result"
     if status and "error: " not in err:
         return "no message"
