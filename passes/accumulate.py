@@ -42,7 +42,7 @@ from collir.cost.model import CostModel
 from collir.ir.remarks import remark
 from collir.layout import DType
 from collir.passes.locations import keep_locations
-from collir.synthesis.programs.accumulation import accumulate
+from collir.synthesis.programs.accumulation import accumulate, check_axes
 from collir.synthesis.propagation.propagate import propagate
 
 WIDE = tuple(dtype for dtype in DType if dtype.is_float and dtype.holds(DType.F32))
@@ -72,6 +72,7 @@ class AccumulatePass(ModulePass):
         CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        check_axes(op, self.over)
         propagate(op)
         model = CostModel(self.model, self.algorithm, self.order)
         for kept in accumulate(op, DType(self.dtype), self.over, model, keep_locations()):

@@ -107,9 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         help="with --engine mpi or mpi4py: print the best time of several runs beside the "
         "predicted one",
     )
-    parser.add_argument(
-        "--repeats", metavar="N", type=int, default=10, help="runs for --time (default: 10)"
-    )
+    parser.add_argument("--repeats", metavar="N", type=int, help="runs for --time (default: 10)")
     parser.add_argument("--debug", action="store_true", help="show tracebacks of internal errors")
     parser.add_argument("--version", action="version", version=f"collrun {collir.__version__}")
     if completion.asked():
@@ -159,10 +157,7 @@ def script() -> None:
 
 def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.pass_pipeline(options.passes)  # errors of the command come before those of the file
-    if options.time and (options.engine not in _ON_RANKS or options.repeats < 1):
-        raise api.UsageError(
-            "--time is for --engine mpi or mpi4py, and needs --repeats of at least 1"
-        )
+    repeats = _repeats(options)
     module = api.parse(options.file, sources=sources)
     keep_functions(module, options.function)
     asked = {name.removeprefix("@") for name in options.function}
@@ -179,7 +174,6 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
         check_finite(module, case.function, (names, case.arguments), case.results, bool(files))
     verdicts = [_check_meaning(case, options) for case in cases]
     if options.engine in _ON_RANKS:
-        repeats = options.repeats if options.time else None
         run, name = _ON_RANKS[options.engine]
         verdicts += [_check_ranks(module, group, repeats, run, name) for group in _by_ranks(cases)]
     if options.engine == "jax":
@@ -187,6 +181,20 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     if options.engine == "torch":
         verdicts += [_check_torch(module, group) for group in _by_ranks(cases)]
     return 0 if all(verdicts) else BAD_INPUT
+
+
+def _repeats(options: argparse.Namespace) -> int | None:
+    """Return the number of runs for ``--time``; None without it."""
+    if not options.time:
+        if options.repeats is not None:
+            raise api.UsageError("--repeats goes with --time")
+        return None
+    repeats = 10 if options.repeats is None else options.repeats
+    if options.engine not in _ON_RANKS or repeats < 1:
+        raise api.UsageError(
+            "--time is for --engine mpi or mpi4py, and needs --repeats of at least 1"
+        )
+    return repeats
 
 
 def _parameter(text: str) -> tuple[str, int]:
@@ -197,7 +205,14 @@ def _parameter(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
+def _check_once(option: str, names: Sequence[str]) -> None:
+    """Check that an option gives no name two values, of which one would be dropped."""
+    if twice := [name for index, name in enumerate(names) if name in names[:index]]:
+        raise api.UsageError(f"{option} gives {twice[0] or 'the largest size'} two values")
+
+
 def _set_sizes(module: ModuleOp, texts: Sequence[str]) -> None:
+    _check_once("--set-size", [text.rpartition("=")[0] for text in texts])
     parameters = [text for text in texts if text.partition("=")[0].isidentifier()]
     if parameters:
         instantiate(module, dict(map(_parameter, parameters)))
@@ -293,6 +308,7 @@ def _check_size(functions: Sequence[FuncOp], options: argparse.Namespace) -> Non
 def _inputs(functions: Sequence[FuncOp], options: argparse.Namespace) -> dict[str, Path]:
     """Return the .npy files of --input by argument; some function must have each argument."""
     known = {name for function in functions for name in _argument_names(function)}
+    _check_once("--input", [text.partition("=")[0].removeprefix("%") for text in options.input])
     files: dict[str, Path] = {}
     for text in options.input:
         name, equals, path = text.partition("=")

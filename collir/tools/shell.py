@@ -75,6 +75,11 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
         if error.errno == errno.ENOSPC:
             _drop_output()
         return BAD_INPUT
+    except MemoryError as error:
+        if debug:
+            traceback.print_exception(error)
+        sys.stderr.write(f"{name}: error: not enough memory: try smaller sizes\n")
+        return BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write(f"{name}: interrupted\n")
         return 130

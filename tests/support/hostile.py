@@ -162,7 +162,9 @@ def _tokens(rng: random.Random, text: str) -> str:
 
 def _numbers(rng: random.Random, text: str) -> str:
     """Return a text with one or two numbers replaced by extreme ones."""
-    places = [m for m in re.finditer(r"\b\d[\d.]*(?:e-?\d+)?", text) if not _in_comment(text, m.start())]
+    places = [
+        m for m in re.finditer(r"\b\d[\d.]*(?:e-?\d+)?", text) if not _in_comment(text, m.start())
+    ]
     return _replaced(rng, text, places, NUMBERS)
 
 
@@ -324,11 +326,11 @@ OTHER_PASSES = ["cse", "dce", *PIPELINES]
 
 def pipeline(rng: random.Random, text: str) -> str:
     """Return a few passes in any order."""
-    names = [rng.choice([*PASSES, *PASSES, *OTHER_PASSES]) for _ in range(rng.choice([1, 2, 3, 4, 6]))]
+    names = [
+        rng.choice([*PASSES, *PASSES, *OTHER_PASSES]) for _ in range(rng.choice([1, 2, 3, 4, 6]))
+    ]
     return ",".join(
-        _specification(rng, name, PASSES[name](), text)
-        if name in PASSES
-        else name
+        _specification(rng, name, PASSES[name](), text) if name in PASSES else name
         for name in names
     )
 
@@ -410,7 +412,9 @@ def mutated_model(rng: random.Random) -> Case:
     words = ["collopt", "%s", "-t", target(rng, text)]
     if rng.random() < 0.5:
         words += ["-p", pipeline(rng, text)]
-    return _case(f"model: {mutate.__name__[1:]}", Seed(path, ()), words, mutated.encode("utf-8", "replace"))
+    return _case(
+        f"model: {mutate.__name__[1:]}", Seed(path, ()), words, mutated.encode("utf-8", "replace")
+    )
 
 
 def mutated_bytes(rng: random.Random) -> Case:
@@ -454,13 +458,19 @@ def wrong_options(rng: random.Random) -> Case:
             words = ["collopt", "%s", *words[words.index("%s") + 1 :]] if "%s" in words else words
         return _case("options: collopt", seed, words, seed.path.read_bytes())
     command, parser = rng.choice(_PARSERS)
-    seed = rng.choice([s for s in [*seeds(), *foreign_seeds()] if s.words[: len(command)] == command] or [Seed(MODELS[0], (*command, "%s"))])
+    seed = rng.choice(
+        [s for s in [*seeds(), *foreign_seeds()] if s.words[: len(command)] == command]
+        or [Seed(MODELS[0], (*command, "%s"))]
+    )
     words = [*seed.words]
     actions = [a for a in parser._actions if a.option_strings]  # pyright: ignore[reportPrivateUsage]
     for _ in range(rng.choice([1, 1, 2])):
         action = rng.choice(actions)
         values = [*VALUES, *(action.choices or ())]
-        words += [rng.choice(action.option_strings), *([rng.choice(values)] if action.nargs != 0 else [])]
+        words += [
+            rng.choice(action.option_strings),
+            *([rng.choice(values)] if action.nargs != 0 else []),
+        ]
     if ENGINES.search(" ".join(words)) and rng.random() < 0.9:
         words = [w for w in words if not ENGINES.search(w)]
     if "--run" in words or ("--device" in words and "--from" not in words):
@@ -485,6 +495,7 @@ def preload() -> None:
     for words in (["-t", "gantt"], ["-p", "default", "-t", "jax"], ["-t", "mlir"]):
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             collopt.main([str(ROOT / "examples/sync_gradients.coll"), *words])
+
 
 KINDS: list[tuple[Callable[[random.Random], Case], int]] = [
     (mutated_text, 30),
@@ -530,7 +541,10 @@ def main() -> None:
                 _log(keep, index, case, verdict)
             if verdict.fault:
                 faults[case.kind, verdict.fault] += 1
-                print(f"{line}\n    {verdict.fault}: {verdict.err[-300:]!r} {verdict.trace[-3:]}", flush=True)
+                print(
+                    f"{line}\n    {verdict.fault}: {verdict.err[-300:]!r} {verdict.trace[-3:]}",
+                    flush=True,
+                )
     for kind, number in sorted(totals.items()):
         found = {fault: n for (k, fault), n in faults.items() if k == kind}
         print(f"{kind:30} {number:6} {found or ''}")
@@ -543,7 +557,9 @@ def _log(keep: Path, index: int, case: Case, verdict: Verdict) -> None:
     keep.mkdir(exist_ok=True)
     with (keep / "log.txt").open("a", encoding="utf-8", errors="replace") as file:
         file.write(f"=== {index} {case.kind} {shlex.join(case.words)[:400]}\n")
-        file.write(f"status {verdict.status} {verdict.seconds:.2f} s {verdict.megabytes:.0f} MB fault {verdict.fault!r}\n{verdict.err[:3000]}\n")
+        file.write(
+            f"status {verdict.status} {verdict.seconds:.2f} s {verdict.megabytes:.0f} MB fault {verdict.fault!r}\n{verdict.err[:3000]}\n"
+        )
     if verdict.fault:
         folder = keep / str(index)
         folder.mkdir(exist_ok=True)
@@ -551,8 +567,14 @@ def _log(keep: Path, index: int, case: Case, verdict: Verdict) -> None:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             if data is not None:
                 (folder / name).write_bytes(data)
-        (folder / "command").write_text(shlex.join(case.words) + "\n", encoding="utf-8", errors="replace")
-        (folder / "err").write_text("\n".join([verdict.fault, verdict.err, verdict.out[:500], *verdict.trace]), encoding="utf-8", errors="replace")
+        (folder / "command").write_text(
+            shlex.join(case.words) + "\n", encoding="utf-8", errors="replace"
+        )
+        (folder / "err").write_text(
+            "\n".join([verdict.fault, verdict.err, verdict.out[:500], *verdict.trace]),
+            encoding="utf-8",
+            errors="replace",
+        )
 
 
 if __name__ == "__main__":

@@ -122,10 +122,14 @@ def run(case: Case, folder: Path) -> Verdict:
         status = stop.code if isinstance(stop.code, int) else 1
     except _TooLong as error:
         status, fault = -1, "hang"
-        trace = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
+        trace = [
+            f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)
+        ]
     except BaseException as error:
         status, fault = -1, f"escaped {type(error).__name__}"
-        trace = [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)]
+        trace = [
+            f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)
+        ]
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdin = old
