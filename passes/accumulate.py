@@ -42,7 +42,7 @@ from collir.cost.options import CostOptions
 from collir.ir.remarks import remark
 from collir.layout import DType
 from collir.passes.locations import keep_locations
-from collir.synthesis.programs.accumulation import accumulate
+from collir.synthesis.programs.accumulation import accumulate, check_axes
 from collir.synthesis.propagation.propagate import propagate
 
 WIDE = tuple(dtype for dtype in DType if dtype.is_float and dtype.holds(DType.F32))
@@ -65,6 +65,7 @@ class AccumulatePass(CostOptions, ModulePass):
         super().__post_init__()
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        check_axes(op, self.over)
         propagate(op)
         model = self.cost_model()
         for kept in accumulate(op, DType(self.dtype), self.over, model, keep_locations()):

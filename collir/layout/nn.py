@@ -29,19 +29,23 @@ from collir.layout.nn_rows import (
 )
 from collir.layout.steps import DIM, TO, Arguments, StepKind
 from collir.layout.structure import REPEATED, Linear, Structure, index_text, map_structure, sizes_of
-from collir.layout.types import DistType, check_type
+from collir.layout.types import MAX_DIMS, DistType, check_type
 
 # ---------------------------------------------------------------------------------------------
 # einsum
 # ---------------------------------------------------------------------------------------------
 
 
+MAX_INDICES = 52
+"""The most indices of an einsum: numpy, jax and torch name each of them by a letter."""
+
+
 def equation_indices(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """Return the indices of the operands and of the result of ``b s h, h f -> b s f``.
 
     Raises:
-        LayoutError: it is no equation, an index is twice in one operand or in the result, or only
-            in the result.
+        LayoutError: it is no equation or too long, an index is twice in one operand or in the
+            result, or only in the result.
     """
 
     def error(problem: str) -> LayoutError:
@@ -62,6 +66,10 @@ def equation_indices(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, .
             if indices.count(index) > 1:
                 raise error(f"has {index_text(index)} twice in `{' '.join(indices)}`")
     known = {index for indices in operands for index in indices}
+    if len(operands) > MAX_DIMS:
+        raise error(f"has {len(operands)} operands; at most {MAX_DIMS} are possible")
+    if len(known) > MAX_INDICES:
+        raise error(f"has {len(known)} indices; at most {MAX_INDICES} are possible")
     for index in result:
         if index not in known:
             raise error(f"has {index_text(index)} in the result only: no operand gives its size")

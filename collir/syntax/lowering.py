@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from errno import EINVAL
 from itertools import islice
 from pathlib import Path
 
@@ -62,6 +63,8 @@ class Lowering:
     def text_of(self, path: Path, token: Token) -> str | None:
         """Return the text of another file, which a token names, or None after an error."""
         try:
+            if path.is_char_device() or path.is_fifo():  # which may have no end
+                raise OSError(EINVAL, "it is not a file")
             return decode(path.read_bytes(), str(path))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None

@@ -24,7 +24,9 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.inlining import function_without_calls
 from collir.ir.instantiation import instantiate
+from collir.ir.loops import steps_with_times
 from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.machine.counts import devices_text
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute, random_tensor
@@ -35,7 +37,7 @@ from collir.semantics.reference.meaning import meaning
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.tools import api, completion
 from collir.tools.comparison import Case, same, same_in_double
-from collir.tools.engines import ENGINES, check_on
+from collir.tools.engines import ENGINES, Engine, check_on
 from collir.tools.finite_results import check_finite
 from collir.tools.functions import keep_functions
 from collir.tools.memory import check_available
@@ -97,9 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         help="with --engine mpi or mpi4py: print the best time of several runs beside the "
         "predicted one",
     )
-    parser.add_argument(
-        "--repeats", metavar="N", type=int, default=10, help="runs for --time (default: 10)"
-    )
+    parser.add_argument("--repeats", metavar="N", type=int, help="runs for --time (default: 10)")
     parser.add_argument("--debug", action="store_true", help="show tracebacks of internal errors")
     parser.add_argument("--version", action="version", version=f"collrun {collir.__version__}")
     if completion.asked():
@@ -128,10 +128,7 @@ def script() -> None:
 def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.pass_pipeline(options.passes)  # errors of the command come before those of the file
     engine = ENGINES.get(options.engine)
-    if options.time and (engine is None or not engine.is_timed or options.repeats < 1):
-        raise api.UsageError(
-            "--time is for --engine mpi or mpi4py, and needs --repeats of at least 1"
-        )
+    repeats = _repeats(options, engine)
     module = api.parse(options.file, sources=sources)
     keep_functions(module, options.function)
     asked = {name.removeprefix("@") for name in options.function}
@@ -140,7 +137,7 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.run_passes(module, options.passes)
     make_explicit(module)
     functions = [f for f in _chosen(module, options) if f.sym_name.data not in needed]
-    _check_memory(functions, options)
+    _check_size(functions, options)
     files = _inputs(functions, options)
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]
     for case in cases:
@@ -148,9 +145,22 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
         check_finite(module, case.function, (names, case.arguments), case.results, bool(files))
     verdicts = [_check_meaning(case, options) for case in cases]
     if engine is not None:
-        repeats = options.repeats if options.time else None
         verdicts.append(check_on(engine, module, cases, repeats))
     return 0 if all(verdicts) else BAD_INPUT
+
+
+def _repeats(options: argparse.Namespace, engine: Engine | None) -> int | None:
+    """Return the number of runs for ``--time``; None without it."""
+    if not options.time:
+        if options.repeats is not None:
+            raise api.UsageError("--repeats goes with --time")
+        return None
+    repeats = 10 if options.repeats is None else options.repeats
+    if engine is None or not engine.is_timed or repeats < 1:
+        raise api.UsageError(
+            "--time is for --engine mpi or mpi4py, and needs --repeats of at least 1"
+        )
+    return repeats
 
 
 def _parameter(text: str) -> tuple[str, int]:
@@ -161,7 +171,14 @@ def _parameter(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
+def _check_once(option: str, names: Sequence[str]) -> None:
+    """Check that an option gives no name two values, of which one would be dropped."""
+    if twice := [name for index, name in enumerate(names) if name in names[:index]]:
+        raise api.UsageError(f"{option} gives {twice[0] or 'the largest size'} two values")
+
+
 def _set_sizes(module: ModuleOp, texts: Sequence[str]) -> None:
+    _check_once("--set-size", [text.rpartition("=")[0] for text in texts])
     parameters = [text for text in texts if text.partition("=")[0].isidentifier()]
     if parameters:
         instantiate(module, dict(map(_parameter, parameters)))
@@ -205,9 +222,18 @@ def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
     return functions
 
 
-def _check_memory(functions: Sequence[FuncOp], options: argparse.Namespace) -> None:
+MOST_STEPS = 10**9
+"""The most steps of a function, with all iterations of its loops, that are run: hours."""
+
+
+def _check_size(functions: Sequence[FuncOp], options: argparse.Namespace) -> None:
+    """Check that functions have not too many steps, and fit into memory."""
     needed = 0
     for function in functions:
+        steps = steps_with_times(function_without_calls(function).body.block.ops)
+        if sum(times for _, times in steps) > MOST_STEPS:
+            text = f"@{function.sym_name.data} runs more than {MOST_STEPS} steps"
+            raise DiagnosticError.at(function, f"{text}: try --set-size, or fewer iterations")
         needed += memory_needed(function) * (1 if options.engine == "numpy" else 2)
         devices = mesh_of(function).devices
         check_available(needed, function, f"the buffers of its {devices} devices")
@@ -216,6 +242,7 @@ def _check_memory(functions: Sequence[FuncOp], options: argparse.Namespace) -> N
 def _inputs(functions: Sequence[FuncOp], options: argparse.Namespace) -> dict[str, Path]:
     """Return the .npy files of --input by argument; some function must have each argument."""
     known = {name for function in functions for name in _argument_names(function)}
+    _check_once("--input", [text.partition("=")[0].removeprefix("%") for text in options.input])
     files: dict[str, Path] = {}
     for text in options.input:
         name, equals, path = text.partition("=")

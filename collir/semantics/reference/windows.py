@@ -148,10 +148,11 @@ def _max_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
         x = x.low
     parts = dict(_windows(op, x, op.sizes("window"), _lowest(x.dtype)))
     first = _largest_intervals(parts) if isinstance(x, Intervals) else _first_largest(parts)
-    wide = as_wide(g)
+    wide: Any = as_wide(g)
+    of_intervals = isinstance(g, Intervals) or isinstance(x, Intervals)
 
     def term(offset: tuple[int, ...]) -> Any:
-        if isinstance(wide, Intervals) or isinstance(x, Intervals):
+        if of_intervals:
             return wide * first[offset].astype(wide.dtype)
         return np.where(first[offset], wide, wide.dtype.type(0))  # infinity times 0 is not 0
 

@@ -48,6 +48,10 @@ _USED = frozenset(
 # ---------------------------------------------------------------------------------------------
 
 
+Place = tuple[FuncOp, tuple[tuple[str, int], ...]]
+"""A function, and the values that it is called at."""
+
+
 @dataclass
 class ModuleText:
     """The names and texts that functions of a module share.
@@ -55,8 +59,9 @@ class ModuleText:
     Attributes:
         meshes: the variable of each mesh, by its name.
         taken: the names of the module so far.
-        called: the functions on the blocks of a device that others call, by their names; the text
-            of each but for its name is the key.
+        called: the names of the functions on the blocks of a device that others call, by their
+            texts but for these names.
+        at: the same names, by what is called and at which values.
         needs: the helpers that the functions call.
         wide: whether a value has 64 bits.
     """
@@ -64,6 +69,7 @@ class ModuleText:
     meshes: dict[str, str]
     taken: set[str]
     called: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    at: dict[Place, str] = field(default_factory=dict[Place, str])
     needs: set[str] = field(default_factory=set[str])
     wide: bool = False
 
@@ -71,6 +77,9 @@ class ModuleText:
         """Return the name of the function that a call runs, which is printed if it is new."""
         callee = call.function()
         assert callee is not None
+        place = callee, tuple(call.values.items())
+        if place in self.at:
+            return self.at[place]
         with _as_run(callee, call.values) as function:
             key = tuple(JaxFunction(function, self).plain())
         if key not in self.called:
@@ -78,6 +87,7 @@ class ModuleText:
             [name] = distinct([stem], self.taken)
             self.taken.add(name)
             self.called[key] = name
+        self.at[place] = self.called[key]
         return self.called[key]
 
 

@@ -116,8 +116,8 @@ class SizingTarget(CostOptions, Target):
         super().__post_init__()
         if not 1 <= bytes_of(self.begin) <= bytes_of(self.end):
             raise ValueError("begin is at least a byte, and at most end")
-        if self.factor <= 1:
-            raise ValueError("factor is more than 1")
+        if not 1 < self.factor < 2**63:
+            raise ValueError("factor is more than 1, and less than 2^63")
         if len(self.sizes()) > MOST_ROWS:
             raise ValueError(f"these are more than {MOST_ROWS} sizes: take a larger factor")
 
