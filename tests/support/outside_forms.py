@@ -40,7 +40,7 @@ class Form:
         condition: the first operand is a truth value.
         values: what operands hold: "any" number, "positive", or "separate" numbers without ties.
         gradient: whether it has a gradient; it is of each operand that holds no integers.
-        whole: whether it makes its result on each device, with any new index sharded.
+        special: whether the result is known where operands are infinite or NaN.
     """
 
     text: str
@@ -58,6 +58,7 @@ class Form:
     condition: bool = False
     values: str = "any"
     gradient: bool = True
+    special: bool = True
 
 
 def _sizes(values: list[int]) -> str:
@@ -259,6 +260,7 @@ def _norm(name: str, rng: random.Random) -> Form:
         in_jax,
         in_torch,
         blocked=set(own),
+        special=False,
     )
 
 

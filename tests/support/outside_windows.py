@@ -107,6 +107,7 @@ def _conv(name: str, rng: random.Random) -> Form:
         sizes=sizes,
         blocked={*space, *opened, *cut},
         linear="each",
+        special=False,
     )
 
 
