@@ -1,12 +1,14 @@
 # pyright: basic
 """FLOPs and bytes of each operation, as collir counts them and as XLA does: ``python work.py``.
 
-The columns are the operations and bytes of collir, those of XLA's cost analysis for the same
-function of jax (its flops and transcendentals), and the quotients.
+The columns are the operations and bytes of collir, and those of XLA's cost analysis for the same
+function of jax: its flops and transcendentals. The last rows are losses of models with gradients.
 """
 
+import json
 import re
 import runpy
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -242,7 +244,8 @@ def of_model(name: str) -> tuple[float, float, float, float]:
 
 if __name__ == "__main__":
     made = [*rows(), *((name, *of_model(name)) for name in MODELS)]
-    for name, flops, moved, their_flops, their_bytes in made:
-        quotients = flops / max(1, their_flops), moved / max(1, their_bytes)
-        print(f"{name:16}{flops:12.4g}{their_flops:12.4g}{quotients[0]:8.3f}", end="")
-        print(f"{moved:12.4g}{their_bytes:12.4g}{quotients[1]:8.3f}")
+    if "--json" in sys.argv:
+        print(json.dumps({name: numbers for name, *numbers in made}))
+    else:
+        for name, *numbers in made:
+            print(f"{name:16}" + "".join(f"{number:12.4g}" for number in numbers))
