@@ -119,7 +119,7 @@ def test_slopes_in_bf16(name: str, x: float, slope: float) -> None:
     """
     )
     module = collir.parse(text)
-    inputs = [[np.array(n, ml_dtypes.bfloat16)] for n in (x, 1.37)]
+    inputs: list[Any] = [[np.array(n, ml_dtypes.bfloat16)] for n in (x, 1.37)]
     [[found]] = execute(module, functions_of(module)[1], inputs)
     assert found is not None
     assert float(found) == pytest.approx(1.37 * slope, rel=0.01)

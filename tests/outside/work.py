@@ -184,7 +184,7 @@ def _struct(shape: Any) -> Any:
 
 def of_xla(function: Any, *inputs: Any) -> tuple[float, float]:
     """Return the operations, with transcendentals, and the bytes that XLA counts."""
-    found = jax.jit(function).lower(*inputs).compile().cost_analysis()
+    found: Any = jax.jit(function).lower(*inputs).compile().cost_analysis()
     return found.get("flops", 0.0) + found.get("transcendentals", 0.0), found["bytes accessed"]
 
 
@@ -231,7 +231,8 @@ def of_model(name: str) -> tuple[float, float, float, float]:
             text = re.sub(r"\nmesh @m on @box .*", f"\n{mesh}", text)
             (Path(folder) / page.name).write_text(text, encoding="utf-8")
         module = collir.parse(Path(folder) / f"{name}.coll")
-    collir.instantiate(module, **MODELS[name])
+    sizes: dict[str, Any] = {**MODELS[name]}
+    collir.instantiate(module, **sizes)
     function, wrt = with_gradients(module, "loss")
     types = [dist_type(argument) for argument in function.args]
     own = simulate_function(function_as_run(function), CostModel())

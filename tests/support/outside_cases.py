@@ -131,7 +131,7 @@ def _layouts(
         shape = [1 if i == "1" else size[i] for i in over]
         cut = [shards.get(i, ()) for i in over]
         passes = mine and (form.linear == "all" or mine[0] == number) and kind != "bool"
-        operands.append(Layout(kind, shape, cut, mine[1] if passes else (), "sum", place))
+        operands.append(Layout(kind, shape, cut, mine[1] if mine and passes else (), "sum", place))
     reduced = tuple(x for i in gone if i not in form.blocked for x in shards.get(i, ()))
     made = form.out or dtype
     shape = [1 if i == "1" else size[i] for i in form.result]

@@ -47,7 +47,7 @@ class Form:
     operands: list[list[str]]
     result: list[str]
     jax: Callable[..., Any]
-    torch: Callable[..., Any] | None = None
+    torch: Callable[..., Any]
     sizes: dict[str, int] = field(default_factory=dict)
     blocked: set[str] = field(default_factory=set)
     reduced: str = "sum"
@@ -342,7 +342,7 @@ def _table(rng: random.Random) -> tuple[list[str], list[str], list[str]]:
 def _at(n: int, i: Any, like: Any) -> Any:
     """Return rows with a 1 at a position, and without where it is out of range."""
     positions = torch.arange(n) if isinstance(i, torch.Tensor) else jnp.arange(n)
-    rows = i[..., None] == positions
+    rows: Any = i[..., None] == positions
     return rows.to(like.dtype) if isinstance(i, torch.Tensor) else rows.astype(like.dtype)
 
 
