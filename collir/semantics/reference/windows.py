@@ -137,8 +137,8 @@ def _max_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
     def term(offset: tuple[int, ...]) -> Any:
         if isinstance(wide, Intervals):
             return wide * first[offset].astype(wide.dtype)
-        chosen: Any = np.where(first[offset], wide, wide.dtype.type(0))  # infinity times 0
-        return chosen
+        where: Any = np.where  # infinity times 0 is not 0
+        return where(first[offset], wide, np.zeros_like(wide))
 
     total = _added_to_windows(op, wide, op.sizes("window"), x.shape, term)
     return total.astype(g.dtype)
