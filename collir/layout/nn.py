@@ -254,7 +254,7 @@ _map(
     "Return 1 / (1 + e^-x) for every element x.",
     floats=True,
     flops=3,
-    gradient=lambda r, _: r.g * r.y - r.g * r.y * r.y,
+    gradient=lambda r, _: r.g * r.y * (r.y.full(1) - r.y),
 )
 _map(
     "sin",

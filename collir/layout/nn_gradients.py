@@ -31,10 +31,11 @@ def where(r: Reverse, operand: int) -> Term | None:
 
 
 def silu(r: Reverse, operand: int) -> Term:
+    """Return g s (1 + x (1 - s)), where s = sigmoid(x): nothing large is subtracted."""
     (x,) = r.x
     s = x.step("sigmoid")
     g = r.g * s
-    return g + g * x - g * x * s
+    return g + g * (x * (s.full(1) - s))
 
 
 def gelu(r: Reverse, operand: int) -> Term:

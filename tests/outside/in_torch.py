@@ -178,7 +178,9 @@ def vgg19(images: Any, labels: Any, *weights: Any) -> Any:
 def resnet50(images: Any, labels: Any, *weights: Any) -> Any:
     stem, head, rest = weights[:3], weights[-2:], weights[3:-2]
 
-    def step(x: Any, w: Any, gain: Any, bias: Any, stride: int = 1) -> Any:
+    def step(x: Any, *parts: Any) -> Any:
+        known: Any = (*parts, 1)
+        w, gain, bias, stride = known[:4]
         return F.batch_norm(_conv(x, w, stride), None, None, gain, bias, training=True)
 
     def branch(x: Any, own: Any, stride: int) -> Any:

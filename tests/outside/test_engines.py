@@ -98,3 +98,28 @@ def test_an_infinite_gradient_stays_at_the_largest_element() -> None:
     x = np.array([1, 3, 4, 3], np.float32).reshape(1, 4, 1)
     [[found]] = execute(module, functions_of(module)[0], [[g], [x]])
     assert found is not None and found.ravel().tolist() == [0, np.inf, 2, 0]
+
+
+@pytest.mark.parametrize(("name", "x", "slope"), [("silu", 300.0, 1.0), ("sigmoid", 6.0, 0.003891)])
+def test_slopes_in_bf16(name: str, x: float, slope: float) -> None:
+    """In bf16 a difference of large numbers would be 0 or 2, or off by a half; the sigmoid of 6 is
+    1 - 2^-8 there."""
+    text = (
+        TEXT[: TEXT.index("func")]
+        + f"""
+    func @loss(%x: bf16[], %c: bf16[]) -> bf16[] on @m {{
+      %y = {name} %x
+      %l = mul %y, %c
+      return %l
+    }}
+    func @step(%x: bf16[], %c: bf16[]) -> bf16[] on @m {{
+      %l, %d = gradient @loss(%x, %c) wrt %x
+      return %d
+    }}
+    """
+    )
+    module = collir.parse(text)
+    inputs: list[Any] = [[np.array(n, ml_dtypes.bfloat16)] for n in (x, 1.37)]
+    [[found]] = execute(module, functions_of(module)[1], inputs)
+    assert found is not None
+    assert float(found) == pytest.approx(1.37 * slope, rel=0.01)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from differentiated import on_all_devices, on_one_device
 from model_pages import LIMITS, SMALL, inputs_of, page, with_gradients
-from seeds import chosen
 
 from collir.semantics.reference.double import in_double
 from collir.synthesis.propagation.propagate import make_explicit
@@ -21,15 +20,13 @@ SIZES = {
     "words": {"batch": 4, "seq": 8, "hidden": 16, "heads": 4, "layers": 2, "vocab": 24},
     "zero": {"batch": 64, "width": 64, "layers": 2},
 }
-QUICK = chosen(["mlp", "llama", "styles", "words"], 1, "in torch")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
+]
 
-pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
-
-@pytest.mark.parametrize(
-    "name",
-    [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SIZES],
-)
+@pytest.mark.parametrize("name", SIZES)
 def test_loss_and_gradients(name: str, tmp_path: Path) -> None:
     sizes = SIZES[name]
     module = page(name, **sizes)

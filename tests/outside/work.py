@@ -1,12 +1,14 @@
 # pyright: basic
 """FLOPs and bytes of each operation, as collir counts them and as XLA does: ``python work.py``.
 
-The columns are the operations and bytes of collir, those of XLA's cost analysis for the same
-function of jax (its flops and transcendentals), and the quotients.
+The columns are the operations and bytes of collir, and those of XLA's cost analysis for the same
+function of jax: its flops and transcendentals. The last rows are losses of models with gradients.
 """
 
+import json
 import re
 import runpy
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -182,7 +184,7 @@ def _struct(shape: Any) -> Any:
 
 def of_xla(function: Any, *inputs: Any) -> tuple[float, float]:
     """Return the operations, with transcendentals, and the bytes that XLA counts."""
-    found = jax.jit(function).lower(*inputs).compile().cost_analysis()
+    found: Any = jax.jit(function).lower(*inputs).compile().cost_analysis()
     return found.get("flops", 0.0) + found.get("transcendentals", 0.0), found["bytes accessed"]
 
 
@@ -229,7 +231,8 @@ def of_model(name: str) -> tuple[float, float, float, float]:
             text = re.sub(r"\nmesh @m on @box .*", f"\n{mesh}", text)
             (Path(folder) / page.name).write_text(text, encoding="utf-8")
         module = collir.parse(Path(folder) / f"{name}.coll")
-    collir.instantiate(module, **MODELS[name])
+    sizes: dict[str, Any] = {**MODELS[name]}
+    collir.instantiate(module, **sizes)
     function, wrt = with_gradients(module, "loss")
     types = [dist_type(argument) for argument in function.args]
     own = simulate_function(function_as_run(function), CostModel())
@@ -242,7 +245,8 @@ def of_model(name: str) -> tuple[float, float, float, float]:
 
 if __name__ == "__main__":
     made = [*rows(), *((name, *of_model(name)) for name in MODELS)]
-    for name, flops, moved, their_flops, their_bytes in made:
-        quotients = flops / max(1, their_flops), moved / max(1, their_bytes)
-        print(f"{name:16}{flops:12.4g}{their_flops:12.4g}{quotients[0]:8.3f}", end="")
-        print(f"{moved:12.4g}{their_bytes:12.4g}{quotients[1]:8.3f}")
+    if "--json" in sys.argv:
+        print(json.dumps({name: numbers for name, *numbers in made}))
+    else:
+        for name, *numbers in made:
+            print(f"{name:16}" + "".join(f"{number:12.4g}" for number in numbers))

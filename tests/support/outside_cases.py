@@ -131,7 +131,7 @@ def _layouts(
         shape = [1 if i == "1" else size[i] for i in over]
         cut = [shards.get(i, ()) for i in over]
         passes = mine and (form.linear == "all" or mine[0] == number) and kind != "bool"
-        operands.append(Layout(kind, shape, cut, mine[1] if passes else (), "sum", place))
+        operands.append(Layout(kind, shape, cut, mine[1] if mine and passes else (), "sum", place))
     reduced = tuple(x for i in gone if i not in form.blocked for x in shards.get(i, ()))
     made = form.out or dtype
     shape = [1 if i == "1" else size[i] for i in form.result]
@@ -235,7 +235,8 @@ def case_of(
         if result.dtype != "bool" or not result.partial:
             break
     numbers = np.random.default_rng(rng.getrandbits(64))
-    plain = any(x.partial for x in operands) or reduced or rng.random() >= special
+    sums = any(x.partial for x in operands) or reduced
+    plain = sums or not form.special or rng.random() >= special
     wholes, buffers, scale = [], [], 1.0
     for number, layout in enumerate(operands):
         if form.positions and form.positions[0] == number:
@@ -260,7 +261,7 @@ def case_of(
     text = f"func @{label}({typed}) -> {whole.text()} on @{mesh.name} {{\n  " + "\n  ".join(body)
     case = Case(label, f"{text}\n  return %w\n}}\n", mesh, buffers, [])
     truth = _truth(form, wholes, case, with_jax)
-    steps = 1.0 if not result.partial else 8.0
+    steps = 8.0 if result.partial or name == "max_pool_transpose" else 1.0
     case.results = [Result(whole, truth, max(scale, _top(truth)), steps)]
     cases = [case]
     of_floats = [n for n, x in enumerate(operands) if x.dtype in FLOATS and not x.partial]

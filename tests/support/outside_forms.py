@@ -40,14 +40,14 @@ class Form:
         condition: the first operand is a truth value.
         values: what operands hold: "any" number, "positive", or "separate" numbers without ties.
         gradient: whether it has a gradient; it is of each operand that holds no integers.
-        whole: whether it makes its result on each device, with any new index sharded.
+        special: whether the result is known where operands are infinite or NaN.
     """
 
     text: str
     operands: list[list[str]]
     result: list[str]
     jax: Callable[..., Any]
-    torch: Callable[..., Any] | None = None
+    torch: Callable[..., Any]
     sizes: dict[str, int] = field(default_factory=dict)
     blocked: set[str] = field(default_factory=set)
     reduced: str = "sum"
@@ -58,6 +58,7 @@ class Form:
     condition: bool = False
     values: str = "any"
     gradient: bool = True
+    special: bool = True
 
 
 def _sizes(values: list[int]) -> str:
@@ -259,6 +260,7 @@ def _norm(name: str, rng: random.Random) -> Form:
         in_jax,
         in_torch,
         blocked=set(own),
+        special=False,
     )
 
 
@@ -340,7 +342,7 @@ def _table(rng: random.Random) -> tuple[list[str], list[str], list[str]]:
 def _at(n: int, i: Any, like: Any) -> Any:
     """Return rows with a 1 at a position, and without where it is out of range."""
     positions = torch.arange(n) if isinstance(i, torch.Tensor) else jnp.arange(n)
-    rows = i[..., None] == positions
+    rows: Any = i[..., None] == positions
     return rows.to(like.dtype) if isinstance(i, torch.Tensor) else rows.astype(like.dtype)
 
 

@@ -75,38 +75,42 @@ def _conv(name: str, rng: random.Random) -> Form:
         return [known[i] for i in over]
 
     if name == "conv":
-        operands, result, j, t = [x, w], y, in_jax, in_torch
+        operands, result, own_jax, own_torch = [x, w], y, in_jax, in_torch
     elif name == "conv_transpose":
         operands, result = [y, w], x
 
-        def j(g: Any, k: Any) -> Any:
+        def input_jax(g: Any, k: Any) -> Any:
             start = jnp.zeros(shape(x, (g, k), operands), g.dtype)
             return jax.vjp(lambda z: in_jax(z, k), start)[1](g)[0]
 
-        def t(g: Any, k: Any) -> Any:
+        def input_torch(g: Any, k: Any) -> Any:
             start = torch.zeros(shape(x, (g, k), operands), dtype=g.dtype, requires_grad=True)
             return torch.autograd.grad(in_torch(start, k), start, g, create_graph=True)[0]
 
+        own_jax, own_torch = input_jax, input_torch
     else:
         operands, result = [x, y], w
 
-        def j(z: Any, g: Any) -> Any:
+        def filter_jax(z: Any, g: Any) -> Any:
             start = jnp.zeros(shape(w, (z, g), operands), g.dtype)
             return jax.vjp(lambda k: in_jax(z, k), start)[1](g)[0]
 
-        def t(z: Any, g: Any) -> Any:
+        def filter_torch(z: Any, g: Any) -> Any:
             start = torch.zeros(shape(w, (z, g), operands), dtype=g.dtype, requires_grad=True)
             return torch.autograd.grad(in_torch(z, start), start, g, create_graph=True)[0]
+
+        own_jax, own_torch = filter_jax, filter_torch
 
     return Form(
         text,
         operands,
         result,
-        j,
-        t,
+        own_jax,
+        own_torch,
         sizes=sizes,
         blocked={*space, *opened, *cut},
         linear="each",
+        special=False,
     )
 
 
