@@ -25,6 +25,8 @@ from .devices import Apart, Devices
 from .indices import NN, RULES
 from .mesh import Refused
 from .mistakes import planted
+from .models import PASSES as MODEL_PASSES
+from .models import SMALL, small
 from .programs import Run
 from .random_inputs import inputs
 from .random_programs import random_program
@@ -178,6 +180,17 @@ def programs(log: Log, count: int, seed: int, kinds: str, passes: list[str], eac
     log.add(f"programs: {made}")
 
 
+def models(log: Log, count: int, seed: int) -> None:
+    """Compare what the models that ship compute before and after passes, gradients included."""
+    for name, function, sizes in SMALL[:count]:
+        module = small(name, function, sizes)
+        source = collir.emit(module)
+        before = reference(text.program(source), f"@{function}", seed)
+        for passes in MODEL_PASSES:
+            compared(log, source, module, before, passes)
+        print(f"{name} @{function}", dict(log.counts), flush=True)
+
+
 def with_mistake(rng: random.Random, source: str) -> tuple[str, Program] | None:
     """Return a program with a mistake that is well typed, and of the same types."""
     for _ in range(60):
@@ -254,7 +267,7 @@ def mistakes(log: Log, count: int, seed: int, kinds: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("campaign", choices=["steps", "programs", "mistakes"])
+    parser.add_argument("campaign", choices=["steps", "programs", "mistakes", "models"])
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ops", default="")
@@ -267,6 +280,8 @@ def main() -> None:
     if options.campaign == "steps":
         ops = {"": sorted(RULES), "nn": sorted(NN)}.get(options.ops) or options.ops.split(",")
         steps(log, options.count, options.seed, ops)
+    elif options.campaign == "models":
+        models(log, options.count, options.seed)
     elif options.campaign == "mistakes":
         mistakes(log, options.count, options.seed, options.kinds)
     else:
