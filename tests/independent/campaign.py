@@ -125,12 +125,12 @@ def finite(before: Reference) -> bool:
     )
 
 
-def compared(log: Log, source: str, module: ModuleOp, before: Reference, passes: str) -> None:
+def compared(log: Log, source: str, given: ModuleOp, before: Reference, passes: str) -> None:
     """Run passes on a program and compare what comes out with what it computed before."""
     remarks = io.StringIO()
     try:
         with contextlib.redirect_stderr(remarks):
-            module = collir.run_passes(module.clone(), passes)
+            module = collir.run_passes(given.clone(), passes)
         printed = collir.emit(module)
     except collir.DiagnosticError as error:
         log.add(f"refused: {error.diagnostics[0].message.split('%')[0][:50]}", passes, source)
@@ -140,6 +140,8 @@ def compared(log: Log, source: str, module: ModuleOp, before: Reference, passes:
         traceback.print_exc(limit=-3)
         return
     log.add("pairs")
+    if printed != collir.emit(given):
+        log.add("pairs with another program")
     try:
         check(before, text.program(printed))
     except (Refused, text.Unreadable) as error:

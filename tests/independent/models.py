@@ -10,6 +10,7 @@ import collir
 EXAMPLES = Path(__file__).parents[2] / "examples" / "models"
 
 STYLES = {"batch": 2, "seq": 4, "hidden": 4, "heads": 4, "layers": 2}
+EXPERTS = {"groups": 8, "words": 4, "hidden": 2, "experts": 8, "places": 2}
 SMALL: list[tuple[str, str, dict[str, int]]] = [
     ("mlp", "step", {"batch": 4, "width": 4, "layers": 2}),
     ("styles", "data_parallel", {**STYLES, "batch": 8}),
@@ -22,7 +23,7 @@ SMALL: list[tuple[str, str, dict[str, int]]] = [
     ("words", "step", {"batch": 2, "seq": 4, "hidden": 4, "heads": 2, "layers": 1, "vocab": 4}),
     ("training", "clipped", {"batch": 4, "seq": 4, "hidden": 4, "layers": 2}),
     ("training", "accumulated", {"count": 2, "batch": 4, "seq": 4, "hidden": 4, "layers": 2}),
-    ("switch", "step", {"groups": 8, "words": 4, "hidden": 2, "experts": 8, "places": 2, "layers": 1}),
+    ("switch", "step", {**EXPERTS, "layers": 1}),
 ]  # fmt: skip
 """Files, functions and sizes."""
 
