@@ -25,6 +25,8 @@ from .devices import Apart, Devices
 from .indices import NN, RULES
 from .mesh import Refused
 from .mistakes import planted
+from .models import PASSES as MODEL_PASSES
+from .models import SMALL, small
 from .programs import Run
 from .random_inputs import inputs
 from .random_programs import random_program
@@ -123,12 +125,12 @@ def finite(before: Reference) -> bool:
     )
 
 
-def compared(log: Log, source: str, module: ModuleOp, before: Reference, passes: str) -> None:
+def compared(log: Log, source: str, given: ModuleOp, before: Reference, passes: str) -> None:
     """Run passes on a program and compare what comes out with what it computed before."""
     remarks = io.StringIO()
     try:
         with contextlib.redirect_stderr(remarks):
-            module = collir.run_passes(module.clone(), passes)
+            module = collir.run_passes(given.clone(), passes)
         printed = collir.emit(module)
     except collir.DiagnosticError as error:
         log.add(f"refused: {error.diagnostics[0].message.split('%')[0][:50]}", passes, source)
@@ -138,6 +140,8 @@ def compared(log: Log, source: str, module: ModuleOp, before: Reference, passes:
         traceback.print_exc(limit=-3)
         return
     log.add("pairs")
+    if printed != collir.emit(given):
+        log.add("pairs with another program")
     try:
         check(before, text.program(printed))
     except (Refused, text.Unreadable) as error:
@@ -176,6 +180,17 @@ def programs(log: Log, count: int, seed: int, kinds: str, passes: list[str], eac
         for chosen in rng.sample(passes, min(each, len(passes))):
             compared(log, source, module, before, placed + chosen)
     log.add(f"programs: {made}")
+
+
+def models(log: Log, count: int, seed: int) -> None:
+    """Compare what the models that ship compute before and after passes, gradients included."""
+    for name, function, sizes in SMALL[:count]:
+        module = small(name, function, sizes)
+        source = collir.emit(module)
+        before = reference(text.program(source), f"@{function}", seed)
+        for passes in MODEL_PASSES:
+            compared(log, source, module, before, passes)
+        print(f"{name} @{function}", dict(log.counts), flush=True)
 
 
 def with_mistake(rng: random.Random, source: str) -> tuple[str, Program] | None:
@@ -254,7 +269,7 @@ def mistakes(log: Log, count: int, seed: int, kinds: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("campaign", choices=["steps", "programs", "mistakes"])
+    parser.add_argument("campaign", choices=["steps", "programs", "mistakes", "models"])
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ops", default="")
@@ -267,6 +282,8 @@ def main() -> None:
     if options.campaign == "steps":
         ops = {"": sorted(RULES), "nn": sorted(NN)}.get(options.ops) or options.ops.split(",")
         steps(log, options.count, options.seed, ops)
+    elif options.campaign == "models":
+        models(log, options.count, options.seed)
     elif options.campaign == "mistakes":
         mistakes(log, options.count, options.seed, options.kinds)
     else:

@@ -1,5 +1,6 @@
 """The type of the result of each operation of models, from the indices of its dimensions."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -121,6 +122,7 @@ def numbers(c: Case) -> None:
 
 def einsum(c: Case) -> Type:
     numbers(c)
+    need(re.fullmatch(r"[\w\s,]*->[\w\s]*", c.step.clauses["text"]), "no names")
     left, _, right = c.step.clauses["text"].partition("->")
     operands = [part.split() for part in left.split(",")]
     result = right.split()

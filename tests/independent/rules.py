@@ -260,7 +260,11 @@ def regrouped(mesh: Mesh, x: Type, shape: Sequence[int]) -> Type:
     """Return a type with another shape, into whose dimensions the digits go in order."""
     need(math.prod(shape) == math.prod(x.shape), "another number of elements")
     pairs = zip(x.shape, x.shards, strict=True)
-    left = [digit for n, subs in pairs for digit in digits(mesh, n, subs)]
+    left: list[Digit] = []
+    for digit in (digit for n, subs in pairs for digit in digits(mesh, n, subs)):
+        if left and not left[-1].subs and not digit.subs:  # positions in a row are one number
+            digit = Digit(left.pop().size * digit.size)
+        left.append(digit)
     shards: list[tuple[str, ...]] = []
     for size in shape:
         subs: tuple[str, ...] = ()

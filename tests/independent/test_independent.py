@@ -35,21 +35,21 @@ def agreed(log: Log) -> None:
 
 def test_steps() -> None:
     log = Log()
-    steps(log, 250, current(), sorted(RULES))
+    steps(log, 200, current(), sorted(RULES))
     agreed(log)
     assert log.counts["accepted"] > 30 and log.counts["refused"] > 30
 
 
 def test_programs_before_and_after_passes() -> None:
     log = Log()
-    programs(log, 12, current(), "sslcgga", PASSES, 2)
+    programs(log, 10, current(), "sslcgga", PASSES, 2)
     agreed(log)
-    assert log.counts["pairs"] > 12
+    assert log.counts["pairs"] > 10
 
 
 def test_mistakes() -> None:
     log = Log()
-    mistakes(log, 12, current(), "sslc")
+    mistakes(log, 10, current(), "sslc")
     agreed(log)
 
 

@@ -311,6 +311,8 @@ class Reader:
         step.clauses["count"] = self.atom()
         while self.peek() != "{":
             clause = self.word("name")
+            if clause in step.clauses:
+                raise Unreadable(f"{clause} twice")
             if clause in ("carry", "slice", "with"):
                 self.need("(")
                 step.clauses[clause] = self.several(self.binding, ")")

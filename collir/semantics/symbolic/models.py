@@ -172,7 +172,20 @@ def _mul(s: Applied, x: Expr, y: Expr) -> Expr:
 
 
 def _div(s: Applied, x: Expr, y: Expr) -> Expr:
-    return s.product([x, _reciprocal(s, y)])
+    if not _has_zero(y):
+        return s.product([x, _reciprocal(s, y)])
+
+    def of(a: Sum, b: Sum) -> Expr:  # no number is divided by 0, and 0 is not either
+        return _unknown(s, a, b) if _has_zero(b) else s.product([a, _reciprocal(s, b)])
+
+    return zipped(x, y, of)
+
+
+def _has_zero(x: Expr) -> bool:
+    """Return whether an expression is 0 in some branch, for all inputs."""
+    if isinstance(x, Sum):
+        return not x.number and not x.terms
+    return any(_has_zero(value) for _, _, value in x.pieces)
 
 
 def _reciprocal(s: Applied, x: Expr) -> Expr:

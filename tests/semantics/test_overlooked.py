@@ -1,10 +1,10 @@
-"""A run on intervals sees differences behind rounded values, for the steps that compare."""
+"""Runs see differences behind rounded values, and proofs do not overlook a division by 0."""
 
 import pytest
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.semantics.validation.validate import compare
+from collir.semantics.validation.validate import Verdict, compare
 
 FUNCTION = """machine @c {{ level gpu[2] {{ port = 8 GB/s, latency = 20 us }} }}
 mesh @m on @c {{ data = gpu:2 }}
@@ -25,6 +25,15 @@ STEPS = {
 }
 
 
+def compared(*texts: str) -> Verdict:
+    """Return the verdict on two programs of one function."""
+    modules = [collir.parse(text) for text in texts]
+    before, after = (
+        next(op for op in module.walk() if isinstance(op, FuncOp)) for module in modules
+    )
+    return compare(before, modules[0], after, modules[1])
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_behind_a_rounded_value(step: str) -> None:
     type_ = STEPS[step]
@@ -34,9 +43,14 @@ def test_behind_a_rounded_value(step: str) -> None:
         FUNCTION.format(type=type_, step=y, first=pooled + first)
         for first in ("  %e = exp %x", "  %n = neg %x\n  %e = exp %n")
     ]
-    modules = [collir.parse(text) for text in texts]
-    before, after = (
-        next(op for op in module.walk() if isinstance(op, FuncOp)) for module in modules
-    )
-    verdict = compare(before, modules[0], after, modules[1])
+    verdict = compared(*texts)
     assert (verdict.outcome, verdict.how) == ("different", "execution")
+
+
+def test_zero_divided_by_zero_is_not_proven_to_be_zero() -> None:
+    first = "  %z = sub %x, %x"
+    texts = [
+        FUNCTION.format(type="f32[3, 4, 4]", first=first, step=step)
+        for step in ("add %z, %z", "div %z, %z")
+    ]
+    assert compared(*texts).how != "proof"
