@@ -22,9 +22,9 @@ _OPERATORS = {
 
 def first_token(tree: SyntaxTree) -> Token:
     """Return the first token of a formula."""
-    if isinstance(tree, Token):
-        return tree
-    return next(tree.scan_values(lambda value: isinstance(value, Token)))
+    while not isinstance(tree, Token):
+        tree = tree.children[0]
+    return tree
 
 
 class FormulaLowering(Lowering):
@@ -50,6 +50,9 @@ class FormulaLowering(Lowering):
             bindings = bindings_text(map(Formula.parameter, self.named(tree)), self.sizes)
             prefix = f"with {bindings}, " if bindings else ""
             self.error(first_token(tree), f"{prefix}{error}")
+            return None
+        except RecursionError:
+            self.error(first_token(tree), "the formula is too long")
             return None
 
     def named(self, tree: SyntaxTree) -> list[str]:

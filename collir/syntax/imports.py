@@ -127,7 +127,7 @@ class FunctionImports:
             return None
         if len(notes) == LONGEST:
             message = (
-                f"{symbol} is taken over more than {LONGEST} functions: take the first of them"
+                f"{symbol} is taken over more than {LONGEST} functions: take the first"
             )
             self.errors.append(Diagnostic(message, way[0].position))
             return None

@@ -1,9 +1,10 @@
+# pyright: basic
 """Command lines with hostile input: files and options mutated, and passes in any order.
 
-``python tests/support/hostile.py [COUNT] [SEED]`` runs a campaign and prints its table.
+``python tests/support/hostile.py [COUNT] [SEED] [KIND] [FOLDER]`` runs a campaign and prints its
+table; FOLDER keeps the cases that fail.
 """
 
-import argparse
 import dataclasses
 import io
 import random
@@ -20,13 +21,26 @@ from tempfile import TemporaryDirectory
 
 from limited import Case, Verdict, run_all
 from lit_files import run_lines
+from mutations import (
+    EXAMPLES,
+    MODELS,
+    NUMBERS,
+    ROOT,
+    TEXTS,
+    change_blocks,
+    change_bytes,
+    change_lines,
+    change_names,
+    change_numbers,
+    change_tokens,
+    exchange_words,
+)
+from wrong_options import COLLOPT_OPTIONS, VALUES, parsers, pipeline, target
 
-from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
 from collir.targets.table import TARGETS
-from collir.tools import collir, collopt, collrun
+from collir.tools import collopt
 
-ROOT = Path(__file__).parents[2]
 ENGINES = re.compile(r"--engine|--run|--device|mpiexec|--workers|--resume|workers=")
 """Options that start processes."""
 
@@ -68,8 +82,6 @@ def _of_docs() -> Iterator[Seed]:
                     break
 
 
-MODELS = sorted((ROOT / "examples/models").glob("*.coll"))
-EXAMPLES = sorted((ROOT / "examples").glob("*.coll"))
 PLAIN = ["collopt %s", "collopt %s -p propagate", "collopt %s -p default -t cost",
          "collopt %s -t mlir", "collopt %s -t simulate", "collopt %s -p expand,inline -t coll",
          "collopt %s -t jax", "collopt %s -t torch", "collopt %s -t mpi", "collopt %s -t mpi4py",
@@ -100,7 +112,8 @@ def foreign_seeds() -> list[Seed]:
     rows: list[Seed] = []
     for path in sorted((ROOT / "tests/importing/topologies").glob("*")):
         rows += [Seed(path, ("collir", "machine", "--from", "%s")),
-                 Seed(path, ("collir", "machine", "--from", "%s", "--json", "--name", "x"))]  # fmt: skip
+                 Seed(path, ("collir", "machine", "--from", "%s", "--json", "--name",
+                 "x"))]  # fmt: skip
     for path in sorted((ROOT / "examples/search").glob("*")):
         problems = {".clq": ["clique", "kclique --k 3"], ".tsp": ["tsp"], ".atsp": ["tsp"],
                     ".items": ["knapsack"], ".lad": ["clique"]}[path.suffix]  # fmt: skip
@@ -120,255 +133,6 @@ def foreign_seeds() -> list[Seed]:
         rows += [Seed(path, ("collir", "compare", "@dgx_a100", "--from", "%s")),
                  Seed(path, ("collir", "calibrate", "@dgx_a100", "--from", "%s"))]  # fmt: skip
     return rows
-
-
-# --- texts --------------------------------------------------------------------------------------
-
-_TOKEN = re.compile(r"[%@]?\w+|\s+|.", re.DOTALL)
-NUMBERS = ["0", "-1", "1", "2", "3", "7", "2147483647", "2147483648", "9223372036854775807",
-           "9223372036854775808", str(10**19), "9" * 400, "1e308", "1e999", "-1e308", "1e-320", "nan",
-           "inf", "-inf", "0.1", "-0", "00", "0x10", "1_000", "1e3", "3.0", "٣", ""]  # fmt: skip
-NAMES = ["é", "", "a" * 5000, "for", "int", "main", "__init__", "__class__", "self", "None", "numpy",
-         "auto", "on", "any", "func", "x y", "\N{SNOWMAN}", "ａ", "0", "_", "ſ", "MPI_Init", "e1",
-         "f32", "NULL", "data", "gpu", "batch", "torch", "lambda", "a.b", "%", "@", "x-y"]  # fmt: skip
-STRANGE = [*NUMBERS, *NAMES, "%g", "@m", "data.gpu", "partial(sum: data)", "partial(max: data)",
-           "root(data)", "at(data = 1)", "f32[]", "f32[...]", "[", "]", "(", ")", "{", "}", ":", ",",
-           "=", "*", "/", '"', '""', "//", "\x00", "\ufeff", "over", "dim", "return", "machine", "mesh",
-           "call @f()", "repeat 3", "gradient @f() wrt", "from", "GB/s", "us", "bf16", "i8", "f64",
-           "i64", "avg", "parameter", "state", "yield", "carry()", "slice()", "with()",
-           "->", '"b i -> b"', "weights [1, 2]", "stream s", "wait"]  # fmt: skip
-
-
-def _tokens(rng: random.Random, text: str) -> str:
-    """Return a text with a few tokens dropped, doubled, swapped, replaced or moved."""
-    tokens = _TOKEN.findall(text)
-    if not tokens:
-        return text
-    for _ in range(rng.choice([1, 1, 1, 2, 3, 8])):
-        i, j = rng.randrange(len(tokens)), rng.randrange(len(tokens))
-        match rng.randrange(5):
-            case 0:
-                tokens[i] = ""
-            case 1:
-                tokens[i] += tokens[i]
-            case 2:
-                tokens[i], tokens[j] = tokens[j], tokens[i]
-            case 3:
-                tokens[i] = tokens[j]
-            case _:
-                tokens[i] = rng.choice(STRANGE)
-    return "".join(tokens)
-
-
-def _numbers(rng: random.Random, text: str) -> str:
-    """Return a text with one or two numbers replaced by extreme ones."""
-    places = [
-        m for m in re.finditer(r"\b\d[\d.]*(?:e-?\d+)?", text) if not _in_comment(text, m.start())
-    ]
-    return _replaced(rng, text, places, NUMBERS)
-
-
-def _names(rng: random.Random, text: str) -> str:
-    """Return a text in which a name has another spelling, everywhere or once."""
-    names = sorted(set(re.findall(r"[%@]?\b[A-Za-z_]\w*", text)))
-    if not names:
-        return text
-    name, new = rng.choice(names), rng.choice(NAMES + names)
-    if name[0] in "%@" and new[:1] not in ("%", "@"):
-        new = name[0] + new
-    pattern = re.escape(name) + r"\b"
-    return re.sub(pattern, lambda _: new, text, count=rng.choice([0, 0, 1]))
-
-
-def _words_of_one_kind(rng: random.Random, text: str) -> str:
-    """Return a text with a word or sign replaced by another of the same kind: it may well parse."""
-    for _ in range(rng.choice([1, 1, 2])):
-        kind = rng.choice([r"%\w+", r"@\w+", r"\b[a-z_]{2,}\b", r"\b\d+\b", r"[,:=*/()\[\]{}@]"])
-        places = [m for m in re.finditer(kind, text) if not _in_comment(text, m.start())]
-        text = _replaced(rng, text, places, sorted({m.group() for m in places}), 1)
-    return text
-
-
-def _in_comment(text: str, place: int) -> bool:
-    return "//" in text[text.rfind("\n", 0, place) + 1 : place]
-
-
-def _replaced(
-    rng: random.Random, text: str, places: list[re.Match[str]], by: list[str], most: int = 2
-) -> str:
-    chosen = rng.sample(places, min(len(places), rng.randint(1, most)))
-    for place in sorted(chosen, key=lambda m: -m.start()):
-        text = text[: place.start()] + rng.choice(by) + text[place.end() :]
-    return text
-
-
-def _lines(rng: random.Random, text: str) -> str:
-    """Return a text with lines dropped, doubled, swapped, or cut off."""
-    lines = text.splitlines(keepends=True)
-    if not lines:
-        return text
-    i, j = sorted([rng.randrange(len(lines)), rng.randrange(len(lines))])
-    match rng.randrange(5):
-        case 0:
-            del lines[i : i + rng.choice([1, 1, j - i])]
-        case 1:
-            lines[i:i] = lines[i : i + rng.choice([1, 1, 5])]
-        case 2:
-            lines[i], lines[j] = lines[j], lines[i]
-        case 3:
-            return text[: rng.randrange(len(text))]
-        case _:
-            lines[i] = lines[i] * 200
-    return "".join(lines)
-
-
-def _blocks(rng: random.Random, text: str) -> str:
-    """Return a text with a machine, mesh or function doubled, moved or of another text."""
-    blocks = re.split(r"(?m)^(?=machine |mesh |func )", text)
-    i = rng.randrange(len(blocks))
-    match rng.randrange(4):
-        case 0:
-            blocks.insert(rng.randrange(len(blocks) + 1), blocks[i])
-        case 1:
-            blocks[i], blocks[0] = blocks[0], blocks[i]
-        case 2:
-            del blocks[i]
-        case _:
-            other = rng.choice([*MODELS, *EXAMPLES]).read_text(encoding="utf-8")
-            blocks += re.split(r"(?m)^(?=machine |mesh |func )", other)[1:]
-    return "\n".join(blocks)
-
-
-TEXTS: list[Callable[[random.Random, str], str]] = [
-    _tokens, _tokens, _numbers, _numbers, _names, _words_of_one_kind, _words_of_one_kind, _lines,
-    _blocks,
-]  # fmt: skip
-
-
-def _bytes(rng: random.Random, text: str) -> bytes:
-    """Return the bytes of a text in another encoding, or with bytes that belong to none."""
-    data = text.encode()
-    place = rng.randrange(len(data) + 1)
-    match rng.randrange(11):
-        case 0:
-            return data[:place] + b"\x00" + data[place:]
-        case 1:
-            return b"\xef\xbb\xbf" + data
-        case 2:
-            return data.replace(b"\n", b"\r\n")
-        case 3:
-            return data.replace(b"\n", b"\r")
-        case 4:
-            return text.encode("utf-16")
-        case 5:
-            return data[:place] + rng.randbytes(20) + data[place:]
-        case 6:
-            return data[:place] + "é".encode("latin-1") + data[place:]
-        case 7:
-            return data[:place]
-        case 8:
-            return rng.randbytes(2000)
-        case 9:
-            return data[:place] + "\u2028\x85\x0b\x0c\u202e".encode() + data[place:]
-        case _:
-            return data.replace(b" ", b"\t").rstrip(b"\n")
-
-
-# --- options ------------------------------------------------------------------------------------
-
-VALUES = ["", "-1", "0", "1", "2", "1e308", "nan", "inf", "0.1", str(2**63), str(10**19), "9" * 5000,
-          "x", "é", "@m", "a=b", "=", "out", "true", "none", "a,b", "{}", '"', "\x00", "/", ".", "-",
-          "--", "auto", "p2", "nccl", "cheapest", "ring", "hardware", "30 s", "2 GB", "%s", "missing",
-          "batch", "data", "f32", "xyz.json"]  # fmt: skip
-_PLAIN_VALUE = re.compile(r"[\w./:-]+|\"[^\"]*\"")
-
-
-def _option(rng: random.Random, field: "dataclasses.Field[object]", text: str) -> str:
-    """Return an option of a pass or target, mostly of its type."""
-    kind = str(field.type)
-    names = sorted(set(re.findall(r"[@%]?\b[a-z_]\w*", text))) or ["x"]
-    values = {
-        "model": ["alpha-beta", "p2", "nccl", "auto"],
-        "algorithm": ["cheapest", "runtime", "ring", "tree", "auto"],
-        "order": ["written", "hardware", "mesh", "auto"],
-        "limit": ["1", "2", "1"],
-        "strategy": ["flat", "ar-per-level", "rs-ar-ag", "reduce-ar-bcast", "x"],
-        "sizes": [f'"{rng.choice(names)}={rng.choice(NUMBERS)}"'],
-        "weights": [f'"{rng.choice(names)}:{rng.choice(NUMBERS)}"'],
-        "over": names, "of": names, "wrt": names, "loop": names, "function": names, "mesh": names,
-        "against": ["in.coll", "out", "missing", '""'], "level": names,
-        "dtype": ["f32", "bf16", "f64", "i32"], "into": ["2,2", "2", "4,2,1", "0", "-1", "3,5"],
-        "method": ["shortest", "exact", "p2", "x"], "rule": ["ddp", "size", "x", ""],
-        "workers": ["1", "1", "0", "-1", "x"], "memory": ["0", "-1", "1", "0.5", "1e9", str(10**30)],
-    }.get(field.name, NUMBERS if "int" in kind else ["true", "false"] if "bool" in kind else names)  # fmt: skip
-    value = rng.choice(values) if rng.random() < 0.85 else rng.choice(VALUES)
-    if field.name == "workers" and value not in ("0", "-1", "x"):
-        value = "1"
-    if not _PLAIN_VALUE.fullmatch(value) and "," not in value:
-        value = f'"{value}"'
-    return f"{field.name}={value}"
-
-
-def _specification(rng: random.Random, name: str, kind: type, text: str) -> str:
-    """Return a pass or target with some options; required ones mostly."""
-    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    needed = [f for f in fields if f.default is dataclasses.MISSING and rng.random() < 0.95]
-    rest = [f for f in fields if f.default is not dataclasses.MISSING]
-    limit = [f for f in rest if f.name == "limit"]
-    chosen = rng.sample(rest, min(len(rest), rng.choice([0, 0, 1, 1, 2])))
-    fields_ = dict.fromkeys([*needed, *limit, *chosen])
-    options = " ".join(_option(rng, f, text) for f in fields_)
-    return f"{name}{{{options}}}" if options else name
-
-
-OTHER_PASSES = ["cse", "dce", *PIPELINES]
-
-
-def pipeline(rng: random.Random, text: str) -> str:
-    """Return a few passes in any order."""
-    names = [
-        rng.choice([*PASSES, *PASSES, *OTHER_PASSES]) for _ in range(rng.choice([1, 2, 3, 4, 6]))
-    ]
-    return ",".join(
-        _specification(rng, name, PASSES[name](), text) if name in PASSES else name
-        for name in names
-    )
-
-
-def target(rng: random.Random, text: str) -> str:
-    """Return a target with some options."""
-    name = rng.choice([*TARGETS, "mlir"])
-    return _specification(rng, name, TARGETS[name](), text) if name in TARGETS else name
-
-
-def _parsers() -> list[tuple[tuple[str, ...], argparse.ArgumentParser]]:
-    """Return the parsers of all commands but collopt, each with its words."""
-    found: list[tuple[tuple[str, ...], argparse.ArgumentParser]] = []
-    parser = getattr(collrun, "_parser")()  # noqa: B009
-    found.append((("collrun",), parser))
-    for name in collir.COMMANDS:
-        top = getattr(collir, "_parser")(name)  # noqa: B009
-        command = _choices(top)[name]
-        below = _choices(command)
-        found += [(("collir", name, key), sub) for key, sub in below.items()] or [
-            (("collir", name), command)
-        ]
-    return found
-
-
-def _choices(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    for action in parser._actions:  # pyright: ignore[reportPrivateUsage]
-        if isinstance(action, argparse._SubParsersAction):  # pyright: ignore[reportPrivateUsage]
-            return dict(action.choices)  # pyright: ignore
-    return {}
-
-
-COLLOPT_OPTIONS = ["-f", "-t", "-o", "-p", "--function", "--help-pass", "--help-target",
-                   "--disable-verify", "--allow-unregistered-dialect", "--no-implicit-module",
-                   "--print-between-passes", "--time-passes", "--verify-diagnostics",
-                   "--parsing-diagnostics", "--split-input-file", "--print-op-generic",
-                   "--print-no-properties", "--print-debuginfo", "--syntax-highlight", "--shrink",
-                   "--cost-between-passes", "--validate-passes"]  # fmt: skip
 
 
 # --- cases --------------------------------------------------------------------------------------
@@ -397,32 +161,35 @@ def _text(seed: Seed) -> str:
 
 
 def mutated_text(rng: random.Random) -> Case:
+    """Mutate the file of a command."""
     seed = rng.choice(seeds())
     mutate = rng.choice(TEXTS)
     text = mutate(rng, _text(seed))
-    return _case(f"text: {mutate.__name__[1:]}", seed, seed.words, text.encode("utf-8", "replace"))
+    return _case(f"text: {mutate.__name__}", seed, seed.words, text.encode("utf-8", "replace"))
 
 
 def mutated_model(rng: random.Random) -> Case:
     """Mutate a model so that it may well parse, and run passes and a target on it."""
     path = rng.choice([*MODELS, *MODELS, *EXAMPLES])
     text = path.read_text(encoding="utf-8")
-    mutate = rng.choice([_words_of_one_kind, _numbers, _lines, _names, _blocks])
+    mutate = rng.choice([exchange_words, change_numbers, change_lines, change_names, change_blocks])
     mutated = mutate(rng, text)
     words = ["collopt", "%s", "-t", target(rng, text)]
     if rng.random() < 0.5:
         words += ["-p", pipeline(rng, text)]
     return _case(
-        f"model: {mutate.__name__[1:]}", Seed(path, ()), words, mutated.encode("utf-8", "replace")
+        f"model: {mutate.__name__}", Seed(path, ()), words, mutated.encode("utf-8", "replace")
     )
 
 
 def mutated_bytes(rng: random.Random) -> Case:
+    """Change the bytes of the file of a command."""
     seed = rng.choice([*seeds(), *foreign_seeds()])
-    return _case("bytes", seed, seed.words, _bytes(rng, _text(seed)))
+    return _case("bytes", seed, seed.words, change_bytes(rng, _text(seed)))
 
 
 def passes_in_any_order(rng: random.Random) -> Case:
+    """Run passes in any order, and a target, on a file as it is."""
     path = rng.choice([*MODELS, *EXAMPLES, rng.choice(seeds()).path])
     text = path.read_bytes().decode("utf-8", "replace")
     words = ["collopt", "%s", "-p", pipeline(rng, text), "-t", target(rng, text)]
@@ -433,6 +200,7 @@ def passes_in_any_order(rng: random.Random) -> Case:
 
 
 def run_on_devices(rng: random.Random) -> Case:
+    """Run a file at sizes and after passes that it may not have."""
     path = rng.choice([*MODELS, *EXAMPLES])
     text = path.read_text(encoding="utf-8")
     sizes = re.findall(r"(\w+) = \d+[,)]", text)
@@ -442,7 +210,7 @@ def run_on_devices(rng: random.Random) -> Case:
     if rng.random() < 0.5:
         words += ["-p", pipeline(rng, text)]
     if rng.random() < 0.5:
-        text = rng.choice([_words_of_one_kind, _numbers])(rng, text)
+        text = rng.choice([exchange_words, change_numbers])(rng, text)
     return _case("collrun", Seed(path, ()), words, text.encode("utf-8", "replace"))
 
 
@@ -479,13 +247,14 @@ def wrong_options(rng: random.Random) -> Case:
 
 
 def foreign(rng: random.Random) -> Case:
+    """Mutate a file that is not of collir."""
     seed = rng.choice(foreign_seeds())
-    mutate = rng.choice([_tokens, _numbers, _lines, _words_of_one_kind, _names])
+    mutate = rng.choice([change_tokens, change_numbers, change_lines, exchange_words, change_names])
     data = mutate(rng, _text(seed)).encode("utf-8", "replace")
     return _case(f"foreign: {' '.join(seed.words[1:2])}", seed, seed.words, data)
 
 
-_PARSERS = _parsers()
+_PARSERS = parsers()
 
 
 def preload() -> None:
@@ -537,9 +306,9 @@ def main() -> None:
             line = f"{index}: {shlex.join(case.words)[:300]}"
             worst = sorted([*worst, (verdict.seconds, line)])[-10:]
             largest = sorted([*largest, (verdict.megabytes, line)])[-10:]
-            if keep:
-                _log(keep, index, case, verdict)
             if verdict.fault:
+                if keep:
+                    _keep(keep / str(index), case, verdict)
                 faults[case.kind, verdict.fault] += 1
                 print(
                     f"{line}\n    {verdict.fault}: {verdict.err[-300:]!r} {verdict.trace[-3:]}",
@@ -552,29 +321,14 @@ def main() -> None:
     print("largest", *largest[::-1], sep="\n  ")
 
 
-def _log(keep: Path, index: int, case: Case, verdict: Verdict) -> None:
-    """Keep a case and its outcome, to be read."""
-    keep.mkdir(exist_ok=True)
-    with (keep / "log.txt").open("a", encoding="utf-8", errors="replace") as file:
-        file.write(f"=== {index} {case.kind} {shlex.join(case.words)[:400]}\n")
-        file.write(
-            f"status {verdict.status} {verdict.seconds:.2f} s {verdict.megabytes:.0f} MB fault {verdict.fault!r}\n{verdict.err[:3000]}\n"
-        )
-    if verdict.fault:
-        folder = keep / str(index)
-        folder.mkdir(exist_ok=True)
-        for name, data in case.files:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            if data is not None:
-                (folder / name).write_bytes(data)
-        (folder / "command").write_text(
-            shlex.join(case.words) + "\n", encoding="utf-8", errors="replace"
-        )
-        (folder / "err").write_text(
-            "\n".join([verdict.fault, verdict.err, verdict.out[:500], *verdict.trace]),
-            encoding="utf-8",
-            errors="replace",
-        )
+def _keep(folder: Path, case: Case, verdict: Verdict) -> None:
+    """Write a case that failed, with its command and its messages, to a folder."""
+    for name, data in case.files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if data is not None:
+            (folder / name).write_bytes(data)
+    text = "\n".join([shlex.join(case.words), verdict.fault, verdict.err, *verdict.trace])
+    (folder / "report").write_text(text, encoding="utf-8", errors="replace")
 
 
 if __name__ == "__main__":

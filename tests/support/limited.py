@@ -186,7 +186,7 @@ def _work(cases: Sequence[tuple[int, Case]], folder: Path, pipe: int) -> NoRetur
     with os.fdopen(pipe, "w", encoding="utf-8") as stream:
         for index, case in cases:
             cpu = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-            resource.setrlimit(resource.RLIMIT_CPU, (int(cpu) + 2 * SECONDS, most))
+            resource.setrlimit(resource.RLIMIT_CPU, (int(cpu + 2 * SECONDS) + 10, most))
             stream.write(json.dumps([index, None]) + "\n")
             stream.flush()
             verdict = run(case, folder)

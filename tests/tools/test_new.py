@@ -153,7 +153,9 @@ def test_a_file_is_overwritten_only_by_force(
     [
         ("--nic 8x400", "--nic 8x400: write a number of adapters and a rate, such as 8x400Gb"),
         ("--nic 0x400Gb", "--nic 0x400Gb: at least one adapter that sends is needed"),
-        ("--nodes 0", "argument --nodes: '0' is not an integer of at least 1"),
+        ("--name sync_gradients", "the program has @sync_gradients already: choose another --name"),
+        ("--force", "--force goes with -o FILE"),
+        ("--nodes 0", "argument --nodes: '0' is not an integer from 1 to 2^31 - 1"),
         ("--gpu h101", "argument --gpu: invalid choice: 'h101'"),
         ("--gpu h100 --cores 4", "--cpus and --cores are for machines without GPUs"),
         ("--nodes 1 --gpus 1", "the machine has a single device: nothing has to be sent"),
