@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from collir.dialects.machine import function_of, mesh_of
+from collir.dialects.machine import function_of, mesh_of, module_of
 from collir.dialects.nested import NestedOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -253,8 +253,7 @@ def function_as_run(function: FuncOp) -> FuncOp:
     of its module."""
     if not _changes(function):
         return function
-    module = function.parent_op()
-    assert isinstance(module, ModuleOp)
+    module = module_of(function)
     functions = [op for op in as_run(module).ops if isinstance(op, FuncOp)]
     return next(op for op in functions if op.sym_name == function.sym_name)
 
