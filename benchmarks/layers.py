@@ -88,7 +88,7 @@ def stages(text: str, module: ModuleOp) -> dict[str, float]:
         "verify": milliseconds(lambda: verify(module)),
         "simulate": milliseconds(lambda: simulate(module)[0].time),
         "cost": milliseconds(lambda: collir.cost(module)[0].time),
-        "prove": milliseconds(lambda: compare(before, module, after, changed, memory=0)),
+        "prove": milliseconds(lambda: compare(before, after, memory=0)),
         passes: milliseconds(lambda: collir.run_passes(module.clone(), passes), 3),
     }
     for target in ("mpi", "nccl", "mpi4py"):

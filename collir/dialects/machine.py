@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from xdsl.dialects.builtin import (
     ArrayAttr,
     IntAttr,
+    ModuleOp,
     StringAttr,
     SymbolNameConstraint,
     SymbolRefAttr,
@@ -621,6 +622,13 @@ def function_of(op: Operation) -> FuncOp | None:
     while function is not None and function.name != "func.func":
         function = function.parent_op()
     return cast("FuncOp | None", function)
+
+
+def module_of(op: Operation) -> ModuleOp:
+    """Return the module that a function, a machine or a mesh is in."""
+    module = op.parent_op()
+    assert isinstance(module, ModuleOp)
+    return module
 
 
 def mesh_of(op: Operation) -> Mesh:

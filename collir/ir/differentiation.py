@@ -12,7 +12,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.traits import Pure
 
-from collir.dialects.machine import mesh_of
+from collir.dialects.machine import mesh_of, module_of
 from collir.dialects.nested import CallOp, RepeatOp, Signature
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import FOR, FROM
@@ -72,8 +72,7 @@ def gradient_function(function: FuncOp, wrt: Sequence[int]) -> FuncOp:
     Raises:
         DiagnosticError: a step cannot be differentiated.
     """
-    module, block = function.parent_op(), function.parent_block()
-    assert isinstance(module, ModuleOp)
+    module, block = module_of(function), function.parent_block()
     assert block is not None
     copy = function.clone()
     copy.properties["sym_name"] = type(function.sym_name)(

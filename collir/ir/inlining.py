@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from collir.dialects.machine import module_of
 from collir.ir.calls import callees_first, calls_in, inline_call
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.differentiation import gradients_as_calls
@@ -17,8 +18,7 @@ def function_without_calls(function: FuncOp) -> FuncOp:
     a copy of what it needs of its module."""
     if not any(True for _ in calls_in(function)):
         return function
-    module = function.parent_op()
-    assert isinstance(module, ModuleOp)
+    module = module_of(function)
     copy = module.clone()
     erase_other_functions(copy, [function.sym_name.data])
     inline_calls(copy)

@@ -18,7 +18,6 @@ from collir.ir.names import set_name, unused_symbol
 from collir.ir.parameters import shared_attributes
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import pass_role
-from collir.layout import Mesh
 from collir.layout.coll import CONCAT, PAD, RESHAPE
 from collir.layout.sizes import formula_of
 from collir.layout.steps import Argument, StepKind
@@ -33,11 +32,6 @@ BODY = "coll.body"
 def repeats_in(op: Operation) -> list[RepeatOp]:
     """Return the loops in an operation, outer loops before those inside them."""
     return [inner for inner in op.walk() if isinstance(inner, RepeatOp)]
-
-
-def has_nested(module: ModuleOp) -> bool:
-    """Return whether a function of a module has operations that run others."""
-    return any(isinstance(op, NestedOp) for op in module.walk())
 
 
 def steps_with_times(ops: Iterable[Operation], times: int = 1) -> Iterator[tuple[DistOp, int]]:
@@ -284,29 +278,3 @@ def body_name(op: RepeatOp) -> str:
     reference = op.attributes[BODY]
     assert isinstance(reference, SymbolRefAttr)
     return reference.string_value()
-
-
-def stacked_elements(op: RepeatOp, mesh: Mesh, value: SSAValue) -> int:
-    """Return the elements of one slice of a stacked operand or result on a device."""
-    x = dist_type(value)
-    elements = 1
-    for size in x.local_shape(mesh)[1:]:
-        elements *= size
-    return elements
-
-
-__all__ = [
-    "StepsBefore",
-    "as_function",
-    "body_function",
-    "body_name",
-    "check_fixed_parameters",
-    "check_length",
-    "has_nested",
-    "outline_bodies",
-    "repeats_in",
-    "stacked_elements",
-    "steps_with_times",
-    "unroll",
-    "unroll_all",
-]

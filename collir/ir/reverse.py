@@ -484,8 +484,7 @@ def _fixed(loop: RepeatOp) -> set[Operation]:
     carries = set[SSAValue](loop.carries)
     fixed: set[Operation] = set()
     for op in loop.body.block.ops:
-        sources = (x for x in op.operands if x not in carries)
-        known = all(isinstance(x, BlockArgument) or x.owner in fixed for x in sources)
+        known = all(isinstance(x, BlockArgument) or x.owner in fixed for x in op.operands)
         if isinstance(op, DistOp) and known and carries.isdisjoint(op.operands):
             fixed.add(op)
     return fixed

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from collir.dialects.machine import function_of, mesh_of
+from collir.dialects.machine import function_of, mesh_of, module_of
 from collir.dialects.nested import CallOp, RepeatOp, Signature, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.parameters import parameters_of
@@ -106,8 +106,7 @@ class _Ring:
         return types
 
     def run(self) -> FuncOp:
-        module = self.outer.parent_op()
-        assert isinstance(module, ModuleOp)
+        module = module_of(self.outer)
         of_block = self._added(module, "attend", *self.block.written(self.mesh))
         of_ring = self._added(module, "ring_attention", *self._written(of_block))
         self._call(of_ring)

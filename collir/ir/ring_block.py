@@ -12,14 +12,7 @@ from xdsl.ir import Block, SSAValue
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.ir.attention import (
-    Attention,
-    behind_layouts,
-    counts,
-    extents,
-    is_map,
-    made_type,
-)
+from collir.ir.attention import Attention, behind_layouts, counts, extents, is_map, made_type
 from collir.ir.names import set_name
 from collir.ir.terms import Steps
 from collir.layout import DistType, DType, Mesh

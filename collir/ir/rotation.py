@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from collir.dialects.machine import function_of, mesh_of
+from collir.dialects.machine import function_of, mesh_of, module_of
 from collir.dialects.nested import NestedOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -256,9 +256,7 @@ def function_as_run(function: FuncOp) -> FuncOp:
     of what it needs of its module."""
     if not _changes(function):
         return function
-    module = function.parent_op()
-    assert isinstance(module, ModuleOp)
-    return next(iter(functions_as_run(module, [function.sym_name.data])))
+    return next(iter(functions_as_run(module_of(function), [function.sym_name.data])))
 
 
 def functions_as_run(module: ModuleOp, names: Collection[str]) -> list[FuncOp]:

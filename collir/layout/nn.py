@@ -422,7 +422,7 @@ _normalisation(
 def _cumsum(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     (x,) = xs
     check_numbers("cumsum", x)
-    blocked = frozenset([str(dim_of("cumsum", x, arguments))])
+    blocked = frozenset([str(dim_of(x, arguments))])
     indices = tuple(map(str, range(len(x.dims))))
     sizes = sizes_of("cumsum", xs, [indices])
     return Structure((indices,), indices, sizes, linear=Linear.ALL, blocked=blocked)

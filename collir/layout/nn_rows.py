@@ -205,7 +205,7 @@ def dims_of(name: str, x: DistType, arguments: Arguments, floats: bool = False) 
     return tuple(numbers)
 
 
-def dim_of(name: str, x: DistType, arguments: Arguments) -> int:
+def dim_of(x: DistType, arguments: Arguments) -> int:
     """Return the dimension that an operation names.
 
     Raises:

@@ -40,7 +40,7 @@ def _selection(
     def structure(xs: Sequence[DistType], arguments: Arguments) -> Structure:
         (x,) = xs
         check_numbers(name, x)
-        dim = dim_of(name, x, arguments)
+        dim = dim_of(x, arguments)
         size, count = x.dims[dim].size, arguments.get(COUNT.name, 0)
         assert isinstance(count, int)
         if result and not result.represents(int(size) - 1):
@@ -85,7 +85,7 @@ _selection(
 
 def _take(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     table, chosen = xs
-    dim = dim_of("take", table, arguments)
+    dim = dim_of(table, arguments)
     indices = [own_indices(table, 0), own_indices(chosen, 1)]
     result = (*indices[0][:dim], *indices[1], *indices[0][dim + 1 :])
     sizes = sizes_of("take", xs, indices)
@@ -180,7 +180,7 @@ def _cross_entropy(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     logits, labels = xs
     name = "cross_entropy"
     check_numbers(name, logits, floats=True)
-    dim = dim_of(name, logits, arguments)
+    dim = dim_of(logits, arguments)
     indices = tuple(map(str, range(len(logits.dims))))
     kept = (*indices[:dim], *indices[dim + 1 :])
     check_rank(name, labels, 1, kept)

@@ -4,7 +4,7 @@ Windows are over all dimensions between the first, the batch, and the last, the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from collir.layout import nn_gradients as gradients
@@ -98,6 +98,25 @@ def _count(room: int, step: int) -> int:
     return (room - rest) // step + 1
 
 
+def _products(
+    indices: Sequence[tuple[str, ...]],
+    result: tuple[str, ...],
+    sizes: Mapping[str, int],
+    blocked: tuple[str, ...],
+    whole: Sequence[str],
+) -> Structure:
+    """Return the structure of sums of products of windows over dimensions that are whole."""
+    return Structure(
+        tuple(indices),
+        result,
+        sizes,
+        linear=Linear.EACH,
+        blocked=frozenset(blocked),
+        flops=2,
+        selected=frozenset(whole),
+    )
+
+
 def _conv(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     x, w = xs
     spatial = len(w.dims) - 2
@@ -114,15 +133,7 @@ def _conv(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     sizes: dict[str, int] = sizes_of("conv", xs, indices)
     made = [f"{d}" for d in range(1, spatial + 1)]
     sizes |= dict(zip(made, counts, strict=True))
-    return Structure(
-        tuple(indices),
-        ("0", *made, "features"),
-        sizes,
-        linear=Linear.EACH,
-        blocked=frozenset([*whole, *window]),
-        flops=2,
-        selected=frozenset(whole),
-    )
+    return _products(indices, ("0", *made, "features"), sizes, (*whole, *window), whole)
 
 
 model_row(
@@ -136,9 +147,7 @@ model_row(
 )
 
 
-def _check_windows(
-    name: str, x: DistType, number: int, shape: Sequence[int], arguments: Arguments
-) -> None:
+def _check_windows(name: str, x: DistType, number: int, shape: Sequence[int]) -> None:
     """Check that an operand has the windows of a larger one.
 
     Raises:
@@ -163,21 +172,13 @@ def _conv_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
             operand=1,
         )
     counts = _windows(name, to, w.shape[:spatial], arguments, TO.name)
-    _check_windows(name, g, 0, counts, arguments)
+    _check_windows(name, g, 0, counts)
     made = tuple(f"{d}" for d in range(1, spatial + 1))
     window, whole = own_indices(w, 1)[:spatial], own_indices(to, 2)[1:-1]
     indices = [("0", *made, "features"), (*window, "channels", "features")]
     sizes: dict[str, int] = sizes_of(name, xs, indices)
     sizes |= dict(zip(whole, to.shape[1:-1], strict=True))
-    return Structure(
-        tuple(indices),
-        ("0", *whole, "channels"),
-        sizes,
-        linear=Linear.EACH,
-        blocked=frozenset([*made, *window, *whole]),
-        flops=2,
-        selected=frozenset(whole),
-    )
+    return _products(indices, ("0", *whole, "channels"), sizes, (*made, *window, *whole), whole)
 
 
 model_row(
@@ -202,20 +203,14 @@ def _conv_filter(xs: Sequence[DistType], arguments: Arguments) -> Structure:
             operand=1,
         )
     counts = _windows(name, x, to.shape[:spatial], arguments, "")
-    _check_windows(name, g, 1, counts, arguments)
+    _check_windows(name, g, 1, counts)
     made = tuple(f"{d}" for d in range(1, spatial + 1))
     whole, window = own_indices(x, 0)[1:-1], own_indices(to, 2)[:spatial]
     indices = [("0", *whole, "channels"), ("0", *made, "features")]
     sizes: dict[str, int] = sizes_of(name, xs, indices)
     sizes |= dict(zip(window, to.shape[:spatial], strict=True))
-    return Structure(
-        tuple(indices),
-        (*window, "channels", "features"),
-        sizes,
-        linear=Linear.EACH,
-        blocked=frozenset([*made, *whole, *window]),
-        flops=2,
-        selected=frozenset(whole),
+    return _products(
+        indices, (*window, "channels", "features"), sizes, (*made, *whole, *window), whole
     )
 
 
@@ -286,7 +281,7 @@ def _pool_transpose(name: str, xs: Sequence[DistType], arguments: Arguments) -> 
     check_numbers(name, g, floats=len(xs) == 1)
     window = _listed(name, arguments, WINDOW, 1)
     counts = _windows(name, to, window, arguments, TO.name)
-    _check_windows(name, g, 0, counts, arguments)
+    _check_windows(name, g, 0, counts)
     made = tuple(f"{d}" for d in range(1, len(window) + 1))
     whole = own_indices(to, 1)[1:-1]
     indices = [("0", *made, "channels"), ("0", *whole, "channels")]

@@ -222,10 +222,6 @@ def place_entries(place: Place, mesh: Mesh | None) -> dict[str, int]:
     return entries
 
 
-_REDUCTIONS = {dtype: (None, *dtype.reductions) for dtype in DType}
-"""The reductions that a type may have, by its dtype; None if it is not partial."""
-
-
 def check_type(mesh: Mesh, tensor: DistType) -> None:
     """Check that a type can exist on a mesh, in time independent of the number of devices.
 
@@ -255,29 +251,33 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
                 f"dimension {index} has size {explained(dim.size)}; sizes are at least 1", dim=index
             )
         check_cut(mesh, dim.axes, index)
-        if dim.size % (parts := units(mesh, dim.axes)):
-            even = is_even(mesh, dim.axes)
-            what = "shards" if even else "units of the weights"
-            below, above = dim.size // parts * parts, -(-dim.size // parts) * parts
-            nearest = f"{below} or {above}" if below else str(above)
-            advice = f": make it {nearest}" if even else f": make it a multiple of {parts}"
-            raise LayoutError(
-                f"dimension {index} of size {explained(dim.size)} does not divide into the "
-                f"{parts} {what} of {', '.join(mesh.short(dim.axes))}{advice}, or pad it",
-                axes=dim.axes,
-                dim=index,
-            )
+        _check_divides(mesh, dim, index)
     if tensor.elements * tensor.dtype.bytes > MAX_BYTES:
         raise LayoutError("the tensor has more than 2^63 - 1 bytes")
-    possible = _REDUCTIONS[tensor.dtype]
-    if tensor.dtype is DType.BOOL and tensor.reduction not in possible:
+    if tensor.reduction and tensor.reduction not in tensor.dtype.reductions:
+        if tensor.dtype is not DType.BOOL:
+            raise LayoutError(
+                f"an average of {tensor.dtype} is not an integer: use sum, or cast to a float first"
+            )
         raise LayoutError(
             f"bool has no partial({tensor.reduction}): max is true where any part is, and min "
             "where all are; or cast it to a number first"
         )
-    if tensor.reduction is Reduction.AVG and not tensor.dtype.is_float:
+
+
+def _check_divides(mesh: Mesh, dim: Dim, index: int) -> None:
+    """Check that the shards of a dimension divide it."""
+    if dim.size % (parts := units(mesh, dim.axes)):
+        even = is_even(mesh, dim.axes)
+        what = "shards" if even else "units of the weights"
+        below, above = dim.size // parts * parts, -(-dim.size // parts) * parts
+        nearest = f"{below} or {above}" if below else str(above)
+        advice = f": make it {nearest}" if even else f": make it a multiple of {parts}"
         raise LayoutError(
-            f"an average of {tensor.dtype} is not an integer: use sum, or cast to a float first"
+            f"dimension {index} of size {explained(dim.size)} does not divide into the "
+            f"{parts} {what} of {', '.join(mesh.short(dim.axes))}{advice}, or pad it",
+            axes=dim.axes,
+            dim=index,
         )
 
 

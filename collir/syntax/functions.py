@@ -52,6 +52,11 @@ _TYPES = (ArgumentKind.TYPE, ArgumentKind.NAME, ArgumentKind.SIZES)
 """The kinds of arguments that say the type of a result, or a part of it."""
 
 
+def _rule(part: object) -> str:
+    """Return the rule of a part of a tree; of a token or of what is missing, an empty text."""
+    return getattr(part, "data", "")
+
+
 class FunctionLowering(StepLowering):
     """The lowering of a function.
 
@@ -156,34 +161,17 @@ class FunctionLowering(StepLowering):
     def lower(self, tree: SyntaxTree, function_name: str) -> FuncOp | None:
         """Return a function under a name, or None after errors."""
         errors_before = len(self.errors)
-        symbol = tree.children[0]
-        arguments: list[tuple[Token, DistType | None]] = []
-        roles: list[Role | None] = []
-        result_tree: SyntaxTree = None
-        steps: list[SyntaxTree] = []
-        return_tree: SyntaxTree = None
-        instead: SyntaxTree = None
-        for child in tree.children[1:]:
-            match getattr(child, "data", None):
-                case None:  # the mesh and its mode, or an optional part that is missing
-                    self.auto |= getattr(child, "type", "") == "AUTO"
-                case "parameters":
-                    self.sizes = self.defaults(child) | dict(self.overridden)
-                case "argument":
-                    token, written, word = child.children
-                    arguments.append((token, self.argument_type(written, len(arguments))))
-                    roles.append(Role(str(word)) if word else None)
-                case "results":
-                    result_tree = child
-                case "step" | "call" | "repeat":
-                    steps.append(child)
-                case "instead":
-                    instead = child
-                case _:
-                    return_tree = child
-        listed = result_tree.children if result_tree else []
+        symbol, *parts = tree.children
+        *steps, return_tree = (x for x in parts if _rule(x) in ("step", "call", "repeat", "return"))
+        self.auto |= any(getattr(word, "type", "") == "AUTO" for word in parts)
+        for named in (x for x in parts if _rule(x) == "parameters"):
+            self.sizes = self.defaults(named) | dict(self.overridden)
+        written = [x.children for x in parts if _rule(x) == "argument"]
+        arguments = [(x, self.argument_type(t, n)) for n, (x, t, _) in enumerate(written)]
+        roles = [Role(str(word)) if word else None for _, _, word in written]
+        listed = next((x.children for x in parts if _rule(x) == "results"), [])
         promised = [with_role(t) for t in listed if t is not None]
-        trees = [written for written, _ in promised]
+        trees = [t for t, _ in promised]
         results = [None if t.data == "open" else self.type(t) for t in trees]
         types = [DistTensorType(x) for _, x in arguments if x is not None]
         block = Block(arg_types=types)
@@ -206,8 +194,9 @@ class FunctionLowering(StepLowering):
         set_result_roles(function, [role for _, role in promised])
         if self.auto:
             set_auto(function)
-        if instead is not None and not self.set_alternative(function, instead):
-            return None
+        for instead in (x for x in parts if _rule(x) == "instead"):
+            if not self.set_alternative(function, instead):
+                return None
         self.forget_numbers()
         return function
 

@@ -120,9 +120,7 @@ class TypeLowering(FormulaLowering):
         partial = frozenset[str]()
         coordinates: dict[str, int] = {}
         reduction: Reduction | None = None
-        for part in rest:
-            if part is None:
-                continue
+        for part in filter(None, rest):
             if part.data == "dim":
                 token, *names = part.children
                 names = [t for t in names if t is not None]
@@ -132,13 +130,8 @@ class TypeLowering(FormulaLowering):
                 axes += names
             elif part.data == "partial":
                 op, names = part.children
-                partial = self.axis_set(names)
+                partial, reduction = self.axis_set(names), self.reduction(op)
                 axes += names.children
-                if str(op) in list(Reduction):
-                    reduction = Reduction(str(op))
-                else:
-                    hint = self.suggest(op, list(Reduction))
-                    self.error(op, f"'{op}' is not a reduction: use {', '.join(Reduction)}{hint}")
             elif part.data == "root":
                 coordinates = dict.fromkeys(self.axis_set(part.children[0]), 0)
                 axes += part.children[0].children
@@ -150,20 +143,24 @@ class TypeLowering(FormulaLowering):
             self.trivial_parts_once(axes, twice)
         if len(self.errors) > errors_before:
             return None
-        at = place_at(coordinates)
-        written = DistType(dtype, tuple(dims), partial, reduction, at)
-        x = replace(written, reduction=None) if reduction and not partial else written
+        written = DistType(dtype, tuple(dims), partial, reduction, place_at(coordinates))
         try:
             check_type(self.mesh, written)  # the reduction fits the dtype, even if over nothing
         except LayoutError as error:
-            place = name
-            if error.dim is not None:
-                place = sizes[error.dim]
-            elif error.axes:
+            place = name if error.dim is None else sizes[error.dim]
+            if error.dim is None and error.axes:
                 place = self.naming(axes, error.axes[0])
             self.error(place, error.text(()))
             return None
-        return x
+        return replace(written, reduction=None) if reduction and not partial else written
+
+    def reduction(self, name: Token) -> Reduction | None:
+        """Return a reduction by its name, or None after an error."""
+        if str(name) in list(Reduction):
+            return Reduction(str(name))
+        hint = self.suggest(name, list(Reduction))
+        self.error(name, f"'{name}' is not a reduction: use {', '.join(Reduction)}{hint}")
+        return None
 
     def dtype(self, name: Token) -> DType:
         """Return a dtype by its name, or any after an error."""

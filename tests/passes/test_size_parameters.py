@@ -146,5 +146,5 @@ def test_chunks_of_other_sizes_are_proven(passes: str) -> None:
         then, now = instantiated(original, values), instantiated(module, values)
         assert then is not None
         assert now is not None
-        verdict = compare(functions_of(then)[0], then, functions_of(now)[0], now)
+        verdict = compare(functions_of(then)[0], functions_of(now)[0])
         assert verdict.outcome is Outcome.SAME, verdict.explanation

@@ -180,7 +180,7 @@ def test_random_loops_are_proven(rng: random.Random) -> None:
     after = before.clone()
     split_everywhere(after)
     [old], [new] = functions_of(before), functions_of(after)
-    verdict = compare(old, before, new, after, memory=0)
+    verdict = compare(old, new, memory=0)
     assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof"), verdict.explanation
 
 
@@ -256,7 +256,7 @@ def test_a_page_is_proven_by_induction(name: str, monkeypatch: pytest.MonkeyPatc
     modules = [f.parent_op() for f in (old, new)]
     assert isinstance(modules[0], ModuleOp)
     assert isinstance(modules[1], ModuleOp)
-    verdict = compare(old, modules[0], new, modules[1], memory=0)
+    verdict = compare(old, new, memory=0)
     assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof"), verdict.explanation
 
 
@@ -363,7 +363,7 @@ def test_loops_are_joined_if_rows_are_those(
     monkeypatch.setattr(loops, "MOST_STEPS", 0)
     text = TWO.replace("FIRST", first).replace("SECOND", second).replace("SLICED", sliced)
     one, two = collir.parse(MESH + ONE.replace("FIRST", first)), collir.parse(MESH + text)
-    verdict = compare(functions_of(one)[0], one, functions_of(two)[0], two, memory=0)
+    verdict = compare(functions_of(one)[0], functions_of(two)[0], memory=0)
     joined = same and first == second
     assert verdict.outcome is (Outcome.SAME if joined else Outcome.UNKNOWN)
 

@@ -94,7 +94,7 @@ def test_every_degree_computes_the_same_and_is_proven(
         expected = results(alone, functions_of(alone)[0])
         for tensor, reference in zip(results(module, function), expected, strict=True):
             np.testing.assert_array_equal(tensor, reference)
-    verdict = compare(planned, module, by_hand, module)
+    verdict = compare(planned, by_hand)
     assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof")
     again = collir.parse(collir.emit(module))
     assert collir.emit(again) == collir.emit(module)

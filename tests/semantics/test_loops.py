@@ -93,7 +93,7 @@ def program(body: str, count: int = 96, reverse: bool = False) -> ModuleOp:
 
 def verdict(before: ModuleOp, after: ModuleOp) -> tuple[Outcome, str]:
     pair = [functions_of(module)[0] for module in (before, after)]
-    result = compare(pair[0], before, pair[1], after, memory=0)
+    result = compare(pair[0], pair[1], memory=0)
     return result.outcome, result.how
 
 

@@ -73,7 +73,7 @@ def test_a_run_agrees_with_the_proof(passes: str, rng: random.Random) -> None:
     after = run_passes(before.clone(), passes)
     (old,), (new,) = functions_of(before), functions_of(after)
     assert decided(old, new).outcome is Outcome.SAME
-    assert executed(old, before, new, after, "").outcome is Outcome.SAME
+    assert executed(old, new, "").outcome is Outcome.SAME
 
 
 # --- programs by hand ---------------------------------------------------------------------------
@@ -98,7 +98,7 @@ mesh @m on @big { data = rack:64 * node:128 * gpu:8 }
 
 def verdict_on(before: str, after: str, head: str = HEAD) -> Verdict:
     old, new = read(head + before), read(head + after)
-    return compare(functions_of(old)[0], old, functions_of(new)[0], new)
+    return compare(functions_of(old)[0], functions_of(new)[0])
 
 
 def function_text(arguments: str, result: str, *steps: str) -> str:
@@ -249,7 +249,7 @@ def test_the_same_by_hand(before: str, after: str) -> None:
     verdict = verdict_on(before, after)
     assert (verdict.outcome, verdict.how) == (Outcome.SAME, "proof"), verdict
     old, new = read(HEAD + before), read(HEAD + after)
-    pair = (functions_of(old)[0], old, functions_of(new)[0], new)
+    pair = (functions_of(old)[0], functions_of(new)[0])
     assert executed(*pair, "").outcome is Outcome.SAME
 
 
@@ -398,7 +398,7 @@ def assert_caught(
     proof = proven(old, new)
     assert proof.outcome is Outcome.DIFFERENT
     assert text in proof.explanation
-    assert executed(old, old_module, new, new_module, "").outcome is Outcome.DIFFERENT
+    assert executed(old, new, "").outcome is Outcome.DIFFERENT
 
 
 # --- wrong passes that types would catch ---------------------------------------------------------
@@ -508,7 +508,7 @@ def test_the_proof_finds_all_that_a_run_of_random_wrong_programs_does() -> None:
         (old,), (new,) = functions_of(before), functions_of(after)
         if not make_stale(rng, new):
             continue
-        runs = (executed(old, before, new, after, "", seed) for seed in range(3))
+        runs = (executed(old, new, "", seed) for seed in range(3))
         proof = decided(old, new)
         if proof.explanation == "a cast to bool forgets the number":
             continue
@@ -695,7 +695,7 @@ def test_meshes_of_other_axes_cannot_be_compared() -> None:
     other_head = HEAD.replace("data = node:2 * gpu:2, model = gpu:2", "data = node:2 * gpu:4")
     program = function_text("%x: f32[64]", "f32[64]", "%r = scale %x by 2")
     old, new = read(HEAD + program), read(other_head + program)
-    verdict = compare(functions_of(old)[0], old, functions_of(new)[0], new)
+    verdict = compare(functions_of(old)[0], functions_of(new)[0])
     assert (verdict.outcome, verdict.how) == (Outcome.DIFFERENT, "none")
     assert "only meshes of the same axes" in verdict.explanation
 

@@ -107,9 +107,8 @@ def program(tree: Tree, by_level: bool = False) -> str:
 
 
 def verdict(before: str, after: str, judge: Callable[..., Verdict] = compare) -> Verdict:
-    modules = read(before), read(after)
-    pair = [(functions_of(module)[0], module) for module in modules]
-    return judge(*pair[0], *pair[1], *([""] if judge is executed else []))
+    pair = [functions_of(read(text))[0] for text in (before, after)]
+    return judge(*pair, *([""] if judge is executed else []))
 
 
 def random_tree(rng: random.Random, depth: int = 3) -> Tree:

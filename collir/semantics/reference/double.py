@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
+from collir.dialects.machine import module_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType
 from collir.ir.inlining import function_without_calls
@@ -32,8 +33,7 @@ def in_double(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     The steps of callees stand in the place of calls.
     """
     double = function_without_calls(function)
-    copy = double.parent_op()
-    assert isinstance(copy, ModuleOp)
+    copy = module_of(double)
     if double is function:
         copy = copy.clone()
         functions = [op for op in copy.ops if isinstance(op, FuncOp)]

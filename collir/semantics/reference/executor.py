@@ -17,7 +17,7 @@ from xdsl.interpreter import (
     register_impls,
 )
 
-from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.machine import mesh_of, meshes_remembered, module_of
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
@@ -49,9 +49,7 @@ def execute(
     """
     if _needs_gradients(function):
         function = function_without_calls(function)
-        parent = function.parent_op()
-        assert isinstance(parent, ModuleOp)
-        module = parent
+        module = module_of(function)
     interpreter = Interpreter(module, listeners=listeners)
     with ExitStack() as copies, np.errstate(all="ignore"), meshes_remembered():
         interpreter.register_implementations(_functions(form))

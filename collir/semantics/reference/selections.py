@@ -10,13 +10,7 @@ from typing import Any
 import numpy as np
 
 from collir.dialects.operation import DistOp
-from collir.semantics.reference.arrays import (
-    Function,
-    as_wide,
-    folded,
-    integers,
-    unknown,
-)
+from collir.semantics.reference.arrays import Function, as_wide, folded, integers, unknown
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.intervals import Intervals

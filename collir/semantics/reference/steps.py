@@ -341,10 +341,6 @@ def _concat(op: DistOp, args: Args) -> Buffers:
     return _together(args, lambda parts: np.concatenate(parts, axis=op.integer("dim")))
 
 
-def _compute(op: DistOp, args: Args) -> Buffers:
-    return args[0]
-
-
 def _on_arrays(function: nn.Function, op: DistOp, args: Args) -> Buffers:
     return _together(args, lambda parts: function(op, parts))
 
@@ -353,20 +349,20 @@ def _blocks_of(op: DistOp, args: Args) -> Buffers:
     """Return the blocks of a tensor that devices make by themselves, where its type is held."""
     mesh, to = mesh_of(op), op.layout("to")
     whole, at = nn.FUNCTIONS[op.mnemonic](op, []), dict(to.place)
-    held = collectives.keep(mesh, [whole] * mesh.devices, at)
-    return [
-        None if x is None else x[slices_of(mesh, rank, to.dims)].copy()
-        for rank, x in enumerate(held)
-    ]
+    return _cut_out(op, collectives.keep(mesh, [whole] * mesh.devices, at))
 
 
 def _uniform(op: DistOp, args: Args) -> Buffers:
     """Return the block of each device, of the tensor that its seed gives."""
+    return _cut_out(op, _on_arrays(nn.FUNCTIONS[op.mnemonic], op, args))
+
+
+def _cut_out(op: DistOp, wholes: Buffers) -> Buffers:
+    """Return the block of each device that holds a tensor, of the type that an operation names."""
     mesh, to = mesh_of(op), op.layout("to")
-    whole = _on_arrays(nn.FUNCTIONS[op.mnemonic], op, args)
     return [
         None if x is None else x[slices_of(mesh, rank, to.dims)].copy()
-        for rank, x in enumerate(whole)
+        for rank, x in enumerate(wholes)
     ]
 
 
@@ -422,7 +418,7 @@ MEANINGS: dict[str, Meaning] = {
     "part": Meaning(_part, Effect.ORDER, alone=_part_alone),
     "assemble": Meaning(_assemble, Effect.VALUES, alone=_assemble_alone),
     "mask": Meaning(_mask),
-    "compute": Meaning(_compute),
+    "compute": Meaning(_unchanged),
     "barrier": Meaning(_unchanged),
     "terms": Meaning(_as_shape, Effect.ORDER, alone=_terms_alone),
     "split": Meaning(_as_shape, Effect.ORDER),

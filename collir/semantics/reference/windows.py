@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 
 from collir.dialects.operation import DistOp
-from collir.semantics.reference.arrays import (
-    Function,
-    as_wide,
-    by_terms,
-    distinct,
-)
+from collir.semantics.reference.arrays import Function, as_wide, by_terms, distinct
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.intervals import Intervals
 

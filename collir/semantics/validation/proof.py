@@ -113,8 +113,7 @@ def _mean_the_same(before: FuncOp, after: FuncOp, computations: Computations) ->
     try:
         for function in (before, after):
             run = execution_on(mesh, computations)
-            types = [type_of_attribute(output) for output in function.function_type.outputs]
-            results = zip(types, results_of(function, run), strict=True)
+            results = zip(result_types(function), results_of(function, run), strict=True)
             sides.append([run.parts(run.whole(x, value)) for x, value in results])
         return all(
             old.shape == new.shape and expressions_equal(old.expr, new.expr, Fraction(0))
@@ -130,7 +129,7 @@ def _equal_or_unknown(
 ) -> Verdict | None:
     """Return the first result that is not proven to be equal, with a reason; None if all are."""
     mesh = mesh_of(before)
-    types = [type_of_attribute(output) for output in before.function_type.outputs]
+    types = result_types(before)
     for index, (x, old, new) in enumerate(zip(types, *sides, strict=True)):
         olds, news = (logical_values(mesh, x, side) for side in (old, new))
         if olds.keys() != news.keys() or not all(
@@ -158,7 +157,7 @@ def _results_compared(
     """Return the first proven difference, else the first unknown result; None if all are equal."""
     erased = _Erased(before, after)
     unknown: Verdict | None = None
-    types = [type_of_attribute(output) for output in before.function_type.outputs]
+    types = result_types(before)
     for index, (x, old, new) in enumerate(zip(types, *sides, strict=True)):
         verdict = _result_compared(erased, index, x, (old, new))
         if verdict is not None and verdict.outcome is Outcome.DIFFERENT:
@@ -273,6 +272,11 @@ def _held(mesh: Mesh, old: Value, new: Value) -> str:
         return f"{list(x.shape)} per device{where or ' everywhere'}"
 
     return f"it is {text(new)} where it should be {text(old)}"
+
+
+def result_types(function: FuncOp) -> list[DistType]:
+    """Return the types of the results of a function."""
+    return list(map(type_of_attribute, function.function_type.outputs))
 
 
 def type_of_attribute(attribute: Attribute) -> DistType:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.dialects.machine import mesh_of
+from collir.dialects.machine import mesh_of, module_of
 from collir.dialects.nested import NestedOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -58,18 +57,12 @@ class ComparedRuns:
     runs: int = 0
 
 
-FunctionInModule = tuple[ModuleOp, FuncOp]
-"""A function, behind the module that it is in."""
-
-
 def memory_of_runs(functions: Sequence[FuncOp]) -> int:
     """Return an upper bound of the bytes needed to run functions one after the other."""
     return max(memory_needed(function, _ENDS) for function in functions)
 
 
-def run_both(
-    before: FunctionInModule, after: FunctionInModule, types: Sequence[DistType], seed: int
-) -> ComparedRuns:
+def run_both(before: FuncOp, after: FuncOp, types: Sequence[DistType], seed: int) -> ComparedRuns:
     """Run two functions of one mesh and signature, and compare their results on all devices.
 
     The inputs of the first run are small integers. The inputs of the other runs have fractions,
@@ -79,9 +72,8 @@ def run_both(
     Args:
         types: the types of the results.
     """
-    mesh = mesh_of(before[1])
-    functions = (before[1], after[1])
-    arguments = [dist_type(arg) for arg in before[1].args]
+    mesh, functions = mesh_of(before), (before, after)
+    arguments = [dist_type(arg) for arg in before.args]
     magnitudes_of_arguments = _magnitudes(functions)
     elements = sum(memory_needed(function, _ENDS) for function in functions) // _ENDS
     runs = min(RUNS, max(2, _ENOUGH // (elements + 1)))
@@ -91,7 +83,7 @@ def run_both(
             _input(mesh, x, magnitudes if number else [], rng)
             for x, magnitudes in zip(arguments, magnitudes_of_arguments, strict=True)
         ]
-        compared = _run_on(inputs, before, after, types)
+        compared = _run_on(inputs, functions, types)
         if compared.problem:
             return compared
     return ComparedRuns(runs=runs)
@@ -187,14 +179,11 @@ _CONSTANTS: dict[str, Callable[[DistOp], Iterator[float]]] = {
 
 
 def _run_on(
-    inputs: list[Buffers],
-    before: FunctionInModule,
-    after: FunctionInModule,
-    types: Sequence[DistType],
+    inputs: list[Buffers], functions: Sequence[FuncOp], types: Sequence[DistType]
 ) -> ComparedRuns:
     """Run both functions on the same inputs, and compare their results."""
-    mesh = mesh_of(before[1])
-    sides = [_results(module, function, inputs) for module, function in (before, after)]
+    mesh = mesh_of(functions[0])
+    sides = [_results(function, inputs) for function in functions]
     for side, when in zip(sides, ("before, ", ""), strict=True):
         if isinstance(side, str):
             return ComparedRuns(f"{when}{side}")
@@ -210,9 +199,9 @@ def _run_on(
     return ComparedRuns()
 
 
-def _results(module: ModuleOp, function: FuncOp, inputs: list[Buffers]) -> list[Buffers] | str:
+def _results(function: FuncOp, inputs: list[Buffers]) -> list[Buffers] | str:
     try:
-        return execute(module, function, inputs, _as_intervals)
+        return execute(module_of(function), function, inputs, _as_intervals)
     except (ExecutionError, ValueError, IndexError) as error:  # numpy's, of shapes that do not fit
         return f"a step cannot be carried out: {error}"
 

@@ -8,7 +8,7 @@ therefore keeps its meaning with the new names.
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of
+from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, module_of
 from collir.ir.functions import machines_of, meshes_of
 from collir.ir.renaming import Renaming, rename_sub_axes
 from collir.layout import Mesh
@@ -36,21 +36,19 @@ def refined(old: Mesh, new: Mesh) -> Renaming | None:
     return renaming
 
 
-def moved_to_mesh(
-    function: FuncOp, reference: FuncOp, renaming: Renaming
-) -> tuple[ModuleOp, FuncOp]:
-    """Return a copy of a function on the mesh of ``reference``, and the new module it is in."""
-    module, copy = copied_beside(function, reference)
+def moved_to_mesh(function: FuncOp, reference: FuncOp, renaming: Renaming) -> FuncOp:
+    """Return a copy of a function on the mesh of ``reference``, in a new module."""
+    copy = copied_beside(function, reference)
     rename_sub_axes(copy, renaming, mesh_of(function), mesh_of(reference))
-    return module, copy
+    return copy
 
 
-def copied_beside(function: FuncOp, reference: FuncOp) -> tuple[ModuleOp, FuncOp]:
-    """Return a new module with the mesh of ``reference``, and a copy of a function that is in it
-    and names this mesh."""
-    module, mesh = reference.parent_op(), mesh_of(reference)
-    assert isinstance(module, ModuleOp)
+def copied_beside(function: FuncOp, reference: FuncOp) -> FuncOp:
+    """Return a copy of a function in a new module, on the mesh of ``reference``, which is copied
+    too."""
+    module, mesh = module_of(reference), mesh_of(reference)
     copy = function.clone()
     copy.attributes[MESH_ATTRIBUTE] = reference.attributes[MESH_ATTRIBUTE]
     meshes = [op for op in meshes_of(module) if op.sym_name.data == mesh.name]
-    return ModuleOp([op.clone() for op in (*machines_of(module), *meshes)] + [copy]), copy
+    _ = ModuleOp([op.clone() for op in (*machines_of(module), *meshes)] + [copy])
+    return copy

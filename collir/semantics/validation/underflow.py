@@ -18,7 +18,6 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import dist_type
-from collir.layout import DistType
 from collir.semantics.symbolic.algebra import zipped
 from collir.semantics.symbolic.expressions import (
     ZERO_EXPR,
@@ -36,7 +35,7 @@ from collir.semantics.symbolic.expressions import (
 )
 from collir.semantics.symbolic.uneven import logical_values, results_by_class
 from collir.semantics.symbolic.values import Casts, Computations, ImpossibleError
-from collir.semantics.validation.proof import logical_value, type_of_attribute
+from collir.semantics.validation.proof import logical_value, result_types
 
 _SMALL = Fraction(1, 1000)
 """The relative difference from which on losses count as different."""
@@ -53,7 +52,7 @@ def excess_loss(
     """
     if not _has_short_values(after):
         return None
-    types: list[DistType] = [type_of_attribute(output) for output in before.function_type.outputs]
+    types = result_types(before)
     mesh = mesh_of(before)
     try:
         sides: list[list[tuple[int, Expr]]] = []  # each with the index of its result

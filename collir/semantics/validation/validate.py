@@ -23,8 +23,8 @@ from collir.ir.functions import functions_of
 from collir.ir.inlining import function_without_calls
 from collir.layout import Mesh
 from collir.semantics.validation.loops import decided
-from collir.semantics.validation.proof import type_of_attribute
-from collir.semantics.validation.runs import FunctionInModule, memory_of_runs, run_both
+from collir.semantics.validation.proof import result_types, type_of_attribute
+from collir.semantics.validation.runs import memory_of_runs, run_both
 from collir.semantics.validation.same_mesh import copied_beside, moved_to_mesh, refined
 from collir.semantics.validation.verdict import How, Outcome, Verdict
 from collir.syntax.parsing import no_gc
@@ -44,9 +44,7 @@ MEMORY_LIMIT = 2**30
 
 def compare(
     before: FuncOp,
-    before_module: ModuleOp,
     after: FuncOp,
-    after_module: ModuleOp,
     *,
     seed: int = 0,
     memory: int = MEMORY_LIMIT,
@@ -61,13 +59,12 @@ def compare(
         return Verdict(
             Outcome.UNKNOWN, "none", "not proven and not run: it is no program of collir"
         )
-    sides = _without_calls(before_module, before), _without_calls(after_module, after)
-    pair = _on_one_mesh(*sides)
+    pair = _on_one_mesh(function_without_calls(before), function_without_calls(after))
     if isinstance(pair, str):
         return Verdict(Outcome.DIFFERENT, "none", pair)
-    (old_module, old), (new_module, new) = pair
+    old, new = pair
     if is_auto(old):
-        old_module, old = copied_beside(old, new)
+        old = copied_beside(old, new)
         take_layouts(old, new)
     if problem := _signature_difference(old, new):
         return Verdict(Outcome.DIFFERENT, "none", problem)
@@ -75,7 +72,7 @@ def compare(
         verdict = decided(old, new)
         if verdict.outcome is not Outcome.UNKNOWN:
             return verdict
-        return executed(old, old_module, new, new_module, verdict.explanation, seed, memory)
+        return executed(old, new, verdict.explanation, seed, memory)
 
 
 def _is_program(function: FuncOp) -> bool:
@@ -90,24 +87,15 @@ def _is_program(function: FuncOp) -> bool:
     )
 
 
-def _without_calls(module: ModuleOp, function: FuncOp) -> FunctionInModule:
-    """Return a function with the steps of those that it calls in the place of calls."""
-    alone = function_without_calls(function)
-    parent = alone.parent_op()
-    return (parent if isinstance(parent, ModuleOp) else module), alone
-
-
-def _on_one_mesh(
-    before: FunctionInModule, after: FunctionInModule
-) -> tuple[FunctionInModule, FunctionInModule] | str:
+def _on_one_mesh(before: FuncOp, after: FuncOp) -> tuple[FuncOp, FuncOp] | str:
     """Return both functions on the finer of their meshes, or the reason why that is impossible."""
-    old, new = mesh_of(before[1]), mesh_of(after[1])
+    old, new = mesh_of(before), mesh_of(after)
     if old == new:
         return before, after
     if (renaming := refined(old, new)) is not None:
-        return moved_to_mesh(before[1], after[1], renaming), after
+        return moved_to_mesh(before, after, renaming), after
     if (renaming := refined(new, old)) is not None:
-        return before, moved_to_mesh(after[1], before[1], renaming)
+        return before, moved_to_mesh(after, before, renaming)
     return (
         f"it is on mesh @{new.name} ({_axes(new)}), and was on mesh @{old.name} ({_axes(old)}): "
         "only meshes of the same axes can be compared, placed or not"
@@ -140,9 +128,7 @@ def _axes(mesh: Mesh) -> str:
 
 def executed(
     before: FuncOp,
-    before_module: ModuleOp,
     after: FuncOp,
-    after_module: ModuleOp,
     unproven: str,
     seed: int = 0,
     memory: int = MEMORY_LIMIT,
@@ -156,8 +142,7 @@ def executed(
     if size > memory:
         text = f"not proven, as {unproven}; not run, as that takes {size / 2**20:.0f} MiB"
         return Verdict(Outcome.UNKNOWN, "none", f"{text} for all devices")
-    types = [type_of_attribute(output) for output in before.function_type.outputs]
-    compared = run_both((before_module, before), (after_module, after), types, seed)
+    compared = run_both(before, after, result_types(before), seed)
     if compared.problem:
         return Verdict(Outcome.DIFFERENT, "execution", compared.problem, compared.result)
     text = f"not proven, equal on {compared.runs} runs ({unproven})"
@@ -201,7 +186,7 @@ def compare_modules(
                 message = f"@{name} is not in what it is compared with"
                 errors.append(Diagnostic(message, Position.of(function)))
             continue
-        verdict = compare(original, before, function, after, seed=seed, memory=memory)
+        verdict = compare(original, function, seed=seed, memory=memory)
         checked.append(Checked(function, verdict))
         if verdict.outcome is Outcome.DIFFERENT:
             errors.append(_diagnostic(name, original, function, verdict))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, MeshOp
+from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, MeshOp, module_of
 from collir.ir.builders import machine_op
 from collir.ir.functions import functions_of, meshes_of
 from collir.ir.names import unused_symbol
@@ -65,8 +65,7 @@ def place(op: MeshOp, mesh: Mesh) -> None:
 
     If the placed mesh uses a part of the machine, the part is declared as a machine beside it.
     """
-    module = op.parent_op()
-    assert isinstance(module, ModuleOp)
+    module = module_of(op)
     old = op.value()
     if mesh.machine != old.machine:
         name = unused_symbol(module, mesh.machine.name)
@@ -83,8 +82,7 @@ def change(op: MeshOp, old: Mesh, mesh: Mesh, renaming: Renaming) -> None:
     Args:
         old: the mesh before; its machine may have other levels now.
     """
-    module = op.parent_op()
-    assert isinstance(module, ModuleOp)
+    module = module_of(op)
     for function in functions_of(module):
         if function.attributes[MESH_ATTRIBUTE] == SymbolRefAttr(op.sym_name.data):
             rename_sub_axes(function, renaming, old, mesh)

@@ -158,7 +158,7 @@ def unlike(module: ModuleOp, functions: Sequence[FuncOp]) -> list[str]:
         raise DiagnosticError(errors)
     remarks: list[str] = []
     for function in rest:
-        verdict = compare(first, module, function, module, memory=0)
+        verdict = compare(first, function, memory=0)
         if verdict.outcome is Outcome.SAME:
             continue
         statement = f"that @{function.sym_name.data} computes what @{name} computes is not proven"
