@@ -13,12 +13,7 @@ from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import body_name
 from collir.ir.models import models_for_code
 from collir.targets.code.c_function import CFunction
-from collir.targets.code.c_text import (
-    C,
-    Words,
-    name_problem,
-    variables,
-)
+from collir.targets.code.c_text import C, Words, name_problem, variables
 from collir.targets.code.names import Definition, check_definitions
 
 SIZED = """ *

@@ -10,14 +10,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.blocks import cuts_in, shares_in
 from collir.layout import DistType, Mesh
 from collir.layout.cuts import GroupShares
-from collir.targets.code.c_text import (
-    C,
-    Comment,
-    CustomOperator,
-    MeshNames,
-    Words,
-    comment,
-)
+from collir.targets.code.c_text import C, Comment, CustomOperator, MeshNames, Words, comment
 from collir.targets.code.ranks import OverList, axes_text
 
 LINKAGE = 'extern "C" '

@@ -23,9 +23,7 @@ from collir.targets.code.c_file import (
 from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_models import BODIES
 from collir.targets.code.c_products import BLAS, CBLAS, product_text
-from collir.targets.code.c_text import (
-    MeshNames,
-)
+from collir.targets.code.c_text import MeshNames
 from collir.targets.code.mpi_function import MpiFunction
 from collir.targets.code.mpi_mesh import mesh_names, mesh_text, operator_text
 from collir.targets.code.names import raise_all, refused_model

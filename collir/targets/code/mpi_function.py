@@ -17,9 +17,7 @@ from collir.ir.models import has_models
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
 from collir.layout.sizes import OpenSize
-from collir.targets.code.c_file import (
-    sections,
-)
+from collir.targets.code.c_file import sections
 from collir.targets.code.c_function import CFunction
 from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_local import HostSteps

@@ -7,11 +7,7 @@ from xdsl.dialects.func import FuncOp
 from collir.layout import DistType, Reduction
 from collir.targets.code.c_mesh import coordinates_text, struct_text
 from collir.targets.code.c_mesh import mesh_names as shared_mesh_names
-from collir.targets.code.c_text import (
-    AS_BITS,
-    CustomOperator,
-    MeshNames,
-)
+from collir.targets.code.c_text import AS_BITS, CustomOperator, MeshNames
 from collir.targets.code.ranks import needed_ranks
 
 _BY_SUM = {Reduction.AVG: Reduction.SUM}

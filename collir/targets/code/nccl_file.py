@@ -22,9 +22,7 @@ from collir.targets.code.c_file import (
     header_text,
     runtime,
 )
-from collir.targets.code.c_text import (
-    Comment,
-)
+from collir.targets.code.c_text import Comment
 from collir.targets.code.nccl_function import NcclFunction
 from collir.targets.code.nccl_mesh import (
     FUNCTIONS,

@@ -16,9 +16,7 @@ from collir.ir.any_size import Condition
 from collir.ir.blocks import Part, parts_of
 from collir.layout import DistType, DType, Reduction
 from collir.layout.steps import PERMUTE
-from collir.targets.code.c_file import (
-    sections,
-)
+from collir.targets.code.c_file import sections
 from collir.targets.code.c_function import CFunction
 from collir.targets.code.c_mesh import LINKAGE
 from collir.targets.code.c_text import (
@@ -30,9 +28,7 @@ from collir.targets.code.c_text import (
     with_comments_kept,
 )
 from collir.targets.code.emitters import Emitters, check_uneven, root_place
-from collir.targets.code.nccl_mesh import (
-    Workspace,
-)
+from collir.targets.code.nccl_mesh import Workspace
 from collir.targets.code.nccl_streams import CALLERS, Streams
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText
 
