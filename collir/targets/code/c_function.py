@@ -17,9 +17,9 @@ from collir.ir.any_size import Condition, conditions
 from collir.ir.buffers import BufferPlan, plan_buffers
 from collir.ir.loops import body_name
 from collir.ir.parameters import parameters_of
-from collir.layout import DistType
+from collir.layout import DistType, place_at
 from collir.layout.formulas import Formula
-from collir.layout.mesh import index_over
+from collir.layout.mesh import digits_over, index_over
 from collir.layout.sizes import OpenSize
 from collir.layout.steps import PAD
 from collir.syntax.writer import nested_text
@@ -458,6 +458,14 @@ class CFunction(StepEmitter):
         if "root" not in (op.kind.before, op.kind.after):
             return 0
         return index_over(self.mesh, op.over, dict(root_place(op)))
+
+    def ends(self, op: DistOp) -> tuple[str, str]:
+        """Return the conditions that this rank sends, and that it receives, in a send."""
+        sender, receiver = (
+            self.names.at_place(place_at(digits_over(self.mesh, op.over, op.integer(name))))
+            for name in ("sender", "receiver")
+        )
+        return sender, receiver
 
     def neighbours(self, op: DistOp, nobody: str) -> list[str]:
         """Return the variables ``to`` and ``from`` of a shift: the ranks in the communicator that

@@ -9,10 +9,8 @@ from xdsl.ir import SSAValue
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.layout import Mesh, Place, at_root, place_at
-from collir.layout.mesh import digits_over
+from collir.layout import Mesh, Place, at_root
 from collir.syntax.writer import step_text
-from collir.targets.code.ranks import RankText
 
 Seen = TypeVar("Seen")
 """A step in the form that the methods of a target take."""
@@ -62,9 +60,6 @@ def written_step(op: DistOp, mesh: Mesh, names: Mapping[SSAValue, str]) -> str:
 class StepEmitter(ABC):
     """The statements of one step, which a target prints by the kind of the step."""
 
-    mesh: Mesh
-    names: RankText
-
     def statements(self, op: DistOp) -> list[str]:
         """Return the statements of a step for the ranks that take part."""
         if op.kind.sends:
@@ -72,14 +67,6 @@ class StepEmitter(ABC):
         if op.kind.computes:
             return self.computation(op)
         return self.local_step(op)
-
-    def ends(self, op: DistOp) -> tuple[str, str]:
-        """Return the conditions that this rank sends, and that it receives, in a send."""
-        sender, receiver = (
-            self.names.at_place(place_at(digits_over(self.mesh, op.over, op.integer(name))))
-            for name in ("sender", "receiver")
-        )
-        return sender, receiver
 
     @abstractmethod
     def collective(self, op: DistOp) -> list[str]:

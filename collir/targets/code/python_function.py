@@ -341,6 +341,14 @@ class PythonFunction(StepEmitter):
     def computation(self, op: DistOp) -> list[str]:
         return self.local_step(op)
 
+    def ends(self, op: DistOp) -> tuple[str, str]:
+        """Return the conditions that this rank sends, and that it receives, in a send."""
+        sender, receiver = (
+            self.names.at_place(place_at(digits_over(self.mesh, op.over, op.integer(name))))
+            for name in ("sender", "receiver")
+        )
+        return sender, receiver
+
     def exchange(self, s: Sent, send: Sequence[str], received: Sequence[str]) -> list[str]:
         """Return the statements of a send: those that send, and those that receive."""
         sends, receives = self.ends(s.op)
