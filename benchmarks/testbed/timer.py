@@ -10,7 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.dialects.machine import mesh_of
 from collir.ir.functions import functions_of
-from collir.targets.code.mpi_function import emit_c
+from collir.targets.code.mpi_file import emit_c
 
 INCLUDES = ("mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h", "limits.h")
 

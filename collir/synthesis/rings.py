@@ -48,7 +48,7 @@ def send_around_rings(module: ModuleOp, name: str) -> None:
     for function in functions_of(module):
         if not is_auto(function):
             _explicit(function, name)
-    for function, sites in _sites(module, name):
+    for function, sites in _sites(module):
         _Root(module, function, sites, name).run()
 
 
@@ -140,7 +140,7 @@ _Sites = dict[Operation, Blocks | NotOneByOne]
 """The softmax of attention whose keys are gathered, with the blocks of its operands."""
 
 
-def _sites(module: ModuleOp, name: str) -> Iterator[tuple[FuncOp, _Sites]]:
+def _sites(module: ModuleOp) -> Iterator[tuple[FuncOp, _Sites]]:
     """Yield the auto functions that no other one calls, with the attention in them and in what they
     call that is gathered for."""
     called = {call.function() for f in auto_functions(module) for call in calls_in(f)}

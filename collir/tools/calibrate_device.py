@@ -52,7 +52,7 @@ def run_device(options: argparse.Namespace, sources: Sources) -> None:
     """
     _check(options)
     times, file = _times(options, sources)
-    machine = _machine(options, times, sources)
+    machine = _machine(options, sources)
     if options.save:
         write_whole(options.save, times.text)
     try:
@@ -112,7 +112,7 @@ def _located(error: CalibrationError) -> DiagnosticError:
     return DiagnosticError(Diagnostic(error.message, position))
 
 
-def _machine(options: argparse.Namespace, times: DeviceTimes, sources: Sources) -> Machine:
+def _machine(options: argparse.Namespace, sources: Sources) -> Machine:
     """Return the machine to write the device into; by default one of one device."""
     if options.machine is None:
         return Machine("here", (Level("device", 1, 1e9, 1e-6),), Device())

@@ -20,11 +20,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 from xdsl.printer import Printer
 from xdsl.utils.arg_spec import parse_spec
-from xdsl.utils.exceptions import (
-    ArgSpecParseError,
-    DiagnosticException,
-    ShrinkException,
-)
+from xdsl.utils.exceptions import ArgSpecParseError, DiagnosticException, ShrinkException
 from xdsl.utils.target import Target
 from xdsl.xdsl_opt_main import xDSLOptMain
 
@@ -75,12 +71,7 @@ from collir.tools.pass_pages import (
 from collir.tools.shell import BAD_INPUT, Once, run_tool, write_whole
 from collir.tools.specifications import check_text, configured
 from collir.tools.ticker import Ticker
-from collir.tools.universe import (
-    known_dialects,
-    known_passes,
-    known_targets,
-    of_other_packages,
-)
+from collir.tools.universe import known_dialects, known_passes, known_targets, of_other_packages
 
 _DESCRIPTION = """\
 Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.

@@ -7,18 +7,14 @@ import pytest
 from calibrations import samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine_graphs import machine_graph, reduce_scatter_bound
 
 from collir.cost.bounds import collective_bound
 from collir.cost.calibration import calibrate
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.table import COSTS
 from collir.cost.model import CostModel, step_cost
-from collir.cost.network.cuts import (
-    all_gather_bound,
-    all_reduce_bound,
-    machine_graph,
-    reduce_scatter_bound,
-)
+from collir.cost.network.cuts import all_gather_bound, all_reduce_bound
 from collir.cost.network.group import CostError
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Fabric, Level, Machine, MachineError, Parents

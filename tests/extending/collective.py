@@ -56,7 +56,7 @@ from collir.semantics.reference.collectives import Buffers  # noqa: E402
 from collir.semantics.reference.steps import MEANINGS, Args, Meaning  # noqa: E402
 from collir.semantics.symbolic import execution  # noqa: E402
 from collir.targets.code import (  # noqa: E402
-    c_function,
+    c_file,
     jax_ops,
     mpi4py,
     nccl_function,
@@ -78,7 +78,7 @@ MEANINGS["reduce_broadcast"] = Meaning(run)
 execution.RULES["reduce_broadcast"] = lambda run, op, xs: run.reduce(op, xs[0], op.over)
 
 # 4. The line of each code target: a section of a runtime, or a method.
-c_function.sections("mpi_runtime.c")["reduce_broadcast"] = (
+c_file.sections("mpi_runtime.c")["reduce_broadcast"] = (
     ("reduce", "least", "size_of"),
     """\
 static int reduce_broadcast(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,

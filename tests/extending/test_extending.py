@@ -24,7 +24,7 @@ from collir.semantics.reference.steps import MEANINGS, Effect
 from collir.semantics.symbolic import execution
 from collir.synthesis.reorder import swap
 from collir.targets.code import (
-    c_function,
+    c_file,
     c_local,
     c_models,
     jax_ops,
@@ -72,7 +72,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         "COSTS",
         "MEANINGS",
         "execution.RULES",
-        "c_function.sections('mpi_runtime.c')",
+        "c_file.sections('mpi_runtime.c')",
         "nccl_function.NcclFunction.COLLECTIVES",
         "mpi4py.Mpi4pyFunction.COLLECTIVES",
         "torch.TorchFunction.COLLECTIVES",
@@ -111,7 +111,7 @@ def test_tables_are_complete(table: Mapping[str, object], names: Collection[str]
 
 
 def test_the_runtime_of_mpi_has_every_collective() -> None:
-    sections = c_function.sections("mpi_runtime.c")
+    sections = c_file.sections("mpi_runtime.c")
     assert set(sections) >= SENDING
     assert set(sections) >= {f"{name}_rows" for name in SENDING if STEPS[name].ordered}
 

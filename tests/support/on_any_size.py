@@ -29,7 +29,7 @@ from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.devices import coordinate
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute
-from collir.targets.code.mpi_function import emit_c
+from collir.targets.code.mpi_file import emit_c
 from collir.targets.code.mpi_harness import emit_harness
 from collir.targets.code.nccl_main import averages_round
 from collir.tools.mpi_run import compile_c, mpiexec

@@ -48,6 +48,7 @@ from collir.ir.loops import as_function
 from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
+from collir.layout.structure import Structure
 
 _NAMED = 6
 """The most operations that the name of a kernel lists."""
@@ -128,19 +129,7 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
             continue
         if not isinstance(op, DistOp):
             raise DiagnosticError.at(op, f"a {op.mnemonic} is not simulated by itself")
-        if is_collective(op):
-            does = op_cost(op, seen_by(mesh, instance.kinds), model, instance.place)
-            phases = instance.located(sent_phases(does))
-            stream, waited = stream_of(does.collective), not op.is_async
-        else:
-            bytes_of = partial(classes.bytes_of, instance.on[0])
-            does = local_step(op, mesh, where, instance.kinds, bytes_of, kernels)
-            phases = local_phases(does, mesh.machine.slowest_of(instance.kinds))
-            stream, waited = len(mesh.machine.levels), True
-        task = StepTask(phases, stream, after, waited, instance.on)
-        name = where.names[op.result]
-        step = SimulatedStep(name, does, task, instance.at, instance.sites, instance.kinds)
-        steps.append(replace(step, line=_line(op)))
+        steps.append(_step(op, model, instance, after, where, classes, kernels))
     steps += _copies(where, mesh, classes, steps)
     buffers = tuple(
         (
@@ -159,6 +148,33 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
     places = tuple(classes.text(number) for number in range(len(classes.places)))
     kinds = tuple(classes.kinds_of((number,)) for number in range(len(classes.places)))
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers, places, kinds)
+
+
+def _step(
+    op: DistOp,
+    model: CostModel,
+    instance: Instance,
+    after: tuple[int, ...],
+    where: BufferPlan,
+    classes: Classes,
+    kernels: Kernels,
+) -> SimulatedStep:
+    """Return an operation as a step, behind those that it needs."""
+    mesh = classes.mesh
+    if is_collective(op):
+        does = op_cost(op, seen_by(mesh, instance.kinds), model, instance.place)
+        phases = instance.located(sent_phases(does))
+        stream, waited = stream_of(does.collective), not op.is_async
+    else:
+        bytes_of = partial(classes.bytes_of, instance.on[0])
+        does = local_step(op, mesh, where, instance.kinds, bytes_of, kernels)
+        phases = local_phases(does, mesh.machine.slowest_of(instance.kinds))
+        stream, waited = len(mesh.machine.levels), True
+    task = StepTask(phases, stream, after, waited, instance.on)
+    step = SimulatedStep(
+        where.names[op.result], does, task, instance.at, instance.sites, instance.kinds
+    )
+    return replace(step, line=_line(op))
 
 
 def _with_kernels(
@@ -309,28 +325,44 @@ def local_step(
         elements = _elements(op, 1.0, mesh) if moved and op.operands else ()
         return LocalStep(op.mnemonic, moved, elements=elements)
     if structure := op.structure:
-        types = [dist_type(operand) for operand in op.operands]
-        flops = float(structure.local_flops(mesh, types, dist_type(op.result)))
-        if structure.contracts:
-            step_seconds(op, mesh, kinds, flops)
-        # Where blocks differ, the work is taken to be in proportion to the largest of them.
-        values = (*op.operands, op.result)
-        share = max(bytes_of(value) / largest(value) for value in values)
-        dtype = dist_type(values[0]).dtype.value
         moved = _moved(op, where, bytes_of)
-        work = ((dtype, flops * share),)
-        product = product_of(op, structure, mesh)
-        if product is None or product.is_vector:
-            elements = _elements(op, share, mesh)
-        else:
-            count = float(sum(disordered(op, structure, mesh)))
-            elements = (("transpose", dtype, count * share),) if count else ()
-        maps = not structure.contracts
-        return LocalStep(op.mnemonic, moved, work, maps=maps, product=product, elements=elements)
+        # Where blocks differ, the work is taken to be in proportion to the largest of them.
+        share = max(bytes_of(value) / largest(value) for value in (*op.operands, op.result))
+        return _computed(op, structure, moved, share, mesh, kinds)
     share = bytes_of(op.result) / largest(op.result)
     work = ((dist_type(op.result).dtype.value, op.flops * share),)
     step_seconds(op, mesh, kinds)
     return LocalStep(op.mnemonic, 0.0, work, launched=False)
+
+
+def _computed(
+    op: DistOp,
+    structure: Structure,
+    moved: float,
+    share: float,
+    mesh: Mesh,
+    kinds: Sequence[str],
+) -> LocalStep:
+    """Return an operation of a model as a step of its own.
+
+    Args:
+        moved: the bytes that it reads and writes.
+        share: the part of the largest block's work that these devices do.
+    """
+    types = [dist_type(operand) for operand in op.operands]
+    flops = float(structure.local_flops(mesh, types, dist_type(op.result)))
+    if structure.contracts:
+        step_seconds(op, mesh, kinds, flops)
+    dtype = dist_type(next(iter(op.operands), op.result)).dtype.value
+    product = product_of(op, structure, mesh)
+    if product is None or product.is_vector:
+        elements = _elements(op, share, mesh)
+    else:
+        count = float(sum(disordered(op, structure, mesh)))
+        elements = (("transpose", dtype, count * share),) if count else ()
+    work = ((dtype, flops * share),)
+    maps = not structure.contracts
+    return LocalStep(op.mnemonic, moved, work, maps=maps, product=product, elements=elements)
 
 
 def _fused(

@@ -56,6 +56,7 @@ def large_buffer_ratio(simulation: Simulation) -> float:
 
 
 _RATES = {"reduction": "rate of reducing", "memory_bandwidth": "bandwidth of memory"}
+"""The rates of a device that may be doubled, with their names in reports."""
 
 
 def _better_machines(machine: Machine) -> Iterator[tuple[str, Callable[[], Machine]]]:
@@ -64,10 +65,7 @@ def _better_machines(machine: Machine) -> Iterator[tuple[str, Callable[[], Machi
             for what, changed in _better_levels(level):
                 yield what, partial(_with_level, machine, index, changed)
     device = machine.slowest
-    for name, rate in (
-        ("reduction", "rate of reducing"),
-        ("memory_bandwidth", "bandwidth of memory"),
-    ):
+    for name, rate in _RATES.items():
         if device and getattr(device, name):
             yield f"twice the {rate}", partial(machine.with_devices, partial(_twice, name))
     if device and device.efficiency.launch:

@@ -40,7 +40,7 @@ def read(text: str) -> MachineDescription:
         message = f"{name} is not read: hwloc does not say how GPUs are linked"
         remarks.append(Remark(message, gpus[0].place))
     levels = _inside(cores, remarks)
-    if network := _network(objects, root.place):
+    if network := _network(objects):
         levels = [network, *levels]
     device, source = _memory(objects, len(cores))
     return MachineDescription(
@@ -153,7 +153,7 @@ def _levels(
     return levels
 
 
-def _network(objects: list[Element], place: Place) -> LevelDescription | None:
+def _network(objects: list[Element]) -> LevelDescription | None:
     """Return a level of such hosts, joined by their InfiniBand adapters; None without adapters."""
     adapters = [
         element

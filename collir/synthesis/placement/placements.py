@@ -21,14 +21,7 @@ from collir.search.core.plan import Order
 from collir.synthesis.p2.matrices import count
 from collir.synthesis.placement.meshes import functions_on
 from collir.synthesis.placement.problem import PartialMatrix, Placement, PlacementProblem
-from collir.synthesis.searching import (
-    TIME,
-    best_of,
-    gap_of,
-    interrupted,
-    remark_cut_off,
-    workers,
-)
+from collir.synthesis.searching import TIME, best_of, gap_of, interrupted, remark_cut_off, workers
 
 _DIVE = 0.05
 """Fraction of the time limit for a first search that goes depth first."""

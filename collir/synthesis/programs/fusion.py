@@ -5,7 +5,7 @@ steps in a row, whose values in between nothing else uses, are one change from t
 the last, and the cheapest program for that change (choices.py) may take their place.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from xdsl.dialects.builtin import ModuleOp
@@ -158,30 +158,38 @@ def time_of(op: DistOp, mesh: Mesh, options: SearchOptions) -> float:
 
 
 def chains(function: FuncOp) -> Iterator[list[DistOp]]:
-    """Runs of two and more operations that change a layout only, each on the result of the one
-    before, which nothing else uses."""
+    """Yield the rows of two and more operations that change a layout only."""
+    return (row for row in rows_of(function, layout_change) if len(row) > 1)
+
+
+def rows_of(function: FuncOp, member: Callable[[object], DistOp | None]) -> Iterator[list[DistOp]]:
+    """Yield the longest rows of operations, each on the result of the one before, which nothing
+    else uses.
+
+    Args:
+        member: a function that returns an operation if it may be in a row, else None.
+    """
     seen: set[DistOp] = set()
     for op in function.body.ops:
-        first = layout_change(op)
+        first = member(op)
         if first is None or first in seen:
             continue
-        chain = [first]
-        while (after := layout_change(only_user(chain[-1].result))) is not None:
-            chain.append(after)
-        seen.update(chain)
-        if len(chain) > 1:
-            yield chain
+        row = [first]
+        while (following := member(only_user(row[-1].result))) is not None:
+            row.append(following)
+        seen.update(row)
+        yield row
 
 
 def layout_change(op: object) -> DistOp | None:
-    """An operation, if it changes a layout only, and says neither how nor that it may wait."""
+    """Return an operation that changes a layout only, and says neither how nor that it may wait."""
     if not isinstance(op, DistOp) or not op.kind.layout_only:
         return None
     return None if op.properties.keys() & {"algorithm", "async", "ahead"} else op
 
 
 def only_user(value: SSAValue) -> Operation | None:
-    """The operation that uses a value, if there is just one use of it."""
+    """Return the operation that uses a value, if there is just one use of it."""
     uses = list(islice(value.uses, 2))
     return uses[0].operation if len(uses) == 1 else None
 

@@ -34,6 +34,15 @@ def with_layout(x: DistType, layout: Layout) -> DistType:
     return replace(x, dims=tuple(dims))
 
 
+def _block_like(block: Block, types: Sequence[DistType]) -> tuple[Block, dict[SSAValue, SSAValue]]:
+    """Return an empty block whose arguments have other types, and what each argument becomes."""
+    new = Block(arg_types=[DistTensorType(x) for x in types])
+    for before, after in zip(block.args, new.args, strict=True):
+        set_name(after, before.name_hint)
+        after.location = before.location
+    return new, dict(zip(block.args, new.args, strict=True))
+
+
 def rewrite(function: FuncOp, graph: Graph, layouts: Sequence[Layout], chosen: Chosen) -> None:
     """Give the values of a function the layouts that were found for them, in place.
 
@@ -48,13 +57,9 @@ def rewrite(function: FuncOp, graph: Graph, layouts: Sequence[Layout], chosen: C
     old = function.body.block
     types = {x: with_layout(x.type, layouts[x.number]) for x in graph.tensors}
     arguments = [_argument_type(argument, graph, types) for argument in function.args]
-    new = Block(arg_types=[DistTensorType(x) for x in arguments])
-    for before, after in zip(old.args, new.args, strict=True):
-        set_name(after, before.name_hint)
-        after.location = before.location
+    new, known = _block_like(old, arguments)
     steps_of = {r.op: r for r in graph.relations if r.op is not None}
     writer = _Writer(graph, types, layouts, steps_of, chosen)
-    known = dict[SSAValue, SSAValue](zip(old.args, new.args, strict=True))
     body = _Body(Steps(graph.mesh, new), known)
     writer.block(old, body)
     last = old.last_op
@@ -222,11 +227,7 @@ class _Writer:
         block = loop.body.block
         carries, slices = len(loop.carried), len(loop.sliced)
         inner_types = [self._type(argument) for argument in block.args]
-        inner = Block(arg_types=[DistTensorType(x) for x in inner_types])
-        for before, after in zip(block.args, inner.args, strict=True):
-            set_name(after, before.name_hint)
-            after.location = before.location
-        known = dict[SSAValue, SSAValue](zip(block.args, inner.args, strict=True))
+        inner, known = _block_like(block, inner_types)
         inside = _Body(Steps(self.mesh, inner), known)
         self.block(block, inside)
         last = block.last_op

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.layout import DistType
-from collir.synthesis.programs.fusion import layout_change, only_user
+from collir.synthesis.programs.fusion import layout_change, only_user, rows_of
 from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices, Run
 from collir.synthesis.reorder.swap import after, before
 
@@ -208,20 +208,8 @@ def part(op: object) -> DistOp | None:
 
 
 def threads(function: FuncOp) -> Iterator[list[DistOp]]:
-    """Yield the longest rows of operations on one value.
-
-    Each operation is on the result of the one before, which nothing else uses.
-    """
-    seen: set[DistOp] = set()
-    for op in function.body.ops:
-        first = part(op)
-        if first is None or first in seen:
-            continue
-        thread = [first]
-        while (following := part(only_user(thread[-1].result))) is not None:
-            thread.append(following)
-        seen.update(thread)
-        yield thread
+    """Yield the longest rows of operations on one value."""
+    return rows_of(function, part)
 
 
 def thread_to(value: SSAValue) -> list[DistOp]:

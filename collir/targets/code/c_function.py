@@ -1,32 +1,24 @@
-"""The functions of the targets for C and C++: names, steps, headers, the runtime in sections."""
+"""One function in C or C++: its names, its declaration and its steps."""
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from itertools import islice
-from pathlib import Path
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple
 
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
-from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
-from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.any_size import Condition, conditions, open_sizes
-from collir.ir.blocks import cuts_in, shares_in
+from collir.ir.any_size import Condition, conditions
 from collir.ir.buffers import BufferPlan, plan_buffers
-from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import body_name
-from collir.ir.models import models_for_code
 from collir.ir.parameters import parameters_of
-from collir.layout import DistType, Mesh, place_at
+from collir.layout import DistType, place_at
 from collir.layout.coll import PAD
-from collir.layout.cuts import GroupShares
 from collir.layout.formulas import Formula
 from collir.layout.mesh import digits_over, index_over
 from collir.layout.sizes import OpenSize
@@ -35,114 +27,17 @@ from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (
     C,
     Comment,
-    CustomOperator,
     MeshNames,
     Words,
     comment,
     condition_text,
     element_count,
     factor_text,
-    name_problem,
     only_if,
     size_text,
     variables,
 )
 from collir.targets.code.emitters import StepEmitter, root_place, taking_part, written_step
-from collir.targets.code.names import Definition, check_definitions
-from collir.targets.code.ranks import OverList, axes_text
-
-SIZED = """ *
- * The functions are for values of any size. Behind the buffers they take size parameters; sizes in
- * the types below are formulas of these. `width` is the size of a dimension behind those of the
- * program. Where a formula is no whole number, or too large, the function returns an error before
- * it does anything. A function that has others for larger values calls the right one.
-"""
-"""The part of the header of code for values of any size."""
-
-LINKAGE = 'extern "C" '
-"""The words of C++ before functions that C may call."""
-
-DECLARATIONS = (
-    " *\n * This file declares the functions; the same without `header=true` defines them."
-)
-"""The end of the comment at the top of a header file."""
-
-
-@cache
-def sections(file: str) -> dict[str, tuple[tuple[str, ...], str]]:
-    """Return the sections of a runtime by name, in the order of the file: the names of the sections
-    that each needs, and its text."""
-    texts: dict[str, tuple[tuple[str, ...], str]] = {}
-    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
-    for part in text.split("\n//: ")[1:]:
-        head, _, body = part.partition("\n")
-        name, _, needs = head.partition(" needs ")
-        texts[name] = (tuple(n.strip() for n in needs.split(",") if n), body.strip())
-    return texts
-
-
-def runtime(file: str, needs: Iterable[str]) -> list[str]:
-    """Return the texts of the sections of a file that a program needs, and of those they need."""
-    known = sections(file)
-    needed: set[str] = set()
-    stack = list(needs)
-    while stack:
-        if (name := stack.pop()) not in needed:
-            needed.add(name)
-            stack += known[name][0]
-    return [body for name, (_, body) in known.items() if name in needed]
-
-
-def struct_text(names: MeshNames, storage: str, kind: str, note: str = "") -> list[str]:
-    """Return the struct of a mesh without its end; ``kind`` is the C type of a communicator."""
-    mesh = names.mesh
-    lines = [
-        Comment(
-            f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
-            f"{comment(axes_text(mesh))}. */"
-        ),
-        f"{storage} struct {{",
-        f"  {kind} comm;{note}",
-        "  int rank;",
-    ]
-    if mesh.sub_axes:
-        coordinates = ", ".join(names.members[sub.name] for sub in mesh.sub_axes)
-        lines.append(f"  int {coordinates}; /* this rank's coordinates */")
-    lines += [
-        f"  {kind} {name}; /* ranks that differ in {comment(', '.join(over))} only */"
-        for over, name in names.communicators.items()
-    ]
-    lines += [
-        f"  size_t {name}; /* this rank's units of what {comment(', '.join(over))} cuts */"
-        for over, name in names.shares.items()
-    ]
-    return lines + [
-        f"  const int *{name}; /* the units of those that differ in {comment(', '.join(over))} */"
-        for (over, _), name in names.parts.items()
-    ]
-
-
-def coordinates_text(names: MeshNames) -> list[str]:
-    """Return the statements that set this rank's coordinates."""
-    values = names.definitions(f"{names.variable}.rank")
-    lines = [f"  {coordinate} = {value};" for coordinate, value in values]
-    for over, name in names.shares.items():
-        table = _int_table([names.mesh.uneven[over[0]].shares(over)])
-        lines.append(f"  {{ static const int shares[] = {table};")
-        lines.append(f"    {names.variable}.{name} = (size_t)shares[{names.index_over(over)}]; }}")
-    for (_, shares), name in names.parts.items():
-        ranks = len(shares.rows[0])
-        table = _int_table(shares.rows)
-        row = f" + {names.factor_over(shares.rest)} * {ranks}" if shares.rest else ""
-        lines.append(f"  {{ static const int parts[] = {table};")
-        lines.append(f"    {names.variable}.{name} = parts{row}; }}")
-    return lines
-
-
-def _int_table(rows: Sequence[Sequence[int]]) -> str:
-    """Return the initialiser of an array of integers, a line for each row."""
-    texts = [", ".join(map(str, row)) for row in rows]
-    return "{" + ",\n     ".join(texts) + "}"
 
 
 class Carry(NamedTuple):
@@ -603,131 +498,3 @@ class CFunction(StepEmitter):
         terms = (f"  + {term}" for term in self.names.to_partner(x, y))
         lines = [f"int {name} = {self.names.variable}.rank", *terms]
         return [*lines[:-1], f"{lines[-1]};"]
-
-
-def mesh_names(
-    functions: Iterable[FuncOp],
-    words: Words = C,
-    operator: Callable[[DistType], CustomOperator | None] = lambda x: None,
-) -> dict[str, MeshNames]:
-    """Return for every mesh that functions are on its names, with a communicator for every list of
-    sub-axes that they send over, and the operators that their reductions need."""
-    meshes: dict[str, Mesh] = {}
-    lists: dict[str, dict[OverList, None]] = {}
-    operators: dict[str, dict[CustomOperator, None]] = {}
-    cuts: dict[str, dict[OverList, None]] = {}
-    parts: dict[str, dict[tuple[OverList, GroupShares], None]] = {}
-    for function in functions:
-        mesh = mesh_of(function)
-        meshes[mesh.name] = mesh
-        over = lists.setdefault(mesh.name, {})
-        custom = operators.setdefault(mesh.name, {})
-        cuts.setdefault(mesh.name, {}).update(dict.fromkeys(cuts_in(function, mesh)))
-        parts.setdefault(mesh.name, {}).update(dict.fromkeys(shares_in(function, mesh)))
-        for op in filter(is_collective, function.body.ops):
-            if op.over:
-                over[op.over] = None
-            if op.kind.reduces and (needed := operator(dist_type(op.input))):
-                custom[needed] = None
-    return {
-        name: MeshNames.of(mesh, lists[name], operators[name], words, cuts[name], parts[name])
-        for name, mesh in meshes.items()
-    }
-
-
-def check_names(
-    module: ModuleOp,
-    initialised: Container[str],
-    words: Words = C,
-    mesh_functions: Sequence[str] = ("init", "finalize"),
-    models: bool = False,
-) -> None:
-    """Check that functions, and the meshes that are initialised, can have the same names in C.
-
-    Args:
-        models: whether operations of models are printed.
-
-    Raises:
-        DiagnosticError: all the names that C cannot have.
-    """
-    kind = f"{words.language} function"
-
-    def definition(name: str) -> Definition:
-        return Definition(name, name_problem(name, words), kind)
-
-    check_definitions(
-        module,
-        words.language,
-        lambda mesh: [
-            definition(f"{mesh}_{name}") for name in mesh_functions if mesh in initialised
-        ],
-        lambda function: [definition(function)],
-        models,
-    )
-
-
-def for_code(
-    module: ModuleOp,
-    static: Iterable[FuncOp],
-    library: str,
-    sized: bool,
-    words: Words = C,
-    named: Collection[str] | None = None,
-) -> tuple[ModuleOp, set[FuncOp], set[FuncOp]]:
-    """Return a module as code has it, its functions that are for the file only, and those whose
-    size parameter is a width; if not ``sized``, none.
-
-    Args:
-        static: the functions of the module that are for the file only.
-        sized: whether size parameters are arguments of functions.
-        named: the functions to print of a module with operations of models; by default those that
-            no other calls.
-
-    Raises:
-        DiagnosticError: operations that are not collectives, or have no form for any size.
-    """
-    ready, bodies = models_for_code(module, named)
-    cannot = f"has no form in {library}"
-    check_programs(functions_of(ready), cannot, nested=True)
-    if not sized:
-        return ready, {*static, *bodies}, set()
-    check_programs(functions_of(ready), f"{cannot} for values of any size", even=True, nested=True)
-    if ready is module:
-        ready = module.clone()
-    hidden = {function.sym_name.data for function in (*static, *bodies)}
-    wide = open_sizes(ready, module, lambda names: variables(names, words))
-    functions = functions_of(ready)
-    return ready, {f for f in functions if f.sym_name.data in hidden}, wide
-
-
-Text = TypeVar("Text", bound=CFunction)
-
-
-def called_by_others(texts: Sequence[Text]) -> list[Text]:
-    """Return the functions that others call, for larger values or as the bodies of loops, and that
-    are declared first."""
-    called = {function for text in texts for _, function in text.instead}
-    bodies = {body_name(op) for text in texts for op in text.loops}
-    return [
-        text for text in texts if text.function in called or text.function.sym_name.data in bodies
-    ]
-
-
-def header_text(
-    about: str, includes: Iterable[str], meshes: Iterable[str], functions: Iterable[CFunction]
-) -> str:
-    """Return a header that C and C++ include, with what an emitted file defines.
-
-    Args:
-        about: the comment at the top.
-        meshes: the declarations of the functions of the meshes.
-        functions: the functions to declare.
-    """
-    lines = [about, "#pragma once", "", *(f"#include <{name}>" for name in includes), ""]
-    lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", *meshes]
-    for function in functions:
-        if function.static:
-            continue
-        lines += ["", function.comment(), f"{function.declaration()};"]
-    lines += ["", "#ifdef __cplusplus", "}", "#endif"]
-    return "\n".join(lines) + "\n"

@@ -10,15 +10,7 @@ from dataclasses import dataclass
 from collir.layout import DType
 from collir.targets.code.c_folds import extreme, larger, total
 from collir.targets.code.c_kernels import Body, Computation
-from collir.targets.code.c_nest import (
-    Array,
-    Loop,
-    block,
-    merged,
-    nested,
-    number_type,
-    value_type,
-)
+from collir.targets.code.c_nest import Array, Loop, block, merged, nested, number_type, value_type
 from collir.targets.code.c_products import matrix_product
 from collir.targets.code.c_selections import SELECTIONS
 from collir.targets.code.c_text import AS_BITS, C_TYPES, number_text, size_text

@@ -7,7 +7,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
-from collir.targets.code.mpi_function import emit_c
+from collir.targets.code.mpi_file import emit_c
 from collir.targets.code.mpi_main import emit_with_main
 
 

@@ -1,52 +1,32 @@
-"""C for MPI 3.0 and C99: one function per ``func``, communicators made once."""
+"""One function in C for MPI 3.0 and C99: its collectives are started or waited for."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
-import collir
-from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, is_of_model
 from collir.dialects.tensor import dist_type
-from collir.ir.alternatives import alternatives
 from collir.ir.any_size import Condition
 from collir.ir.blocks import Part, parts_of
-from collir.ir.functions import functions_of
 from collir.ir.models import has_models
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
 from collir.layout.sizes import OpenSize
-from collir.targets.code import c_function
-from collir.targets.code.c_function import (
-    DECLARATIONS,
-    SIZED,
-    CFunction,
-    called_by_others,
-    check_names,
-    coordinates_text,
-    for_code,
-    header_text,
-    runtime,
-    struct_text,
-)
+from collir.targets.code.c_file import sections
+from collir.targets.code.c_function import CFunction
 from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_local import HostSteps
 from collir.targets.code.c_memory import Arena
 from collir.targets.code.c_models import BODIES
-from collir.targets.code.c_products import BLAS, CBLAS, product_text
 from collir.targets.code.c_text import (
     AS_BITS,
     C_ELEMENTS,
     C_TYPES,
-    CustomOperator,
-    MeshNames,
     condition_text,
     element_count,
     loop,
@@ -56,8 +36,8 @@ from collir.targets.code.c_text import (
     with_comments_kept,
 )
 from collir.targets.code.emitters import check_uneven, root_place, taking_part
-from collir.targets.code.names import raise_all, refused_model
-from collir.targets.code.ranks import needed_ranks, outermost
+from collir.targets.code.mpi_mesh import custom_operator
+from collir.targets.code.ranks import outermost
 
 MPI_TYPES = {
     DType.F16: "MPI_UINT16_T",
@@ -82,16 +62,6 @@ _MPI_OPS = {
 _MPI_LOGICAL_OPS = {Reduction.MAX: "MPI_LOR", Reduction.MIN: "MPI_LAND"}
 """The reductions of truth values."""
 
-_BY_SUM = {Reduction.AVG: Reduction.SUM}
-"""The reductions that are another one and a division."""
-
-_ON_FLOATS = {
-    Reduction.SUM: "a + b",
-    Reduction.PROD: "a * b",
-    Reduction.MAX: "a != a || a > b ? a : b",  # a NaN stays, on either side
-    Reduction.MIN: "a != a || a < b ? a : b",
-}
-
 
 @dataclass(frozen=True)
 class Start:
@@ -112,7 +82,6 @@ _MESSAGE = Start(
     "MPI_Isend({x}, {n}, {type}, {to}, 0, {comm}, {request})",
     receive="MPI_Irecv({y}, {n}, {type}, {source}, 0, {comm}, {request})",
 )
-
 
 STARTS = {
     "all_reduce": Start("MPI_Iallreduce({x}, {y}, {n}, {type}, {op}, {comm}, {request})"),
@@ -139,74 +108,6 @@ _MEMORY = "collir_memory"
 
 _MOST_STARTED = 2**31 - 1
 """The most elements that one call takes."""
-
-# ---------------------------------------------------------------------------------------------
-# One mesh
-# ---------------------------------------------------------------------------------------------
-
-
-def _mesh_text(names: MeshNames) -> list[str]:
-    """Return the struct of a mesh, and the functions that fill and empty it."""
-    mesh = names.mesh
-    lines = struct_text(names, "static", "MPI_Comm")
-    lines += [f"  MPI_Op {operator.name};" for operator in names.operators]
-    variable = names.variable
-    lines += [f"}} {variable};", ""]
-    lines += [
-        f"int {mesh.name}_init(MPI_Comm comm)",
-        "{",
-        "  int err = MPI_SUCCESS, size;",
-        "  TRY(MPI_Comm_size(comm, &size));",
-        f'  if (size != {mesh.devices}) return wrong_size("{needed_ranks(mesh)}", size);',
-        f"  TRY(MPI_Comm_dup(comm, &{variable}.comm));",
-        f"  TRY(MPI_Comm_set_errhandler({variable}.comm, MPI_ERRORS_RETURN));",
-        f"  TRY(MPI_Comm_rank({variable}.comm, &{variable}.rank));",
-    ]
-    lines += coordinates_text(names)
-    for axes, name in names.communicators.items():
-        rest = [sub.name for sub in mesh.sub_axes if sub.name not in axes]
-        lines.append(f"  TRY(MPI_Comm_split({variable}.comm, {names.index_over(rest)},")
-        lines.append(f"                     {names.index_over(axes)}, &{variable}.{name}));")
-        lines.append(f"  TRY(MPI_Comm_set_errhandler({variable}.{name}, MPI_ERRORS_RETURN));")
-    for operator in names.operators:
-        lines.append(f"  TRY(MPI_Op_create({operator.name}, 1, &{variable}.{operator.name}));")
-    lines += ["done:", "  return err;", "}", ""]
-    lines += [f"void {mesh.name}_finalize(void)", "{"]
-    lines += [f"  MPI_Comm_free(&{variable}.{name});" for name in names.communicators.values()]
-    lines += [f"  MPI_Comm_free(&{variable}.comm);"]
-    lines += [f"  MPI_Op_free(&{variable}.{operator.name});" for operator in names.operators]
-    lines += ["}", ""]
-    return lines
-
-
-def custom_operator(x: DistType) -> CustomOperator | None:
-    """Return the operator that reduces a type MPI does not know, or None if MPI has one."""
-    if x.dtype not in AS_BITS or x.reduction is None:
-        return None
-    return CustomOperator(_BY_SUM.get(x.reduction, x.reduction), x.dtype)
-
-
-def _operator_text(operator: CustomOperator) -> list[str]:
-    """Return the function of a reduction that MPI does not know."""
-    dtype = operator.dtype
-    return [
-        f"static void {operator.name}(void *in, void *inout, int *n, MPI_Datatype *type)",
-        "{",
-        "  const uint16_t *x = in;",
-        "  uint16_t *y = inout;",
-        "  (void)type;",
-        "  for (int i = 0; i < *n; ++i) {",
-        f"    float a = {dtype}_load(x[i]), b = {dtype}_load(y[i]);",
-        f"    y[i] = {dtype}_store({_ON_FLOATS[operator.reduction]});",
-        "  }",
-        "}",
-        "",
-    ]
-
-
-# ---------------------------------------------------------------------------------------------
-# One function
-# ---------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -526,7 +427,7 @@ class MpiFunction(CFunction):
         if op.kind.reduces:
             arguments.append(self._operator(x))
         function = f"{op.mnemonic}_blocks"
-        check_uneven(op, c_function.sections("mpi_runtime.c"), function)
+        check_uneven(op, sections("mpi_runtime.c"), function)
         self.needs.add(function)
         return self.attempt(f"{function}({', '.join([*arguments, self.communicator(op)])})")
 
@@ -645,139 +546,3 @@ def _int_text(count: int) -> str:
 def _at_ends(sends: str, send: str, receives: str, receive: str) -> list[str]:
     """Return the statements for the ranks that send, and for those that receive."""
     return [f"if ({sends})", f"  {send}", f"if ({receives})", f"  {receive}"]
-
-
-# ---------------------------------------------------------------------------------------------
-# The file
-# ---------------------------------------------------------------------------------------------
-
-
-def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
-    """Return for every mesh that functions are on its names, with the communicators and operators
-    that the functions need."""
-    return c_function.mesh_names(functions, operator=custom_operator)
-
-
-_HEADER = """/* Written by collir {version}: C99 and MPI 3.0.
- *
- * Every rank calls MESH_init(comm) once, then the functions with its own buffers, which must not
- * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code, of which
- * MPI_Error_string has the text. Where a rank holds nothing of a value, its buffer is not touched
- * and may be NULL.
-{sized}{interface}
- */"""
-
-_INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
-_HEADER_INCLUDES = ("mpi.h", "stddef.h", "stdint.h")
-
-
-def emit_c(
-    module: ModuleOp,
-    static: Iterable[FuncOp] = (),
-    includes: Iterable[str] = _INCLUDES,
-    sections: Iterable[str] = (),
-    sized: bool = False,
-    header: bool = False,
-    named: Collection[str] | None = None,
-) -> str:
-    """Return the C of all functions of a module.
-
-    Args:
-        static: the functions that are for this file only.
-        sections: the sections of the runtime to print in any case.
-        sized: whether functions take their size parameters, or a width, and choose by them.
-        header: whether to print declarations instead, for C and C++.
-        named: the functions to print of a module with operations of models; by default those that
-            no other calls.
-
-    Raises:
-        DiagnosticError: names that C cannot have, operations that are not collectives.
-    """
-    if sized:
-        _refuse_models(module)
-    module, hidden, wide = for_code(module, static, "MPI", sized, named=named)
-    functions = functions_of(module)
-    # A mesh that is only for this file, of one device, needs no communicators.
-    open_on = {mesh_of(function).name for function in functions if function not in hidden}
-    meshes = mesh_names(functions)
-    needed = [names for name, names in meshes.items() if names.mesh.sub_axes or name in open_on]
-    check_names(module, [names.mesh.name for names in needed], models=True)
-    choices = alternatives(module) if sized else {}
-    kernels = Kernels(BODIES)
-    texts = [
-        MpiFunction(
-            function,
-            meshes[mesh_of(function).name],
-            static=function in hidden,
-            sized=sized,
-            wide=function in wide,
-            instead=choices.get(function.sym_name.data, []),
-            kernels=kernels,
-        )
-        for function in functions
-    ]
-    interface = [f"int  {names.mesh.name}_init(MPI_Comm comm);" for names in needed]
-    interface += [f"void {names.mesh.name}_finalize(void);" for names in needed]
-    if header:
-        return header_text(_about(DECLARATIONS, sized), _HEADER_INCLUDES, interface, texts)
-    interface += [f"int  {text.prototype()};" for text in texts if not text.static]
-    bodies = [line for text in texts for line in text.text()]
-    needs = {*sections, *kernels.needs, *(name for text in texts for name in text.needs)}
-    if kernels.texts:
-        includes = sorted({*includes, "math.h"})
-    return "\n".join(
-        [
-            _about("\n".join(f" *   {line}" for line in interface), sized),
-            *_runtime_text(needs, needed, includes),
-            *(line for names in needed for line in _mesh_text(names)),
-            *_products_text(kernels.products),
-            *kernels.texts,
-            *(f"{text.signature()};\n" for text in called_by_others(texts)),
-            *bodies,
-        ]
-    )
-
-
-def _refuse_models(module: ModuleOp) -> None:
-    """Check that a module has no operations of models, which have no form for any size.
-
-    Raises:
-        DiagnosticError: one diagnostic for each operation of a model.
-    """
-    problem = "which has no form for values of any size: leave out sized=true"
-    raise_all(
-        [
-            refused_model(op, problem)
-            for op in module.walk()
-            if isinstance(op, DistOp) and is_of_model(op)
-        ]
-    )
-
-
-def _about(interface: str, sized: bool) -> str:
-    """Return the comment at the top of a file."""
-    return _HEADER.format(
-        version=collir.__version__, sized=SIZED if sized else "", interface=interface
-    )
-
-
-def _products_text(dtypes: set[DType]) -> list[str]:
-    """Return the functions that multiply matrices."""
-    blas = [CBLAS] if not dtypes.isdisjoint(BLAS) else []
-    return [*blas, *(product_text(dtype) for dtype in DType if dtype in dtypes)]
-
-
-def _runtime_text(
-    needs: set[str], meshes: Sequence[MeshNames], includes: Iterable[str]
-) -> list[str]:
-    """Return the includes, the sections of the runtime, and the reductions that MPI lacks."""
-    waiting = ["sched.h"] if "compute_for" in needs else []
-    lines = [
-        *(f"#include <{name}>" for name in [*includes, *waiting]),
-        "",
-        "\n\n".join(runtime("mpi_runtime.c", needs | ({"wrong_size"} if meshes else set[str]()))),
-        "",
-    ]
-    for operator in dict.fromkeys(operator for names in meshes for operator in names.operators):
-        lines += _operator_text(operator)
-    return lines

@@ -17,7 +17,8 @@ from collir.ir.buffers import plan_buffers
 from collir.ir.functions import functions_of
 from collir.layout import DistType
 from collir.targets.code.c_text import MeshNames, element_count, size_text
-from collir.targets.code.mpi_function import emit_c, mesh_names
+from collir.targets.code.mpi_file import emit_c
+from collir.targets.code.mpi_mesh import mesh_names
 
 _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 

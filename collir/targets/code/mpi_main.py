@@ -22,7 +22,8 @@ from collir.targets.code.c_main import (
     runnable_functions,
 )
 from collir.targets.code.c_text import AS_BITS, MeshNames
-from collir.targets.code.mpi_function import emit_c, mesh_names
+from collir.targets.code.mpi_file import emit_c
+from collir.targets.code.mpi_mesh import mesh_names
 
 _INCLUDES = ("limits.h", "math.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 

@@ -7,7 +7,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
-from collir.targets.code.nccl_function import emit_cpp
+from collir.targets.code.nccl_file import emit_cpp
 from collir.targets.code.nccl_main import emit_with_main
 
 

@@ -22,7 +22,7 @@ from collir.ir.loops import outline_bodies, repeats_in, steps_with_times
 from collir.ir.rotation import rotate_all
 from collir.layout import DistType, Mesh, Reduction
 from collir.targets.code import mpi_function
-from collir.targets.code.c_function import called_by_others, runtime
+from collir.targets.code.c_file import called_by_others, runtime
 from collir.targets.code.c_main import (
     DIFFER,
     INPUTS,
@@ -36,7 +36,7 @@ from collir.targets.code.c_main import (
     runnable_functions,
 )
 from collir.targets.code.c_text import AS_BITS, MeshNames, Words, element_count
-from collir.targets.code.nccl_function import emit_cpp
+from collir.targets.code.nccl_file import emit_cpp
 from collir.targets.code.nccl_mesh import mesh_names, registered
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
 

@@ -9,8 +9,8 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.layout.coll import PERMUTE
-from collir.targets.code import c_function
-from collir.targets.code.c_function import LINKAGE, coordinates_text, struct_text
+from collir.targets.code import c_mesh
+from collir.targets.code.c_mesh import LINKAGE, coordinates_text, struct_text
 from collir.targets.code.c_text import MeshNames, comment, size_text
 from collir.targets.code.nccl_streams import events_of, levels_of
 from collir.targets.code.nccl_text import CPP
@@ -221,7 +221,7 @@ class MeshText:
 def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
     """Return for every mesh that functions are on its names, with the communicators that the
     functions need."""
-    return c_function.mesh_names(functions, CPP)
+    return c_mesh.mesh_names(functions, CPP)
 
 
 def _permutes(functions: Iterable[FuncOp], mesh: str) -> bool:

@@ -15,13 +15,7 @@ from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation
 from collir.targets.reports.cost import heading_json, title_of
 from collir.targets.reports.memory import memory_lines, peak_json
-from collir.targets.reports.text import (
-    bytes_text,
-    percent_text,
-    ratio_text,
-    seconds_text,
-    table,
-)
+from collir.targets.reports.text import bytes_text, percent_text, ratio_text, seconds_text, table
 
 
 class SimulateTarget(CostOptions, Target):

@@ -20,9 +20,6 @@ REPEATED = 8
 DTYPES = ("f32", "f64", "bf16", "f16")
 """The element types that may be timed."""
 
-_CHAIN = 32
-"""The kernels in a row in a probe of launches."""
-
 
 @dataclass(frozen=True)
 class Program:

@@ -1,0 +1,153 @@
+"""A file of C or C++: what a module has to print, the runtime in sections, and the header."""
+
+from collections.abc import Collection, Container, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+from collir.ir.any_size import open_sizes
+from collir.ir.functions import check_programs, functions_of
+from collir.ir.loops import body_name
+from collir.ir.models import models_for_code
+from collir.targets.code.c_function import CFunction
+from collir.targets.code.c_text import C, Words, name_problem, variables
+from collir.targets.code.names import Definition, check_definitions
+
+SIZED = """ *
+ * The functions are for values of any size. Behind the buffers they take size parameters; sizes in
+ * the types below are formulas of these. `width` is the size of a dimension behind those of the
+ * program. Where a formula is no whole number, or too large, the function returns an error before
+ * it does anything. A function that has others for larger values calls the right one.
+"""
+"""The part of the header of code for values of any size."""
+
+DECLARATIONS = (
+    " *\n * This file declares the functions; the same without `header=true` defines them."
+)
+"""The end of the comment at the top of a header file."""
+
+
+@cache
+def sections(file: str) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Return the sections of a runtime by name, in the order of the file: the names of the sections
+    that each needs, and its text."""
+    texts: dict[str, tuple[tuple[str, ...], str]] = {}
+    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
+    for part in text.split("\n//: ")[1:]:
+        head, _, body = part.partition("\n")
+        name, _, needs = head.partition(" needs ")
+        texts[name] = (tuple(n.strip() for n in needs.split(",") if n), body.strip())
+    return texts
+
+
+def runtime(file: str, needs: Iterable[str]) -> list[str]:
+    """Return the texts of the sections of a file that a program needs, and of those they need."""
+    known = sections(file)
+    needed: set[str] = set()
+    stack = list(needs)
+    while stack:
+        if (name := stack.pop()) not in needed:
+            needed.add(name)
+            stack += known[name][0]
+    return [body for name, (_, body) in known.items() if name in needed]
+
+
+def check_names(
+    module: ModuleOp,
+    initialised: Container[str],
+    words: Words = C,
+    mesh_functions: Sequence[str] = ("init", "finalize"),
+    models: bool = False,
+) -> None:
+    """Check that functions, and the meshes that are initialised, can have the same names in C.
+
+    Args:
+        models: whether operations of models are printed.
+
+    Raises:
+        DiagnosticError: all the names that C cannot have.
+    """
+    kind = f"{words.language} function"
+
+    def definition(name: str) -> Definition:
+        return Definition(name, name_problem(name, words), kind)
+
+    check_definitions(
+        module,
+        words.language,
+        lambda mesh: [
+            definition(f"{mesh}_{name}") for name in mesh_functions if mesh in initialised
+        ],
+        lambda function: [definition(function)],
+        models,
+    )
+
+
+def for_code(
+    module: ModuleOp,
+    static: Iterable[FuncOp],
+    library: str,
+    sized: bool,
+    words: Words = C,
+    named: Collection[str] | None = None,
+) -> tuple[ModuleOp, set[FuncOp], set[FuncOp]]:
+    """Return a module as code has it, its functions that are for the file only, and those whose
+    size parameter is a width; if not ``sized``, none.
+
+    Args:
+        static: the functions of the module that are for the file only.
+        sized: whether size parameters are arguments of functions.
+        named: the functions to print of a module with operations of models; by default those that
+            no other calls.
+
+    Raises:
+        DiagnosticError: operations that are not collectives, or have no form for any size.
+    """
+    ready, bodies = models_for_code(module, named)
+    cannot = f"has no form in {library}"
+    check_programs(functions_of(ready), cannot, nested=True)
+    if not sized:
+        return ready, {*static, *bodies}, set()
+    check_programs(functions_of(ready), f"{cannot} for values of any size", even=True, nested=True)
+    if ready is module:
+        ready = module.clone()
+    hidden = {function.sym_name.data for function in (*static, *bodies)}
+    wide = open_sizes(ready, module, lambda names: variables(names, words))
+    functions = functions_of(ready)
+    return ready, {f for f in functions if f.sym_name.data in hidden}, wide
+
+
+Text = TypeVar("Text", bound=CFunction)
+
+
+def called_by_others(texts: Sequence[Text]) -> list[Text]:
+    """Return the functions that others call, for larger values or as the bodies of loops, and that
+    are declared first."""
+    called = {function for text in texts for _, function in text.instead}
+    bodies = {body_name(op) for text in texts for op in text.loops}
+    return [
+        text for text in texts if text.function in called or text.function.sym_name.data in bodies
+    ]
+
+
+def header_text(
+    about: str, includes: Iterable[str], meshes: Iterable[str], functions: Iterable[CFunction]
+) -> str:
+    """Return a header that C and C++ include, with what an emitted file defines.
+
+    Args:
+        about: the comment at the top.
+        meshes: the declarations of the functions of the meshes.
+        functions: the functions to declare.
+    """
+    lines = [about, "#pragma once", "", *(f"#include <{name}>" for name in includes), ""]
+    lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", *meshes]
+    for function in functions:
+        if function.static:
+            continue
+        lines += ["", function.comment(), f"{function.declaration()};"]
+    lines += ["", "#ifdef __cplusplus", "}", "#endif"]
+    return "\n".join(lines) + "\n"
