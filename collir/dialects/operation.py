@@ -46,6 +46,7 @@ from collir.dialects.tensor import (
     size_text,
 )
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
+from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import Size, without_formula
 from collir.layout.steps import ADD, AHEAD, ASYNC, Argument, ArgumentKind, StepKind
 from collir.layout.structure import Structure
@@ -395,6 +396,15 @@ def _argument(attribute: Attribute) -> Argument:
 
 _NAMES = {0: (), 1: ("input",), 2: ("lhs", "rhs"), 3: ("first", "second", "third")}
 """The names of operands in MLIR's custom form, by the number of operands."""
+
+
+def operations(dialect: str, rows: OperationTable[StepKind]) -> dict[str, type[DistOp]]:
+    """Return the operation of each row of a table, which takes no more rows then."""
+    rows.close(
+        f"the operations of the dialect {dialect} are made; a package has a dialect of its own "
+        "(docs/extending.md)"
+    )
+    return {name: operation(dialect, kind) for name, kind in rows.items()}
 
 
 def operation(dialect: str, kind: StepKind) -> type[DistOp]:

@@ -12,6 +12,7 @@ from collir.layout.errors import LayoutError
 from collir.layout.expansions import Expansion
 from collir.layout.gradients import Gradient
 from collir.layout.mesh import Mesh
+from collir.layout.operation_table import OperationTable
 from collir.layout.steps import (
     DIM,
     TO,
@@ -31,7 +32,7 @@ from collir.layout.structure import (
 )
 from collir.layout.types import Dim, DistType, check_type
 
-NN: dict[str, StepKind] = {}
+NN: OperationTable[StepKind] = OperationTable("NN", __name__)
 """The rows of the nn dialect by name, in the order in which they are listed to users."""
 
 DIMS = Parameter("dims", "dims", ArgumentKind.SIZES)
@@ -61,6 +62,7 @@ def model_row(
     expansion: Expansion | None = None,
     integers: int | None = None,
     moved: Callable[[Sequence[int], int], int] = reads_all,
+    table: dict[str, StepKind] = NN,
 ) -> StepKind:
     """Add a row whose rule follows from its structure.
 
@@ -71,6 +73,7 @@ def model_row(
         integers: the number of the operand that holds integers, if one does; the dtype of the
             result is that of the first operand then, or of the type that the operation names.
         moved: the bytes that it reads and writes.
+        table: the rows of the dialect that has the operation.
     """
 
     def rule(mesh: Mesh, *values: Any) -> DistType:
@@ -101,7 +104,7 @@ def model_row(
         aliases=aliases,
         moved=moved,
     )
-    return row(kind, NN)
+    return row(kind, table)
 
 
 def named_type(arguments: Arguments) -> DistType:

@@ -17,6 +17,7 @@ from collir.layout.errors import LayoutError
 from collir.layout.expansions import Expansion
 from collir.layout.gradients import Gradient
 from collir.layout.mesh import Mesh
+from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import Size
 from collir.layout.structure import Structure
 from collir.layout.types import DistType, Place, State, same_with_formulas
@@ -339,7 +340,7 @@ _SEARCHED: set[tuple[State | None, State | None]] = {
 }
 """The pairs of states (before, after) of steps that searches may use."""
 
-STEPS: dict[str, StepKind] = {}
+STEPS: OperationTable[StepKind] = OperationTable("STEPS", __name__)
 """The rows of the coll dialect by name, in the order in which they are listed to users."""
 
 

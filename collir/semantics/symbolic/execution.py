@@ -123,6 +123,8 @@ class AnyRun(ABC, Generic[V]):
         if op.mnemonic not in _ANYWHERE and len({x.place for x in operands}) > 1:
             raise ImpossibleError(op, "some devices hold only some of its operands")
         rule = RULES.get(op.mnemonic)
+        if rule is None and op.mnemonic in nn.FUNCTIONS:
+            return self.apply(op, operands)
         if rule is None:
             raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
         return rule(self, op, operands)
@@ -721,10 +723,9 @@ RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
     "add": lambda run, op, xs: run.local(op, xs, _add),
     "compute": lambda run, op, xs: run.compute(op, xs),
     "barrier": lambda run, op, xs: xs[0],
-    **dict.fromkeys(nn.FUNCTIONS, lambda run, op, xs: run.apply(op, xs)),
     "constant": lambda run, op, xs: run.local(op, xs, _constant),
     "iota": lambda run, op, xs: run.counted(op),
     "uniform": lambda run, op, xs: run.unknown(op, xs),
     "broadcast_to": lambda run, op, xs: run.local(op, xs, lambda s: _repeated(s, s.operands[0])),
 }
-"""The symbolic meaning of every step, by its name."""
+"""The symbolic meaning of every step that is not one function of arrays, by its name."""

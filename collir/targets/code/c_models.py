@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collir.layout import DType
+from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_folds import extreme, larger, total
 from collir.targets.code.c_kernels import Body, Computation
 from collir.targets.code.c_nest import (
@@ -303,22 +304,26 @@ def _uniform(c: Computation) -> list[str]:
     return ["uint32_t seed = mixed_bits((uint32_t)x[0]);", *nested(loops, [written])]
 
 
-BODIES: dict[str, Body] = {
-    **dict.fromkeys(_MAPS, _map),
-    "einsum": _einsum,
-    "sum": _sum,
-    "mean": _mean,
-    "max": _extreme(">"),
-    "min": _extreme("<"),
-    "softmax": _softmax,
-    "log_softmax": _log_softmax,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-    "cumsum": _cumsum,
-    "constant": _constant,
-    "iota": _iota,
-    "uniform": _uniform,
-    **SELECTIONS,
-    **WINDOWS,
-}
+BODIES: OperationTable[Body] = OperationTable(
+    "BODIES",
+    __name__,
+    {
+        **dict.fromkeys(_MAPS, _map),
+        "einsum": _einsum,
+        "sum": _sum,
+        "mean": _mean,
+        "max": _extreme(">"),
+        "min": _extreme("<"),
+        "softmax": _softmax,
+        "log_softmax": _log_softmax,
+        "layer_norm": _layer_norm,
+        "rms_norm": _rms_norm,
+        "cumsum": _cumsum,
+        "constant": _constant,
+        "iota": _iota,
+        "uniform": _uniform,
+        **SELECTIONS,
+        **WINDOWS,
+    },
+)
 """The statements of the kernel of each operation, by its name."""
