@@ -85,8 +85,20 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
         Raises:
             LayoutError: the step is not well typed.
+            TypeError: a property is missing that the step needs.
         """
-        result = cls.result_type(mesh, [dist_type(operand) for operand in operands], properties)
+        try:
+            result = cls.result_type(mesh, [dist_type(operand) for operand in operands], properties)
+        except LayoutError as error:
+            error.args = (error.text([value_text(operand) for operand in operands]),)
+            raise
+        except KeyError as error:
+            needed = [p.name for p in cls.KIND.parameters if p.required]
+            if not (missing := [name for name in needed if name not in properties]):
+                raise
+            given = ", ".join(properties) or "none"
+            message = f"{cls.KIND.name} needs the property {missing[0]} (given: {given})"
+            raise TypeError(message) from error
         return cls.create(
             operands=operands, properties=properties, result_types=[DistTensorType(result)]
         )

@@ -7,6 +7,7 @@ collir while it is loaded.
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from traceback import extract_tb
 from typing import TypeVar
 
 from xdsl.universe import Universe
@@ -56,8 +57,14 @@ def imported(subject: str, load: Callable[[], _T]) -> _T:
     try:
         return load()
     except Exception as error:  # the import of a package may raise anything
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {error}{_place(error)}"
         raise DiagnosticError(Diagnostic(f"{subject} cannot be loaded: {reason}")) from error
+
+
+def _place(error: Exception) -> str:
+    """Return the file and line of a package that raised an error, if it is one."""
+    frames = [x for x in extract_tb(error.__traceback__)[1:] if "importlib" not in x.filename]
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
 def _universe(entry: EntryPoint) -> Universe:

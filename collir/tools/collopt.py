@@ -11,8 +11,8 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from io import BytesIO, StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, cast
 
@@ -53,6 +53,7 @@ from collir.tools import completion
 from collir.tools.api import (
     LANGUAGES,
     UsageError,
+    naming,
     pass_pipeline,
     unknown_target,
     usage_error,
@@ -160,7 +161,7 @@ class CollOpt(xDSLOptMain):
     def _catalogue(self) -> str:
         added = of_other_packages()
         remaining = set(self.available_passes) - set(PASSES) - set(added)
-        passes = {name: summary(factory()) for name, factory in {**PASSES, **added}.items()}
+        passes = {name: self._pass_summary(name) for name in (*PASSES, *added)}
         targets = {name: summary(factory()) for name, factory in TARGETS.items()}
         lines = ["", "passes:", *listing(passes | XDSL_PASSES)]
         lines += [f"  and {len(remaining) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
@@ -169,6 +170,12 @@ class CollOpt(xDSLOptMain):
         lines += ["", "targets:"]
         lines += listing(targets | XDSL_TARGETS)
         return "\n".join([*lines, ""])
+
+    def _pass_summary(self, name: str) -> str:
+        try:
+            return summary(self.available_passes[name]())
+        except DiagnosticError as error:
+            return f"({error.diagnostics[0].message})"
 
     def _target(self, text: str) -> str:
         """Check a target with options, as given with -t, and return it."""
@@ -187,10 +194,9 @@ class CollOpt(xDSLOptMain):
         if self.args.help_pass or self.args.help_target:
             return
         try:
-            pipeline = pass_pipeline(self.args.passes, self.available_passes)
+            self.pipeline = pass_pipeline(self.args.passes, self.available_passes)
         except UsageError as error:
             raise UsageError(f"-p '{self.args.passes}': {error}") from None
-        self.pipeline = replace(pipeline, callback=self._between)
 
     def _between(
         self, previous: ModulePass | None, module: ModuleOp, following: ModulePass | None
@@ -251,7 +257,11 @@ class CollOpt(xDSLOptMain):
             self._costs = PassCosts(model_of(self.pipeline.passes))
         try:
             with listening(self._report_remark):
-                super().apply_passes(prog)
+                for done, following in pairwise((None, *self.pipeline.passes, None)):
+                    if done:
+                        with naming(done.name):
+                            done.apply(self.ctx, prog)
+                    self._between(done, prog, following)
         finally:
             if self._costs:
                 sys.stderr.write(self._costs.text)
@@ -362,7 +372,10 @@ class CollOpt(xDSLOptMain):
     def _help_pass(self) -> int:
         name = self.args.help_pass
         if name in PIPELINES:
-            sys.stdout.write(pipeline_page(PIPELINES[name], self.available_passes))
+            try:
+                sys.stdout.write(pipeline_page(PIPELINES[name], self.available_passes))
+            except ValueError as error:
+                raise usage_error(error) from error
             return 0
         if name not in self.available_passes:
             raise usage_error(ValueError(f"Unrecognized passes: ['{name}']"), self.available_passes)

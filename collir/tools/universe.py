@@ -5,7 +5,7 @@ is ``COLLIR``, so that xdsl-opt has all that collopt has, except the language ``
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 from xdsl.ir import Dialect
@@ -16,7 +16,7 @@ from xdsl.utils.target import Target
 
 from collir.dialects.tables import DIALECTS, OWN_DIALECTS
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.ir.packages import packages
+from collir.ir.packages import imported, packages
 from collir.passes.table import PASSES
 from collir.targets.table import TARGETS
 
@@ -67,8 +67,14 @@ def _passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
 
 
 def known_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
-    """Return all passes by name; a pass of collir replaces xDSL's pass of the same name."""
-    return {**_passes(), **PASSES}
+    """Return all passes by name; a pass of collir replaces xDSL's pass of the same name.
+
+    The functions raise a ``DiagnosticError`` that names the pass if it cannot be imported.
+    """
+    return {
+        name: partial(imported, f"the pass {name}", factory)
+        for name, factory in {**_passes(), **PASSES}.items()
+    }
 
 
 def known_targets() -> Mapping[str, Callable[[], type[Target]]]:
