@@ -63,6 +63,7 @@ from collir.tools.api import (
 from collir.tools.collopt_arguments import adapt_options, add_options
 from collir.tools.expected import check_expected
 from collir.tools.functions import keep_functions
+from collir.tools.operation_pages import operation_page
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
 from collir.tools.pass_pages import (
     XDSL_PASSES,
@@ -191,7 +192,7 @@ class CollOpt(xDSLOptMain):
     # --- the pipeline -----------------------------------------------------------------------
 
     def setup_pipeline(self):
-        if self.args.help_pass or self.args.help_target:
+        if self.args.help_op or self.args.help_pass or self.args.help_target:
             return
         try:
             self.pipeline = pass_pipeline(self.args.passes, self.available_passes)
@@ -305,6 +306,9 @@ class CollOpt(xDSLOptMain):
 
     def run(self) -> int:
         """Read, transform and print the input, and return the exit status."""
+        if self.args.help_op:
+            sys.stdout.write(operation_page(self.args.help_op))
+            return 0
         if self.args.help_pass:
             return self._help_pass()
         if self.args.help_target:
