@@ -55,7 +55,7 @@ def measured(module: ModuleOp) -> float:
     inputs = [distribute(mesh, random_tensor(x, rng), x, rng) for x in types]
     assert all(x.dtype in NUMPY for x in types)
     with tempfile.TemporaryDirectory(prefix="predict-") as folder:
-        [(_, seconds)] = run(module, [function], [inputs], Path(folder), repeats=REPEATS)
+        [(_, seconds)] = run(module, [(function, inputs)], Path(folder), repeats=REPEATS)
     return seconds
 
 

@@ -38,41 +38,35 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel
+from collir.cost.options import CostOptions
 from collir.ir.remarks import remark
 from collir.layout import DType
 from collir.passes.locations import keep_locations
-from collir.synthesis.programs.accumulation import accumulate
+from collir.synthesis.programs.accumulation import accumulate, check_axes
 from collir.synthesis.propagation.propagate import propagate
 
 WIDE = tuple(dtype for dtype in DType if dtype.is_float and dtype.holds(DType.F32))
 
 
 @dataclass(frozen=True)
-class AccumulatePass(ModulePass):
-    """Add in a wide element type what is sent in a narrow one.
-
-    Attributes:
-        dtype: the element type to add in.
-        over: the axes of the reductions to rewrite; none: any.
-        model, algorithm, order: options of the cost model, as for the target ``cost``.
-    """
+class AccumulatePass(CostOptions, ModulePass):
+    """Add in a wide element type what is sent in a narrow one."""
 
     name = "accumulate"
 
     dtype: str = "f32"
+    """The element type to add in."""
     over: tuple[str, ...] = ()
-    model: str = "auto"
-    algorithm: str = "auto"
-    order: str = "auto"
+    """The axes of the reductions to rewrite; by default any."""
 
     def __post_init__(self) -> None:
         if self.dtype not in WIDE:
             raise ValueError(f"dtype is one of {', '.join(WIDE)}, not '{self.dtype}'")
-        CostModel(self.model, self.algorithm, self.order)
+        super().__post_init__()
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        check_axes(op, self.over)
         propagate(op)
-        model = CostModel(self.model, self.algorithm, self.order)
+        model = self.cost_model()
         for kept in accumulate(op, DType(self.dtype), self.over, model, keep_locations()):
             remark(kept.op, f"{self.name} keeps {kept.what}: {kept.why}")

@@ -47,8 +47,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel
 from collir.ir.remarks import remark
+from collir.synthesis.options import ParallelOptions
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.scheduling.bucketing import RULES, bucket_collectives, ddp_rule, xla_rule
@@ -56,44 +56,31 @@ from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
-class BucketPass(ModulePass):
-    """Pack collectives of one kind into buffers of the best sizes.
-
-    Attributes:
-        rule: `earliest`, `ddp` or `xla`; "": the best of these, or no buckets.
-        size: bytes of a bucket, for the rules `ddp` and `xla`; 0: the default of the rule.
-        model, algorithm, order: options of the cost model, as of the target cost.
-        limit: seconds for each search of a program; 0: no limit.
-        workers: processes for a search that takes long.
-    """
+class BucketPass(ParallelOptions, ModulePass):
+    """Pack collectives of one kind into buffers of the best sizes."""
 
     name = "bucket"
 
     rule: str = ""
+    """`earliest`, `ddp` or `xla`; by default the best of these, or no buckets."""
     size: int = 0
-    model: str = "auto"
-    algorithm: str = "auto"
-    order: str = "auto"
-    limit: int = 60
-    workers: int = 1
+    """Bytes of a bucket, for the rules `ddp` and `xla`; 0: the default of the rule."""
 
     def __post_init__(self) -> None:
         if self.rule and self.rule not in RULES:
             raise ValueError(f"rule is one of {', '.join(RULES)}, not '{self.rule}'")
-        if self.size < 0 or self.limit < 0 or self.workers < 1:
-            raise ValueError("size and limit are 0 or more, workers is 1 or more")
+        if self.size < 0:
+            raise ValueError("size is 0 or more bytes")
         if self.size and self.rule not in ("ddp", "xla"):
             raise ValueError("size is that of rule=ddp or rule=xla")
-        CostModel(self.model, self.algorithm, self.order)
+        super().__post_init__()
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
         sized = {"ddp": ddp_rule, "xla": xla_rule}
         rule = sized[self.rule](self.size) if self.size else RULES.get(self.rule)
-        model = CostModel(self.model, self.algorithm, self.order)
+        options = SearchOptions(self.cost_model(), seconds=self.seconds)
         with search_workers(self.workers):
-            kept = bucket_collectives(
-                op, SearchOptions(model, seconds=float(self.limit) or None), rule
-            )
+            kept = bucket_collectives(op, options, rule)
         for function, reason in kept:
             remark(function, f"{self.name} keeps @{function.sym_name.data}: {reason}")

@@ -61,10 +61,10 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel
 from collir.ir.functions import functions_of, refuse_nested
 from collir.ir.remarks import remark
 from collir.passes.locations import keep_locations
+from collir.synthesis.options import ParallelOptions
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.programs.rewriting import KeptCollective
@@ -75,39 +75,31 @@ from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
-class DecomposePass(ModulePass):
-    """Decompose collectives and redistributions into the cheapest sequence of steps.
-
-    strategy: a fixed strategy for every all_reduce over several levels; none: the cheapest programs
-    are searched. model, algorithm, order: options of the cost model, as for the target cost. top:
-    the number of programs to keep. memory: the most that operand and result of a step may take
-    together, as a multiple of what those of the whole program take; 0: no limit. chunks: the most
-    chunks that a program may run on, so that levels work at the same time; the search chooses.
-    up_to: the largest factor by which values may be larger than their types say; the programs that
-    are best for larger values are kept as functions that take the function's place. limit: seconds
-    for each search; 0: no limit. workers: processes for a search that takes long.
-    """
+class DecomposePass(ParallelOptions, ModulePass):
+    """Decompose collectives and redistributions into the cheapest sequence of steps."""
 
     name = "decompose"
 
     strategy: str = ""
-    model: str = "auto"
-    algorithm: str = "auto"
-    order: str = "auto"
+    """A fixed strategy for every all_reduce over several levels; by default, the cheapest programs
+    are searched."""
     top: int = 1
+    """The number of programs to keep."""
     memory: float | int = 0.0
+    """The most that operand and result of a step may take together, as a multiple of what those of
+    the whole program take; 0: no limit."""
     chunks: int = 1
+    """The most chunks that a program may run on, so that levels work at the same time; the search
+    chooses."""
     up_to: int = 1
-    limit: int = 60
-    workers: int = 1
+    """The largest factor by which values may be larger than their types say; the programs that are
+    best for larger values are kept as functions that take the function's place."""
 
     def __post_init__(self) -> None:
         if self.strategy and self.strategy not in STRATEGIES:
             raise ValueError(f"strategy is one of {', '.join(STRATEGIES)}, not '{self.strategy}'")
-        if self.workers < 1:
-            raise ValueError("workers is 1 or more")
-        if min(self.top, self.chunks, self.up_to) < 1 or self.memory < 0 or self.limit < 0:
-            raise ValueError("top, chunks and up_to are 1 or more, memory and limit are 0 or more")
+        if min(self.top, self.chunks, self.up_to) < 1 or self.memory < 0:
+            raise ValueError("top, chunks and up_to are 1 or more, memory is 0 or more")
         for name, is_set in [
             ("top", self.top > 1),
             ("memory", self.memory),
@@ -120,7 +112,7 @@ class DecomposePass(ModulePass):
             raise ValueError("memory limits what a step on the whole value takes: leave out chunks")
         if self.up_to > 1 and self.top > 1:
             raise ValueError("up_to keeps the best programs for some sizes: leave out top")
-        CostModel(self.model, self.algorithm, self.order)
+        super().__post_init__()
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
@@ -133,12 +125,11 @@ class DecomposePass(ModulePass):
             refuse_nested(functions_of(op), f"is not decomposed with {option}")
         if self.strategy:
             return decompose_by_strategy(op, self.strategy, keep_locations())
-        model = CostModel(self.model, self.algorithm, self.order)
         options = SearchOptions(
-            model,
+            self.cost_model(),
             self.top,
             self.memory or None,
-            float(self.limit) or None,
+            self.seconds,
             chunks=self.chunks,
         )
         with search_workers(self.workers):

@@ -45,17 +45,14 @@ from collir.layout import LayoutError
 
 @dataclass(frozen=True)
 class DifferentiatePass(ModulePass):
-    """Add functions that compute gradients.
-
-    Attributes:
-        of: the name of a function; without it, the gradients in the module.
-        wrt: the names of arguments of this function; without them, all floating-point arguments.
-    """
+    """Add functions that compute gradients."""
 
     name = "differentiate"
 
     of: str = ""
+    """The name of a function; without it, the gradients in the module."""
     wrt: tuple[str, ...] = ()
+    """The names of arguments of this function; without them, all floating-point arguments."""
 
     def __post_init__(self) -> None:
         if self.wrt and not self.of:

@@ -45,8 +45,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
+from collir.synthesis.options import TimedOptions
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import fuse
 from collir.synthesis.programs.sinking import sink_into_loops
@@ -54,28 +54,13 @@ from collir.synthesis.propagation.propagate import propagate
 
 
 @dataclass(frozen=True)
-class FusePass(ModulePass):
-    """Fuse steps that follow each other into fewer, or cheaper ones.
-
-    model, algorithm, order: options of the cost model, as for the target cost. limit: seconds for
-    each search; 0: no limit.
-    """
+class FusePass(TimedOptions, ModulePass):
+    """Fuse steps that follow each other into fewer, or cheaper ones."""
 
     name = "fuse"
 
-    model: str = "auto"
-    algorithm: str = "auto"
-    order: str = "auto"
-    limit: int = 60
-
-    def __post_init__(self) -> None:
-        if self.limit < 0:
-            raise ValueError("limit is 0 (none) or more seconds")
-        CostModel(self.model, self.algorithm, self.order)
-
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
-        model = CostModel(self.model, self.algorithm, self.order)
-        options = SearchOptions(model, seconds=float(self.limit) or None)
+        options = SearchOptions(self.cost_model(), seconds=self.seconds)
         sink_into_loops(op, options)
         fuse(op, options, keep_locations())

@@ -36,17 +36,14 @@ from collir.ir.instantiation import instantiate
 
 @dataclass(frozen=True)
 class InstantiatePass(ModulePass):
-    """Give the size parameters of functions other values.
-
-    Attributes:
-        sizes: the new values, such as `sizes="batch=16,hidden=64"`.
-        function: the function that gets them; "": all functions that have such parameters.
-    """
+    """Give the size parameters of functions other values."""
 
     name = "instantiate"
 
     sizes: tuple[str, ...]
+    """The new values, such as `sizes="batch=16,hidden=64"`."""
     function: str = ""
+    """The function that gets them; by default all functions that have such parameters."""
 
     def __post_init__(self) -> None:
         _values(self.sizes)

@@ -43,7 +43,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel
+from collir.cost.options import CostOptions
 from collir.cost.programs.classes import runs_apart
 from collir.cost.programs.kinds import has_kinds
 from collir.cost.programs.simulate import simulate_function
@@ -66,25 +66,14 @@ from collir.synthesis.scheduling.whole import Reordering, StepOrder, undo_until_
 
 
 @dataclass(frozen=True)
-class OverlapPass(ModulePass):
-    """Let collectives run beside computations, and beside each other.
-
-    Attributes:
-        model, algorithm, order: options of the cost model, as for the target ``cost``.
-    """
+class OverlapPass(CostOptions, ModulePass):
+    """Let collectives run beside computations, and beside each other."""
 
     name = "overlap"
 
-    model: str = "auto"
-    algorithm: str = "auto"
-    order: str = "auto"
-
-    def __post_init__(self) -> None:
-        CostModel(self.model, self.algorithm, self.order)
-
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
-        model = CostModel(self.model, self.algorithm, self.order)
+        model = self.cost_model()
         with straight_programs(op), meshes_remembered():
             functions = [function for function in functions_of(op) if has_collectives(function)]
             # All functions are checked before the first one is changed.

@@ -27,9 +27,9 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel
 from collir.ir.functions import meshes_of
 from collir.ir.remarks import remark
+from collir.synthesis.options import ParallelOptions
 from collir.synthesis.placement.meshes import place, unplaced_meshes
 from collir.synthesis.placement.placements import best_placements
 from collir.synthesis.placement.unplacing import unplace
@@ -38,39 +38,25 @@ from collir.synthesis.searching import search_workers
 
 
 @dataclass(frozen=True)
-class PlacePass(ModulePass):
-    """Place every mesh that has no placement on the levels of its machine, at the least cost.
-
-    Attributes:
-        model, algorithm, order: options of the cost model, as of the target cost.
-        limit: seconds for each mesh; 0: no limit.
-        workers: processes for a search that takes long.
-        again: whether placed meshes whose functions name whole axes only are placed anew.
-        weights: how often functions run, such as `weights="grads:1,activations:32"`; default 1.
-    """
+class PlacePass(ParallelOptions, ModulePass):
+    """Place every mesh that has no placement on the levels of its machine, at the least cost."""
 
     name = "place"
 
-    model: str = "auto"
-    algorithm: str = "auto"
-    order: str = "auto"
     limit: int = 60
-    workers: int = 1
+    """Seconds for each mesh; 0: no limit."""
     again: bool = False
+    """Place anew the placed meshes whose functions name whole axes only."""
     weights: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.limit < 0 or self.workers < 1:
-            raise ValueError("limit is 0 or more seconds, workers is 1 or more")
-        CostModel(self.model, self.algorithm, self.order)
+    """How often functions run, such as `weights="grads:1,activations:32"`; the default is once."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        model = CostModel(self.model, self.algorithm, self.order)
+        model = self.cost_model()
         weights = weights_of(self.weights, op)
         self._unplace_or_remark(op)
         for mesh in unplaced_meshes(op):
             with search_workers(self.workers):
-                result = best_placements(op, mesh, model, 1, float(self.limit) or None, weights)
+                result = best_placements(op, mesh, model, 1, self.seconds, weights)
             if result.best:
                 place(mesh, result.best[0].mesh)
             else:

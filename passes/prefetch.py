@@ -1,4 +1,4 @@
-"""Gather the weights of the next layer while this one computes, where that is worth its memory.
+"""Gather the weights of the next layer while this one computes, where that is worth it.
 
 What: gathers in a ``repeat`` of what is computed from its slices become ``ahead``. As costs and
 code see such a loop, each iteration begins with the gathers of the next one (``rotate`` shows it).
@@ -38,7 +38,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel
+from collir.cost.options import CostOptions
 from collir.dialects.machine import meshes_remembered
 from collir.ir.rotation import rotate_all
 from collir.passes.overlap import OverlapPass
@@ -47,30 +47,18 @@ from collir.synthesis.scheduling.prefetching import prefetch
 
 
 @dataclass(frozen=True)
-class PrefetchPass(ModulePass):
-    """Gather the weights of the next layer while this one computes, where that is worth its memory.
-
-    Attributes:
-        model, algorithm, order: options of the cost model, as for the target ``cost``.
-    """
+class PrefetchPass(CostOptions, ModulePass):
+    """Gather the weights of the next layer while this one computes, where that is worth it."""
 
     name = "prefetch"
-
-    model: str = "auto"
-    algorithm: str = "auto"
-    order: str = "auto"
-
-    def __post_init__(self) -> None:
-        CostModel(self.model, self.algorithm, self.order)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
         overlap = OverlapPass(self.model, self.algorithm, self.order)
-        model = CostModel(self.model, self.algorithm, self.order)
 
         def schedule(module: ModuleOp) -> None:
             rotate_all(module)
             overlap.apply(ctx, module)
 
         with meshes_remembered():
-            prefetch(op, model, schedule, self.name)
+            prefetch(op, self.cost_model(), schedule, self.name)

@@ -50,34 +50,23 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel
 from collir.passes.locations import keep_locations
+from collir.synthesis.options import TimedOptions
 from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.reorder.reorder import reorder
 
 
 @dataclass(frozen=True)
-class ReorderByHierarchyPass(ModulePass):
-    """Send values while they are small, and fewest bytes through the slowest ports.
-
-    model, algorithm, order: options of the cost model, as for the target cost. limit: seconds for
-    all searches on a mesh, of which each gets a tenth at most; 0: no limit.
-    """
+class ReorderByHierarchyPass(TimedOptions, ModulePass):
+    """Send values while they are small, and fewest bytes through the slowest ports."""
 
     name = "reorder-by-hierarchy"
 
-    model: str = "auto"
-    algorithm: str = "auto"
-    order: str = "auto"
     limit: int = 60
-
-    def __post_init__(self) -> None:
-        if self.limit < 0:
-            raise ValueError("limit is 0 (none) or more seconds")
-        CostModel(self.model, self.algorithm, self.order)
+    """Seconds for all searches on a mesh, of which each gets a tenth at most; 0: no limit."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
-        model = CostModel(self.model, self.algorithm, self.order)
-        reorder(op, SearchOptions(model, seconds=float(self.limit) or None), keep_locations())
+        options = SearchOptions(self.cost_model(), seconds=self.seconds)
+        reorder(op, options, keep_locations())

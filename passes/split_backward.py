@@ -59,15 +59,12 @@ from collir.layout import LayoutError
 
 @dataclass(frozen=True)
 class SplitBackwardPass(ModulePass):
-    """Split the reverse of loops into the gradients that flow on and those of weights.
-
-    Attributes:
-        loop: the names of results of loops; without them, all loops in ``reverse``.
-    """
+    """Split the reverse of loops into the gradients that flow on and those of weights."""
 
     name = "split-backward"
 
     loop: tuple[str, ...] = ()
+    """The names of results of loops; without them, all loops in `reverse`."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         with meshes_remembered():

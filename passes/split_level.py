@@ -40,17 +40,14 @@ _KIND = {kind: f"is a {kind}" for kind in LinkKind} | {LinkKind.LINKS: "is a mat
 
 @dataclass(frozen=True)
 class SplitLevelPass(ModulePass):
-    """Split a level of a machine into several: the children of a switch become groups.
-
-    Attributes:
-        level: name of the level; the new levels are called ``level_0``, ``level_1`` and so on.
-        into: sizes of the new levels, outermost first, such as `into=4,4`.
-    """
+    """Split a level of a machine into several: the children of a switch become groups."""
 
     name = "split-level"
 
     level: str
+    """The name of the level; the new levels are called `level_0`, `level_1` and so on."""
     into: tuple[int, ...]
+    """The sizes of the new levels, outermost first, such as `into=4,4`."""
 
     def __post_init__(self) -> None:
         if len(self.into) < 2 or min(self.into) < 1:

@@ -31,20 +31,17 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.ir.loops import check_fixed_parameters, repeats_in, unroll
+from collir.ir.loops import check_fixed_parameters, check_length, repeats_in, unroll
 
 
 @dataclass(frozen=True)
 class UnrollPass(ModulePass):
-    """Put the iterations of loops one after the other.
-
-    Attributes:
-        most: the most iterations of a loop that is unrolled; 0: no limit.
-    """
+    """Put the iterations of loops one after the other."""
 
     name = "unroll"
 
     most: int = 0
+    """The most iterations of a loop that is unrolled; 0: no limit."""
 
     def __post_init__(self) -> None:
         if self.most < 0:
@@ -53,5 +50,6 @@ class UnrollPass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         loops = [x for x in repeats_in(op) if not self.most or x.times <= self.most]
         check_fixed_parameters(loops)
+        check_length(loops)
         for loop in reversed(loops):
             unroll(loop)

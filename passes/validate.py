@@ -21,8 +21,8 @@ prints, if a function adds ``%x`` twice instead of ``%x`` and ``%y``:
 
 When not: rounding is not compared, except that f16 values that underflow and are added up then are
 a difference. Neither are costs and ``async``. Axes may have been placed on levels in between, and
-levels split. A ``compute`` is the same if its operands are. A function that is in one file only is
-an error; a function that stands for another (``for``) is compared with that function.
+levels split. A ``compute`` is the same if its operands and its ``flops`` are. A function in one
+file only is an error; a function that stands for another (``for``) is compared with that function.
 
 Cost: the time of a proof depends on the number of steps, not on the numbers of devices and
 elements.
@@ -47,20 +47,17 @@ from collir.syntax.reader import read
 
 @dataclass(frozen=True)
 class ValidatePass(ModulePass):
-    """Check that functions compute the same as those of another file.
-
-    Attributes:
-        against: path of the other file, `.coll` or `.mlir`.
-        memory: MiB of buffers up to which functions run if they cannot be proven; above, an error
-            says that nothing is known.
-        seed: seed of the random inputs.
-    """
+    """Check that functions compute the same as those of another file."""
 
     name = "validate"
 
     against: str
+    """The path of the other file, `.coll` or `.mlir`."""
     memory: int = 1024
+    """MiB of buffers up to which functions run if they cannot be proven; above, an error says that
+    nothing is known."""
     seed: int = 0
+    """The seed of the random inputs."""
 
     def __post_init__(self) -> None:
         if self.memory < 0 or self.seed < 0:

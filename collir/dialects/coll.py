@@ -1,6 +1,6 @@
 """The coll dialect: distributed tensors, collectives over sub-axes, and local operations.
 
-It has one operation for each row of the table of steps (``collir.layout.steps``), and those that
+It has one operation for each row of the table in ``collir.layout.coll``, and those that
 run other operations (``nested``).
 """
 
@@ -17,7 +17,7 @@ from collir.dialects.tensor import (
     SizesAttr,
     dist_type,
 )
-from collir.layout.steps import STEPS
+from collir.layout.coll import STEPS
 
 OPERATIONS = operations("coll", STEPS)
 """The operations by the name of their row."""

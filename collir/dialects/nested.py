@@ -151,8 +151,9 @@ class CallOp(NestedOp):
         module: Operation | None = self
         while module is not None and not isinstance(module, ModuleOp):
             module = module.parent_op()
+        symbol = self.symbol
         for op in module.ops if module else ():
-            if isinstance(op, FuncOp) and op.sym_name.data == self.symbol:
+            if isinstance(op, FuncOp) and op.sym_name.data == symbol:
                 return op
         return None
 

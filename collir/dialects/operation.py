@@ -1,12 +1,14 @@
 """The interface of operations on distributed tensors, for all code above the dialects.
 
-The row of an operation in the table of steps (``collir.layout.steps``) has the type of its result,
+The row of an operation in a table of steps (``collir.layout.steps``) has the type of its result,
 its written form, the bytes it moves, the place of its result, and whether it sends. Code above does
 not need to know which operations exist.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from operator import is_
 from typing import Any, ClassVar, Self, TypeGuard
 
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr, i64
@@ -46,13 +48,26 @@ from collir.dialects.tensor import (
     size_text,
 )
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
+from collir.layout.coll import ADD
 from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import Size, without_formula
-from collir.layout.steps import ADD, AHEAD, ASYNC, Argument, ArgumentKind, StepKind
+from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, StepKind
 from collir.layout.structure import Structure
 from collir.machine import MachineError
 
 Properties = Mapping[str, Attribute]
+
+
+class Same(tuple[Attribute, ...]):
+    """Attributes that are compared by identity: equal sizes may have different formulas."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash(tuple(map(id, self)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and len(self) == len(other) and all(map(is_, self, other))
 
 
 class MakesNewValues(MemoryEffect):
@@ -235,8 +250,9 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         """The index structure, if the rule of the operation follows from one."""
         if self.kind.structure is None:
             return None
-        types = [dist_type(operand) for operand in self.operands]
-        return self.kind.structure(types, self.arguments)
+        types = Same(operand.type for operand in self.operands)
+        names = tuple(self.properties)
+        return _structure(self.kind, types, names, Same(self.properties.values()))
 
     def place_in_operand(self, mesh: Mesh) -> int | None:
         """Return the start of the result in the memory of the first operand, in elements.
@@ -253,6 +269,17 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
             return None
         x, y = dist_type(self.input), dist_type(self.result)
         return (self.input,) if self.kind.identity(x, y, self.arguments) else None
+
+
+@lru_cache(maxsize=2**14)
+def _structure(kind: StepKind, types: Same, names: tuple[str, ...], values: Same) -> Structure:
+    """Return the index structure of steps with operands of these types and these properties."""
+    assert kind.structure is not None
+    operands: list[DistType] = []
+    for attribute in types:
+        assert isinstance(attribute, DistTensorType)
+        operands.append(attribute.data)
+    return kind.structure(operands, arguments_of(kind, dict(zip(names, values, strict=True))))
 
 
 def value_text(value: SSAValue, unnamed: str = "the operand") -> str:

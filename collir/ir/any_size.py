@@ -30,9 +30,10 @@ from collir.ir.renaming import map_attributes
 from collir.ir.retyping import retype
 from collir.ir.verification import verify
 from collir.layout import Dim, DistType
+from collir.layout.coll import PAD
 from collir.layout.formulas import Formula
 from collir.layout.sizes import LIMIT, OpenSize, Size, formula_of
-from collir.layout.steps import PAD, ArgumentKind
+from collir.layout.steps import ArgumentKind
 
 WIDTH = "width"
 """The parameter of functions that have none of their own."""

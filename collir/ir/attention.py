@@ -16,8 +16,9 @@ from xdsl.ir import Operation, SSAValue
 from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType
+from collir.layout.coll import CAST
 from collir.layout.nn import EINSUM, IOTA, SOFTMAX
-from collir.layout.steps import CAST, DIM, TO, ArgumentKind
+from collir.layout.steps import DIM, TO, ArgumentKind
 from collir.layout.types import Dim, with_axes
 
 

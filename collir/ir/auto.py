@@ -19,7 +19,7 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.renaming import set_type
 from collir.ir.roles import pass_role, role_of, set_role
 from collir.layout import DistType, Mesh
-from collir.layout.steps import REDISTRIBUTE
+from collir.layout.coll import REDISTRIBUTE
 from collir.layout.types import unsharded
 
 AUTO = "coll.auto"

@@ -60,10 +60,11 @@ class Diagnostic:
 
 
 class DiagnosticError(Exception):
-    """An error in the user's input: one or more diagnostics."""
+    """An error in the user's input: one or more diagnostics, each of them once."""
 
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]):
-        errors = [diagnostics] if isinstance(diagnostics, Diagnostic) else list(diagnostics)
+        given = [diagnostics] if isinstance(diagnostics, Diagnostic) else diagnostics
+        errors = list(dict.fromkeys(given))  # copies of a step, as of a loop's body, have its place
         super().__init__("; ".join(error.message for error in errors))
         self.diagnostics = errors
 

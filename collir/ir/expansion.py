@@ -17,7 +17,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.names import set_name
 from collir.ir.terms import Steps, Value
 from collir.layout import DistType, LayoutError
-from collir.layout.steps import SLICE
+from collir.layout.coll import SLICE
 from collir.layout.types import with_axes
 
 Blocks = Mapping[str, tuple[str, ...]]

@@ -17,7 +17,7 @@ from collir.ir.crossing import Crossing, is_replicable
 from collir.ir.fusion import KERNEL, kernel_name
 from collir.ir.names import set_name
 from collir.ir.roles import pass_role
-from collir.layout.steps import ADD
+from collir.layout.coll import ADD
 
 
 @dataclass(frozen=True, eq=False)

@@ -165,6 +165,7 @@ def _nested_errors(function: FuncOp, cannot: str) -> list[Diagnostic]:
 
 _ADVICE = {
     "call": "put the steps of the function in its place with -p inline",
+    "gradient": "put a call of a function that computes it in its place with -p differentiate",
     "repeat": "put its iterations in its place with -p unroll",
 }
 """The pass that replaces operations that run others, by their names."""

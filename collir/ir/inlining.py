@@ -1,24 +1,15 @@
 """Functions without calls: the steps of callees, and of gradients, in the place of calls."""
 
+from collections.abc import Sequence
+
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.ir.calls import callees_first, calls_in, inline_call
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.differentiation import gradients_as_calls
+from collir.ir.loops import MOST_STEPS
 from collir.ir.selection import erase_other_functions
-
-
-def inlined(module: ModuleOp) -> ModuleOp:
-    """Return a copy of a module with the steps of callees in the place of calls.
-
-    A module without calls is returned as it is.
-    """
-    functions = [op for op in module.ops if isinstance(op, FuncOp)]
-    if not any(True for function in functions for _ in calls_in(function)):
-        return module
-    copy = module.clone()
-    inline_calls(copy)
-    return copy
 
 
 def function_without_calls(function: FuncOp) -> FuncOp:
@@ -41,12 +32,30 @@ def inline_calls(module: ModuleOp) -> None:
     A gradient is the call of a function that is made for it and does not stay.
 
     Raises:
-        DiagnosticError: a function cannot be differentiated.
+        DiagnosticError: a function cannot be differentiated, or has too many steps.
     """
     made = gradients_as_calls(module)
-    for function in callees_first(module):
+    functions = callees_first(module)
+    _check_length(functions)
+    for function in functions:
         for call in list(calls_in(function)):
             _ = inline_call(call, function)
     for function in made:
         function.detach()
         function.erase()
+
+
+def _check_length(functions: Sequence[FuncOp]) -> None:
+    """Check that functions, each behind those that it calls, have not too many steps with theirs.
+
+    Raises:
+        DiagnosticError: a function has more than ``MOST_STEPS``.
+    """
+    steps: dict[str, int] = {}
+    for function in functions:
+        name = function.sym_name.data
+        steps[name] = sum(1 for _ in function.walk())
+        steps[name] += sum(steps[call.symbol] for call in calls_in(function))
+        if steps[name] > MOST_STEPS:
+            text = f"with those of the functions that it calls, @{name} has more than {MOST_STEPS}"
+            raise DiagnosticError.at(function, f"{text} steps: call fewer, or in a repeat")

@@ -16,7 +16,7 @@ from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.ir.loops import StepsBefore
 from collir.ir.roles import pass_role
-from collir.layout.steps import CONCAT, PAD
+from collir.layout.coll import CONCAT, PAD
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,12 @@ from collir.ir.parameters import shared_attributes
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import pass_role
 from collir.layout import Mesh
+from collir.layout.coll import CONCAT, PAD, RESHAPE
 from collir.layout.sizes import formula_of
-from collir.layout.steps import CONCAT, PAD, RESHAPE, Argument, StepKind
+from collir.layout.steps import Argument, StepKind
+
+MOST_STEPS = 10**6
+"""The most steps that loops are unrolled to, or calls inlined to."""
 
 BODY = "coll.body"
 """The attribute of a loop that names the function that its body has become."""
@@ -172,6 +176,23 @@ def check_fixed_parameters(loops: Sequence[RepeatOp]) -> None:
         raise DiagnosticError(errors)
 
 
+def check_length(loops: Sequence[RepeatOp]) -> None:
+    """Check that loops, outer loops before those inside them, are not too long to be unrolled.
+
+    Raises:
+        DiagnosticError: a loop has more than ``MOST_STEPS`` steps in all its iterations.
+    """
+    steps: dict[Operation, int] = {}
+    for loop in reversed(loops):
+        steps[loop] = loop.times * sum(steps.get(op, 1) for op in loop.body.block.ops)
+        if steps[loop] > MOST_STEPS:
+            text = (
+                f"the iterations of this loop have more than {MOST_STEPS} steps: leave it as it is "
+                f"with unroll{{most={max(1, loop.times - 1)}}}"
+            )
+            raise DiagnosticError.at(loop, text)
+
+
 def unroll_all(root: Operation) -> None:
     """Put their iterations in the place of all loops in an operation, in place."""
     for op in reversed(repeats_in(root)):
@@ -280,6 +301,7 @@ __all__ = [
     "body_function",
     "body_name",
     "check_fixed_parameters",
+    "check_length",
     "has_nested",
     "outline_bodies",
     "repeats_in",

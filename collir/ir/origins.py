@@ -8,9 +8,9 @@ from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, Position, note
 from collir.layout import DistType, Mesh, Reduction
+from collir.layout.coll import ALL_TO_ALL, PERMUTE, REDISTRIBUTE, step_between
 from collir.layout.cuts import same_cut
 from collir.layout.mesh import index_over
-from collir.layout.steps import ALL_TO_ALL, PERMUTE, REDISTRIBUTE, step_between
 from collir.layout.types import place_text
 
 

@@ -20,8 +20,8 @@ from collir.ir.roles import Role, pass_role, set_role
 from collir.ir.steps import is_free
 from collir.ir.terms import Steps, Value
 from collir.layout import DistType, LayoutError
+from collir.layout.coll import BARRIER
 from collir.layout.loops import slice_type
-from collir.layout.steps import BARRIER
 
 
 class Kept:

@@ -26,9 +26,9 @@ from collir.ir.parameters import attributes_of, set_parameters, shared_attribute
 from collir.ir.ring_block import BlockForm, BlockOfRing
 from collir.ir.terms import Steps
 from collir.layout import DistType, DType
+from collir.layout.coll import REDISTRIBUTE, SHIFT
 from collir.layout.formulas import Formula
 from collir.layout.sizes import Size, formula_of, sized
-from collir.layout.steps import REDISTRIBUTE, SHIFT
 from collir.layout.types import Dim, unsharded
 
 

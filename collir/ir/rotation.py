@@ -5,6 +5,8 @@ stand in front of the loop. Each iteration begins with those of the next iterati
 own from new carries. The last iteration has no next one, and is written out behind the loop.
 """
 
+from collections.abc import Collection
+
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
@@ -20,10 +22,12 @@ from collir.ir.instantiation import fix_parameters
 from collir.ir.loops import BODY, StepsBefore, outline_bodies, repeats_in, unroll
 from collir.ir.names import set_name
 from collir.ir.roles import pass_role
+from collir.ir.selection import erase_other_functions
 from collir.ir.steps import is_free
 from collir.layout import Mesh
+from collir.layout.coll import CONCAT, PAD, RESHAPE
 from collir.layout.sizes import formula_of
-from collir.layout.steps import AHEAD, CONCAT, PAD, RESHAPE
+from collir.layout.steps import AHEAD
 
 
 def rotate(loop: RepeatOp) -> None:
@@ -249,13 +253,21 @@ def as_run(module: ModuleOp) -> ModuleOp:
 
 def function_as_run(function: FuncOp) -> FuncOp:
     """Return a function without calls and steps that are ahead: itself, or a copy of it in a copy
-    of its module."""
+    of what it needs of its module."""
     if not _changes(function):
         return function
     module = function.parent_op()
     assert isinstance(module, ModuleOp)
-    functions = [op for op in as_run(module).ops if isinstance(op, FuncOp)]
-    return next(op for op in functions if op.sym_name == function.sym_name)
+    return next(iter(functions_as_run(module, [function.sym_name.data])))
+
+
+def functions_as_run(module: ModuleOp, names: Collection[str]) -> list[FuncOp]:
+    """Return functions of a module without calls and steps that are ahead, in a copy."""
+    copy = module.clone()
+    erase_other_functions(copy, names)
+    prepare(copy)
+    functions = (op for op in copy.ops if isinstance(op, FuncOp))
+    return [function for function in functions if function.sym_name.data in names]
 
 
 def _changes(function: FuncOp) -> bool:

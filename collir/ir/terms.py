@@ -11,16 +11,11 @@ from collir.dialects.operation import attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, LayoutError, Mesh
-from collir.layout.steps import (
-    DIM,
-    OVER,
-    REDISTRIBUTE,
-    Argument,
-    ArgumentKind,
-    StepKind,
-    step_between,
-)
-from collir.layout.types import State
+from collir.layout.coll import KEEP, REDISTRIBUTE, SEND, step_between
+from collir.layout.mesh import index_over
+from collir.layout.rules import unreached
+from collir.layout.steps import AT, DIM, OVER, Argument, ArgumentKind, StepKind
+from collir.layout.types import State, place_at
 
 
 class Steps:
@@ -98,7 +93,23 @@ class Steps:
                     return self.step(kind.name, (value,), arguments)
             except LayoutError:
                 continue
+        if away := unreached(x, to):
+            return self._at_place(value, to, away)
         return self.step(REDISTRIBUTE.name, (value,), {"to": to})
+
+    def _at_place(self, value: SSAValue, to: DistType, away: Sequence[str]) -> SSAValue:
+        """Return a value in a layout at coordinates of sub-axes to which no redistribution leads:
+        it is sent from where it is held, or kept where every coordinate has it."""
+        place, held = dict(to.place), dict(dist_type(value).place)
+        sent = self.mesh.ordered(axis for axis in away if axis in held)
+        before = to.without_place(away).with_place({axis: held[axis] for axis in sent})
+        value = self.laid_out(value, before)
+        if sent:
+            sender, receiver = (index_over(self.mesh, sent, at) for at in (held, place))
+            ends = {"axes": sent, "sender": sender, "receiver": receiver}
+            value = self.step(SEND.name, (value,), ends)
+        kept = {axis: place[axis] for axis in away if axis not in held}
+        return self.step(KEEP.name, (value,), {AT.name: place_at(kept)}) if kept else value
 
 
 def _moves(
@@ -115,10 +126,15 @@ def _moves(
 
     reduced = mesh.ordered(x.partial - to.partial)
     yield from step("partial", "replicated", reduced)
-    for number, (before, after) in enumerate(zip(x.dims, to.dims, strict=True)):
-        more, gone = after.axes[len(before.axes) :], before.axes[len(after.axes) :]
-        yield from step("partial" if reduced else "replicated", "sharded", more, number)
-        yield from step("sharded", "replicated", gone, number)
+    left = mesh.ordered(x.placed - to.placed)
+    entered = mesh.ordered(to.placed - x.placed)
+    yield from step("root", "replicated", left)
+    yield from step("partial" if reduced else "replicated", "root", entered)
+    for number, (old, new) in enumerate(zip(x.dims, to.dims, strict=True)):
+        more, gone = new.axes[len(old.axes) :], old.axes[len(new.axes) :]
+        source: State = "partial" if reduced else "root" if left else "replicated"
+        yield from step(source, "sharded", more, number)
+        yield from step("sharded", "root" if entered else "replicated", gone, number)
         for other, (own, there) in enumerate(zip(x.dims, to.dims, strict=True)):
             if gone and there.axes == own.axes + gone:
                 yield from _between_dims(gone, number, other)

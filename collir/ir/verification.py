@@ -3,24 +3,36 @@
 xDSL's own verifier stops at the first error and prints the entire module.
 """
 
+from operator import is_
+from weakref import WeakKeyDictionary
+
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
-from collir.dialects.machine import MachineOp, MeshOp, function_of, mesh_of, meshes_remembered
+from collir.dialects.machine import (
+    MESH_ATTRIBUTE,
+    MachineOp,
+    MeshOp,
+    function_of,
+    mesh_of,
+    meshes_remembered,
+)
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
+from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.ahead import ahead_errors, is_ahead
 from collir.ir.alternatives import alternative_errors
 from collir.ir.calls import call_errors, recursion_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.origins import origin_notes, return_mismatch
-from collir.ir.parameters import check_formulas, has_formulas, parameters_of
+from collir.ir.parameters import PARAMETERS, check_formulas, has_formulas, parameters_of
 from collir.ir.roles import ROLE, check_roles
-from collir.layout import LayoutError, MeshError, check_type
+from collir.layout import LayoutError, Mesh, MeshError, check_type
+from collir.layout.steps import AHEAD
 from collir.machine import MachineError
 
 
@@ -39,6 +51,10 @@ def verify(module: ModuleOp) -> None:
             raise DiagnosticError(errors)
     with meshes_remembered():
         for op in ops:
+            facts = _facts(op)
+            known = _right.get(op) if facts else None
+            if facts and known and all(map(is_, facts, known)) and len(facts) == len(known):
+                continue
             # Not by ``isinstance``, which is slow for operations.
             if type(op) in (MachineOp, MeshOp) or op.parent_op() in failed:
                 continue  # a function with a wrong signature or mesh is not checked further
@@ -46,11 +62,43 @@ def verify(module: ModuleOp) -> None:
             errors += new_errors
             if new_errors and isinstance(op, FuncOp):
                 failed.add(op)
+            if facts and not new_errors:
+                _right[op] = facts
         errors = errors or alternative_errors(module)
         if not errors and any(type(op) is CallOp for op in ops):
             errors = recursion_errors(module) or call_errors(module, errors_in)
     if errors:
         raise DiagnosticError(errors)
+
+
+_right: WeakKeyDictionary[Operation, tuple[object, ...]] = WeakKeyDictionary()
+"""What each step depended on when it was last found right. A pass changes few of the steps, so that
+most need not be checked again behind it."""
+
+_meshes: dict[Mesh, Mesh] = {}
+"""One object for each of the equal meshes."""
+
+
+def _facts(op: Operation) -> tuple[object, ...] | None:
+    """Return all that decides whether a step or a call is right; None if it is more than that."""
+    if type(op) not in _STEPS or ROLE in op.attributes or AHEAD.name in op.properties:
+        return None
+    caller, callee = function_of(op), op.function() if type(op) is CallOp else None
+    try:
+        mesh = mesh_of(op)
+    except (VerifyException, MachineError, MeshError):
+        return None
+    return (
+        _meshes.setdefault(mesh, mesh),
+        *(function.attributes.get(PARAMETERS) for function in (caller, callee) if function),
+        *((callee.function_type, callee.attributes.get(MESH_ATTRIBUTE)) if callee else ()),
+        *(value.type for value in (*op.operands, *op.results)),
+        *op.properties.keys(),
+        *op.properties.values(),
+    )
+
+
+_STEPS = frozenset((*OPERATIONS.values(), CallOp))
 
 
 def errors_in(function: FuncOp) -> list[Diagnostic]:

@@ -159,6 +159,8 @@ def undefined_cut(mesh: Mesh, axes: Sequence[str]) -> tuple[str, SubAxes] | None
 
 def block_size(mesh: Mesh, size: int, axes: Sequence[str]) -> int:
     """Return the size of a device's block of a dimension: an ``Extent`` if blocks differ."""
+    if not axes:
+        return size
     if not mesh.uneven or mesh.uneven.keys().isdisjoint(axes):
         return size // mesh.group_size(axes)
     largest: dict[SubAxes, int] = {}

@@ -52,6 +52,11 @@ class DType(StrEnum):
         return self is not DType.BOOL and self.value[0] in "bf"
 
     @property
+    def is_short(self) -> bool:
+        """True for floats of 16 bits, whose sums are computed in f32."""
+        return self.is_float and self.bytes < 4
+
+    @property
     def mantissa(self) -> int:
         """Precision in bits: every integer up to ``2 ** mantissa`` is exact."""
         known = {DType.F16: 11, DType.BF16: 8, DType.F32: 24, DType.F64: 53, DType.BOOL: 1}

@@ -16,19 +16,15 @@ Expansion = Callable[[Forward], Term]
 """A function of what is known at a step to its result."""
 
 
-def _is_short(f: Forward) -> bool:
-    return f.types[0].dtype.bytes < DType.F32.bytes
-
-
 def _wide(f: Forward, operand: int = 0) -> Term:
     """Return an operand in a type in which sums are computed."""
     x = f.x[operand]
-    return x.step("cast", dtype=str(DType.F32)) if _is_short(f) else x
+    return x.step("cast", dtype=str(DType.F32)) if f.types[0].dtype.is_short else x
 
 
 def _narrow(f: Forward, x: Term) -> Term:
     """Return a result in the type of the first operand."""
-    return x.step("cast", dtype=str(f.types[0].dtype)) if _is_short(f) else x
+    return x.step("cast", dtype=str(f.types[0].dtype)) if f.types[0].dtype.is_short else x
 
 
 def _over(f: Forward, operation: str, x: Term) -> Term:
@@ -65,7 +61,7 @@ def cross_entropy(f: Forward) -> Term:
     shifted = x - x.step("max", dims=(dim,), keepdims=True).whole()
     total = shifted.step("exp").step("sum", dims=(dim,)).whole()
     dims = (*logits.dims[:dim], *logits.dims[dim + 1 :], logits.dims[dim])
-    dtype = DType.F32 if _is_short(f) else logits.dtype
+    dtype = DType.F32 if f.types[0].dtype.is_short else logits.dtype
     label = f.x[1].step("one_hot", to=DistType(dtype, dims, place=logits.place))
     if dim != last:
         label = label.step("transpose", order=(*range(dim), last, *range(dim, last)))

@@ -8,7 +8,8 @@ from functools import cached_property
 from collir.layout.fitting import first_misfit, nearest_sizes
 from collir.layout.weights import AxisWeights
 from collir.machine import Machine
-from collir.machine.model import MAX_DEVICES, devices_text, product_text, saturated_product
+from collir.machine.counts import devices_text, product_text, saturated_product
+from collir.machine.model import MAX_DEVICES
 
 
 def unplaced_message(mesh: "Mesh") -> str:

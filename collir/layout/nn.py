@@ -17,7 +17,6 @@ from collir.layout.nn_rows import (
     EPS,
     EQUATION,
     KEEPDIMS,
-    NN,
     REVERSE,
     VALUE,
     check_numbers,
@@ -26,35 +25,27 @@ from collir.layout.nn_rows import (
     dims_of,
     model_row,
     named_type,
-)
-from collir.layout.steps import (
-    DIM,
-    TO,
-    Arguments,
-    StepKind,
     row,
 )
-from collir.layout.structure import (
-    REPEATED,
-    Linear,
-    Structure,
-    index_text,
-    map_structure,
-    sizes_of,
-)
-from collir.layout.types import DistType, check_type
+from collir.layout.steps import DIM, TO, Arguments, StepKind
+from collir.layout.structure import REPEATED, Linear, Structure, index_text, map_structure, sizes_of
+from collir.layout.types import MAX_DIMS, DistType, check_type
 
 # ---------------------------------------------------------------------------------------------
 # einsum
 # ---------------------------------------------------------------------------------------------
 
 
+MAX_INDICES = 52
+"""The most indices of an einsum: numpy, jax and torch name each of them by a letter."""
+
+
 def equation_indices(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     """Return the indices of the operands and of the result of ``b s h, h f -> b s f``.
 
     Raises:
-        LayoutError: it is no equation, an index is twice in one operand or in the result, or only
-            in the result.
+        LayoutError: it is no equation or too long, an index is twice in one operand or in the
+            result, or only in the result.
     """
 
     def error(problem: str) -> LayoutError:
@@ -75,6 +66,10 @@ def equation_indices(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, .
             if indices.count(index) > 1:
                 raise error(f"has {index_text(index)} twice in `{' '.join(indices)}`")
     known = {index for indices in operands for index in indices}
+    if len(operands) > MAX_DIMS:
+        raise error(f"has {len(operands)} operands; at most {MAX_DIMS} are possible")
+    if len(known) > MAX_INDICES:
+        raise error(f"has {len(known)} indices; at most {MAX_INDICES} are possible")
     for index in result:
         if index not in known:
             raise error(f"has {index_text(index)} in the result only: no operand gives its size")
@@ -186,10 +181,8 @@ def _map(
     )
 
 
-NEG = _map(
-    "neg", "Change the sign of every element.", linear=Linear.ALL, gradient=lambda r, _: -r.g
-)
-STOP_GRADIENT = _map(
+_map("neg", "Change the sign of every element.", linear=Linear.ALL, gradient=lambda r, _: -r.g)
+_map(
     "stop_gradient",
     "Return every element as it is; gradients are 0 from here.",
     linear=Linear.ALL,
@@ -197,96 +190,90 @@ STOP_GRADIENT = _map(
     gradient=nothing,
     aliases=("detach",),
 )
-MUL = _map(
-    "mul", "Multiply elementwise.", 2, linear=Linear.EACH, gradient=lambda r, i: r.g * r.x[1 - i]
-)
-SUB = _map(
-    "sub", "Subtract elementwise.", 2, linear=Linear.ALL, gradient=lambda r, i: -r.g if i else r.g
-)
-DIV = _map(
+_map("mul", "Multiply elementwise.", 2, linear=Linear.EACH, gradient=lambda r, i: r.g * r.x[1 - i])
+_map("sub", "Subtract elementwise.", 2, linear=Linear.ALL, gradient=lambda r, i: -r.g if i else r.g)
+_map(
     "div",
     "Divide elementwise.",
     2,
     floats=True,
     gradient=lambda r, i: -(r.g * r.y / r.x[1]) if i else r.g / r.x[1],
 )
-MAXIMUM = _map(
+_map(
     "maximum",
     "Return the larger element of two.",
     2,
     gradient=lambda r, i: gradients.chosen(r, i, "greater"),
 )
-MINIMUM = _map(
+_map(
     "minimum",
     "Return the smaller element of two.",
     2,
     gradient=lambda r, i: gradients.chosen(r, i, "less"),
 )
-GREATER = _map("greater", "Return where elements are larger.", 2, result=DType.BOOL)
-GREATER_EQUAL = _map("greater_equal", "Return where none is smaller.", 2, result=DType.BOOL)
-LESS = _map("less", "Return where elements are smaller.", 2, result=DType.BOOL)
-LESS_EQUAL = _map("less_equal", "Return where none is larger.", 2, result=DType.BOOL)
-EQUAL = _map("equal", "Return where elements are equal.", 2, result=DType.BOOL)
-NOT_EQUAL = _map("not_equal", "Return where elements differ.", 2, result=DType.BOOL)
-WHERE = _map(
+_map("greater", "Return where elements are larger.", 2, result=DType.BOOL)
+_map("greater_equal", "Return where none is smaller.", 2, result=DType.BOOL)
+_map("less", "Return where elements are smaller.", 2, result=DType.BOOL)
+_map("less_equal", "Return where none is larger.", 2, result=DType.BOOL)
+_map("equal", "Return where elements are equal.", 2, result=DType.BOOL)
+_map("not_equal", "Return where elements differ.", 2, result=DType.BOOL)
+_map(
     "where",
     "Choose between two elements by a truth value.",
     3,
     conditions=1,
     gradient=gradients.where,
 )
-EXP = _map(
-    "exp", "Return e to the power of every element.", floats=True, gradient=lambda r, _: r.g * r.y
-)
-LOG = _map(
+_map("exp", "Return e to the power of every element.", floats=True, gradient=lambda r, _: r.g * r.y)
+_map(
     "log",
     "Return the natural logarithm of every element.",
     floats=True,
     gradient=lambda r, _: r.g / r.x[0],
 )
-SQRT = _map(
+_map(
     "sqrt",
     "Return the square root of every element.",
     floats=True,
     gradient=lambda r, _: (r.g / r.y).step("scale", factor=0.5),
 )
-RSQRT = _map(
+_map(
     "rsqrt",
     "Return the reciprocal of the square root of every element.",
     floats=True,
     gradient=lambda r, _: (r.g * r.y * r.y * r.y).step("scale", factor=-0.5),
 )
-TANH = _map(
+_map(
     "tanh",
     "Return the hyperbolic tangent of every element.",
     floats=True,
     gradient=lambda r, _: r.g - r.g * r.y * r.y,
 )
-SIGMOID = _map(
+_map(
     "sigmoid",
     "Return 1 / (1 + e^-x) for every element x.",
     floats=True,
     flops=3,
     gradient=lambda r, _: r.g * r.y - r.g * r.y * r.y,
 )
-SIN = _map(
+_map(
     "sin",
     "Return the sine of every element.",
     floats=True,
     gradient=lambda r, _: r.g * r.x[0].step("cos"),
 )
-COS = _map(
+_map(
     "cos",
     "Return the cosine of every element.",
     floats=True,
     gradient=lambda r, _: -(r.g * r.x[0].step("sin")),
 )
-RELU = _map(
+_map(
     "relu",
     "Return every element, or 0 where it is negative.",
     gradient=lambda r, _: r.y.step("greater", r.y.full(0)).step("where", r.g, r.g.full(0)),
 )
-SILU = _map(
+_map(
     "silu",
     "Return x / (1 + e^-x) for every element x.",
     floats=True,
@@ -294,7 +281,7 @@ SILU = _map(
     gradient=gradients.silu,
     expansion=expansions.silu,
 )
-GELU = _map(
+_map(
     "gelu",
     "Return x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 for every element x.",
     floats=True,
@@ -329,29 +316,24 @@ def _reduction(
     return model_row(name, doc, structure, 1, (DIMS, KEEPDIMS), gradient=gradient)
 
 
-SUM = _reduction(
+_reduction(
     "sum",
     "Sum over dimensions.",
     Reduction.SUM,
     Linear.ALL,
     lambda r, _: gradients.kept(r, r.g).repeated(r.types[0]),
 )
-MEAN = _reduction(
-    "mean",
-    "Average over dimensions.",
-    Reduction.AVG,
-    Linear.ALL,
-    gradients.mean,
-    floats=True,
+_reduction(
+    "mean", "Average over dimensions.", Reduction.AVG, Linear.ALL, gradients.mean, floats=True
 )
-MAX = _reduction(
+_reduction(
     "max",
     "Return the largest element over dimensions.",
     Reduction.MAX,
     Linear.NOT,
     gradients.extreme,
 )
-MIN = _reduction(
+_reduction(
     "min",
     "Return the smallest element over dimensions.",
     Reduction.MIN,
@@ -385,7 +367,7 @@ SOFTMAX = _along(
     lambda r, _: r.y * (r.g - gradients.sum_over(r, r.g * r.y)),
     expansions.softmax,
 )
-LOG_SOFTMAX = _along(
+_along(
     "log_softmax",
     "Return x less the logarithm of the sum of e^x.",
     5,
@@ -419,7 +401,7 @@ def _normalisation(
     )
 
 
-LAYER_NORM = _normalisation(
+_normalisation(
     "layer_norm",
     "Return (x - mean) / sqrt(variance + eps) over dimensions, times a gain, plus a bias.",
     3,
@@ -427,7 +409,7 @@ LAYER_NORM = _normalisation(
     gradients.layer_norm,
     expansions.layer_norm,
 )
-RMS_NORM = _normalisation(
+_normalisation(
     "rms_norm",
     "Return x / sqrt(mean of squares + eps) over dimensions, times a gain.",
     2,
@@ -446,7 +428,7 @@ def _cumsum(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure((indices,), indices, sizes, linear=Linear.ALL, blocked=blocked)
 
 
-CUMSUM = model_row(
+model_row(
     "cumsum",
     "Return the sums of all elements up to each, along a dimension.",
     _cumsum,
@@ -517,27 +499,21 @@ def _iota(mesh: Mesh, dim: int, to: DistType) -> DistType:
     return to
 
 
-CONSTANT = row(
-    StepKind(
-        name="constant",
-        rule=_constant,
-        parameters=(VALUE, TO),
-        operands=0,
-        structure=_new_structure,
-        aliases=("full", "zeros", "ones", "splat", "fill"),
-    ),
-    NN,
+row(
+    name="constant",
+    rule=_constant,
+    parameters=(VALUE, TO),
+    operands=0,
+    structure=_new_structure,
+    aliases=("full", "zeros", "ones", "splat", "fill"),
 )
 IOTA = row(
-    StepKind(
-        name="iota",
-        rule=_iota,
-        parameters=(DIM, TO),
-        operands=0,
-        structure=_new_structure,
-        aliases=("arange", "range", "broadcasted_iota"),
-    ),
-    NN,
+    name="iota",
+    rule=_iota,
+    parameters=(DIM, TO),
+    operands=0,
+    structure=_new_structure,
+    aliases=("arange", "range", "broadcasted_iota"),
 )
 
 
@@ -557,7 +533,7 @@ def _uniform(operands: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure(((),), tuple(sizes), sizes, flops=10)
 
 
-UNIFORM = model_row(
+model_row(
     "uniform",
     "Return random numbers from 0 to below 1, each by a seed and its position alone.",
     _uniform,
@@ -588,7 +564,7 @@ def _broadcast_structure(operands: Sequence[DistType], arguments: Arguments) -> 
     return Structure((indices,), tuple(sizes), sizes, linear=Linear.ALL, flops=0)
 
 
-BROADCAST_TO = model_row(
+model_row(
     "broadcast_to",
     "Repeat a tensor along new dimensions, and along those of size 1.",
     _broadcast_structure,

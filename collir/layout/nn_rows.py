@@ -22,18 +22,15 @@ from collir.layout.steps import (
     Parameter,
     StepKind,
     reads_all,
-    row,
+    rows_in,
 )
-from collir.layout.structure import (
-    REPEATED,
-    Structure,
-    index_text,
-    typed,
-)
+from collir.layout.structure import REPEATED, Structure, index_text, typed
 from collir.layout.types import Dim, DistType, check_type
 
 NN: OperationTable[StepKind] = OperationTable("NN", __name__)
 """The rows of the nn dialect by name, in the order in which they are listed to users."""
+
+row = rows_in(NN, StepKind)
 
 DIMS = Parameter("dims", "dims", ArgumentKind.SIZES)
 KEEPDIMS = Parameter("keepdims", "keepdims", ArgumentKind.FLAG)
@@ -93,7 +90,7 @@ def model_row(
         return typed(name, mesh, structure(xs, arguments), xs, dtype)
 
     rule.__doc__ = doc
-    kind = StepKind(
+    return rows_in(table, StepKind)(
         name=name,
         rule=rule,
         parameters=parameters,
@@ -104,7 +101,6 @@ def model_row(
         aliases=aliases,
         moved=moved,
     )
-    return row(kind, table)
 
 
 def named_type(arguments: Arguments) -> DistType:

@@ -19,19 +19,8 @@ from collir.layout.nn_rows import (
     named_type,
     own_indices,
 )
-from collir.layout.steps import (
-    DIM,
-    TO,
-    Arguments,
-    Parameter,
-    StepKind,
-)
-from collir.layout.structure import (
-    Linear,
-    Structure,
-    index_text,
-    sizes_of,
-)
+from collir.layout.steps import DIM, TO, Arguments, Parameter, StepKind
+from collir.layout.structure import Linear, Structure, index_text, sizes_of
 from collir.layout.types import DistType
 
 # ---------------------------------------------------------------------------------------------
@@ -73,16 +62,16 @@ def _selection(
     return model_row(name, doc, structure, 1, (*parameters, DIM), result, gradient=gradient)
 
 
-ARGMAX = _selection(
+_selection(
     "argmax", "Return the first position of the largest element of a dimension.", (), DType.I32
 )
-TOP_K = _selection(
+_selection(
     "top_k",
     "Return the largest elements of a dimension, the largest first.",
     (COUNT,),
     gradient=gradients.top_k,
 )
-TOP_K_INDICES = _selection(
+_selection(
     "top_k_indices",
     "Return the positions of the largest elements of a dimension, the largest first.",
     (COUNT,),
@@ -104,7 +93,7 @@ def _take(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure(tuple(indices), result, sizes, linear=Linear.FIRST, flops=0, selected=selected)
 
 
-TAKE = model_row(
+model_row(
     "take",
     "Return the slices of a dimension at some positions.",
     _take,
@@ -151,7 +140,7 @@ def _take_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure((every, shared), result, sizes, linear=Linear.FIRST, selected=selected)
 
 
-TAKE_TRANSPOSE = model_row(
+model_row(
     "take_transpose",
     "Add slices to a tensor of zeros, at some positions of a dimension.",
     _take_transpose,
@@ -177,7 +166,7 @@ def _one_hot(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure((indices,), (*indices, "to"), sizes, flops=0)
 
 
-ONE_HOT = model_row(
+model_row(
     "one_hot",
     "Return 1 at the position that an integer names in a new last dimension, and 0 elsewhere.",
     _one_hot,
@@ -199,7 +188,7 @@ def _cross_entropy(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure((indices, kept), kept, sizes, blocked=frozenset([str(dim)]), flops=5)
 
 
-CROSS_ENTROPY = model_row(
+model_row(
     "cross_entropy",
     "Return the logarithm of the sum of e^x over a dimension, less the x of a label.",
     _cross_entropy,

@@ -21,17 +21,8 @@ from collir.layout.nn_rows import (
     own_indices,
 )
 from collir.layout.sizes import OpenSize
-from collir.layout.steps import (
-    TO,
-    Arguments,
-    Parameter,
-    StepKind,
-)
-from collir.layout.structure import (
-    Linear,
-    Structure,
-    sizes_of,
-)
+from collir.layout.steps import TO, Arguments, Parameter, StepKind
+from collir.layout.structure import Linear, Structure, sizes_of
 from collir.layout.types import DistType
 
 
@@ -134,7 +125,7 @@ def _conv(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     )
 
 
-CONV = model_row(
+model_row(
     "conv",
     "Multiply windows of dimensions with a filter and sum over them and the channels.",
     _conv,
@@ -189,7 +180,7 @@ def _conv_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     )
 
 
-CONV_TRANSPOSE = model_row(
+model_row(
     "conv_transpose",
     "Add products with a filter to the windows of zeros: the transpose of a conv in its input.",
     _conv_transpose,
@@ -228,7 +219,7 @@ def _conv_filter(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     )
 
 
-CONV_FILTER = model_row(
+model_row(
     "conv_filter",
     "Sum products of windows with another operand: the transpose of a conv in its filter.",
     _conv_filter,
@@ -272,14 +263,14 @@ def _pool(
     return model_row(name, doc, structure, 1, (WINDOW, STRIDE, PADDING), gradient=gradient)
 
 
-MAX_POOL = _pool(
+_pool(
     "max_pool",
     "Return the largest element of every window.",
     Reduction.MAX,
     Linear.NOT,
     gradients.max_pool,
 )
-AVG_POOL = _pool(
+_pool(
     "avg_pool",
     "Return the average of every window, in which the padding counts as zeros.",
     Reduction.SUM,
@@ -311,14 +302,14 @@ def _pool_transpose(name: str, xs: Sequence[DistType], arguments: Arguments) -> 
     )
 
 
-MAX_POOL_TRANSPOSE = model_row(
+model_row(
     "max_pool_transpose",
     "Add to zeros at the first largest element of every window: the gradient of max_pool.",
     partial(_pool_transpose, "max_pool_transpose"),
     2,
     (WINDOW, STRIDE, PADDING),
 )
-AVG_POOL_TRANSPOSE = model_row(
+model_row(
     "avg_pool_transpose",
     "Add to the windows of zeros, divided by their size: the transpose of avg_pool.",
     partial(_pool_transpose, "avg_pool_transpose"),

@@ -1,26 +1,24 @@
-"""The table of steps: one row for every operation on distributed tensors.
+"""What the tables of operations say: one row for every operation on distributed tensors.
 
 A row says how an operation is written, how it is typed, what it does to the states of its
-sub-axes, whether it sends, and where its result lies in memory. The dialect's operations, the
-syntax, the searches and the targets are derived from the table, so that no other module lists the
-operations with a certain property. The oracles (``collir.semantics``) do not use it.
+sub-axes, whether it sends, and where its result lies in memory. The operations of
+the dialects, the syntax, the searches and the targets are derived from the tables (``coll`` and
+``nn``), so that no other module lists the operations with a certain property. The oracles
+(``collir.semantics``) do not use them.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Literal
+from typing import Literal, ParamSpec
 
-from collir.layout import gradients, rules
+from collir.layout import gradients
 from collir.layout.errors import LayoutError
 from collir.layout.expansions import Expansion
 from collir.layout.gradients import Gradient
 from collir.layout.mesh import Mesh
-from collir.layout.operation_table import OperationTable
-from collir.layout.sizes import Size
 from collir.layout.structure import Structure
-from collir.layout.types import DistType, Place, State, same_with_formulas
+from collir.layout.types import DistType, Place, State
 
 # ---------------------------------------------------------------------------------------------
 # How a step is written
@@ -114,7 +112,7 @@ def copies(operands: Sequence[int], written: int) -> int:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepKind:
-    """A row of the table.
+    """A row of a table.
 
     Attributes:
         name: the name in ``.coll`` files, and after the dialect's name in MLIR.
@@ -340,431 +338,22 @@ _SEARCHED: set[tuple[State | None, State | None]] = {
 }
 """The pairs of states (before, after) of steps that searches may use."""
 
-STEPS: OperationTable[StepKind] = OperationTable("STEPS", __name__)
-"""The rows of the coll dialect by name, in the order in which they are listed to users."""
+
+P = ParamSpec("P")
 
 
-def row(kind: StepKind, table: dict[str, StepKind] = STEPS) -> StepKind:
-    """Add a row to a table (``STEPS``, if none is given), and return it.
+def rows_in(table: dict[str, StepKind], kind: Callable[P, StepKind]) -> Callable[P, StepKind]:
+    """Return a constructor of rows that adds them to a table.
 
     Raises:
-        ValueError: there is one of that name.
+        ValueError: by the constructor, if the table has a row of that name.
     """
-    if kind.name in table:
-        raise ValueError(f"there is a step {kind.name} already")
-    table[kind.name] = kind
-    return kind
 
+    def row(*args: P.args, **facts: P.kwargs) -> StepKind:
+        new = kind(*args, **facts)
+        if new.name in table:
+            raise ValueError(f"there is a step {new.name} already")
+        table[new.name] = new
+        return new
 
-def collectives_from(state: State) -> list[StepKind]:
-    """Return the steps that searches may use on sub-axes in a state."""
-    return [kind for kind in STEPS.values() if kind.is_searched and kind.before == state]
-
-
-def step_between(before: State, after: State) -> StepKind | None:
-    """Return the first step that takes sub-axes from one state to another, if there is one."""
-    kinds = (kind for kind in STEPS.values() if (kind.before, kind.after) == (before, after))
-    return next(kinds, None)
-
-
-def _local_step(before: State, after: State, parameters: Sequence[Parameter]) -> StepKind | None:
-    """Return the local step between two states that needs no parameters but ``parameters``."""
-    for kind in STEPS.values():
-        needed = {parameter for parameter in kind.parameters if not parameter.hint}
-        states = kind.before, kind.after
-        if kind.local and states == (before, after) and needed <= set(parameters):
-            return kind
-    return None
-
-
-def local_twin(kind: StepKind) -> tuple[StepKind, ...] | None:
-    """Return the local steps that equal a reduction on a replicated operand.
-
-    The result is None if ``kind`` is no reduction or no local step equals it, and empty for an
-    all_reduce, which does nothing then.
-    """
-    if not kind.reduces or kind.after is None:
-        return None
-    if kind.after == "replicated":
-        return ()
-    twin = _local_step("replicated", kind.after, kind.parameters)
-    return twin and (twin,)
-
-
-def local_inverse(kind: StepKind) -> StepKind | None:
-    """Return the local step that turns a collective's result back into its operand, or None."""
-    if not kind.sends or kind.before is None or kind.after is None or kind.exchanges:
-        return None
-    return _local_step(kind.after, kind.before, kind.parameters)
-
-
-# ---------------------------------------------------------------------------------------------
-# Where results lie in memory, and which steps change nothing
-# ---------------------------------------------------------------------------------------------
-
-
-def _transposed(shape: Shape, arguments: Arguments) -> int | None:
-    """Return offset 0 if a transpose exchanges only dimensions of local size 1, else None."""
-    order = arguments["order"]
-    assert isinstance(order, tuple)
-    moved = [dim for dim in order if isinstance(dim, int) and shape[dim] != 1]
-    return 0 if moved == sorted(moved) else None
-
-
-def _cut_off(shape: Shape, arguments: Arguments) -> int | None:
-    """Return the offset of a pad that only cuts off and whose result is contiguous, else None."""
-    dim, low, high = (arguments[name] for name in ("dim", "low", "high"))
-    assert isinstance(dim, int) and isinstance(low, int) and isinstance(high, int)
-    if low > 0 or high > 0 or math.prod(shape[:dim]) != 1:
-        return None
-    return -low * math.prod(shape[dim + 1 :])
-
-
-def _same_type(x: DistType, y: DistType, arguments: Arguments) -> bool:
-    return same_with_formulas(x, y)
-
-
-def _always(arguments: Arguments, **numbers: int) -> bool:
-    """Return whether arguments are these numbers for all values of a function's parameters."""
-    return all(
-        arguments[name] == number and not isinstance(arguments[name], Size)
-        for name, number in numbers.items()
-    )
-
-
-def _in_order(x: DistType, y: DistType, arguments: Arguments) -> bool:
-    return arguments["order"] == tuple(range(len(x.dims)))
-
-
-# ---------------------------------------------------------------------------------------------
-# The rows
-# ---------------------------------------------------------------------------------------------
-
-ALL_REDUCE = row(
-    StepKind(
-        name="all_reduce",
-        aliases=("psum", "all_sum"),
-        rule=rules.all_reduce,
-        parameters=(OVER, USING, ASYNC, AHEAD),
-        before="partial",
-        after="replicated",
-        sends=True,
-        algorithms=(
-            "ring",
-            "recursive_doubling",
-            "halving_doubling",
-            "binary_tree",
-            "double_binary_tree",
-            "direct",
-        ),
-    )
-)
-REDUCE = row(
-    StepKind(
-        name="reduce",
-        rule=rules.reduce,
-        parameters=(OVER, USING, ASYNC, AHEAD),
-        before="partial",
-        after="root",
-        sends=True,
-        algorithms=("binomial", "halving_doubling", "chain", "binary_tree", "double_binary_tree"),
-    )
-)
-BROADCAST = row(
-    StepKind(
-        name="broadcast",
-        rule=rules.broadcast,
-        parameters=(OVER, USING, ASYNC, AHEAD),
-        before="root",
-        after="replicated",
-        sends=True,
-        algorithms=("binomial", "scatter_all_gather", "chain", "binary_tree", "double_binary_tree"),
-    )
-)
-REDUCE_SCATTER = row(
-    StepKind(
-        name="reduce_scatter",
-        rule=rules.reduce_scatter,
-        parameters=(OVER, DIM, USING, ASYNC, AHEAD),
-        before="partial",
-        after="sharded",
-        sends=True,
-        algorithms=("ring", "recursive_halving", "pat", "pairwise", "direct"),
-    )
-)
-ALL_GATHER = row(
-    StepKind(
-        name="all_gather",
-        rule=rules.all_gather,
-        parameters=(OVER, DIM, USING, ASYNC, AHEAD),
-        before="sharded",
-        after="replicated",
-        sends=True,
-        algorithms=("ring", "recursive_doubling", "bruck", "pat", "direct"),
-    )
-)
-SCATTER = row(
-    StepKind(
-        name="scatter",
-        rule=rules.scatter,
-        parameters=(OVER, DIM, USING, ASYNC, AHEAD),
-        before="root",
-        after="sharded",
-        sends=True,
-        algorithms=("binomial", "direct"),
-    )
-)
-GATHER = row(
-    StepKind(
-        name="gather",
-        rule=rules.gather,
-        parameters=(OVER, DIM, USING, ASYNC, AHEAD),
-        before="sharded",
-        after="root",
-        sends=True,
-        algorithms=("binomial", "direct"),
-    )
-)
-ALL_TO_ALL = row(
-    StepKind(
-        name="all_to_all",
-        rule=rules.all_to_all,
-        parameters=(
-            OVER,
-            Parameter("dim", "source", ArgumentKind.INTEGER),
-            Parameter("to", "target", ArgumentKind.INTEGER),
-            USING,
-            ASYNC,
-            AHEAD,
-        ),
-        before="sharded",
-        after="sharded",
-        sends=True,
-        algorithms=("pairwise", "bruck", "direct"),
-    )
-)
-SEND = row(
-    StepKind(
-        name="send",
-        rule=rules.send,
-        parameters=(
-            OVER,
-            Parameter("from", "sender", ArgumentKind.COORDINATE),
-            Parameter("to", "receiver", ArgumentKind.COORDINATE),
-            ASYNC,
-            AHEAD,
-        ),
-        before="root",
-        after="root",
-        sends=True,
-    )
-)
-
-
-def _shift_back(arguments: Arguments) -> Arguments | None:
-    """Return the arguments of the shift that undoes one; an open shift loses blocks."""
-    distance = arguments["distance"]
-    assert isinstance(distance, int)
-    back = {name: x for name, x in arguments.items() if name not in (ASYNC.name, AHEAD.name)}
-    return None if "open" in arguments else {**back, "distance": -distance}
-
-
-SHIFT = row(
-    StepKind(
-        name="shift",
-        rule=rules.shift,
-        parameters=(
-            OVER,
-            Parameter("by", "distance", ArgumentKind.COORDINATE),
-            Parameter("open", "open", ArgumentKind.FLAG),
-            ASYNC,
-            AHEAD,
-        ),
-        sends=True,
-        by_layout=True,
-        gradient=gradients.shifted_back,
-        undone=_shift_back,
-    )
-)
-PERMUTE = row(
-    StepKind(name="permute", rule=rules.permute, parameters=(TO,), sends=True, identity=_same_type)
-)
-REDISTRIBUTE = row(
-    StepKind(
-        name="redistribute",
-        rule=rules.redistribute,
-        parameters=(TO,),
-        placeholder=True,
-        identity=_same_type,
-    )
-)
-SLICE = row(
-    StepKind(
-        name="slice",
-        rule=rules.slice,
-        parameters=(OVER, DIM),
-        before="replicated",
-        after="sharded",
-        moved=reads_what_it_writes,
-    )
-)
-KEEP_ROOT = row(
-    StepKind(
-        name="keep_root",
-        rule=rules.keep_root,
-        parameters=(OVER,),
-        before="replicated",
-        after="root",
-        is_view=True,
-    )
-)
-KEEP = row(
-    StepKind(
-        name="keep",
-        rule=rules.keep,
-        parameters=(AT,),
-        before="replicated",
-        after="root",
-        is_view=True,
-    )
-)
-PART = row(
-    StepKind(
-        name="part",
-        rule=rules.part,
-        parameters=(OVER, Parameter("at", "coordinate", ArgumentKind.COORDINATE), DIM),
-        by_layout=True,
-        is_view=True,
-    )
-)
-ASSEMBLE = row(
-    StepKind(
-        name="assemble",
-        rule=rules.assemble,
-        parameters=(OVER, DIM),
-        operands=None,
-        by_layout=True,
-        assembles=True,
-        moved=lambda operands, written: 2 * written,
-    )
-)
-MASK = row(
-    StepKind(
-        name="mask",
-        rule=rules.mask,
-        parameters=(OVER, Parameter("op", "reduction", ArgumentKind.NAME)),
-        before="replicated",
-        after="partial",
-        elementwise=True,
-    )
-)
-TERMS = row(
-    StepKind(
-        name="terms",
-        rule=rules.terms,
-        parameters=(OVER, DIM),
-        by_layout=True,
-        is_view=True,
-    )
-)
-SPLIT = row(
-    StepKind(
-        name="split",
-        rule=rules.split,
-        gradient=gradients.reshaped,
-        parameters=(DIM, Parameter("into", "sizes", ArgumentKind.SIZES)),
-        is_view=True,
-    )
-)
-MERGE = row(
-    StepKind(
-        name="merge",
-        rule=rules.merge,
-        gradient=gradients.reshaped,
-        parameters=(DIM,),
-        is_view=True,
-    )
-)
-RESHAPE = row(
-    StepKind(
-        name="reshape",
-        rule=rules.reshape,
-        gradient=gradients.reshaped,
-        parameters=(Parameter("to", "shape", ArgumentKind.SIZES, of_dims="size"),),
-        is_view=True,
-        identity=_same_type,
-    )
-)
-TRANSPOSE = row(
-    StepKind(
-        name="transpose",
-        rule=rules.transpose,
-        gradient=gradients.transposed,
-        parameters=(Parameter("order", "order", ArgumentKind.SIZES, of_dims="number"),),
-        place=_transposed,
-        identity=_in_order,
-    )
-)
-PAD = row(
-    StepKind(
-        name="pad",
-        rule=rules.pad,
-        gradient=gradients.cut_out,
-        parameters=(
-            DIM,
-            Parameter("low", "low", ArgumentKind.INTEGER, default=0),
-            Parameter("high", "high", ArgumentKind.INTEGER, default=0),
-            Parameter("value", "value", ArgumentKind.NUMBER, default=0),
-        ),
-        place=_cut_off,
-        moved=reads_what_it_writes,
-        identity=lambda x, y, arguments: _always(arguments, low=0, high=0),
-    )
-)
-SCALE = row(
-    StepKind(
-        name="scale",
-        rule=rules.scale,
-        gradient=gradients.scaled,
-        parameters=(Parameter("by", "factor", ArgumentKind.NUMBER),),
-        elementwise=True,
-        identity=lambda x, y, arguments: _always(arguments, factor=1),
-    )
-)
-CAST = row(
-    StepKind(
-        name="cast",
-        rule=rules.cast,
-        gradient=gradients.cast_back,
-        parameters=(Parameter("to", "dtype", ArgumentKind.NAME),),
-        elementwise=True,
-        identity=_same_type,
-    )
-)
-ADD = row(
-    StepKind(name="add", rule=rules.add, gradient=gradients.same, operands=2, elementwise=True)
-)
-CONCAT = row(
-    StepKind(
-        name="concat",
-        rule=rules.concat,
-        gradient=gradients.part_of,
-        parameters=(DIM,),
-        operands=None,
-        packs=True,
-        moved=copies,
-    )
-)
-COMPUTE = row(
-    StepKind(
-        name="compute",
-        rule=rules.compute,
-        parameters=(Parameter("flops", "flops", ArgumentKind.NUMBER),),
-        operands=None,
-        computes=True,
-        is_view=True,
-    )
-)
-BARRIER = row(
-    StepKind(name="barrier", rule=rules.barrier, gradient=gradients.same, is_view=True, fixed=True)
-)
+    return row

@@ -3,18 +3,8 @@
 from collir.machine.efficiency import IDEAL, Efficiency
 from collir.machine.execution import PLAIN, Execution
 from collir.machine.fabric import Runtime, level_fabrics, runtime_of
-from collir.machine.model import (
-    MAX_DEVICES,
-    Device,
-    DeviceKind,
-    Fabric,
-    Level,
-    LinkKind,
-    Machine,
-    MachineError,
-    Parents,
-    PartLinks,
-)
+from collir.machine.level import Fabric, Level, LinkKind, MachineError, Parents, PartLinks
+from collir.machine.model import MAX_DEVICES, Device, DeviceKind, Machine
 
 __all__ = [
     "IDEAL",

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
-from collir.machine.model import Fabric, Level, Machine
+from collir.machine.level import Fabric, Level
+from collir.machine.model import Machine
 
 
 class Runtime(StrEnum):

@@ -1,4 +1,4 @@
-"""Reading and writing undirected graphs.
+"""Reading undirected graphs.
 
 The files are those of the DIMACS challenges (ASCII ``.clq`` and ``.col``: Johnson and Trick,
 *Cliques, Coloring, and Satisfiability*, 1996) and of LAD (Solnon, *AllDifferent-based filtering for
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.problems.graphs import MAX_VERTICES, Graph, set_bits
-from collir.problems.text import read_limited, reason
+from collir.problems.text import read_limited
 from collir.syntax.parsing import decode
 
 MAX_BYTES = 1 << 27
@@ -39,35 +39,6 @@ def read_lad(path: str | Path) -> Graph:
             (a directed graph); says where and why.
     """
     return _Lad(str(path), _text(path)).graph(Path(path).stem)
-
-
-def write_dimacs(graph: Graph, path: str | Path, comment: str = "") -> None:
-    """Write an ASCII DIMACS file, with a comment of any number of lines.
-
-    Raises:
-        DiagnosticError: the file cannot be written.
-    """
-    lines = [f"c {line}".rstrip() for line in comment.splitlines()]
-    lines.append(f"p edge {graph.n} {graph.size}")
-    lines += [f"e {v + 1} {w + 1}" for v, w in graph.edges()]
-    _write(path, lines)
-
-
-def write_lad(graph: Graph, path: str | Path) -> None:
-    """Write a LAD file.
-
-    Raises:
-        DiagnosticError: the file cannot be written.
-    """
-    rows = [list(set_bits(row)) for row in graph.adjacency]
-    _write(path, [str(graph.n), *(" ".join(map(str, [len(row), *row])) for row in rows)])
-
-
-def _write(path: str | Path, lines: list[str]) -> None:
-    try:
-        Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
-    except (OSError, ValueError) as error:
-        raise DiagnosticError(Diagnostic(f"cannot write {path}: {reason(error)}")) from None
 
 
 def _text(path: str | Path) -> str:

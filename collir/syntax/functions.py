@@ -45,6 +45,9 @@ from collir.syntax.types import FLOAT
 BINDINGS = ("carry", "slice", "with")
 """The words in front of what the body of a loop sees: carries, slices and invariants."""
 
+DEEPEST_LOOP = 64
+"""The most loops around a step; tools that walk through regions are recursive."""
+
 _TYPES = (ArgumentKind.TYPE, ArgumentKind.NAME, ArgumentKind.SIZES)
 """The kinds of arguments that say the type of a result, or a part of it."""
 
@@ -357,6 +360,10 @@ class FunctionLowering(StepLowering):
         targets, keyword, number = children[:place], children[place], children[place + 1]
         parts = children[place + 2 :]
         errors_before = len(self.errors)
+        if len(self.outside) == DEEPEST_LOOP:
+            self.error(keyword, f"loops are nested more than {DEEPEST_LOOP} deep: call a function")
+            self.define_results(targets, None, "this repeat")
+            return
         bindings = self.bindings([x for x in parts if getattr(x, "data", "") == "binding"])
         count = self.size(number)
         tokens = [token for bound in bindings for _, token in bound]

@@ -21,6 +21,9 @@ from collir.layout.sizes import default_error
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree, parse
 
+LONGEST = 64
+"""The most functions that a function is taken over."""
+
 IMPORT = "taken"
 """The grammar's rule of a function that is taken from another."""
 
@@ -121,6 +124,12 @@ class FunctionImports:
         way = (note(f"{symbol} is taken here", here.position(symbol)), *notes)
         if any(step.position == way[0].position for step in notes):
             self._report_circle(here, symbol, notes)
+            return None
+        if len(notes) == LONGEST:
+            message = (
+                f"{symbol} is taken over more than {LONGEST} functions: take the first of them"
+            )
+            self.errors.append(Diagnostic(message, way[0].position))
             return None
         source = self._source(here, tree)
         functions = source and self._functions(here, source, path_token or symbol)

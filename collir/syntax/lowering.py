@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from errno import EINVAL
 from itertools import islice
 from pathlib import Path
 
@@ -32,6 +33,16 @@ def with_role(tree: SyntaxTree) -> tuple[SyntaxTree, Role | None]:
     return tree, None
 
 
+def is_token(value: object) -> bool:
+    """Return whether a part of a tree is a token."""
+    return isinstance(value, Token)
+
+
+def is_tree(value: object, rule: str = "") -> bool:
+    """Return whether a part of a tree is a tree, and of a rule if one is given."""
+    return isinstance(value, Tree) and rule in ("", value.data)
+
+
 class Lowering:
     """The base class of lowerings: collects the errors of a file, and reads numbers."""
 
@@ -52,6 +63,8 @@ class Lowering:
     def text_of(self, path: Path, token: Token) -> str | None:
         """Return the text of another file, which a token names, or None after an error."""
         try:
+            if path.is_char_device() or path.is_fifo():  # which may have no end
+                raise OSError(EINVAL, "it is not a file")
             return decode(path.read_bytes(), str(path))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else None

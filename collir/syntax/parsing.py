@@ -111,6 +111,7 @@ _TERMINALS = {
     "EFFICIENCY": "`efficiency`",
     "ELEMENTS": "`elements`",
     "STREAMS": "`streams`",
+    "DEVICES": "`devices`",
     "ROLE": "a role",
     "$END": "the end of the file",
 }

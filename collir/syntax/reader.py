@@ -21,6 +21,7 @@ from collir.ir.calls import call_errors, recursion_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources, note
 from collir.ir.verification import errors_in
 from collir.layout import Axis, Factor, Mesh, MeshError
+from collir.syntax.formulas import first_token
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.generic import is_on_any, is_open
 from collir.syntax.imports import IMPORT, FunctionImports, Template, declared_functions
@@ -155,6 +156,9 @@ class _ModuleLowering(MachineLowering):
         """Return an axis with weights, or None after an error."""
         (sizes,) = tree.children
         tokens = [token for token in sizes.children if token is not None]
+        if formula := next((x for x in tokens if not isinstance(x, Token)), None):
+            self.error(first_token(formula), "a weight is an integer: formulas are of functions")
+            return None
         weights = [self.integer(token) for token in tokens]
         if any(weight is None for weight in weights):
             return None

@@ -15,7 +15,7 @@ from collir.ir.names import set_name
 from collir.ir.origins import origin_notes
 from collir.ir.roles import set_role
 from collir.layout import LayoutError, Mesh, place_at
-from collir.layout.nn import DIMS
+from collir.layout.nn_rows import DIMS
 from collir.layout.steps import TO, Argument, ArgumentKind, StepKind
 from collir.syntax.generic import GenericFunction
 from collir.syntax.lowering import bare, with_role

@@ -14,14 +14,7 @@ from collir.ir.diagnostics import Diagnostic
 from collir.layout import LayoutError, Mesh
 from collir.syntax.called import sizes_of_calls
 from collir.syntax.functions import FunctionLowering
-from collir.syntax.generic import (
-    DEEPEST,
-    MOST,
-    Bound,
-    GenericFunction,
-    Instance,
-    is_open,
-)
+from collir.syntax.generic import DEEPEST, MOST, Bound, GenericFunction, Instance, is_open
 from collir.syntax.imports import FunctionImports, Template
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree

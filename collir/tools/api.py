@@ -53,6 +53,18 @@ def _nearest(name: str, ours: Iterable[str], all_names: Iterable[str]) -> str:
     return "collopt --help lists them"
 
 
+_TYPES = {
+    "bool": "true or false",
+    "int": "an integer",
+    "str": "a word, or text in double quotes",
+    "float | int": "a number",
+    "int | str": "an integer, or a word",
+    "tuple[int, ...]": "integers, as in 2,2",
+    "tuple[str, ...]": "words, as in a,b",
+}
+"""The types of options, in words."""
+
+
 def usage_error(error: BaseException, passes: Iterable[str] = ()) -> UsageError:
     """Return xDSL's error on a specification of passes or of a target, in words for users."""
     text = getattr(error, "msg", None) or str(error).strip().splitlines()[-1].strip()
@@ -64,7 +76,7 @@ def usage_error(error: BaseException, passes: Iterable[str] = ()) -> UsageError:
         text = f"there is no option {option}; " + (f"there is {known}" if known else "it has none")
     elif match := re.match(r"Incompatible types: given \((.*?),?\), expected (.*) for (.*)", text):
         types = re.sub("<class '(.*?)'>", r"\1", match[2])
-        text = f"the option {match[3]} takes {types}, not {match[1]}"
+        text = f"the option {match[3]} takes {_TYPES.get(types, types)}, not {match[1]}"
     return UsageError(text)
 
 

@@ -79,6 +79,8 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("run", "model", "algorithm", "order", "most", "fixed"):
         if getattr(options, name):
             raise UsageError(f"--{name} is of collectives, and --device of computations")
+    if options.least != 1 or (options.name and options.machine is None):
+        raise UsageError("--least is of collectives, and --machine of a file with several machines")
     if len(options.files) > 1:
         raise UsageError("--device takes one file")
     if options.files and (options.save or options.seconds is not None or options.dtypes):

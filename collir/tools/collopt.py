@@ -74,7 +74,7 @@ from collir.tools.pass_pages import (
     summary,
     target_page,
 )
-from collir.tools.shell import BAD_INPUT, run_tool, write_whole
+from collir.tools.shell import BAD_INPUT, Once, run_tool, write_whole
 from collir.tools.specifications import check_text, configured
 from collir.tools.ticker import Ticker
 from collir.tools.universe import (
@@ -133,6 +133,7 @@ class CollOpt(xDSLOptMain):
         self.available_targets |= known_targets()
 
     def register_all_arguments(self, arg_parser: argparse.ArgumentParser):
+        arg_parser.register("action", None, Once)
         super().register_all_arguments(arg_parser)
         adapt_options(arg_parser)
         for action in arg_parser._actions:
@@ -192,7 +193,8 @@ class CollOpt(xDSLOptMain):
     # --- the pipeline -----------------------------------------------------------------------
 
     def setup_pipeline(self):
-        if self.args.help_op or self.args.help_pass or self.args.help_target:
+        pages = self.args.help_op, self.args.help_pass, self.args.help_target
+        if any(page is not None for page in pages):
             return
         try:
             self.pipeline = pass_pipeline(self.args.passes, self.available_passes)
@@ -306,12 +308,12 @@ class CollOpt(xDSLOptMain):
 
     def run(self) -> int:
         """Read, transform and print the input, and return the exit status."""
-        if self.args.help_op:
+        if self.args.help_op is not None:
             sys.stdout.write(operation_page(self.args.help_op))
             return 0
-        if self.args.help_pass:
+        if self.args.help_pass is not None:
             return self._help_pass()
-        if self.args.help_target:
+        if self.args.help_target is not None:
             return self._help_target()
         target = self._target_name()
         try:

@@ -9,12 +9,9 @@ function that rounds.
 """
 
 import argparse
-import os
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,32 +19,28 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.cost.model import CostModel
-from collir.cost.programs.cost import function_cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.inlining import function_without_calls
 from collir.ir.instantiation import instantiate
-from collir.ir.models import has_models
-from collir.ir.rotation import function_as_run
-from collir.ir.selection import erase_other_functions
+from collir.ir.loops import steps_with_times
 from collir.ir.sizes import dimensions, largest_dimension, resize
-from collir.layout import DType
-from collir.machine.model import devices_text
-from collir.semantics.reference.buffers import NUMPY, assemble, distribute, equal, random_tensor
-from collir.semantics.reference.collectives import Array, Buffers
-from collir.semantics.reference.double import in_double, module_in_double
+from collir.machine.counts import devices_text
+from collir.semantics.reference.buffers import NUMPY, assemble, distribute, random_tensor
+from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.semantics.reference.meaning import meaning
 from collir.synthesis.propagation.propagate import make_explicit
-from collir.targets.reports.text import seconds_text
 from collir.tools import api, completion
+from collir.tools.comparison import Case, same, same_in_double
+from collir.tools.engines import ENGINES, Engine, check_on
 from collir.tools.finite_results import check_finite
 from collir.tools.functions import keep_functions
+from collir.tools.memory import check_available
 from collir.tools.shell import BAD_INPUT, Arguments, run_tool
 
 
@@ -65,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", type=Path, help="a .coll or .mlir file")
     parser.add_argument(
         "--engine",
-        choices=["numpy", "mpi", "mpi4py", "jax", "torch"],
+        choices=["numpy", *ENGINES],
         default="numpy",
         help="what runs the functions: numpy (default), C or Python on MPI ranks, jax on CPU "
         "devices, or torch on processes with gloo",
@@ -106,9 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         help="with --engine mpi or mpi4py: print the best time of several runs beside the "
         "predicted one",
     )
-    parser.add_argument(
-        "--repeats", metavar="N", type=int, default=10, help="runs for --time (default: 10)"
-    )
+    parser.add_argument("--repeats", metavar="N", type=int, help="runs for --time (default: 10)")
     parser.add_argument("--debug", action="store_true", help="show tracebacks of internal errors")
     parser.add_argument("--version", action="version", version=f"collrun {collir.__version__}")
     if completion.asked():
@@ -116,28 +107,6 @@ def _parser() -> argparse.ArgumentParser:
 
         completion.complete(parser, passes=completion.pass_list(known_passes()))
     return parser
-
-
-@dataclass
-class Case:
-    """A function with its inputs, and the results of the numpy engine."""
-
-    function: FuncOp
-    tensors: list[Array]
-    arguments: list[Buffers]
-    tolerance: int
-    results: list[Buffers]
-    seconds: float
-
-    @property
-    def name(self) -> str:
-        """The name of the function."""
-        return self.function.sym_name.data
-
-    @property
-    def rounding(self) -> str:
-        """The words for a comparison that is not bit by bit."""
-        return " up to rounding" if self.tolerance else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -158,10 +127,8 @@ def script() -> None:
 
 def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.pass_pipeline(options.passes)  # errors of the command come before those of the file
-    if options.time and (options.engine not in _ON_RANKS or options.repeats < 1):
-        raise api.UsageError(
-            "--time is for --engine mpi or mpi4py, and needs --repeats of at least 1"
-        )
+    engine = ENGINES.get(options.engine)
+    repeats = _repeats(options, engine)
     module = api.parse(options.file, sources=sources)
     keep_functions(module, options.function)
     asked = {name.removeprefix("@") for name in options.function}
@@ -170,22 +137,30 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.run_passes(module, options.passes)
     make_explicit(module)
     functions = [f for f in _chosen(module, options) if f.sym_name.data not in needed]
-    _check_memory(functions, options)
+    _check_size(functions, options)
     files = _inputs(functions, options)
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]
     for case in cases:
         names = _argument_names(case.function)
         check_finite(module, case.function, (names, case.arguments), case.results, bool(files))
     verdicts = [_check_meaning(case, options) for case in cases]
-    if options.engine in _ON_RANKS:
-        repeats = options.repeats if options.time else None
-        run, name = _ON_RANKS[options.engine]
-        verdicts += [_check_ranks(module, group, repeats, run, name) for group in _by_ranks(cases)]
-    if options.engine == "jax":
-        verdicts += [_check_jax(*part) for part in _as_compared(module, cases)]
-    if options.engine == "torch":
-        verdicts += [_check_torch(module, group) for group in _by_ranks(cases)]
+    if engine is not None:
+        verdicts.append(check_on(engine, module, cases, repeats))
     return 0 if all(verdicts) else BAD_INPUT
+
+
+def _repeats(options: argparse.Namespace, engine: Engine | None) -> int | None:
+    """Return the number of runs for ``--time``; None without it."""
+    if not options.time:
+        if options.repeats is not None:
+            raise api.UsageError("--repeats goes with --time")
+        return None
+    repeats = 10 if options.repeats is None else options.repeats
+    if engine is None or not engine.is_timed or repeats < 1:
+        raise api.UsageError(
+            "--time is for --engine mpi or mpi4py, and needs --repeats of at least 1"
+        )
+    return repeats
 
 
 def _parameter(text: str) -> tuple[str, int]:
@@ -196,7 +171,14 @@ def _parameter(text: str) -> tuple[str, int]:
     return name, int(number)
 
 
+def _check_once(option: str, names: Sequence[str]) -> None:
+    """Check that an option gives no name two values, of which one would be dropped."""
+    if twice := [name for index, name in enumerate(names) if name in names[:index]]:
+        raise api.UsageError(f"{option} gives {twice[0] or 'the largest size'} two values")
+
+
 def _set_sizes(module: ModuleOp, texts: Sequence[str]) -> None:
+    _check_once("--set-size", [text.rpartition("=")[0] for text in texts])
     parameters = [text for text in texts if text.partition("=")[0].isidentifier()]
     if parameters:
         instantiate(module, dict(map(_parameter, parameters)))
@@ -240,49 +222,27 @@ def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
     return functions
 
 
-def _available_memory() -> int:
-    """Return the available memory of this computer and this container, in bytes."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
-    limit, used = (_lines(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    if limit and used and limit[0].isdecimal():
-        free = min(free, int(limit[0]) - int(used[0]))
-    return free
+MOST_STEPS = 10**9
+"""The most steps of a function, with all iterations of its loops, that are run: hours."""
 
 
-def _lines(path: str) -> list[str]:
-    try:
-        return Path(path).read_text(encoding="ascii").splitlines()
-    except OSError:
-        return []
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB" if size >= 2**28 else f"{size / 2**20:.1f} MiB"
-
-
-def _check_memory(functions: Sequence[FuncOp], options: argparse.Namespace) -> None:
-    available = _available_memory()
+def _check_size(functions: Sequence[FuncOp], options: argparse.Namespace) -> None:
+    """Check that functions have not too many steps, and fit into memory."""
     needed = 0
     for function in functions:
+        steps = steps_with_times(function_without_calls(function).body.block.ops)
+        if sum(times for _, times in steps) > MOST_STEPS:
+            text = f"@{function.sym_name.data} runs more than {MOST_STEPS} steps"
+            raise DiagnosticError.at(function, f"{text}: try --set-size, or fewer iterations")
         needed += memory_needed(function) * (1 if options.engine == "numpy" else 2)
-        if needed > available:
-            position = Position.of(function)
-            devices = mesh_of(function).devices
-            raise DiagnosticError(
-                Diagnostic(
-                    f"@{function.sym_name.data} needs {_gib(needed)} for the buffers of its "
-                    f"{devices} devices, and {_gib(available)} are available: try --set-size",
-                    position,
-                )
-            )
+        devices = mesh_of(function).devices
+        check_available(needed, function, f"the buffers of its {devices} devices")
 
 
 def _inputs(functions: Sequence[FuncOp], options: argparse.Namespace) -> dict[str, Path]:
     """Return the .npy files of --input by argument; some function must have each argument."""
     known = {name for function in functions for name in _argument_names(function)}
+    _check_once("--input", [text.partition("=")[0].removeprefix("%") for text in options.input])
     files: dict[str, Path] = {}
     for text in options.input:
         name, equals, path = text.partition("=")
@@ -340,104 +300,12 @@ def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, 
     return Case(function, tensors, arguments, tolerance, results, seconds)
 
 
-def same(actual: Array, expected: Array, roundings: int, dtype: DType) -> bool:
-    """Return whether two arrays are equal, up to some roundings of their largest element."""
-    if actual.shape != expected.shape:
-        return False
-    if equal(actual, expected):
-        return True
-    epsilon = dtype.epsilon or DType.BF16.epsilon  # an integer may be a rounded float
-    wide = expected.astype(np.float64)
-    scale = max(1.0, float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0)))
-    tolerance = roundings * epsilon * scale
-    return bool(np.allclose(actual.astype(np.float64), wide, 0, tolerance, equal_nan=True))
-
-
-DOUBLE_ROUNDINGS = 2**26
-"""Roundings that a comparison in f64 allows: it sees mistakes above a 10^8th of the largest."""
-
-
-PERTURBATION = 2.0**-28
-"""The relative change of inputs by which it is seen how much a result magnifies differences; it is
-less than what a comparison in f64 allows in any case."""
-
-
-def _same_in_double(case: Case) -> bool:
-    """Run a function in f64 on all devices and on one, and return whether results are equal up to
-    rounding.
-
-    Where they are not, such as behind a division by what is nearly zero, they may differ as much as
-    if the inputs were a little different.
-    """
-    module, function = in_double(case.function)
-    mesh = mesh_of(function)
-    if memory_needed(function) > _available_memory():
-        raise DiagnosticError(
-            Diagnostic(
-                f"@{case.name} rounds, and needs {_gib(memory_needed(function))} for a comparison "
-                f"in f64, and {_gib(_available_memory())} are available: try --set-size",
-                Position.of(case.function),
-            )
-        )
-    tensors, arguments = _inputs_in_double(case, function)
-    results = execute(module, function, arguments)
-    alone = execute(*meaning(function), [[tensor] for tensor in tensors])
-    pairs: list[tuple[Array, Array]] = []
-    for buffers, (reference,), value in zip(
-        results, alone, plan_buffers(function).returned, strict=True
-    ):
-        assert reference is not None
-        pairs.append((assemble(mesh, buffers, dist_type(value)), reference))
-    wrong = [
-        number
-        for number, (actual, reference) in enumerate(pairs)
-        if not same(actual, reference, DOUBLE_ROUNDINGS, DType.F64)
-    ]
-    if not wrong:
-        return True
-    others = execute(*meaning(function), [[_perturbed(tensor)] for tensor in tensors])
-    return all(_is_within(*pairs[number], others[number][0]) for number in wrong)
-
-
-def _perturbed(tensor: Array) -> Array:
-    """Return numbers that differ a little from others, each by its own share."""
-    if tensor.dtype.kind != "f":
-        return tensor
-    shares = np.random.default_rng(1).uniform(-1, 1, tensor.shape)
-    return (tensor * (1 + PERTURBATION * shares)).astype(tensor.dtype)
-
-
-def _is_within(actual: Array, reference: Array, other: Array | None) -> bool:
-    """Return whether an array differs from a reference by no more than another one does at most."""
-    if other is None or reference.dtype.kind != "f":
-        return False
-    finite = np.isfinite(actual) & np.isfinite(reference) & np.isfinite(other)
-    if not np.array_equal(np.isfinite(actual), np.isfinite(reference)):
-        return False
-    moved = np.abs(other - reference)[finite].max(initial=0.0)
-    return bool(np.abs(actual - reference)[finite].max(initial=0.0) <= moved)
-
-
-def _inputs_in_double(case: Case, function: FuncOp) -> tuple[list[Array], list[Buffers]]:
-    """Return the inputs of a function, as tensors and on all devices, for that function in f64."""
-    rng = np.random.default_rng(0)
-    tensors = [
-        tensor.astype(NUMPY[dist_type(arg).dtype])
-        for tensor, arg in zip(case.tensors, function.args, strict=True)
-    ]
-    arguments = [
-        distribute(mesh_of(function), tensor, dist_type(arg), rng)
-        for tensor, arg in zip(tensors, function.args, strict=True)
-    ]
-    return tensors, arguments
-
-
 def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
     """Compare the numpy engine's result with the function on one device."""
     mesh = mesh_of(case.function)
     reference_module, reference_function = meaning(case.function)
     expected = execute(reference_module, reference_function, [[tensor] for tensor in case.tensors])
-    correct = not case.tolerance or _same_in_double(case)
+    correct = not case.tolerance or same_in_double(case)
     for index, value in enumerate(plan_buffers(case.function).returned):
         x = dist_type(value)
         tensor = assemble(mesh, case.results[index], x)
@@ -462,172 +330,3 @@ def _save(folder: Path, name: str, tensor: Array) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DiagnosticError(Diagnostic(f"cannot write to {folder}: {reason}")) from error
-
-
-def _rounds(case: Case) -> bool:
-    """Return whether a function is a model that rounds."""
-    return bool(case.tolerance) and has_models(function_without_calls(case.function))
-
-
-def _part(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:
-    """Return a copy of a module with the functions of some cases and those they need, and the cases
-    in it."""
-    copy = module.clone()
-    erase_other_functions(copy, [case.name for case in cases])
-    functions = {function.sym_name.data: function for function in functions_of(copy)}
-    return copy, [replace(case, function=functions[case.name]) for case in cases]
-
-
-def _by_ranks(cases: Sequence[Case]) -> list[list[Case]]:
-    groups: dict[int, list[Case]] = {}
-    for case in cases:
-        groups.setdefault(mesh_of(case.function).devices, []).append(case)
-    return list(groups.values())
-
-
-Run = list[tuple[list[Buffers], float]]
-"""The results of functions on real ranks, and the seconds of the slowest rank."""
-
-
-def _run_c(module: ModuleOp, cases: Sequence[Case], repeats: int) -> Run:
-    """Run functions as C."""
-    from collir.tools.mpi_run import run
-
-    functions, arguments = [x.function for x in cases], [x.arguments for x in cases]
-    with tempfile.TemporaryDirectory(prefix="collrun-") as folder:
-        return run(module, functions, arguments, Path(folder), repeats=repeats)
-
-
-def _run_python(module: ModuleOp, cases: Sequence[Case], repeats: int) -> Run:
-    """Run functions as Python for mpi4py."""
-    from collir.tools.mpi4py_run import run
-
-    return run(module, [(case.function, case.arguments) for case in cases], repeats)
-
-
-RunCases = Callable[[ModuleOp, Sequence[Case], int], Run]
-"""A function that runs the functions of some cases, on meshes of one size, a number of times."""
-
-_ON_RANKS: dict[str, tuple[RunCases, str]] = {
-    "mpi": (_run_c, "MPI"),
-    "mpi4py": (_run_python, "MPI, numpy"),
-}
-"""The engines that run functions on real ranks, and their names in reports."""
-
-
-def _check_ranks(
-    module: ModuleOp, cases: Sequence[Case], repeats: int | None, run: RunCases, name: str
-) -> bool:
-    """Run functions on real ranks and compare every rank's buffers with the numpy engine's.
-
-    Models that round are compared in f64, and timed as they are. With ``repeats``, the best time of
-    that number of runs is printed beside the predicted time.
-    """
-    rounding = [case for case in cases if _rounds(case)]
-    plain = [case for case in cases if not _rounds(case)]
-    groups = [_part(module, group) for group in (plain, rounding) if group]
-    correct = True
-    for code, group in groups:
-        double = _rounds(group[0])
-        checked = _cases_in_double(code, group) if double else (code, group)
-        runs = run(*checked, 1 if double else repeats or 1)
-        for case, (results, seconds) in zip(checked[1], runs, strict=True):
-            correct &= _compared(case, results, seconds, name)
-        if not repeats:
-            continue
-        timed = run(code, group, repeats) if double else runs
-        for case, (_, seconds) in zip(group, timed, strict=True):
-            print(f"{case.name}: {_prediction(case.function, seconds, repeats)}")
-    return correct
-
-
-def _check_torch(module: ModuleOp, cases: Sequence[Case]) -> bool:
-    """Run functions as torch on processes, and compare every rank's buffers with the numpy
-    engine's."""
-    from collir.tools.torch_run import run
-
-    correct = True
-    for code, group in _as_compared(module, cases):
-        runs = run(code, [(case.function, case.arguments) for case in group])
-        for case, (results, seconds) in zip(group, runs, strict=True):
-            correct &= _compared(case, results, seconds, "torch, gloo")
-    return correct
-
-
-def _as_compared(module: ModuleOp, cases: Sequence[Case]) -> list[tuple[ModuleOp, Sequence[Case]]]:
-    """Return modules and their cases as engines other than numpy compare them: those that round in
-    f64."""
-    exact = [case for case in cases if not case.tolerance]
-    rounding = [case for case in cases if case.tolerance]
-    parts: list[tuple[ModuleOp, Sequence[Case]]] = [(module, exact)] if exact else []
-    return [*parts, *([_cases_in_double(module, rounding)] if rounding else [])]
-
-
-def _compared(case: Case, results: Sequence[Buffers], seconds: float, engine: str) -> bool:
-    """Print whether every rank's buffers are those of the numpy engine, and return it."""
-    wrong_ranks = differing_ranks(case, results)
-    ranks = mesh_of(case.function).devices
-    equal_text = f"ok, every rank's buffers are equal{case.rounding}"
-    verdict = f"WRONG on ranks {wrong_ranks}" if wrong_ranks else equal_text
-    print(f"{case.name}: {verdict} on {ranks} ranks ({engine}, {seconds * 1e3:.1f} ms)")
-    return not wrong_ranks
-
-
-def _cases_in_double(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:
-    """Return a module in f64, and its functions with the same inputs."""
-    double = module_in_double(module)
-    functions = {function.sym_name.data: function for function in functions_of(double)}
-    made: list[Case] = []
-    for case in cases:
-        function = functions[case.name]
-        tensors, arguments = _inputs_in_double(case, function)
-        results = execute(double, function, arguments)
-        made.append(Case(function, tensors, arguments, DOUBLE_ROUNDINGS, results, case.seconds))
-    return double, made
-
-
-def _check_jax(module: ModuleOp, cases: Sequence[Case]) -> bool:
-    """Run functions as jax and compare every device's buffers with the numpy engine's."""
-    from collir.tools.jax_run import run
-
-    with tempfile.TemporaryDirectory(prefix="collrun-") as folder:
-        functions = [case.function for case in cases]
-        runs = run(module, functions, [case.arguments for case in cases], Path(folder))
-    correct = True
-    for case, (results, seconds) in zip(cases, runs, strict=True):
-        wrong = differing_ranks(case, results)
-        correct &= not wrong
-        equal_text = f"ok, every device's buffers are equal{case.rounding}"
-        verdict = f"WRONG on devices {wrong}" if wrong else equal_text
-        devices = devices_text(mesh_of(case.function).devices)
-        print(f"{case.name}: {verdict} on {devices} (jax, {seconds * 1e3:.1f} ms)")
-    return correct
-
-
-def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
-    """Return a measured time beside the prediction for the machine in the file."""
-    model = CostModel("alpha-beta", "runtime", "written")
-    measured = f"best of {repeats}: {seconds_text(seconds)} measured"
-    try:
-        predicted = function_cost(function_as_run(function), model).time
-    except DiagnosticError as error:
-        return f"{measured}; no prediction: {error.diagnostics[0].message}"
-    name = mesh_of(function).machine.name
-    return f"{measured}, {seconds_text(predicted)} predicted for @{name} with MPICH's algorithms"
-
-
-def differing_ranks(case: Case, results: Sequence[Buffers]) -> list[int]:
-    """Return the ranks whose results differ from those of the numpy engine."""
-    ranks: set[int] = set()
-    for value, actual, expected in zip(
-        plan_buffers(case.function).returned, results, case.results, strict=True
-    ):
-        dtype = dist_type(value).dtype
-        for rank, (buffer, reference) in enumerate(zip(actual, expected, strict=True)):
-            if (buffer is None) != (reference is None) or (
-                buffer is not None
-                and reference is not None
-                and not same(buffer, reference, case.tolerance, dtype)
-            ):
-                ranks.add(rank)
-    return sorted(ranks)

@@ -1,13 +1,9 @@
 """Measurements of a device: the programs of a calibration, run through a library in a process."""
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +12,7 @@ from collir.cost.calibration.device.times import DeviceTimes, Timing
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.syntax.reader import read
 from collir.targets.code.jax import emit_jax
+from collir.tools.processes import check_installed, run_script
 
 SCRIPT = """\
 import json, os, platform, statistics, sys, time
@@ -85,9 +82,8 @@ def measure_device(dtypes: Sequence[str], seconds: float, probes: int | None = N
     Raises:
         DiagnosticError: jax is not installed, or the programs fail.
     """
-    if find_spec("jax") is None:
-        message = "--device needs jax: `pip install 'collir[jax]'` brings it; or take --from FILE"
-        raise DiagnosticError(Diagnostic(message))
+    message = "--device needs jax: `pip install 'collir[jax]'` brings it; or take --from FILE"
+    check_installed("jax", message)
     with tempfile.TemporaryDirectory() as folder:
         if not dtypes:
             platform = str(_run(Path(folder), seconds)["platform"])
@@ -109,17 +105,10 @@ def measure_device(dtypes: Sequence[str], seconds: float, probes: int | None = N
 
 def _run(folder: Path, seconds: float, probes: int | None = None) -> dict[str, Any]:
     """Run the script and return what it writes."""
-    (folder / "run.py").write_text(SCRIPT, encoding="utf-8")
     count = [] if probes is None else [str(probes)]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(folder / "run.py"), str(folder), str(seconds), *count],
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["jax was ended"])[-1]
-        raise DiagnosticError(Diagnostic(f"measuring failed: {last}"))
+    try:
+        run_script(folder, SCRIPT, [str(seconds), *count], "a program")
+    except RuntimeError as error:
+        last = str(error).strip().splitlines()[-1]
+        raise DiagnosticError(Diagnostic(f"measuring failed: {last}")) from error
     return json.loads((folder / "out").read_text(encoding="utf-8"))

@@ -2,10 +2,7 @@
 
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +12,12 @@ from xdsl.ir import SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
-from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.layout import DistType, Mesh
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers
 from collir.semantics.reference.devices import coordinate
 from collir.targets.code.jax import emit_jax, mesh_variable, own_axes, spec_of
+from collir.tools.processes import Call, Outcome, check_installed, run_script
 
 SCRIPT = '''\
 import pickle, sys, time
@@ -70,16 +67,11 @@ dimension, of size 1."""
 
 
 def run(
-    module: ModuleOp,
-    functions: Sequence[FuncOp],
-    arguments: Sequence[Sequence[Buffers]],
-    folder: Path,
-    quick: bool = False,
-) -> list[tuple[list[Buffers], float]]:
+    module: ModuleOp, calls: Sequence[Call], folder: Path, quick: bool = False
+) -> list[Outcome]:
     """Run functions of a module as jax on CPU devices, in one process.
 
     Args:
-        arguments: for every function and argument, one array (or None) per device.
         folder: an existing folder for the code and the buffers.
         quick: whether jax leaves out most optimisations.
 
@@ -91,22 +83,20 @@ def run(
         DiagnosticError: jax is not installed, or has no form of a function.
         RuntimeError: the code fails.
     """
-    if find_spec("jax") is None:
-        raise DiagnosticError(
-            Diagnostic("jax is not installed: `pip install 'collir[jax]'` brings it")
-        )
+    check_installed("jax", "jax is not installed: `pip install 'collir[jax]'` brings it")
+    functions = [function for function, _ in calls]
     code = emit_jax(module, {function.sym_name.data for function in functions})
     (folder / "program.py").write_text(code, encoding="utf-8")
-    (folder / "run.py").write_text(SCRIPT, encoding="utf-8")
     meshes = {mesh_of(function).name for function in functions}
-    cases = [
-        _case(function, buffers, len(meshes))
-        for function, buffers in zip(functions, arguments, strict=True)
-    ]
+    cases = [_case(function, arguments, len(meshes)) for function, arguments in calls]
     (folder / "in").write_bytes(pickle.dumps(cases))
     wide = "wide" if 'jax.config.update("jax_enable_x64"' in code else "short"
     devices = max(mesh_of(function).devices for function in functions)
-    _run_script(folder, devices, [wide, "quick" if quick else "best"])
+    flags = f"--xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
+    environment = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    words = [wide, "quick" if quick else "best"]
+    run_script(folder, SCRIPT, words, "the emitted jax", environment)
     outcomes = pickle.loads((folder / "out").read_bytes())
     return [
         ([_held(f, value, buffers) for value, buffers in zip(_returned(f), held, strict=True)], s)
@@ -128,26 +118,6 @@ def _case(function: FuncOp, arguments: Sequence[Buffers], meshes: int) -> tuple[
     ]
     own = [bool(own_axes(mesh, dist_type(value))) for value in _returned(function)]
     return function.sym_name.data, variable, own, inputs
-
-
-def _run_script(folder: Path, devices: int, words: Sequence[str]) -> None:
-    """Run the script on some CPU devices.
-
-    Raises:
-        RuntimeError: it fails.
-    """
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    flags = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(folder / "run.py"), str(folder), *words],
-        env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode:
-        raise RuntimeError(f"the emitted jax failed:\n{done.stdout}{done.stderr}")
 
 
 def _returned(function: FuncOp) -> Sequence[SSAValue]:

@@ -52,9 +52,12 @@ def file_request(text: str) -> FileRequest:
     """Return the request of a text such as ``FILE,over=node:2,collective=all_reduce``."""
     over: tuple[Extent, ...] = ()
     kind: str | None = None
-    file = text
+    file, given = text, set[str]()
     while match := _SETTING.search(file):
         file = file[: match.start()]
+        if match[1] in given:
+            raise UsageError(f"--from {text}: {match[1]} is given twice")
+        given.add(match[1])
         if match[1] == "over":
             try:
                 over = extents(match[2], Place(1))

@@ -23,6 +23,7 @@ from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.devices import block_shape, coordinate
 from collir.targets.code.mpi_harness import emit_harness
+from collir.tools.processes import Call, Outcome
 
 _MISSING = (
     "{} is not installed: `pip install 'collir[mpi]'` brings it into this environment "
@@ -112,18 +113,16 @@ def mpiexec(ranks: int, command: Sequence[str], timeout: float | None = None) ->
 
 def run(
     module: ModuleOp,
-    functions: Sequence[FuncOp],
-    arguments: Sequence[Sequence[Buffers]],
+    calls: Sequence[Call],
     folder: Path,
     flags: Sequence[str] | None = None,
     timeout: float | None = None,
     repeats: int = 1,
-) -> list[tuple[list[Buffers], float]]:
+) -> list[Outcome]:
     """Run functions of a module on real MPI ranks, in one launch.
 
     Args:
-        functions: functions on meshes of the same number of devices, which is that of the ranks.
-        arguments: for every function and argument, one array (or None) per rank.
+        calls: functions on meshes of the same number of devices, which is that of the ranks.
         folder: an existing folder for the code, the program and the buffers.
         timeout: seconds after which the program is killed.
         repeats: the number of runs of each function.
@@ -136,13 +135,14 @@ def run(
         DiagnosticError: MPI is not installed.
         RuntimeError: the code does not compile or fails.
     """
+    functions = [function for function, _ in calls]
     ranks = mesh_of(functions[0]).devices
     source = folder / "program.c"
     source.write_text(emit_harness(module, functions), encoding="utf-8")
     compile_c(source, folder / "program", flags)
     for rank in range(ranks):
         with (folder / f"{rank}.in").open("wb") as file:
-            for buffers in chain.from_iterable(arguments):
+            for buffers in chain.from_iterable(arguments for _, arguments in calls):
                 if (buffer := buffers[rank]) is not None:
                     file.write(buffer.tobytes())
     mpiexec(ranks, [str(folder / "program"), str(folder), str(repeats)], timeout)

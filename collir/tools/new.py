@@ -30,6 +30,9 @@ GPUS = {
 CPU = "cpu_cluster"
 """The shipped machine of CPUs."""
 
+_TAKEN = ("m", "sync_gradients", "sum_products")
+"""The names of the mesh and the functions of the program."""
+
 _ELEMENTS = 2**26
 """The approximate number of elements of a value on each device."""
 
@@ -54,6 +57,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the program; return the exit status."""
     if options.output is None:
+        if options.force:
+            raise UsageError("--force goes with -o FILE")
         sys.stdout.write(program(options, f"{options.name}.coll"))
         return 0
     text = program(options, options.output)
@@ -66,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _positive(text: str) -> int:
     if not re.fullmatch(r"[0-9]+", text) or not 1 <= int(text) < 2**31:
-        raise argparse.ArgumentTypeError(f"'{text}' is not an integer of at least 1")
+        raise argparse.ArgumentTypeError(f"'{text}' is not an integer from 1 to 2^31 - 1")
     return int(text)
 
 
@@ -78,6 +83,8 @@ def program(options: argparse.Namespace, file: str) -> str:
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", options.name, re.ASCII):
         raise UsageError(f"'{options.name}' is not a name: letters, digits and _, no digit first")
+    if options.name in _TAKEN:
+        raise UsageError(f"the program has @{options.name} already: choose another --name")
     on_cpus = options.cpus is not None or options.cores is not None
     if on_cpus and (options.gpus is not None or options.gpu is not None):
         raise UsageError("--cpus and --cores are for machines without GPUs")

@@ -4,7 +4,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from shutil import get_terminal_size
@@ -80,11 +80,12 @@ def target_page(target_class: type[Target]) -> str:
 def _page(
     item: type[ModulePass] | type[Target], text: str, options: Sequence[PassOptionInfo]
 ) -> str:
-    """Return a page: a name, a text, and each option with the docstring of its field."""
+    """Return a page: a name, a text, and each option with the docstring of its field, those that
+    only this item has first."""
     docs = field_docs(item)
     lines = [f"{item.name}: {text}".rstrip(), ""]
     lines.append("Options:" if options else "It has no options.")
-    for option in options:
+    for option in sorted(options, key=lambda option: option.name not in item.__annotations__):
         indent = " " * 6
         doc = docs.get(option.name, "")
         lines.append(f"  {_option(option)}")
@@ -102,7 +103,7 @@ def field_docs(item: type) -> dict[str, str]:
     """Return the docstring of each field of a class and of its base classes, by name."""
     docs: dict[str, str] = {}
     for base in reversed(item.__mro__[:-1]):
-        if not issubclass(base, Target | ModulePass) or base in (Target, ModulePass):
+        if not is_dataclass(base):
             continue
         try:
             (tree,) = ast.parse(dedent(inspect.getsource(base))).body

@@ -64,8 +64,7 @@ def _common(parser: Parser) -> None:
         "--checkpoint-every",
         type=_seconds,
         metavar="TIME",
-        default=EVERY,
-        help="time between two checkpoints; default: %(default)g s",
+        help=f"time between two checkpoints; default: {EVERY:g} s",
     )
     add("--resume", metavar="FILE", help="go on from there; only read a file that you trust")
     add("--seed", type=int, default=0, help="seed of the turns that the engine `local` takes")
@@ -213,7 +212,13 @@ def _search(subject: Subject, problem: Problem[Any], options: Options) -> Outcom
 
 
 def _settings(options: Options) -> search.Options:
-    """Return the options of every search, as the API takes them."""
+    """Return the options of every search, as the API takes them.
+
+    Raises:
+        UsageError: an option would have no effect.
+    """
+    if options.checkpoint_every is not None and options.checkpoint is None:
+        raise UsageError("--checkpoint-every goes with --checkpoint FILE")
     settings = search.Options(
         order=options.order,
         coordination=options.coordination,
@@ -230,7 +235,7 @@ def _settings(options: Options) -> search.Options:
     )
     if options.checkpoint is not None:
         settings["checkpoint"] = options.checkpoint
-        settings["checkpoint_every"] = options.checkpoint_every
+        settings["checkpoint_every"] = options.checkpoint_every or EVERY
     if options.resume is not None:
         settings["resume"] = options.resume
     return settings

@@ -9,7 +9,7 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources, render, render_all
 from collir.ir.remarks import listening
@@ -20,8 +20,30 @@ USAGE = 2
 INTERNAL = 70
 
 
+class Once(argparse.Action):
+    """The storing of an argument, which refuses an option that is given a second time."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the value of an argument."""
+        given: set[str] = vars(namespace).setdefault("_given", set())
+        if option_string is not None and self.dest in given:
+            raise UsageError(f"{option_string} is given twice")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 class Arguments(argparse.ArgumentParser):
     """A parser of command lines that reports an error in one line."""
+
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self.register("action", None, Once)
 
     def error(self, message: str) -> NoReturn:
         """Raise ``UsageError``."""
@@ -52,6 +74,11 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
         sys.stderr.write(f"{name}: error: {error}\n")
         if error.errno == errno.ENOSPC:
             _drop_output()
+        return BAD_INPUT
+    except MemoryError as error:
+        if debug:
+            traceback.print_exception(error)
+        sys.stderr.write(f"{name}: error: not enough memory: try smaller sizes\n")
         return BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write(f"{name}: interrupted\n")

@@ -23,7 +23,7 @@ def check_text(text: str) -> None:
         ArgSpecParseError: the text has another character that begins no token.
     """
     lexer, seen = PipelineLexer(text), set[str]()
-    before, end = SpecTokenKind.EOF, 0
+    before, end, in_value = SpecTokenKind.EOF, 0, False
     while True:
         try:
             token = lexer.lex()
@@ -31,6 +31,9 @@ def check_text(text: str) -> None:
             if problem := _unquoted(text, end):
                 raise ValueError(problem) from None
             raise
+        if in_value and token.kind not in _BEHIND_VALUES and (problem := _unquoted(text, end)):
+            raise ValueError(problem)
+        in_value = before in (SpecTokenKind.EQUALS, SpecTokenKind.COMMA) and bool(seen)
         if token.kind is SpecTokenKind.EOF:
             return
         if token.kind is SpecTokenKind.L_BRACE:
@@ -46,10 +49,20 @@ def check_text(text: str) -> None:
         before, end = token.kind, token.span.end
 
 
+_BEHIND_VALUES = (
+    SpecTokenKind.SPACE,
+    SpecTokenKind.COMMA,
+    SpecTokenKind.R_BRACE,
+    SpecTokenKind.EOF,
+)
+
+
 def _unquoted(text: str, place: int) -> str:
-    """Return a message on the option whose value has a character that needs quotes."""
+    """Return a message on the option at a place, whose value ends too late or needs quotes."""
     for match in re.finditer(r"([\w-]+)=([^\s{}\"]+)", text):
         if match.start(2) <= place < match.end(2):
+            if options := re.fullmatch(r"([^=]*),([\w-]+=.*)", match[2]):
+                return f"a space divides options: {match[1]}={options[1]} {options[2]}"
             return f'the value of {match[1]} needs double quotes: {match[1]}="{match[2]}"'
     return ""
 

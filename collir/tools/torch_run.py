@@ -1,21 +1,20 @@
 """Runs of the emitted Python for torch.distributed, on processes of this computer with gloo."""
 
-import pickle
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
-from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.semantics.reference.collectives import Buffers
 from collir.targets.code.torch import emit_torch
-from collir.tools.mpi4py_run import calls_of, outcomes_of
+from collir.tools.processes import (
+    Call,
+    Outcome,
+    check_installed,
+    read_outcomes,
+    run_script,
+    write_calls,
+)
 
 _SCRIPT = '''\
 import pickle
@@ -90,15 +89,13 @@ PATIENCE = 600.0
 
 
 def run(
-    module: ModuleOp,
-    calls: Sequence[tuple[FuncOp, Sequence[Buffers]]],
-    patience: float = PATIENCE,
-) -> list[tuple[list[Buffers], float]]:
+    module: ModuleOp, calls: Sequence[Call], folder: Path, patience: float = PATIENCE
+) -> list[Outcome]:
     """Run functions of a module on processes with gloo, in one launch.
 
     Args:
-        calls: functions on meshes of the same number of devices, which is that of the processes;
-            each with one array (or None) per rank for every argument.
+        calls: functions on meshes of the same number of devices, which is that of the processes.
+        folder: an existing folder for the code and the buffers.
         patience: the seconds after which a rank no longer waits for the others.
 
     Returns:
@@ -109,19 +106,13 @@ def run(
         DiagnosticError: torch is not installed, or has no form of a function.
         RuntimeError: the code fails.
     """
-    if find_spec("torch") is None:
-        raise DiagnosticError(
-            Diagnostic("torch is not installed: `pip install 'collir[torch]'` brings it")
-        )
+    check_installed("torch", "torch is not installed: `pip install 'collir[torch]'` brings it")
     ranks = mesh_of(calls[0][0]).devices
-    with tempfile.TemporaryDirectory(prefix="collrun-") as name:
-        folder = Path(name)
-        code = emit_torch(module, [function.sym_name.data for function, _ in calls])
-        (folder / "program.py").write_text(code, encoding="utf-8")
-        for rank in range(ranks):
-            (folder / f"{rank}.in").write_bytes(pickle.dumps(calls_of(rank, calls)))
-        launch(folder, ranks, patience)
-        return outcomes_of(folder, ranks)
+    code = emit_torch(module, [function.sym_name.data for function, _ in calls])
+    (folder / "program.py").write_text(code, encoding="utf-8")
+    write_calls(folder, ranks, calls)
+    launch(folder, ranks, patience)
+    return read_outcomes(folder, ranks)
 
 
 def launch(folder: Path, ranks: int, patience: float = PATIENCE) -> None:
@@ -134,14 +125,4 @@ def launch(folder: Path, ranks: int, patience: float = PATIENCE) -> None:
     Raises:
         RuntimeError: a rank fails, or waits too long; then all are ended.
     """
-    (folder / "run.py").write_text(_SCRIPT, encoding="utf-8")
-    words = [str(folder / "run.py"), str(folder), str(ranks), str(patience)]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
-    if done.returncode:
-        raise RuntimeError(f"the emitted torch failed:\n{done.stdout}{done.stderr}")
+    run_script(folder, _SCRIPT, [str(ranks), str(patience)], "the emitted torch")

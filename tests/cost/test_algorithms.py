@@ -14,7 +14,7 @@ from collir.cost.collectives.table import COSTS
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.layout import Axis, Factor, Mesh
-from collir.layout.steps import STEPS
+from collir.layout.coll import STEPS
 from collir.machine import Device, Fabric, Level, LinkKind, Machine
 from collir.syntax.machines import shipped
 from collir.tools.machine import preset

@@ -60,7 +60,8 @@ def test_examples_run(path: Path, passes: str, capsys: pytest.CaptureFixture[str
     ids=lambda value: value.stem if isinstance(value, Path) else str(value),
 )
 def test_examples_run_on_mpi(path: Path, ranks: int, capsys: pytest.CaptureFixture[str]) -> None:
-    status = collrun.main(["--engine", "mpi", "-n", str(ranks), "-p", "decompose", str(path)])
+    options = ["--engine", "mpi", "-n", str(ranks), "-p", "decompose", *SMALLER.get(path.stem, [])]
+    status = collrun.main([*options, str(path)])
     printed = capsys.readouterr()
     assert status == 0, printed.out + printed.err
     assert "every rank's buffers are equal" in printed.out

@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from collir.layout import Axis, DistType, DType, Factor, LayoutError, Mesh, Reduction, rules
+from collir.layout import (
+    Axis,
+    DistType,
+    DType,
+    Factor,
+    LayoutError,
+    Mesh,
+    Reduction,
+    local_rules,
+)
 from collir.machine import Level, Machine
 
 PAGE = Path(__file__).parents[2] / "docs" / "language.md"
@@ -24,16 +33,16 @@ def _integers(x: DistType) -> DistType:
 
 
 STEPS: dict[str, Step] = {
-    "`add` of two of the same kind": lambda x: rules.add(MESH, x, x),
-    "`add` of a value that is replicated there": lambda x: rules.add(MESH, x, WHOLE),
-    "`scale` by a positive constant or 0": lambda x: rules.scale(
-        MESH, rules.scale(MESH, x, 2.0), 0.0
+    "`add` of two of the same kind": lambda x: local_rules.add(MESH, x, x),
+    "`add` of a value that is replicated there": lambda x: local_rules.add(MESH, x, WHOLE),
+    "`scale` by a positive constant or 0": lambda x: local_rules.scale(
+        MESH, local_rules.scale(MESH, x, 2.0), 0.0
     ),
-    "`scale` by a negative constant": lambda x: rules.scale(MESH, x, -1.0),
-    "`pad` with negative amounts": lambda x: rules.pad(MESH, x, 0, -1, -1, 7.0),
-    "`cast` to a type that holds every value": lambda x: rules.cast(MESH, x, DType.F64),
-    "`cast` to a narrower float": lambda x: rules.cast(MESH, x, DType.F16),
-    "`cast` to a narrower integer": lambda x: rules.cast(MESH, _integers(x), DType.I8),
+    "`scale` by a negative constant": lambda x: local_rules.scale(MESH, x, -1.0),
+    "`pad` with negative amounts": lambda x: local_rules.pad(MESH, x, 0, -1, -1, 7.0),
+    "`cast` to a type that holds every value": lambda x: local_rules.cast(MESH, x, DType.F64),
+    "`cast` to a narrower float": lambda x: local_rules.cast(MESH, x, DType.F16),
+    "`cast` to a narrower integer": lambda x: local_rules.cast(MESH, _integers(x), DType.I8),
 }
 
 
@@ -46,7 +55,7 @@ def allowed(step: Step, x: DistType) -> bool:
 
 
 def pad(value: float) -> Step:
-    return lambda x: rules.pad(MESH, x, 0, 1, 1, value)
+    return lambda x: local_rules.pad(MESH, x, 0, 1, 1, value)
 
 
 def table() -> dict[str, dict[Reduction, str]]:

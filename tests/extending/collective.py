@@ -10,7 +10,8 @@ from collir.cost.collectives import mpich
 from collir.cost.collectives.algorithms import Meter, binomial_broadcast, binomial_reduce
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.layout import DistType, Mesh, rules
-from collir.layout.steps import OVER, USING, StepKind, row
+from collir.layout.coll import row
+from collir.layout.steps import OVER, USING
 
 
 # 1. The typing rule, and the row.
@@ -20,15 +21,13 @@ def reduce_broadcast(mesh: Mesh, x: DistType, axes: tuple[str, ...]) -> DistType
 
 
 row(
-    StepKind(
-        name="reduce_broadcast",
-        rule=reduce_broadcast,
-        parameters=(OVER, USING),
-        before="partial",
-        after="replicated",
-        sends=True,
-        algorithms=("binomial",),
-    )
+    name="reduce_broadcast",
+    rule=reduce_broadcast,
+    parameters=(OVER, USING),
+    before="partial",
+    after="replicated",
+    sends=True,
+    algorithms=("binomial",),
 )
 
 
@@ -61,7 +60,7 @@ from collir.targets.code import (  # noqa: E402
     jax_ops,
     mpi4py,
     nccl_function,
-    python_text,
+    python_function,
     torch,
 )
 
@@ -96,21 +95,21 @@ static int reduce_broadcast(const void *in, void *out, size_t n, MPI_Datatype ty
 )
 
 
-def on_nccl(self: nccl_function.FunctionText, s: nccl_function.Sent) -> list[str]:
+def on_nccl(self: nccl_function.NcclFunction, s: nccl_function.Sent) -> list[str]:
     """Return the statements in C++."""
     count, in_place = self.elements(s.y), replace(s, operand=s.out)
     reduced = self.call("ncclReduce", s, count, nccl_function.operator(s.x), "0")
     return [reduced, self.call("ncclBroadcast", in_place, count, "0")]
 
 
-def on_mpi4py(self: mpi4py.Mpi4pyFunction, s: python_text.Sent) -> list[str]:
+def on_mpi4py(self: mpi4py.Mpi4pyFunction, s: python_function.Sent) -> list[str]:
     """Return the statements in Python, on numpy."""
     reduced = self.send(s, "Reduce", [s.operand, s.out], self.operator(s.x))
     sent = self.send(s, "Bcast", [s.out])
     return [s.new, *reduced, *sent, *self.average(s.x, s.group, s.out)]
 
 
-def on_torch(self: torch.TorchFunction, s: python_text.Sent) -> list[str]:
+def on_torch(self: torch.TorchFunction, s: python_function.Sent) -> list[str]:
     """Return the statements in Python, on torch."""
     reduced = self.send(s, "reduce", [s.out, "group_dst=0", self.operator(s.x)])
     sent = self.send(s, "broadcast", [s.out, "group_src=0"])
@@ -118,7 +117,7 @@ def on_torch(self: torch.TorchFunction, s: python_text.Sent) -> list[str]:
     return [made, *reduced, *sent, *self.average(s.x, s.group, s.out)]
 
 
-nccl_function.FunctionText.COLLECTIVES["reduce_broadcast"] = on_nccl
+nccl_function.NcclFunction.COLLECTIVES["reduce_broadcast"] = on_nccl
 mpi4py.Mpi4pyFunction.COLLECTIVES["reduce_broadcast"] = on_mpi4py
 torch.TorchFunction.COLLECTIVES["reduce_broadcast"] = on_torch
 jax_ops.EXPRESSIONS["reduce_broadcast"] = jax_ops.EXPRESSIONS["all_reduce"]

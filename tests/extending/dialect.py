@@ -9,19 +9,20 @@ from xdsl.ir import Dialect
 
 from collir.dialects import tables
 from collir.dialects.operation import operations
-from collir.layout import DistType, Mesh, rules
+from collir.layout import DistType, Mesh, local_rules
 from collir.layout.operation_table import OperationTable
-from collir.layout.steps import StepKind, row
+from collir.layout.steps import StepKind, rows_in
 
 ROWS: OperationTable[StepKind] = OperationTable("ROWS", __name__)
+row = rows_in(ROWS, StepKind)
 
 
 def negate(mesh: Mesh, x: DistType) -> DistType:
     """Return the type of -x: a partial max becomes a partial min."""
-    return rules.scale(mesh, x, -1.0)
+    return local_rules.scale(mesh, x, -1.0)
 
 
-row(StepKind(name="negate", rule=negate), ROWS)
+row(name="negate", rule=negate)
 
 tables.register(Dialect("toy", [*operations("toy", ROWS).values()]))
 
@@ -33,18 +34,19 @@ from collir.semantics.reference.exactness import GRIDS  # noqa: E402
 from collir.semantics.reference.steps import MEANINGS, Effect, Meaning  # noqa: E402
 from collir.semantics.symbolic import execution  # noqa: E402
 from collir.semantics.symbolic.algebra import scaled  # noqa: E402
+from collir.semantics.symbolic.values import Value  # noqa: E402
 from collir.synthesis.reorder.swap import HOPS, Hop  # noqa: E402
-from collir.targets.code.python_text import FunctionText  # noqa: E402
+from collir.targets.code.python_function import PythonFunction  # noqa: E402
 
 MEANINGS["negate"] = Meaning(
     lambda op, args: [None if x is None else -x for x in args[0]], Effect.VALUES
 )
 GRIDS["negate"] = lambda op, mesh, operands: operands[0]
-execution.RULES["negate"] = lambda run, op, xs: execution.Value(
+execution.RULES["negate"] = lambda run, op, xs: Value(
     xs[0].shape, xs[0].place, scaled(xs[0].expr, Fraction(-1))
 )
 HOPS["negate"] = Hop(
     lambda x, arguments, ahead: x.reduction in (None, Reduction.SUM),
     lambda x, passed, arguments: replace(x, dims=passed.dims),
 )
-FunctionText.LOCAL["negate"] = lambda self, s: [f"{s.out} = -{s.operand}"]
+PythonFunction.LOCAL["negate"] = lambda self, s: [f"{s.out} = -{s.operand}"]

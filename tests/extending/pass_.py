@@ -12,7 +12,7 @@ from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, Rewrite
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
-from collir.layout.steps import BROADCAST, REDUCE
+from collir.layout.coll import BROADCAST, REDUCE
 from collir.passes.locations import keep_locations
 from collir.passes.table import PASSES
 

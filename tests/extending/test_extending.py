@@ -18,8 +18,8 @@ from lit_files import faults, run_lines, run_piped
 
 from collir.cost.collectives.table import COSTS
 from collir.dialects.tables import OPERATIONS
+from collir.layout.coll import STEPS
 from collir.layout.nn_rows import NN
-from collir.layout.steps import STEPS, row
 from collir.semantics.reference import exactness, nn
 from collir.semantics.reference.steps import MEANINGS, Effect, meaning_of
 from collir.semantics.symbolic import execution
@@ -32,7 +32,7 @@ from collir.targets.code import (
     mpi4py,
     nccl_function,
     numpy_ops,
-    python_text,
+    python_function,
     torch,
     torch_ops,
 )
@@ -74,7 +74,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         "MEANINGS",
         "execution.RULES",
         "c_function.sections('mpi_runtime.c')",
-        "nccl_function.FunctionText.COLLECTIVES",
+        "nccl_function.NcclFunction.COLLECTIVES",
         "mpi4py.Mpi4pyFunction.COLLECTIVES",
         "torch.TorchFunction.COLLECTIVES",
         "jax_ops.EXPRESSIONS",
@@ -93,11 +93,11 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (exactness.GRIDS, {n for n in OPERATIONS if meaning_of(n).effect is Effect.VALUES}),
         (COSTS, SENDING),
         (mpi.STARTS, {name for name, kind in STEPS.items() if kind.may_be_async}),
-        (nccl_function.FunctionText.COLLECTIVES, SENDING),
+        (nccl_function.NcclFunction.COLLECTIVES, SENDING),
         (mpi4py.Mpi4pyFunction.COLLECTIVES, SENDING),
         (torch.TorchFunction.COLLECTIVES, SENDING),
         (jax_ops.EXPRESSIONS, {*SENDING, *LOCAL, *NN}),
-        (python_text.FunctionText.LOCAL, LOCAL),
+        (python_function.PythonFunction.LOCAL, LOCAL),
         (numpy_ops.EXPRESSIONS, NN),
         (torch_ops.EXPRESSIONS, NN),
         (c_local.LocalSteps.LOCAL, COPYING),
@@ -133,7 +133,7 @@ def test_an_operation_that_a_table_lacks_is_named_with_the_table(
 def test_a_row_that_comes_too_late_is_an_error() -> None:
     """Check that no row is added to a dialect whose operations are made, where nothing sees it."""
     with pytest.raises(ValueError, match=r"barrier2 comes too late for STEPS .*dialect coll"):
-        row(replace(STEPS["barrier"], name="barrier2"))
+        STEPS["barrier2"] = replace(STEPS["barrier"], name="barrier2")
     assert "barrier2" not in STEPS
 
 
@@ -144,8 +144,9 @@ def test_the_runtime_of_mpi_has_every_collective() -> None:
 
 
 TABLES = {
-    "layout/steps.py",
+    "layout/coll.py",
     "layout/rules.py",
+    "layout/requirements.py",
     "semantics/reference/steps.py",
     "semantics/symbolic/execution.py",
     "cost/collectives/table.py",

@@ -18,9 +18,9 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.instantiation import instantiate
 from collir.ir.parameters import parameters_of
 from collir.ir.rotation import ready_for_code
+from collir.layout.coll import PAD
 from collir.layout.formulas import Formula
 from collir.layout.sizes import OpenSize, Size
-from collir.layout.steps import PAD
 from collir.targets.code.c_text import condition_text, factor_text, size_text
 
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from collir.layout import Mesh
 from collir.machine import Level, LinkKind, Parents
-from collir.machine.model import Matrix
+from collir.machine.level import Matrix
 
 Key = TypeVar("Key")
 Loads = defaultdict[Key, float]

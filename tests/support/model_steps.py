@@ -109,8 +109,9 @@ def _conv_filter(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
 def _max_pool_transpose(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
     """Return windows of which there are as many as elements."""
     (x,), _ = _pool(rng)
-    count, more = len(x) - 2, rng.randint(0, 1)
-    window = {"window": (2 * more + 1,) * count, "stride": (1,) * count, "padding": (more,) * count}
+    more = [rng.randint(0, 1) for _ in x[1:-1]]
+    width = tuple(2 * n + 1 for n in more)
+    window = {"window": width, "stride": (1,) * len(more), "padding": tuple(more)}
     return [x, x], {name: SizesAttr(sizes) for name, sizes in window.items()}
 
 

@@ -18,7 +18,7 @@ from collir.dialects.nn import OPERATIONS
 from collir.dialects.tensor import SizesAttr, dist_type
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Reduction, check_type
 from collir.layout.cuts import units
-from collir.layout.nn import NN
+from collir.layout.nn_rows import NN
 
 MOST_ELEMENTS = 600
 """The most elements of a value."""

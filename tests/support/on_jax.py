@@ -13,7 +13,7 @@ from collir.layout import DType
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute
-from collir.tools.collrun import same
+from collir.tools.comparison import same
 from collir.tools.jax_run import run
 
 
@@ -22,10 +22,10 @@ def differences(
 ) -> list[str]:
     """Return the places where devices hold other results than the numpy executor computes, as
     'function: result, device'."""
-    arguments = [arguments_of(function, seed) for function in functions]
-    done = run(module, functions, arguments, folder, quick=True)
+    calls = [(function, arguments_of(function, seed)) for function in functions]
+    done = run(module, calls, folder, quick=True)
     wrong: list[str] = []
-    for function, inputs, (results, _) in zip(functions, arguments, done, strict=True):
+    for (function, inputs), (results, _) in zip(calls, done, strict=True):
         with np.errstate(all="ignore"):
             expected = execute(module, function, inputs)
         epsilons = 0 if exact(function) else roundings(function)

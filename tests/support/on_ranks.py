@@ -39,8 +39,8 @@ def results_on_ranks(
     seed: int = 0,
 ) -> list[list[Buffers]]:
     """Return the results of functions on meshes of one size, on real ranks and in one launch."""
-    arguments = [arguments_of(function, seed) for function in functions]
-    done = run(module, functions, arguments, folder, flags, timeout=HANG)
+    calls = [(function, arguments_of(function, seed)) for function in functions]
+    done = run(module, calls, folder, flags, timeout=HANG)
     return [results for results, _ in done]
 
 

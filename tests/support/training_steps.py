@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 from model_pages import PAGES, SMALL, function_of, inputs_of
@@ -17,6 +18,7 @@ from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.double import module_in_double
 from collir.semantics.reference.executor import execute
 from collir.synthesis.propagation.propagate import make_explicit
+from collir.tools.processes import Call, Outcome
 
 SIZES: dict[str, dict[str, int]] = {
     **SMALL,
@@ -61,10 +63,8 @@ STEPS = [
 ROUNDING = 2.0**-52 * 2**16
 """The most that results may differ in f64, relative to the largest element (or to 0.001)."""
 
-Run = Callable[
-    [ModuleOp, Sequence[tuple[FuncOp, Sequence[Buffers]]]], list[tuple[list[Buffers], float]]
-]
-"""A function that runs functions of a module on ranks."""
+Run = Callable[[ModuleOp, Sequence[Call], Path], list[Outcome]]
+"""A function that runs functions of a module on ranks, with files in a folder."""
 
 
 def small_page(name: str) -> ModuleOp:
@@ -97,12 +97,12 @@ def step_in_double(name: str, function_name: str) -> tuple[ModuleOp, FuncOp]:
     return module, function_of(module, function_name)
 
 
-def check_step(run: Run, name: str, function_name: str) -> None:
+def check_step(run: Run, name: str, function_name: str, folder: Path) -> None:
     """Check that the loss and the new weights and states of a step, in f64, are those of the
     executor on every rank."""
     module, function = step_in_double(name, function_name)
     arguments = arguments_of(function)
-    [(results, _)] = run(module, [(function, arguments)])
+    [(results, _)] = run(module, [(function, arguments)], folder)
     assert_same(module, function, arguments, results)
 
 

@@ -128,7 +128,7 @@ def test_a_training_step(name: str, tmp_path: Path) -> None:
             strict=True,
         )
     ]
-    [(results, _)] = run(module, [function], [arguments], tmp_path, quick=True)
+    [(results, _)] = run(module, [(function, arguments)], tmp_path, quick=True)
     for buffers, expected in zip(results, execute(module, function, arguments), strict=True):
         for actual, right in zip(buffers, expected, strict=True):
             assert actual is not None and right is not None
@@ -146,7 +146,7 @@ def test_a_training_step_in_mixed_precision(tmp_path: Path) -> None:
         distribute(mesh, (abs(x) + 0.5 * (x.dtype.kind == "f")).astype(NUMPY[t.dtype]), t, rng)
         for x, t in zip(inputs_of(function, 12), map(dist_type, function.args), strict=True)
     ]
-    [(results, _)] = run(module, [function], [arguments], tmp_path, quick=True)
+    [(results, _)] = run(module, [(function, arguments)], tmp_path, quick=True)
     for buffers, expected in zip(results, execute(module, function, arguments), strict=True):
         for actual, right in zip(buffers, expected, strict=True):
             assert actual is not None and right is not None

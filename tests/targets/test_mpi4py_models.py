@@ -121,9 +121,9 @@ CASES = [(name, step) for name, step in STEPS if name in ("styles", *SMALL)]
 
 @on_ranks
 @pytest.mark.parametrize(("name", "function_name"), some(CASES, 1))
-def test_a_training_step(name: str, function_name: str) -> None:
+def test_a_training_step(name: str, function_name: str, tmp_path: Path) -> None:
     """Check the loss and the new weights and states of an optimiser's step, in f64."""
-    check_step(run, name, function_name)
+    check_step(run, name, function_name, tmp_path)
 
 
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("styles", "resnet50", "vgg19")]

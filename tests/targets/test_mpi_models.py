@@ -156,7 +156,7 @@ def test_products_by_blas(number: int, tmp_path: Path, monkeypatch: pytest.Monke
 def assert_step_runs(module: ModuleOp, function: FuncOp, folder: Path) -> None:
     """Check the results of a training step in f64."""
     arguments = arguments_of(function)
-    [(results, _)] = run(module, [function], [arguments], folder, WARNINGS)
+    [(results, _)] = run(module, [(function, arguments)], folder, WARNINGS)
     assert_same(module, function, arguments, results)
 
 
@@ -198,7 +198,7 @@ def test_a_training_step_in_its_own_types(name: str, tmp_path: Path) -> None:
     make_explicit(module)
     function = function_of(module, "step")
     arguments = arguments_of(function)
-    [(results, _)] = run(module, [function], [arguments], tmp_path, WARNINGS)
+    [(results, _)] = run(module, [(function, arguments)], tmp_path, WARNINGS)
     expected = execute(module, function, arguments)
     double = module_in_double(module)
     wide = [[None if x is None else _wide(x) for x in buffers] for buffers in arguments]

@@ -134,7 +134,8 @@ def on_one_rank(
     """Return the result of each function, which has one result."""
     module: ModuleOp = collir.parse(PROGRAM.format(functions="\n".join(functions)))
     arguments: list[list[Buffers]] = [[[x] for x in arrays] for arrays in operands]
-    done = run(module, functions_of(module), arguments, folder, flags, HANG)
+    calls = list(zip(functions_of(module), arguments, strict=True))
+    done = run(module, calls, folder, flags, HANG)
     return [result[0][0] for result, _ in done if result[0][0] is not None]
 
 

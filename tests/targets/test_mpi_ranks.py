@@ -186,7 +186,7 @@ def test_what_is_not_a_number_on_one_rank_is_not_on_any(
         [np.where(place == rank, np.nan, 1.0 + rank).astype(NUMPY[dtype]) for rank in range(4)]
     ]
     (expected,) = execute(module, function, operands)
-    ((((results,), _)),) = run(module, [function], [operands], tmp_path, FLAGS, HANG)
+    ((((results,), _)),) = run(module, [(function, operands)], tmp_path, FLAGS, HANG)
     right = np.where(place < 4, np.nan, 4.0 if reduction is Reduction.MAX else 1.0)
     for result, executed in zip(results, expected, strict=True):
         assert result is not None

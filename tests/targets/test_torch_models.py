@@ -34,9 +34,9 @@ needs_torch = pytest.mark.skipif(
     ("name", "function"),
     [pytest.param(*step, marks=[] if step[0] == "mlp" else [pytest.mark.slow]) for step in STEPS],
 )
-def test_a_training_step(name: str, function: str) -> None:
+def test_a_training_step(name: str, function: str, tmp_path: Path) -> None:
     """Check the loss and the new weights and states of an optimiser's step, in f64."""
-    check_step(run, name, function)
+    check_step(run, name, function, tmp_path)
 
 
 @needs_torch
@@ -80,12 +80,12 @@ def test_random_programs(ranks: int, weights: float, tmp_path: Path) -> None:
 
 @needs_torch
 @pytest.mark.slow
-def test_a_training_step_in_mixed_precision() -> None:
+def test_a_training_step_in_mixed_precision(tmp_path: Path) -> None:
     """Check that a program in bf16 and f32 is near to what the executor computes in these."""
     module = small_page("gpt")
     function = function_of(module, "step")
     arguments = arguments_of(function)
-    [(results, _)] = run(module, [(function, arguments)])
+    [(results, _)] = run(module, [(function, arguments)], tmp_path)
     for buffers, expected in zip(results, execute(module, function, arguments), strict=True):
         for actual, right in zip(buffers, expected, strict=True):
             assert actual is not None and right is not None
@@ -110,12 +110,12 @@ func @kept(%seed: i32[]) -> (bool[6@data, 8@model], f64[6@data, 8@model]) on @m 
 @needs_torch
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32", "f64"])
-def test_random_numbers_are_bit_by_bit_those_of_the_executor(dtype: str) -> None:
+def test_random_numbers_are_bit_by_bit_those_of_the_executor(dtype: str, tmp_path: Path) -> None:
     module = collir.parse(DROPOUT.replace("TYPE", dtype))
     function = function_of(module, "kept")
     devices = mesh_of(function).devices
     seeds: list[Buffers] = [[np.asarray(n, np.int32)] * devices for n in (0, -7, 2**31 - 1)]
-    runs = run(module, [(function, [seed]) for seed in seeds])
+    runs = run(module, [(function, [seed]) for seed in seeds], tmp_path)
     for seed, (results, _) in zip(seeds, runs, strict=True):
         for buffers, expected in zip(results, execute(module, function, [seed]), strict=True):
             for actual, right in zip(buffers, expected, strict=True):

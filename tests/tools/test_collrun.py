@@ -9,7 +9,7 @@ import pytest
 
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.executor import execute
-from collir.tools import collrun, jax_run, mpi4py_run, mpi_run, torch_run
+from collir.tools import collrun, comparison, jax_run, mpi4py_run, mpi_run, processes, torch_run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "sync_gradients.coll")
@@ -66,7 +66,7 @@ def test_a_mistake_below_a_rounding_of_bf16_is_seen(
     path.write_text(ROUNDED)
     assert collrun.main([str(path)]) == 0
     assert capsys.readouterr().out.startswith("thirds: ok up to rounding")
-    run = collrun.execute
+    run = comparison.execute
 
     def execute(*arguments: Any) -> list[Buffers]:
         """Multiply the results by 1.00001 on several devices, as a wrong program might."""
@@ -74,7 +74,7 @@ def test_a_mistake_below_a_rounding_of_bf16_is_seen(
         wrong = [[x * x.dtype.type(1.00001) for x in r if x is not None] for r in results]
         return [x if len(r) > 1 else r for r, x in zip(results, wrong, strict=True)]
 
-    monkeypatch.setattr(collrun, "execute", execute)
+    monkeypatch.setattr(comparison, "execute", execute)
     assert collrun.main([str(path)]) == 1
     assert capsys.readouterr().out.startswith("thirds: WRONG")
 
@@ -157,9 +157,9 @@ def test_the_jax_engine_compares_functions_that_round_in_f64(
 def test_the_jax_engine_tells_the_devices_that_differ(
     two: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(module: Any, functions: Any, arguments: Any, folder: Path) -> Any:
+    def run(module: Any, calls: Any, folder: Path) -> Any:
         done: list[tuple[list[Buffers], float]] = []
-        for function, inputs in zip(functions, arguments, strict=True):
+        for function, inputs in calls:
             results = execute(module, function, inputs)
             buffer = results[0][2]
             assert buffer is not None
@@ -175,7 +175,7 @@ def test_the_jax_engine_tells_the_devices_that_differ(
 def test_a_jax_that_is_missing_is_an_error(
     two: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(jax_run, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    monkeypatch.setattr(processes, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
     assert collrun.main([two, "--engine", "jax"]) == 1
     assert "jax is not installed: `pip install 'collir[jax]'`" in capsys.readouterr().err
 
@@ -190,7 +190,7 @@ def test_the_torch_engine_tells_the_ranks_that_differ(
 ) -> None:
     """Check it for functions that are compared bit by bit, and for one that is in f64."""
 
-    def run(module: Any, calls: Any) -> Any:
+    def run(module: Any, calls: Any, folder: Path) -> Any:
         done: list[tuple[list[Buffers], float]] = []
         for function, inputs in calls:
             results = execute(module, function, inputs)
@@ -212,7 +212,7 @@ def test_the_torch_engine_tells_the_ranks_that_differ(
 def test_a_torch_that_is_missing_is_an_error(
     two: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(torch_run, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    monkeypatch.setattr(processes, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
     assert collrun.main([two, "--engine", "torch"]) == 1
     assert "torch is not installed: `pip install 'collir[torch]'`" in capsys.readouterr().err
 
@@ -283,7 +283,7 @@ def test_the_mpi_engine_runs_models_in_c(
 def test_the_mpi4py_engine_tells_the_ranks_that_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(module: Any, calls: Any, repeats: int = 1) -> Any:
+    def run(module: Any, calls: Any, folder: Path, repeats: int) -> Any:
         done: list[tuple[list[Buffers], float]] = []
         for function, inputs in calls:
             results = execute(module, function, inputs)
@@ -306,7 +306,7 @@ def test_an_mpi4py_that_is_missing_is_an_error(
 ) -> None:
     path = tmp_path / "model.coll"
     path.write_text(MODEL)
-    monkeypatch.setattr(mpi4py_run, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
+    monkeypatch.setattr(processes, "find_spec", lambda name: None)  # pyright: ignore[reportUnknownLambdaType,reportUnknownArgumentType]
     assert collrun.main([str(path), "--engine", "mpi4py", "--function", "positive"]) == 1
     assert "mpi4py is not installed: `pip install 'collir[mpi,mpi4py]'`" in capsys.readouterr().err
 

@@ -61,7 +61,7 @@ def test_options_go_to_the_passes_that_have_them() -> None:
     assert {
         "canonicalize",
         'fuse{model="p2" limit=3}',
-        'decompose{model="p2" chunks=8 limit=3}',
+        'decompose{model="p2" limit=3 chunks=8}',
     } <= set(passes)
 
 

@@ -16,7 +16,7 @@ from collir.cost.network.group import Group
 from collir.cost.network.loads import Load, summed_loads
 from collir.cost.network.traffic import Pattern, Shift
 from collir.machine import Level, LinkKind
-from collir.machine.model import Matrix
+from collir.machine.level import Matrix
 
 
 @dataclass(frozen=True)

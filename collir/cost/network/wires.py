@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from collir.cost.network.group import CostError
 from collir.machine import Level, LinkKind, Parents
-from collir.machine.model import Matrix
+from collir.machine.level import Matrix
 
 Array = npt.NDArray[Any]
 

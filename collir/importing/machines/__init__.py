@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from collir.importing.machines import astra, hwloc, nccl_xml, nvidia_smi, slurm, slurm_yaml
 from collir.importing.machines.description import MachineDescription
 from collir.importing.values import Place, ReadError
-from collir.machine.model import MachineError
+from collir.machine.level import MachineError
 
 __all__ = ["FORMATS", "MachineDescription", "detect", "read"]
 

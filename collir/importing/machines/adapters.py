@@ -6,7 +6,7 @@ from collir.importing.machines import assumed
 from collir.importing.machines.description import LevelDescription
 from collir.importing.machines.host import Host, Nic
 from collir.importing.values import Remark
-from collir.machine.model import Fabric, Level
+from collir.machine.level import Fabric, Level
 
 
 def level(host: Host, gpus: Sequence[int], remarks: list[Remark]) -> LevelDescription | None:

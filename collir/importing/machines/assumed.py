@@ -1,6 +1,6 @@
 """Values that are assumed where a text does not give them; docs/topologies.md has the table."""
 
-from collir.machine.model import Fabric
+from collir.machine.level import Fabric
 
 LATENCY = {Fabric.NVLINK: 3.4e-6, Fabric.PCI: 5.7e-6, Fabric.NETWORK: 14e-6}
 """Seconds of a hop of a ring in NCCL 2.30 with its protocol Simple."""

@@ -4,7 +4,8 @@ from collir.importing.machines.description import LevelDescription, MachineDescr
 from collir.importing.machines.flat_yaml import Item, parse
 from collir.importing.numbers import integer, real
 from collir.importing.values import Place, ReadError, Remark, shown
-from collir.machine.model import MAX_DEVICES, Level, LinkKind
+from collir.machine.level import Level, LinkKind
+from collir.machine.model import MAX_DEVICES
 
 _KINDS = {"Ring": LinkKind.RING, "FullyConnected": LinkKind.FULL, "Switch": LinkKind.SWITCH}
 _KEYS = ("topology", "npus_count", "bandwidth", "latency")

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from collir.importing.values import Place, Remark
-from collir.machine.model import Device, Level, Machine
+from collir.machine.level import Level
+from collir.machine.model import Device, Machine
 
 
 @dataclass(frozen=True)

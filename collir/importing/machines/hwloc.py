@@ -6,7 +6,8 @@ from collir.importing.machines.elements import Element, parse
 from collir.importing.machines.even import Part, even
 from collir.importing.numbers import integer
 from collir.importing.values import Place, ReadError, Remark, shown
-from collir.machine.model import Device, Fabric, Level, LinkKind
+from collir.machine.level import Fabric, Level, LinkKind
+from collir.machine.model import Device
 
 _NAMES = {
     "Package": "socket",

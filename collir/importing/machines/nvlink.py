@@ -7,7 +7,7 @@ from collir.importing.machines import assumed
 from collir.importing.machines.description import LevelDescription
 from collir.importing.machines.host import Gpu, Host
 from collir.importing.values import ReadError, Remark
-from collir.machine.model import MAX_LINKS, Fabric, Level, LinkKind, Matrix
+from collir.machine.level import MAX_LINKS, Fabric, Level, LinkKind, Matrix
 
 
 @dataclass(frozen=True)

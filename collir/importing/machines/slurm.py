@@ -12,7 +12,7 @@ from collir.importing.machines.description import LevelDescription, MachineDescr
 from collir.importing.machines.even import Part, even
 from collir.importing.machines.hostlist import MAX_NAMES, expand
 from collir.importing.values import Place, ReadError, Remark, shown
-from collir.machine.model import Fabric, Level
+from collir.machine.level import Fabric, Level
 
 _SETTING = re.compile(r"(?<![A-Za-z])([A-Za-z]+)\s*=\s*([^\s=]*)(?=\s|$)")
 _KINDS = ("switchname", "blockname")

@@ -58,6 +58,11 @@ def samples(
     result: list[Sample] = []
     for table in tables.tables:
         mesh = mesh_over(machine, over or table.over or _of_hosts(machine, table), table.place)
+        ranks = next(axis.size for axis in mesh.axes if axis.name == "group")
+        listed = sum(table.hosts)
+        if listed not in (0, ranks):
+            text = f"this run lists {listed} ranks, but over=LEVELS names {ranks}"
+            raise ReadError(text, table.place)
         result += [
             Sample(collective(mesh, row), row.seconds, f"{file}:{row.place.line}")
             for row in table.rows

@@ -208,6 +208,25 @@ def _smallest(pairs: Sequence[_Pair]) -> _Result:
     return np.minimum(a[0], b[0]), np.minimum(a[1], b[1]), np.True_
 
 
+def _same(pairs: Sequence[_Pair]) -> _Result:
+    return *pairs[0], np.True_
+
+
+def _compared(function: np.ufunc) -> Callable[[Sequence[_Pair]], _Result]:
+    """Return the rule of a comparison: the smallest and the largest truth value of any ends; two
+    intervals may be equal if neither is above the other."""
+
+    def rule(pairs: Sequence[_Pair]) -> _Result:
+        a, b = pairs
+        truths = [function(x, y) for x in a for y in b]
+        apart = (a[0] > b[1]) | (b[0] > a[1]) | ((a[0] == a[1]) & (b[0] == b[1]))
+        low = np.logical_and.reduce(truths) & apart
+        high = np.logical_or.reduce(truths) | ~apart
+        return low.astype(np.float64), high.astype(np.float64), np.True_
+
+    return rule
+
+
 def _growing(function: np.ufunc) -> Callable[[Sequence[_Pair]], _Result]:
     """Return the rule of a function that grows with its operand; outside its domain, anything."""
 
@@ -241,6 +260,7 @@ def _wave(function: np.ufunc, crest: float) -> Callable[[Sequence[_Pair]], _Resu
 
 
 _RULES: dict[np.ufunc, Callable[[Sequence[_Pair]], _Result]] = {
+    np.positive: _same,
     np.add: _added,
     np.subtract: _subtracted,
     np.negative: _negated,
@@ -249,6 +269,17 @@ _RULES: dict[np.ufunc, Callable[[Sequence[_Pair]], _Result]] = {
     np.maximum: _largest,
     np.minimum: _smallest,
     **{function: _growing(function) for function in (np.exp, np.log, np.sqrt, np.tanh)},
+    **{
+        function: _compared(function)
+        for function in (
+            np.greater,
+            np.greater_equal,
+            np.less,
+            np.less_equal,
+            np.equal,
+            np.not_equal,
+        )
+    },
     np.sin: _wave(np.sin, np.pi / 2),
     np.cos: _wave(np.cos, 0.0),
 }

@@ -37,20 +37,20 @@ def _einsum(op: DistOp, arrays: Sequence[Array]) -> Array:
     if any(isinstance(array, Intervals) for array in arrays):
         return by_terms(indices, right.split(), arrays)
     number = {index: n for n, index in enumerate(distinct(indices))}
-    dtype = arrays[0].dtype
-    wide = np.float32 if dtype.itemsize < 4 and dtype.kind != "i" else dtype
     pairs: list[Any] = []
     for part, array in zip(indices, arrays, strict=True):
-        pairs += [array.astype(wide), [number[index] for index in part]]
+        pairs += [as_wide(array), [number[index] for index in part]]
     out: Any = np.einsum(*pairs, [number[index] for index in right.split()], optimize="greedy")
-    return np.asarray(out).astype(dtype)
+    return np.asarray(out).astype(arrays[0].dtype)
 
 
 def _sum(op: DistOp, arrays: Sequence[Array]) -> Array:
     (x,), keep = arrays, "keepdims" in op.properties
     if isinstance(x, Intervals):
         return folded(np.add, x, op.sizes("dims"), keep)
-    return np.asarray(np.sum(x, axis=op.sizes("dims"), keepdims=keep, dtype=x.dtype))
+    wide = as_wide(x)
+    total: Any = np.sum(wide, axis=op.sizes("dims"), keepdims=keep, dtype=wide.dtype)
+    return np.asarray(total).astype(x.dtype)
 
 
 def _extreme(function: Callable[..., Any], op: DistOp, arrays: Sequence[Array]) -> Array:
@@ -117,7 +117,7 @@ def _normalised(
         terms: Any = np.exp(x)
         total = folded(np.add, terms, dims, keep=True)
         return terms / total if function else x - np.log(total)
-    wide: Any = x.astype(np.float32) if x.dtype.itemsize < 4 else x
+    wide = as_wide(x)
     with np.errstate(all="ignore"):
         shifted = wide - np.max(wide, axis=dims, keepdims=True)
         logarithm = shifted - np.log(np.sum(np.exp(shifted), axis=dims, keepdims=True))

@@ -31,12 +31,25 @@ def _descending(x: Any, dim: int) -> Any:
 def _positions(op: DistOp, x: Any, count: int) -> Any:
     """Return the positions of the largest elements of a dimension, the largest first."""
     dim = op.integer("dim")
-    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     if isinstance(x, Intervals):
-        if not np.array_equal(x.low, x.high):
-            return unknown(shape, np.int32, 0, x.shape[dim] - 1)
-        return Intervals.of(_descending(x.low, dim)[_first(dim, count)].astype(np.int32))
+        return _certain(x, dim)[_first(dim, count)]
     return _descending(x, dim)[_first(dim, count)].astype(np.int32)
+
+
+def _certain(x: Intervals, dim: int) -> Intervals:
+    """Return the positions of intervals, the largest first: any position where an interval
+    overlaps with another one."""
+    order, count = _descending(x.low, dim), x.shape[dim]
+    low, high = (
+        np.moveaxis(np.take_along_axis(side, order, dim), dim, 0) for side in (x.low, x.high)
+    )
+    apart = np.full(low.shape, np.array_equal(low, high))
+    for n in range(count):
+        others = np.delete(low, n, 0), np.delete(high, n, 0)
+        apart[n] |= ((others[0] > high[n]) | (others[1] < low[n])).all(0)
+    apart = np.moveaxis(apart, 0, dim)
+    first, last = (np.where(apart, order, end).astype(np.float64) for end in (0, count - 1))
+    return Intervals(first, last, np.dtype(np.int32))
 
 
 def _first(dim: int, count: int) -> tuple[slice, ...]:
@@ -81,7 +94,8 @@ def take(table: Any, chosen: Any, dim: int, begin: int = 0) -> Any:
 def take_transpose(g: Any, chosen: Any, dim: int, begin: int, end: int) -> Any:
     """Return the sum of slices at each position of a block of a dimension."""
     at = integers(chosen)
-    flat = g.reshape((*g.shape[:dim], math.prod(chosen.shape), *g.shape[dim + chosen.ndim :]))
+    wide = as_wide(g)
+    flat = wide.reshape((*g.shape[:dim], math.prod(chosen.shape), *g.shape[dim + chosen.ndim :]))
     shape = (*flat.shape[:dim], 1, *flat.shape[dim + 1 :])
     if at is None:
         return unknown((*shape[:dim], end - begin, *shape[dim + 1 :]), g.dtype, -np.inf, np.inf)
@@ -92,7 +106,8 @@ def take_transpose(g: Any, chosen: Any, dim: int, begin: int, end: int) -> Any:
         for n in np.flatnonzero(np.ravel(at) == position):
             row = row + flat[(*(slice(None),) * dim, slice(n, n + 1))]
         rows.append(row)
-    return np.concatenate(rows, axis=dim)
+    total: Any = np.concatenate(rows, axis=dim)
+    return total.astype(g.dtype)
 
 
 def one_hot(chosen: Any, begin: int, end: int, dtype: Any) -> Any:

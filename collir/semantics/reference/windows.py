@@ -13,7 +13,6 @@ from collir.semantics.reference.arrays import (
     as_wide,
     by_terms,
     distinct,
-    unknown,
 )
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.intervals import Intervals
@@ -117,24 +116,48 @@ def _conv_filter(op: DistOp, arrays: Sequence[Array]) -> Array:
     return stacked.reshape((*window, x.shape[-1], g.shape[-1])).astype(arrays[0].dtype)
 
 
-def _max_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
-    g: Any
-    x: Any
-    g, x = arrays
-    if isinstance(x, Intervals):
-        if not np.array_equal(x.low, x.high):
-            return unknown(x.shape, g.dtype, -np.inf, np.inf)
-        x = x.low
-    parts = dict(_windows(op, x, op.sizes("window"), _lowest(x.dtype)))
+def _first_largest(parts: dict[tuple[int, ...], Any]) -> dict[tuple[int, ...], Any]:
+    """Return for each position in a window where its element is the first of the largest."""
     largest: Any = reduce(np.maximum, parts.values())
     taken: Any = np.zeros(largest.shape, bool)
     first: dict[tuple[int, ...], Any] = {}
     for offset, part in parts.items():
         first[offset] = (part == largest) & ~taken
         taken = taken | first[offset]
-    return _added_to_windows(
-        op, g, op.sizes("window"), x.shape, lambda offset: g * first[offset].astype(g.dtype)
-    )
+    return first
+
+
+def _largest_intervals(parts: dict[tuple[int, ...], Any]) -> dict[tuple[int, ...], Any]:
+    """Return for each position in a window 1 where its interval is above all others, 0 where one
+    is above it, and 0 to 1 elsewhere."""
+    found: dict[tuple[int, ...], Any] = {}
+    for offset, part in parts.items():
+        others = [other for key, other in parts.items() if key != offset]
+        low, high = np.ones(part.shape), np.ones(part.shape)
+        for other in others:
+            low, high = low * (part.low > other.high), high * (part.high >= other.low)
+        found[offset] = Intervals(low, high, part.dtype)
+    return found
+
+
+def _max_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
+    g: Any
+    x: Any
+    g, x = arrays
+    if isinstance(x, Intervals) and np.array_equal(x.low, x.high):
+        x = x.low
+    parts = dict(_windows(op, x, op.sizes("window"), _lowest(x.dtype)))
+    first = _largest_intervals(parts) if isinstance(x, Intervals) else _first_largest(parts)
+    wide: Any = as_wide(g)
+    of_intervals = isinstance(g, Intervals) or isinstance(x, Intervals)
+
+    def term(offset: tuple[int, ...]) -> Any:
+        if of_intervals:
+            return wide * first[offset].astype(wide.dtype)
+        return np.where(first[offset], wide, wide.dtype.type(0))  # infinity times 0 is not 0
+
+    total: Any = _added_to_windows(op, wide, op.sizes("window"), x.shape, term)
+    return total.astype(g.dtype)
 
 
 def _avg_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:

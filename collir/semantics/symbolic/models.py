@@ -29,12 +29,7 @@ from collir.semantics.symbolic.atoms import atom
 from collir.semantics.symbolic.contractions import contracted, is_large, is_plain
 from collir.semantics.symbolic.expressions import Expr, Family, Sum
 from collir.semantics.symbolic.indices import Index, Var, variable
-from collir.semantics.symbolic.values import (
-    Computations,
-    ImpossibleError,
-    Value,
-    position_variable,
-)
+from collir.semantics.symbolic.values import Computations, ImpossibleError, Value, position_variable
 
 
 @dataclass(frozen=True)

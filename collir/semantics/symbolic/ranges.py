@@ -19,14 +19,7 @@ from collir.semantics.symbolic.algebra import (
     with_indices,
 )
 from collir.semantics.symbolic.expressions import Expr, Sum, Term, term_expr
-from collir.semantics.symbolic.indices import (
-    Index,
-    Var,
-    shifted,
-    stretched,
-    variable,
-    weighted_sum,
-)
+from collir.semantics.symbolic.indices import Index, Var, shifted, stretched, variable, weighted_sum
 from collir.semantics.symbolic.naming import indices_of
 from collir.semantics.symbolic.values import outline_of
 

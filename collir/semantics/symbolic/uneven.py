@@ -21,18 +21,20 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Dim, DistType, Mesh, Place, Reduction, place_at
 from collir.semantics.reference.devices import block_shape, shares_over
-from collir.semantics.symbolic.algebra import reduced, selection
-from collir.semantics.symbolic.execution import AnyRun, LocalStep, Run, results_of
+from collir.semantics.symbolic.algebra import reduced
+from collir.semantics.symbolic.even import EvenRun
+from collir.semantics.symbolic.execution import results_of
 from collir.semantics.symbolic.expressions import (
     Opaque,
     Summand,
     UnprovenError,
     constant_expr,
-    interval_variable,
     term_expr,
 )
 from collir.semantics.symbolic.indices import Index, Var, constant, variable, weighted_sum
+from collir.semantics.symbolic.local import LocalStep, by_intervals, concatenated, padded
 from collir.semantics.symbolic.ranges import with_ranges_joined
+from collir.semantics.symbolic.run import AnyRun
 from collir.semantics.symbolic.values import (
     Axes,
     Casts,
@@ -80,7 +82,7 @@ def results_by_class(
 
 def execution_on(mesh: Mesh, computations: Computations, casts: Casts = Casts.KEPT) -> AnyRun[Any]:
     """Return an execution on a mesh, whose values depend on whether devices have equal blocks."""
-    run = UnevenRun if mesh.uneven else Run
+    run = UnevenRun if mesh.uneven else EvenRun
     return run(mesh, computations, casts)
 
 
@@ -94,7 +96,7 @@ class UnevenRun(AnyRun[Pieces]):
 
     def __init__(self, mesh: Mesh, computations: Computations, casts: Casts):
         super().__init__(mesh, computations, casts)
-        self.single = Run(mesh, computations, casts)
+        self.single = EvenRun(mesh, computations, casts)
         self.classes = list(product(*(range(mesh.by_name[a].size) for a in mesh.uneven)))
 
     # --- classes ------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ class UnevenRun(AnyRun[Pieces]):
         for of in self.classes:
             shape = self._shape(of, dist_type(op.result))
             held = [x.values[of] for x in operands]
-            values[of] = step(LocalStep(self.single, op, held, shape))
+            values[of] = step(LocalStep(op, held, shape, self.casts))
         return Pieces(values)
 
     def elements(self, x: DistType, term: Callable[[tuple[Index, ...]], Summand]) -> Pieces:
@@ -186,15 +188,7 @@ class UnevenRun(AnyRun[Pieces]):
 
     # --- collectives --------------------------------------------------------------------------
 
-    def reduce(self, op: DistOp, x: Pieces, axes: Axes) -> Pieces:
-        reduction = dist_type(op.operands[0]).reduction
-        if reduction is None:
-            raise ImpossibleError(op, "there is nothing partial to reduce")
-        self.check_all_hold(op, x, axes)
-        return self.over(x, axes, reduction)
-
     def over(self, x: Pieces, axes: Axes, reduction: Reduction) -> Pieces:
-        """Return the reduction over all coordinates of sub-axes."""
         for axis in axes:
             x = self._over(x, axis, reduction)
         return x
@@ -204,17 +198,13 @@ class UnevenRun(AnyRun[Pieces]):
         at = variable(var)
 
         def reduced_line(line: list[Value]) -> Value:
-            pieces = [(1, interval_variable(at, i, 1), y.expr) for i, y in enumerate(line)]
-            expr = with_ranges_joined(reduced(selection(at, pieces), var, reduction))
+            whole = by_intervals(at, ((1, y.expr) for y in line))
+            expr = with_ranges_joined(reduced(whole, var, reduction))
             return Value(line[0].shape, line[0].place, expr)
 
         if axis in self.mesh.uneven:
             return self._along(x, axis, reduced_line)
         return self._each(x, lambda y: Value(y.shape, y.place, reduced(y.expr, var, reduction)))
-
-    def gather(self, op: DistOp, x: Pieces, axes: Axes, dim: int) -> Pieces:
-        self.check_all_hold(op, x, axes)
-        return self.gathered(x, axes, dim)
 
     def gathered(self, x: Pieces, axes: Axes, dim: int) -> Pieces:
         for axis in reversed(axes):
@@ -223,7 +213,7 @@ class UnevenRun(AnyRun[Pieces]):
 
     def _gathered_along(self, x: Pieces, axis: str, dim: int) -> Pieces:
         if axis in self.mesh.uneven:
-            return self._along(x, axis, lambda line: self.single.concat(line, dim))
+            return self._along(x, axis, lambda line: concatenated(line, dim))
         return self._each(x, lambda y: self.single.gathered(y, [axis], dim))
 
     def broadcast(self, op: DistOp, x: Pieces, axes: Axes) -> Pieces:
@@ -278,7 +268,7 @@ class UnevenRun(AnyRun[Pieces]):
                 begin, end = self._ends(of, axes, length)
             except ValueError as error:
                 raise ImpossibleError(op, str(error)) from error
-            values[of] = self.single.pad(value, dim, -begin, end - length, 0.0)
+            values[of] = padded(value, dim, -begin, end - length, 0.0)
         return Pieces(values)
 
     def keep(self, op: DistOp, x: Pieces, place: Place) -> Pieces:
@@ -382,11 +372,6 @@ class UnevenRun(AnyRun[Pieces]):
 
     def parts(self, value: Pieces) -> tuple[Value, ...]:
         return tuple(value.values[of] for of in self.classes)
-
-    def meant(self, x: DistType, value: Pieces) -> Pieces:
-        if x.reduction is None:
-            return value
-        return self.over(value, self.mesh.ordered(x.partial), x.reduction)
 
     def _at_zero(self, of: Class, axes: Axes) -> Class:
         """Return a class with coordinate 0 on some sub-axes."""

@@ -18,7 +18,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, Mesh
-from collir.machine.model import devices_text
+from collir.machine.counts import devices_text
 from collir.semantics.symbolic.algebra import reduced, substituted
 from collir.semantics.symbolic.difference import explain_difference
 from collir.semantics.symbolic.execution import results_of

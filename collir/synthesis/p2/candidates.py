@@ -14,7 +14,7 @@ from time import monotonic
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError
-from collir.layout.steps import STEPS
+from collir.layout.coll import STEPS
 from collir.machine import Machine
 from collir.synthesis.p2.dsl import Instruction, Program
 from collir.synthesis.p2.enumerate import RuleReading, known_programs

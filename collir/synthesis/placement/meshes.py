@@ -19,7 +19,7 @@ from collir.ir.names import unused_symbol
 from collir.ir.renaming import Renaming, rename_sub_axes
 from collir.layout import Axis, Factor, Mesh
 from collir.machine import Machine
-from collir.machine.model import saturated_product
+from collir.machine.counts import saturated_product
 from collir.synthesis.p2.matrices import Matrix
 
 

@@ -21,7 +21,8 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
-from collir.ir.functions import functions_of
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.functions import functions_of, meshes_of
 from collir.layout import DistType, DType, LayoutError, Mesh, Reduction
 from collir.layout.steps import Argument
 from collir.synthesis.programs.fusion import only_user
@@ -31,6 +32,18 @@ Axes = tuple[str, ...]
 
 REDUCED = {Reduction.SUM: "sum", Reduction.AVG: "mean"}
 """The operation on the rows of terms that gives a value, by the reduction of the value."""
+
+
+def check_axes(module: ModuleOp, over: Sequence[str]) -> None:
+    """Check that a mesh has each of some axes, or parts of axes.
+
+    Raises:
+        DiagnosticError: one diagnostic for each name that no mesh has.
+    """
+    meshes = [op.value() for op in meshes_of(module)]
+    missing = [name for name in over if all(mesh.named(name) is None for mesh in meshes)]
+    if missing:
+        raise DiagnosticError(Diagnostic(f"over: no mesh has an axis '{name}'") for name in missing)
 
 
 def accumulate(

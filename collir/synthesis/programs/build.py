@@ -18,7 +18,8 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType
 from collir.ir.steps import PlannedStep, PlannedValue
 from collir.layout import DistType, LayoutError, Mesh
-from collir.layout.steps import ASYNC, MASK, STEPS, Argument
+from collir.layout.coll import MASK, STEPS
+from collir.layout.steps import ASYNC, Argument
 from collir.layout.types import with_sizes
 from collir.synthesis.programs.steps import Pipeline, Step, scattered
 

@@ -25,7 +25,7 @@ from collir.ir.functions import functions_of, without_weights
 from collir.ir.remarks import remark
 from collir.ir.straight import on_straight_programs
 from collir.layout import LayoutError, Mesh
-from collir.layout.steps import ADD
+from collir.layout.coll import ADD
 from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.choices import TIE, SearchOptions, best_between, choices
 from collir.synthesis.programs.rewriting import KEEPS_WAITING, erase, is_slower, replace_by

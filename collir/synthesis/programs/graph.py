@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collir.layout.steps import STEPS
+from collir.layout.coll import STEPS
 from collir.layout.types import State
 
 Array = npt.NDArray[Any]

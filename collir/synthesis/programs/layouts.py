@@ -16,7 +16,7 @@ import numpy as np
 
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.layout import Dim, DistType, Mesh, at_root, rules
-from collir.layout.steps import (
+from collir.layout.coll import (
     ALL_GATHER,
     ALL_REDUCE,
     BROADCAST,
@@ -24,9 +24,9 @@ from collir.layout.steps import (
     MASK,
     PERMUTE,
     SLICE,
-    StepKind,
     collectives_from,
 )
+from collir.layout.steps import StepKind
 from collir.layout.types import State
 from collir.synthesis.programs.paths import TIE, Edge, Paths
 from collir.synthesis.programs.ports import ports_of

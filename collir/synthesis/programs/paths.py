@@ -14,7 +14,7 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError
 from collir.layout import DistType
-from collir.layout.steps import STEPS
+from collir.layout.coll import STEPS
 from collir.search import Problem
 from collir.synthesis.programs.ports import Ports
 from collir.synthesis.programs.steps import Candidate, Step

@@ -22,7 +22,7 @@ import numpy as np
 from collir.cost.model import CostModel
 from collir.cost.network.group import CostError
 from collir.layout import DistType, Mesh
-from collir.layout.steps import KEEP_ROOT, MASK, SLICE, STEPS
+from collir.layout.coll import KEEP_ROOT, MASK, SLICE, STEPS
 from collir.synthesis.programs.graph import (
     ELSEWHERE,
     KINDS,

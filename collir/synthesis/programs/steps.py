@@ -6,7 +6,8 @@ from functools import cached_property
 
 from collir.cost.model import StepCost
 from collir.layout import DistType, Mesh
-from collir.layout.steps import STEPS, StepKind
+from collir.layout.coll import STEPS
+from collir.layout.steps import StepKind
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,8 @@ from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of, without_weights
 from collir.ir.straight import on_straight_programs
 from collir.layout import Mesh
-from collir.layout.steps import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    BROADCAST,
-    REDUCE,
-    REDUCE_SCATTER,
-    StepKind,
-)
+from collir.layout.coll import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE, REDUCE_SCATTER
+from collir.layout.steps import StepKind
 from collir.synthesis.programs.rewriting import KeptCollective, put, unplaced_in
 from collir.synthesis.programs.steps import Program, Step
 

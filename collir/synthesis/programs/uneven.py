@@ -19,7 +19,8 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.layout import DistType, LayoutError, Mesh
-from collir.layout.steps import StepKind, step_between
+from collir.layout.coll import step_between
+from collir.layout.steps import StepKind
 from collir.synthesis.programs.choices import TIE
 from collir.synthesis.programs.rewriting import KeptCollective, replace_by, searched_in
 from collir.synthesis.programs.strategies import axes_by_level

@@ -22,8 +22,9 @@ from collir.ir.names import set_name
 from collir.ir.renaming import set_type
 from collir.ir.roles import pass_role
 from collir.layout import DistType, LayoutError, Mesh
+from collir.layout.coll import MASK, step_between
 from collir.layout.loops import stack_type
-from collir.layout.steps import MASK, OVER, Argument, StepKind, step_between
+from collir.layout.steps import OVER, Argument, StepKind
 
 _REDUCTION = step_between("partial", "replicated")
 

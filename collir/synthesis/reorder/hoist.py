@@ -15,7 +15,8 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Reduction
-from collir.layout.steps import StepKind, local_inverse, local_twin
+from collir.layout.coll import local_inverse, local_twin
+from collir.layout.steps import StepKind
 from collir.synthesis.programs.fusion import only_user
 from collir.synthesis.reorder.interleave import part
 from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices

@@ -16,8 +16,10 @@ the fastest schedule wins.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import cast
 
@@ -186,11 +188,10 @@ def bucket_collectives(
         sending = [function for function in even if has_collectives(function)]
         functions = [function for function in sending if not _has_placeholder(function)]
         kept = [(function, _PLACEHOLDER) for function in sending if _has_placeholder(function)]
-        for function in functions:
-            checked_simulation(function, options.model)
-        for function in functions:
+        times = [checked_simulation(function, options.model).time for function in functions]
+        for function, time in zip(functions, times, strict=True):
             with grouped_remarks(function, f"buckets of @{function.sym_name.data}"):
-                if not _Bucketing(function, options).pack(rule):
+                if not _Bucketing(function, options, time).pack(rule):
                     kept.append((function, _TOO_LARGE))
     return kept
 
@@ -204,11 +205,13 @@ class _Bucketing:
     """The packing of one function.
 
     Attributes:
+        time: the seconds of the function as it is written.
         known: cheapest programs of the collectives that were searched.
     """
 
     function: FuncOp
     options: SearchOptions
+    time: float
     known: dict[Hashable, Steps] = field(default_factory=dict[Hashable, Steps])
 
     def pack(self, rule: Rule | None) -> bool:
@@ -235,25 +238,26 @@ class _Bucketing:
 
         A rule must not make the function slower as it is written, either.
         """
-        best_time = self._scheduled_time(self.function)
-        written_time = simulate_function(self.function, self.options.model).time
+        best_time = math.inf
         best_rule: Rule | None = None
         for rule in RULES.values():
             with scratch_copy(self.function) as copy:
                 if not self._pack(copy, rule):
                     continue
-                time = self._scheduled_time(copy)
+                best_time = min(best_time, self._unpacked.best()[0])
+                time = self._work(copy).best()[0]
                 written = simulate_function(copy, self.options.model)
-                faster = time < best_time * (1 - TIE) and written.time <= written_time * (1 + TIE)
+                faster = time < best_time * (1 - TIE) and written.time <= self.time * (1 + TIE)
                 if faster and fits_memory(written):
                     best_time, best_rule = time, rule
         return best_rule
 
-    def _scheduled_time(self, function: FuncOp) -> float:
-        """Return the seconds of a function scheduled with the cheapest programs."""
-        return self._work(function).best()[0]
+    @cached_property
+    def _unpacked(self) -> Work:
+        return self._work(self.function)
 
     def _work(self, function: FuncOp) -> Work:
+        """Return the work of a function with the cheapest programs."""
         mesh = mesh_of(function)
         return work_of(function, self.options.model, lambda op: self._steps(op, mesh))
 
@@ -282,29 +286,33 @@ class _Bucketing:
     def _pack(self, function: FuncOp, rule: Rule) -> bool:
         """Pack the collectives of a function kind by kind; return whether any were packed."""
         mesh = mesh_of(function)
-        kinds: dict[Hashable, None] = {}
-        for op in function.body.ops:
-            if isinstance(op, DistOp) and (kind := kind_of(op, mesh)) is not None:
-                kinds[kind] = None
-        changed = False
-        for kind in kinds:
-            group = self._group(function, mesh, kind)
-            buckets = [bucket for bucket in rule(group) if len(bucket) > 1] if group else []
-            if group and buckets:
+        kinds = Counter(
+            kind
+            for op in function.body.ops
+            if isinstance(op, DistOp) and (kind := kind_of(op, mesh)) is not None
+        )
+        several = [kind for kind, count in kinds.items() if count > 1]
+        if not several:
+            return False
+        copies = dict(zip(self.function.body.ops, function.body.ops, strict=True))
+        work = replace(self._unpacked, ops=tuple(copies[op] for op in self._unpacked.ops))
+        changed = stale = False
+        for kind in several:
+            work, stale = self._work(function) if stale else work, False
+            group = self._group(function, work, kind)
+            if buckets := [bucket for bucket in rule(group) if len(bucket) > 1]:
                 self._pack_group(function, mesh, group, buckets)
-                changed = True
+                changed = stale = True
         return changed
 
-    def _group(self, function: FuncOp, mesh: Mesh, kind: Hashable) -> Bucketable | None:
-        """Return the collectives of a kind; None if there are fewer than two."""
-        work = self._work(function)
+    def _group(self, function: FuncOp, work: Work, kind: Hashable) -> Bucketable:
+        """Return the collectives of a kind."""
+        mesh = mesh_of(function)
         members = {
             op: number
             for number, op in reversed(list(enumerate(work.ops)))  # keeps the first step of an op
             if isinstance(op, DistOp) and kind_of(op, mesh) == kind
         }
-        if len(members) < 2:
-            return None
         ready = _ready_times(work)
         order = sorted(members, key=lambda op: (ready[members[op]], members[op]))
         sizes = tuple(_local_bytes(op, mesh) for op in order)

@@ -4,7 +4,7 @@ The steps between two loops or calls are put in order by themselves. What a devi
 is decided by the whole function: what the loop around them keeps, and what its callers hold.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
@@ -13,12 +13,13 @@ from xdsl.ir import Operation
 
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
+from collir.dialects.machine import function_of
 from collir.dialects.nested import NestedOp
 from collir.dialects.operation import is_collective
+from collir.ir.calls import callees_first, calls_in
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of
 from collir.ir.remarks import remark
-from collir.ir.rotation import as_run
+from collir.ir.rotation import functions_as_run
 from collir.layout.steps import ASYNC
 
 
@@ -74,12 +75,12 @@ def undo_until_it_fits(
     Args:
         name: the name of the pass, for remarks.
     """
-    excess = dict(_excess(module, model)) if reorderings else dict[str, float]()
-    if not excess:
+    names = _names_of_wholes(module, reorderings)
+    if not (excess := _excess(module, names, model)):
         return
     for reordering in reorderings:
         reordering.before.write()
-    too_large = _excess(module, model).keys()  # also as they were
+    too_large = _excess(module, names, model).keys()  # also as they were
     for reordering in reorderings:
         reordering.after.write()
     excess = {function: over for function, over in excess.items() if function not in too_large}
@@ -87,7 +88,8 @@ def undo_until_it_fits(
         if not excess:
             return
         reordering.before.write()
-        left = {f: over for f, over in _excess(module, model).items() if f not in too_large}
+        over_now = _excess(module, names, model)
+        left = {f: over for f, over in over_now.items() if f not in too_large}
         if sum(left.values()) >= sum(excess.values()):
             reordering.after.write()
             continue
@@ -101,17 +103,24 @@ def undo_until_it_fits(
         excess = left
 
 
-def _excess(module: ModuleOp, model: CostModel) -> Mapping[str, float]:
-    """Return the bytes that functions with loops or calls need beyond the memory of a device, by
-    the names of the functions that need more than it has."""
-    names = {
-        function.sym_name.data
-        for function in functions_of(module)
-        if any(isinstance(op, NestedOp) for op in function.body.block.ops)
-    }
+def _names_of_wholes(module: ModuleOp, reorderings: Sequence[Reordering]) -> list[str]:
+    """Return the names of the functions with loops or calls that run steps of reorderings."""
+    changed = {function_of(reordering.before.steps[0][0]) for reordering in reorderings}
+    names: list[str] = []
+    for function in callees_first(module) if changed else ():
+        if function in changed or any(call.function() in changed for call in calls_in(function)):
+            changed.add(function)
+            if any(isinstance(op, NestedOp) for op in function.body.block.ops):
+                names.append(function.sym_name.data)
+    return names
+
+
+def _excess(module: ModuleOp, names: Sequence[str], model: CostModel) -> dict[str, float]:
+    """Return the bytes that functions need beyond the memory of a device, by the names of those
+    that need more than it has."""
     excess: dict[str, float] = {}
-    for function in functions_of(as_run(module)) if names else ():
-        if function.sym_name.data not in names or not any(map(is_collective, function.walk())):
+    for function in functions_as_run(module, names) if names else ():
+        if not any(map(is_collective, function.walk())):
             continue
         try:
             peak, memory, _ = simulate_function(function, model).fullest

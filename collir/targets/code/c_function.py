@@ -25,11 +25,11 @@ from collir.ir.loops import body_name
 from collir.ir.models import models_for_code
 from collir.ir.parameters import parameters_of
 from collir.layout import DistType, Mesh, place_at
+from collir.layout.coll import PAD
 from collir.layout.cuts import GroupShares
 from collir.layout.formulas import Formula
 from collir.layout.mesh import digits_over, index_over
 from collir.layout.sizes import OpenSize
-from collir.layout.steps import PAD
 from collir.syntax.writer import nested_text
 from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (

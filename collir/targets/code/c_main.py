@@ -21,8 +21,8 @@ from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.layout import Dim, DistType, DType, Reduction
+from collir.layout.coll import ALL_REDUCE
 from collir.layout.cuts import Extent, cuts, places, units
-from collir.layout.steps import ALL_REDUCE
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.meaning import meaning
 from collir.targets.code.c_text import (

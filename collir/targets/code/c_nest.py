@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from collir.layout import DType
 from collir.targets.code.c_text import AS_BITS, C_ELEMENTS, C_TYPES, factor_text, size_text
@@ -136,8 +137,8 @@ def nested(loops: Sequence[Loop], body: Sequence[str], whole: bool = False) -> l
 
 def block(loops: Sequence[Loop], body: Sequence[str]) -> list[str]:
     """Return the lines of loops in each other, whose variables are not known behind them."""
-    lines = nested(loops, body)
-    if len(lines) > 1 and all(loop.is_plain for loop in loops):
+    lines, front = nested(loops, body), list(takewhile(lambda loop: loop.is_plain, loops))
+    if len(lines) > 1 and (len(front) == len(loops) or any(loop.first for loop in front)):
         return ["{", *(f"  {line}" for line in lines), "}"]
     return lines
 

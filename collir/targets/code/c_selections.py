@@ -108,6 +108,10 @@ def _take_transpose(c: Computation) -> list[str]:
     c.use(c.x.dtype)
     inside = f"at >= 0 && at < (int64_t)({size_text(size)})"
     at = _position(c, "y[n]" if chosen else "y[0]", c.start(c.result, dim))
+    if chosen and c.x.dtype.is_short:
+        body = [at, f"if (!({inside})) continue;", *_row_sums(out, g, count, run)]
+        start = f"memset({OUT}, 0, {size_text(math.prod(shape) * c.x.dtype.bytes)});"
+        return [start, *nested([*row, *chosen], body)]
     added = out.store(f"{out.number({'at': '(size_t)at'})} + {g.number()}")
     added = added.replace(out.offset(), out.offset({"at": "(size_t)at"}), 1)
     return [
@@ -116,6 +120,28 @@ def _take_transpose(c: Computation) -> list[str]:
             [*row, *chosen],
             [at, f"if ({inside})", *(f"  {line}" for line in nested(inner, [added]))],
         ),
+    ]
+
+
+def _row_sums(out: Array, g: Array, count: int, run: int) -> list[str]:
+    """Return the statements that add all slices at the position of slice ``n`` in f32, if it is the
+    first of them."""
+    columns = 256
+    place = {"at": "(size_t)at", "i": "(first + i)"}
+    every = "for (size_t i = 0; i < width; ++i)"
+    total = out.store("sums[i]").replace(out.offset(), out.offset(place), 1)
+    return [
+        "size_t before = 0;",
+        "while (y[before] != y[n]) ++before;",
+        "if (before < n) continue;",
+        f"for (size_t first = 0; first < {size_text(run)}; first += {columns}) {{",
+        f"  size_t left = {size_text(run)} - first, width = left < {columns} ? left : {columns};",
+        f"  float sums[{columns}];",
+        f"  {every} sums[i] = 0;",
+        f"  for (size_t m = n; m < {size_text(count)}; ++m)",
+        f"    if (y[m] == y[n]) {every} sums[i] += {g.number({'n': 'm', 'i': '(first + i)'})};",
+        f"  {every} {total}",
+        "}",
     ]
 
 

@@ -25,7 +25,7 @@ from collir.ir.names import unique_names
 from collir.ir.retyping import function_at
 from collir.ir.rotation import rotate_all
 from collir.layout import DistType, DType, Mesh
-from collir.machine.model import devices_text
+from collir.machine.counts import devices_text
 from collir.targets.code.jax_ops import EXPRESSIONS, HELPERS, MAPS, NUMBERS
 from collir.targets.code.jax_step import DTYPES, JaxStep, literal, names_text
 from collir.targets.code.names import Definition, check_definitions, distinct
@@ -48,6 +48,10 @@ _USED = frozenset(
 # ---------------------------------------------------------------------------------------------
 
 
+Place = tuple[FuncOp, tuple[tuple[str, int], ...]]
+"""A function, and the values that it is called at."""
+
+
 @dataclass
 class ModuleText:
     """The names and texts that functions of a module share.
@@ -55,8 +59,9 @@ class ModuleText:
     Attributes:
         meshes: the variable of each mesh, by its name.
         taken: the names of the module so far.
-        called: the functions on the blocks of a device that others call, by their names; the text
-            of each but for its name is the key.
+        called: the names of the functions on the blocks of a device that others call, by their
+            texts but for these names.
+        at: the same names, by what is called and at which values.
         needs: the helpers that the functions call.
         wide: whether a value has 64 bits.
     """
@@ -64,6 +69,7 @@ class ModuleText:
     meshes: dict[str, str]
     taken: set[str]
     called: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
+    at: dict[Place, str] = field(default_factory=dict[Place, str])
     needs: set[str] = field(default_factory=set[str])
     wide: bool = False
 
@@ -71,13 +77,17 @@ class ModuleText:
         """Return the name of the function that a call runs, which is printed if it is new."""
         callee = call.function()
         assert callee is not None
+        place = callee, tuple(call.values.items())
+        if place in self.at:
+            return self.at[place]
         with _as_run(callee, call.values) as function:
-            key = tuple(FunctionText(function, self).plain())
+            key = tuple(JaxFunction(function, self).plain())
         if key not in self.called:
             stem = f"_{re.sub(r'_[0-9]+$', '', callee.sym_name.data)}"
             [name] = distinct([stem], self.taken)
             self.taken.add(name)
             self.called[key] = name
+        self.at[place] = self.called[key]
         return self.called[key]
 
 
@@ -114,12 +124,13 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     _check_names(module, variable, shown)
     module = module.clone()
     _ = gradients_as_calls(module)
+    check_programs(functions_of(module), "has no form in jax", nested=True)
     text = ModuleText(variable, {*_USED, *variable.values(), *shown})
     printed: list[list[str]] = []
     for function in functions_of(module):
         if function.sym_name.data in shown:
             with _as_run(function, {}) as copy:
-                printed.append(FunctionText(copy, text).on_mesh())
+                printed.append(JaxFunction(copy, text).on_mesh())
     sharded = [mesh for mesh in meshes if mesh.sub_axes]
     lines = [line for mesh in sharded for line in ["", *_mesh(mesh, variable[mesh.name])]]
     if shown:
@@ -301,7 +312,7 @@ if __name__ == "__main__":
 # ---------------------------------------------------------------------------------------------
 
 
-class FunctionText:
+class JaxFunction:
     """The text of one function.
 
     Attributes:

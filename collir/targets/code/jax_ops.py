@@ -34,14 +34,24 @@ MAPS: dict[str, str] = {
     "sigmoid": "jax.nn.sigmoid({0})",
     "relu": "jnp.maximum({0}, 0)",
     "silu": "jax.nn.silu({0})",
-    "gelu": "jax.nn.gelu({0})",
 }
 """The form of each elementwise operation; an operand may be a number, which takes the dtype of an
 array beside it."""
 
 
-def _softmax(function: str) -> Expression[ModelStep]:
-    return lambda s: f"jax.nn.{function}({s.x}, {s.along(s.dims)})"
+def _wide(s: JaxStep) -> str:
+    """Return the first operand in a type in which sums are computed."""
+    return f"{s.x}.astype(jnp.float32)" if s.operand.dtype.is_short else s.x
+
+
+def _narrow(s: JaxStep, text: str) -> str:
+    """Return a result in the type of the first operand."""
+    short = s.operand.dtype.is_short
+    return f"jnp.asarray({text}, {DTYPES[s.operand.dtype]})" if short else text
+
+
+def _softmax(function: str) -> Expression[JaxStep]:
+    return lambda s: _narrow(s, f"jax.nn.{function}({_wide(s)}, {s.along(s.dims)})")
 
 
 def _normalisation(name: str) -> Expression[ModelStep]:
@@ -106,9 +116,11 @@ def _take(s: JaxStep) -> str:
 
 def _take_transpose(s: JaxStep) -> str:
     at = _positions(s, 1, s.start(s.result, s.dim))
-    zeros = f"jnp.zeros({tuple_text(s.after)}, {s.dtype})"
+    short = s.operand.dtype.is_short
+    dtype, back = (DTYPES[DType.F32], f".astype({s.dtype})") if short else (s.dtype, "")
+    zeros = f"jnp.zeros({tuple_text(s.after)}, {dtype})"
     mode = 'mode="drop", wrap_negative_indices=False'
-    return f"{zeros}.at[{':, ' * s.dim}{at}].add({s.x}, {mode})"
+    return f"{zeros}.at[{':, ' * s.dim}{at}].add({_wide(s)}, {mode}){back}"
 
 
 def _one_hot(s: JaxStep) -> str:
@@ -119,11 +131,18 @@ def _one_hot(s: JaxStep) -> str:
 
 def _cross_entropy(s: JaxStep) -> str:
     own = f"jax.nn.one_hot({_positions(s, 1)}, {s.before[s.dim]}, axis={s.dim}, dtype=bool)"
-    return f"-jnp.sum(jax.nn.log_softmax({s.x}, axis={s.dim}), axis={s.dim}, where={own})"
+    logarithms = f"jax.nn.log_softmax({_wide(s)}, axis={s.dim})"
+    return _narrow(s, f"-jnp.sum({logarithms}, axis={s.dim}, where={own})")
 
 
-def _top_k(number: int) -> Expression[JaxStep]:
-    return lambda s: f"lax.top_k({s.x}, {s.op.integer('k')}, axis={s.dim})[{number}]"
+def _top_k(s: JaxStep) -> str:
+    return f"lax.top_k({s.x}, {s.op.integer('k')}, axis={s.dim})[0]"
+
+
+def _top_k_indices(s: JaxStep) -> str:
+    # To lax.top_k, 0 is larger than -0.
+    x = f"jnp.where({s.x} == 0, 0, {s.x})" if s.operand.dtype.is_float else s.x
+    return f"lax.top_k({x}, {s.op.integer('k')}, axis={s.dim})[1]"
 
 
 # --- windows ------------------------------------------------------------------------------------
@@ -208,15 +227,15 @@ def _max_pool(s: JaxStep) -> str:
 
 def _avg_pool(s: JaxStep) -> str:
     pads = [(p, p) for p in s.op.sizes("padding")]
-    total = _windows(s, s.x, "lax.add", s.op.sizes("stride"), pads)
-    return f"{total} / {math.prod(s.op.sizes('window'))}"
+    total = _windows(s, _wide(s), "lax.add", s.op.sizes("stride"), pads)
+    return _narrow(s, f"{total} / {math.prod(s.op.sizes('window'))}")
 
 
 def _avg_pool_transpose(s: JaxStep) -> str:
     window, stride = s.op.sizes("window"), s.op.sizes("stride")
     pads = _around(s, window, s.after[1:-1])
-    total = _windows(s, s.x, "lax.add", [1] * len(window), pads, stride)
-    return f"{total} / {math.prod(window)}"
+    total = _windows(s, _wide(s), "lax.add", [1] * len(window), pads, stride)
+    return _narrow(s, f"{total} / {math.prod(window)}")
 
 
 def _max_pool_transpose(s: JaxStep) -> str:
@@ -234,6 +253,7 @@ NUMBERS = frozenset(["constant"])
 
 MODELS: dict[str, Expression[JaxStep]] = {
     **SHARED,
+    "gelu": lambda s: _narrow(s, f"jax.nn.gelu({_wide(s)})"),
     "einsum": einsum,
     "max": reduction("max"),
     "min": reduction("min"),
@@ -246,8 +266,8 @@ MODELS: dict[str, Expression[JaxStep]] = {
     "iota": _iota,
     "uniform": _uniform,
     "argmax": lambda s: f"lax.argmax({s.x}, {s.dim}, jnp.int32)",
-    "top_k": _top_k(0),
-    "top_k_indices": _top_k(1),
+    "top_k": _top_k,
+    "top_k_indices": _top_k_indices,
     "take": _take,
     "take_transpose": _take_transpose,
     "one_hot": _one_hot,

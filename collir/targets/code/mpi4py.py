@@ -17,23 +17,12 @@ from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
 from collir.targets.code.numpy_methods import USES
 from collir.targets.code.numpy_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, VIEWS, NumpyStep
-from collir.targets.code.python_text import (
-    Blocks,
-    CutDim,
-    FunctionText,
-    MeshText,
-    Sent,
-    call,
-    classes,
-    example,
-    header,
-    helpers,
-    is_first,
-    number_text,
-    tuple_text,
-)
+from collir.targets.code.python_file import classes, example, header, helpers
+from collir.targets.code.python_function import Blocks, CutDim, PythonFunction, Sent, is_first
+from collir.targets.code.python_text import call, number_text, tuple_text
 from collir.targets.code.rank_forms import DTYPES
 from collir.targets.code.rank_function import ModelFunction
+from collir.targets.code.rank_mesh import MeshText
 from collir.targets.code.ranks import needed_ranks
 
 _AS_BITS = {DType.F16: "np.float16", DType.BF16: "ml_dtypes.bfloat16"}
@@ -458,7 +447,7 @@ _JOINED_BLOCKS = '''\
 '''
 
 
-def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
+def _class(names: MeshText, texts: Sequence[PythonFunction]) -> list[str]:
     mesh = names.mesh
     lines = [
         f"class {names.class_name}:",

@@ -22,7 +22,7 @@ from collir.ir.blocks import Part, parts_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, refuse_nested
 from collir.layout import DistType, DType, Reduction
-from collir.layout.steps import PERMUTE
+from collir.layout.coll import PERMUTE
 from collir.layout.types import MAX_BYTES
 from collir.targets.code.c_function import (
     DECLARATIONS,
@@ -111,7 +111,7 @@ class Sent:
 
 
 @dataclass
-class FunctionText(CFunction):
+class NcclFunction(CFunction):
     """One function in C++ for NCCL.
 
     Attributes:
@@ -528,7 +528,7 @@ def emit_cpp(
     }
     check_names(module, list(meshes), CPP, FUNCTIONS + SYMMETRIC_FUNCTIONS * symmetric)
     texts = [
-        FunctionText(
+        NcclFunction(
             function,
             names[mesh_of(function).name],
             cuda,
@@ -583,7 +583,7 @@ def _about(interface: str, compiler: str, symmetric: bool, sized: bool) -> str:
     )
 
 
-def _check_workspaces(texts: Sequence[FunctionText]) -> None:
+def _check_workspaces(texts: Sequence[NcclFunction]) -> None:
     """Check that the temporaries of each mesh have an address space.
 
     Raises:
@@ -602,7 +602,7 @@ _IN_C = {"cstddef": "stddef.h", "cstdint": "stdint.h"}
 """The names in C of headers of C++."""
 
 
-def _includes(needs: set[str], texts: Sequence[FunctionText], more: Iterable[str]) -> Sequence[str]:
+def _includes(needs: set[str], texts: Sequence[NcclFunction], more: Iterable[str]) -> Sequence[str]:
     """Return the headers that functions and sections of the runtime need."""
     types = {dist_type(value).dtype for text in texts for value in text.plan.owner}
     headers = {"cstddef", "cstdint", "cuda_runtime.h", "nccl.h", *more}

@@ -8,7 +8,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
-from collir.layout.steps import PERMUTE
+from collir.layout.coll import PERMUTE
 from collir.targets.code import c_function
 from collir.targets.code.c_function import LINKAGE, coordinates_text, struct_text
 from collir.targets.code.c_text import MeshNames, comment, size_text

@@ -16,11 +16,6 @@ from collir.targets.code.python_text import table_text, tuple_text
 from collir.targets.code.ranks import RankText
 
 
-def is_short(dtype: DType) -> bool:
-    """Return whether a type is a floating-point one of fewer than 32 bits."""
-    return dtype.is_float and dtype.bytes < 4
-
-
 @dataclass(frozen=True)
 class RankStep(ModelStep):
     """An operation of a model on the blocks of a rank.

@@ -10,13 +10,14 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType
 from collir.targets.code.emitters import taking_part
 from collir.targets.code.forms import Expression
+from collir.targets.code.python_function import PythonFunction
 from collir.targets.code.python_lines import lines_of
-from collir.targets.code.python_text import WIDTH, Assignment, FunctionText
-from collir.targets.code.rank_forms import RankStep, is_short
+from collir.targets.code.python_text import WIDTH, Assignment
+from collir.targets.code.rank_forms import RankStep
 
 
 @dataclass
-class ModelFunction(FunctionText):
+class ModelFunction(PythonFunction):
     """The method of one function; a target says how its library computes."""
 
     STEP: ClassVar[type[RankStep]]
@@ -48,7 +49,7 @@ class ModelFunction(FunctionText):
             self.variable[operand] if native else self._wide(self.variable[operand], operand_type)
             for operand, operand_type in zip(op.operands, map(dist_type, op.operands), strict=True)
         ]
-        dtype = DType.F32 if is_short(y.dtype) and not native else y.dtype
+        dtype = DType.F32 if y.dtype.is_short and not native else y.dtype
         needs = set[str]()
         step = self.STEP(op, self.mesh, inputs, needs, dtype, self.dtype(dtype), self.names)
         text = self.EXPRESSIONS[op.mnemonic](step)
@@ -58,4 +59,4 @@ class ModelFunction(FunctionText):
 
     def _wide(self, text: str, x: DistType) -> str:
         """Return an operand in f32 if it is of 16 bits."""
-        return self.cast(text, DType.F32) if is_short(x.dtype) else text
+        return self.cast(text, DType.F32) if x.dtype.is_short else text

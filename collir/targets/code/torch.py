@@ -12,34 +12,20 @@ from xdsl.utils.target import Target
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
+from collir.layout.coll import CAST, PAD, SLICE, TRANSPOSE
 from collir.layout.cuts import places
 from collir.layout.mesh import digits_over, index_over
-from collir.layout.steps import CAST, PAD, SLICE, TRANSPOSE
 from collir.targets.code.emitters import Emitters, root_place
-from collir.targets.code.python_text import (
-    WIDTH,
-    Blocks,
-    CutDim,
-    FunctionText,
-    MeshText,
-    Sent,
-    call,
-    classes,
-    comment,
-    example,
-    header,
-    helpers,
-    is_first,
-    number_text,
-    summed,
-    tuple_text,
-)
+from collir.targets.code.python_file import classes, example, header, helpers
+from collir.targets.code.python_function import Blocks, CutDim, PythonFunction, Sent, is_first
+from collir.targets.code.python_text import WIDTH, call, comment, number_text, summed, tuple_text
 from collir.targets.code.rank_forms import DTYPES
 from collir.targets.code.rank_function import ModelFunction
+from collir.targets.code.rank_mesh import MeshText
 from collir.targets.code.ranks import OverList, by_rank, needed_ranks
 from collir.targets.code.torch_methods import METHODS as MODEL_METHODS
 from collir.targets.code.torch_methods import USES
-from collir.targets.code.torch_ops import EXPRESSIONS, OUT_OF_ORDER, VIEWS, TorchStep
+from collir.targets.code.torch_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, VIEWS, TorchStep
 
 _OPS = {
     Reduction.SUM: "SUM",
@@ -97,7 +83,7 @@ class TorchFunction(ModelFunction):
 
     STEP = TorchStep
     EXPRESSIONS = EXPRESSIONS
-    NATIVE = EXPRESSIONS
+    NATIVE = NATIVE
     USES = USES
 
     def in_order(self, op: DistOp, text: str) -> str:
@@ -513,7 +499,7 @@ def _groups(names: MeshText) -> list[str]:
     return lines
 
 
-def _class(names: MeshText, texts: Sequence[FunctionText]) -> list[str]:
+def _class(names: MeshText, texts: Sequence[PythonFunction]) -> list[str]:
     mesh = names.mesh
     lines = [
         f"class {names.class_name}:",

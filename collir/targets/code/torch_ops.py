@@ -161,6 +161,10 @@ EXPRESSIONS: OperationTable[Expression[TorchStep]] = OperationTable(
 )
 """The expression of each operation of models, by its name."""
 
+NATIVE = frozenset(EXPRESSIONS) - {"log_softmax", "cross_entropy"}
+"""The operations of which functions of torch compute numbers of 16 bits in f32; of the logarithm of
+a softmax they subtract rounded ones."""
+
 VIEWS = frozenset(["stop_gradient", "broadcast_to", "einsum"])
 """The operations whose expressions may be the memory of their first operand."""
 

@@ -15,7 +15,7 @@ from xdsl.utils.target import Target
 import collir
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
-from collir.machine.model import devices_text
+from collir.machine.counts import devices_text
 from collir.targets.code.names import raise_all
 from collir.targets.code.python_text import call, comment, tuple_text
 from collir.targets.code.ranks import axes_text

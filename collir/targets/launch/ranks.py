@@ -224,6 +224,8 @@ class RanksTarget(Target):
             raise DiagnosticError.at(
                 op, f"a {self.WHAT} has at most {MOST_RANKS} lines, not {mesh.devices}"
             )
+        if names is not None and len(set(names)) < names.count:
+            raise DiagnosticError.at(op, "the option hosts has a name twice")
         return ranks
 
     def _on_hosts(self, op: MeshOp) -> Ranks:

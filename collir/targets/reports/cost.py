@@ -9,12 +9,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
-from collir.cost.model import CostModel
+from collir.cost.options import CostOptions
 from collir.cost.programs.cost import FunctionCost, LoopCost, cost
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.nested import RepeatOp
 from collir.layout import Mesh
-from collir.machine.model import devices_text
+from collir.machine.counts import devices_text
 from collir.targets.reports.text import (
     bytes_text,
     percent_text,
@@ -26,33 +26,7 @@ from collir.targets.reports.text import (
 
 
 @dataclass(frozen=True)
-class CostingTarget(Target):
-    """The options of every target that costs."""
-
-    model: str = "auto"
-    """The cost model: `auto` (that of the library which runs the program: NCCL on GPUs, MPICH on
-    CPUs), `alpha-beta` (latency and bandwidth), `p2` (bandwidth only, as in P²) or `nccl`."""
-    algorithm: str = "auto"
-    """The algorithm of the steps that name none: `auto` (the library's choice; of `alpha-beta`, the
-    cheapest), `cheapest`, `runtime` (MPICH's choice), or the name of one."""
-    order: str = "auto"
-    """The order of the ranks in a group: as `written` behind `over`, or that of the `hardware`;
-    `auto` is the hardware's on GPUs, as NCCL lays its rings."""
-
-    def __post_init__(self) -> None:
-        self.cost_model()
-
-    def cost_model(self) -> CostModel:
-        """Return the cost model that the options name.
-
-        Raises:
-            ValueError: an option has a value that does not exist.
-        """
-        return CostModel(self.model, self.algorithm, self.order)
-
-
-@dataclass(frozen=True)
-class CostTarget(CostingTarget):
+class CostTarget(CostOptions, Target):
     """The cost of every collective: time, bytes through each level's busiest port, lower bound."""
 
     name = "cost"
@@ -63,7 +37,7 @@ class CostTarget(CostingTarget):
 
 
 @dataclass(frozen=True)
-class CostJsonTarget(CostingTarget):
+class CostJsonTarget(CostOptions, Target):
     """The table of the target cost for programs, in JSON: seconds and bytes."""
 
     name = "cost-json"

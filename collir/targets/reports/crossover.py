@@ -8,8 +8,10 @@ from typing import IO
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
+from xdsl.utils.target import Target
 
 from collir.cost.network.group import CostError
+from collir.cost.options import CostOptions
 from collir.cost.programs.cost import FunctionCost, cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
@@ -22,7 +24,7 @@ from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.crossings import crossings, fastest
 from collir.synthesis.programs.sizes import programs_by_size, rewritten, text_of
 from collir.synthesis.programs.strategies import STRATEGIES, decompose_by_strategy
-from collir.targets.reports.cost import CostingTarget, mesh_title
+from collir.targets.reports.cost import mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table
 
 SEARCHED = "searched"
@@ -61,7 +63,7 @@ def largest_buffer(function: FuncOp) -> int:
 
 
 @dataclass(frozen=True)
-class CrossoverTarget(CostingTarget):
+class CrossoverTarget(CostOptions, Target):
     """The fastest function for buffers of 1 KB to 10 GB, and the sizes at which it changes.
 
     The functions have equal types; a remark names those that do not compute the same. The size

@@ -7,8 +7,10 @@ from typing import IO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
 
 from collir.cost.network.group import CostError
+from collir.cost.options import CostOptions
 from collir.cost.programs.critical import CriticalStep, TimeShare, critical_path, time_shares
 from collir.cost.programs.kinds import has_kinds
 from collir.cost.programs.simulate import simulate
@@ -18,13 +20,14 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.functions import meshes_of
 from collir.ir.progress import activity, passes_run
 from collir.layout import Mesh
+from collir.synthesis.options import TimedOptions
 from collir.synthesis.placement.meshes import functions_on, place
 from collir.synthesis.placement.placements import best_placements
 from collir.synthesis.placement.unplacing import unplaced_copy
 from collir.synthesis.programs.choices import TIE, SearchOptions
 from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.programs.fusion import fuse
-from collir.targets.reports.cost import CostingTarget, title_of
+from collir.targets.reports.cost import title_of
 from collir.targets.reports.memory import memory_lines
 from collir.targets.reports.placements import placement_text
 from collir.targets.reports.simulate import resource_name
@@ -44,7 +47,7 @@ _NOTHING = 0.005
 
 
 @dataclass(frozen=True)
-class ExplainTarget(CostingTarget):
+class ExplainTarget(TimedOptions, Target):
     """The bounds of each function, the shares of its time, and what would help, largest first.
 
     Each change is simulated: twice the port or half the latency of a level; the cheapest
@@ -59,11 +62,6 @@ class ExplainTarget(CostingTarget):
 
     limit: int = 10
     """Seconds for each search, for programs and for placements; 0: no limit."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.limit < 0:
-            raise ValueError("limit is 0 (none) or more seconds")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         activity.set("simulates")
@@ -109,7 +107,7 @@ class ExplainTarget(CostingTarget):
         """Return a pass or target as it is written, with the cost options of this target."""
         settings = [
             f"{option.name}={getattr(self, option.name)}"
-            for option in fields(CostingTarget)
+            for option in fields(CostOptions)
             if getattr(self, option.name) != option.default
         ]
         braces = " ".join((*settings, *options))
@@ -118,15 +116,13 @@ class ExplainTarget(CostingTarget):
     def _programs(self, module: ModuleOp, chunks: int) -> dict[str, float]:
         """Insert the cheapest programs for the collectives; return the seconds of every
         function."""
-        seconds = float(self.limit) or None
-        decompose_by_search(
-            module, SearchOptions(self.cost_model(), seconds=seconds, chunks=chunks)
-        )
+        options = SearchOptions(self.cost_model(), seconds=self.seconds, chunks=chunks)
+        decompose_by_search(module, options)
         return self._times(module)
 
     def _fused(self, module: ModuleOp) -> dict[str, float]:
         """Fuse steps in a row, and return the seconds of every function."""
-        fuse(module, SearchOptions(self.cost_model(), seconds=float(self.limit) or None))
+        fuse(module, SearchOptions(self.cost_model(), seconds=self.seconds))
         return self._times(module)
 
     def _times(self, module: ModuleOp) -> dict[str, float]:
@@ -148,7 +144,7 @@ class ExplainTarget(CostingTarget):
         if copied is None:
             return None
         copy, op = copied
-        placements = best_placements(copy, op, self.cost_model(), 1, float(self.limit) or None).best
+        placements = best_placements(copy, op, self.cost_model(), 1, self.seconds).best
         if not placements or placements[0].mesh.sub_axes == mesh.sub_axes:
             return None
         place(op, placements[0].mesh)

@@ -5,16 +5,18 @@ from typing import IO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
 
+from collir.cost.options import CostOptions
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.targets.reports.cost import CostingTarget, title_of
+from collir.targets.reports.cost import title_of
 from collir.targets.reports.simulate import lane_name, resource_name
 
 
-class GanttTarget(CostingTarget):
+class GanttTarget(CostOptions, Target):
     """A simulation as a Gantt chart, in SVG (needs matplotlib: `pip install 'collir[plot]'`).
 
     The chart has a lane for each stream: those of the levels of the machine, and that of a

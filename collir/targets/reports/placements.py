@@ -6,16 +6,17 @@ from typing import IO, Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
 
 from collir.cost.model import CostModel
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh
+from collir.synthesis.options import ParallelOptions
 from collir.synthesis.placement.meshes import unplaced_meshes
 from collir.synthesis.placement.placements import Placements, best_placements
 from collir.synthesis.placement.problem import Placement
 from collir.synthesis.placement.weights import weights_of
 from collir.synthesis.searching import search_workers
-from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import ratio_text, seconds_text, table
 
 _NOTHING = 5e-4
@@ -23,22 +24,20 @@ _NOTHING = 5e-4
 
 
 @dataclass(frozen=True)
-class PlacingTarget(CostingTarget):
+class PlacingTarget(ParallelOptions, Target):
     """The options of both targets."""
 
     top: int = 10
     """The number of placements to show."""
     limit: int = 60
     """Seconds for each mesh, after which the best so far are shown; 0: no limit."""
-    workers: int = 1
-    """Processes for a search that takes long."""
     weights: tuple[str, ...] = ()
     """Number of runs of functions, such as `weights="activations:32"`; the default is one run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.top, self.workers) < 1 or self.limit < 0:
-            raise ValueError("top and workers are 1 or more, limit is 0 (none) or more seconds")
+        if self.top < 1:
+            raise ValueError("top is 1 or more")
 
     def placements(self, module: ModuleOp) -> list[Placements]:
         """Return the best placements of every unplaced mesh.
@@ -57,8 +56,7 @@ class PlacingTarget(CostingTarget):
         weights = weights_of(self.weights, module)
         with search_workers(self.workers):
             return [
-                best_placements(module, op, model, self.top, float(self.limit) or None, weights)
-                for op in meshes
+                best_placements(module, op, model, self.top, self.seconds, weights) for op in meshes
             ]
 
 

@@ -6,12 +6,14 @@ from typing import IO, Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
 
 from collir.cost.network.loads import Resource, ResourceKind
+from collir.cost.options import CostOptions
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation
-from collir.targets.reports.cost import CostingTarget, heading_json, title_of
+from collir.targets.reports.cost import heading_json, title_of
 from collir.targets.reports.memory import memory_lines, peak_json
 from collir.targets.reports.text import (
     bytes_text,
@@ -22,7 +24,7 @@ from collir.targets.reports.text import (
 )
 
 
-class SimulateTarget(CostingTarget):
+class SimulateTarget(CostOptions, Target):
     """The start and time of every step in a simulation by events, and its time if it ran alone.
 
     Steps that send nothing but move bytes are included; they take time on a device with a memory
@@ -39,7 +41,7 @@ class SimulateTarget(CostingTarget):
         )
 
 
-class SimulateJsonTarget(CostingTarget):
+class SimulateJsonTarget(CostOptions, Target):
     """The table of the target simulate for programs, in JSON: seconds and bytes."""
 
     name = "simulate-json"

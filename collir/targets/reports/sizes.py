@@ -11,10 +11,12 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.utils.arg_spec import ArgSpec
+from xdsl.utils.target import Target
 
 import collir
 from collir.cost.collectives.table import COSTS
 from collir.cost.network.group import CostError
+from collir.cost.options import CostOptions
 from collir.cost.programs.cost import FunctionCost, cost
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
@@ -22,7 +24,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of, refuse_nested
 from collir.layout import DType
 from collir.syntax.units import Quantity
-from collir.targets.reports.cost import CostingTarget, heading_json
+from collir.targets.reports.cost import heading_json
 from collir.targets.reports.crossover import largest_buffer
 
 TYPES = {
@@ -99,7 +101,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class SizingTarget(CostingTarget):
+class SizingTarget(CostOptions, Target):
     """The options of both targets."""
 
     begin: int | str = 8
@@ -114,8 +116,8 @@ class SizingTarget(CostingTarget):
         super().__post_init__()
         if not 1 <= bytes_of(self.begin) <= bytes_of(self.end):
             raise ValueError("begin is at least a byte, and at most end")
-        if self.factor <= 1:
-            raise ValueError("factor is more than 1")
+        if not 1 < self.factor < 2**63:
+            raise ValueError("factor is more than 1, and less than 2^63")
         if len(self.sizes()) > MOST_ROWS:
             raise ValueError(f"these are more than {MOST_ROWS} sizes: take a larger factor")
 

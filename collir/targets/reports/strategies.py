@@ -7,6 +7,7 @@ from typing import IO, Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
 
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError
@@ -16,7 +17,8 @@ from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_no_weights, check_programs, functions_of
-from collir.layout.steps import ALL_REDUCE
+from collir.layout.coll import ALL_REDUCE
+from collir.synthesis.options import ParallelOptions
 from collir.synthesis.p2.candidates import p2_candidates_within
 from collir.synthesis.p2.enumerate import RuleReading
 from collir.synthesis.programs.build import dims_of
@@ -29,7 +31,6 @@ from collir.synthesis.programs.choices import (
 )
 from collir.synthesis.programs.steps import Candidate, Step
 from collir.synthesis.searching import gap_of, remark_cut_off, search_workers
-from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.placements import search_end
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
 
@@ -65,7 +66,7 @@ class Strategies:
 
 
 @dataclass(frozen=True)
-class StrategiesBase(CostingTarget):
+class StrategiesBase(ParallelOptions, Target):
     """The options of both targets."""
 
     method: str = "shortest"
@@ -80,10 +81,6 @@ class StrategiesBase(CostingTarget):
     """Show only programs such that no other program is cheaper and needs no more memory."""
     chunks: int = 1
     """The largest number of chunks that a program may run in."""
-    limit: int = 60
-    """Seconds for each search; 0: no limit."""
-    workers: int = 1
-    """Processes for a search that takes long."""
     size: int = 5
     """The largest number of steps, with `method=enumerate`."""
     reading: str = RuleReading.MASTER_ALL_REDUCE.value
@@ -96,8 +93,8 @@ class StrategiesBase(CostingTarget):
             raise ValueError(f"method is {' or '.join(METHODS)}, not '{self.method}'")
         if min(self.top, self.chunks) < 1 or not 1 <= self.size <= 6:
             raise ValueError("top and chunks are 1 or more, size 1 to 6 steps")
-        if self.memory < 0 or self.limit < 0 or self.workers < 1:
-            raise ValueError("memory and limit are 0 or more, workers is 1 or more")
+        if self.memory < 0:
+            raise ValueError("memory is 0 or more")
         if self.method == "enumerate" and (self.memory or self.front or self.chunks > 1):
             raise ValueError("memory, front and chunks are of method=shortest")
         if self.chunks > 1 and (self.memory or self.front):
@@ -131,22 +128,21 @@ class StrategiesBase(CostingTarget):
     def _strategies(self, function: str, op: DistOp) -> Strategies:
         model, mesh = self.cost_model(), placed_mesh(op)
         baseline = None if is_placeholder(op) else _baseline(op, model)
-        seconds = float(self.limit) if self.limit else None
         if self.method == "enumerate":
             assert baseline is not None
             reading = RuleReading(self.reading)
             candidates, ended = p2_candidates_within(
-                collective_of(op, mesh), model, self.size, reading, seconds
+                collective_of(op, mesh), model, self.size, reading, self.seconds
             )
             bound = baseline.shared_bound
             gap = 0.0
             if ended:
                 gap = gap_of(candidates[0].time if candidates else None, bound)
-                remark_cut_off(op, f"programs of this {op.mnemonic}", ended, seconds, gap)
+                remark_cut_off(op, f"programs of this {op.mnemonic}", ended, self.seconds, gap)
             count = None if ended else len(candidates)
             return Strategies(function, op, candidates, count, baseline, bound, ended, gap)
         options = SearchOptions(
-            model, self.top, self.memory or None, seconds, counted=True, chunks=self.chunks
+            model, self.top, self.memory or None, self.seconds, counted=True, chunks=self.chunks
         )
         result = search_programs(op, options)
         if self.front:

@@ -6,19 +6,20 @@ from typing import IO, Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
 
 from collir.cost.collectives.phases import Phase
+from collir.cost.options import CostOptions
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
-from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.memory import memory_series
 from collir.targets.reports.simulate import resource_name, stream_name
 
 _US = 1e6
 
 
-class TraceTarget(CostingTarget):
+class TraceTarget(CostOptions, Target):
     """A simulation as a trace that Perfetto and chrome://tracing show.
 
     Each level of the machine is a process with the steps of its stream, the phases of each step

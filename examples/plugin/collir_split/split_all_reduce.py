@@ -30,7 +30,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import LayoutError
-from collir.layout.steps import ALL_REDUCE
+from collir.layout.coll import ALL_REDUCE
 from collir.passes.locations import keep_locations
 
 

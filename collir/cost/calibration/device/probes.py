@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from collir.layout.coll import STEPS
 from collir.layout.gradients import nothing
-from collir.layout.nn import NN
-from collir.layout.nn_rows import DIMS, EPS, KEEPDIMS
-from collir.layout.steps import STEPS, StepKind
+from collir.layout.nn_rows import DIMS, EPS, KEEPDIMS, NN
+from collir.layout.steps import StepKind
 
 REPEATED = 8
 """The iterations of the loops of probes."""

@@ -1,0 +1,442 @@
+# pyright: basic
+"""Operations of the language, written in jax and in torch by hand from the documentation.
+
+Nothing here is collir's: a form has the text of a step, the index of each dimension, and the same
+function of whole arrays in jax.numpy and in torch.
+"""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+import torch.nn.functional as F
+
+FLOATS = ("f64", "f32", "bf16", "f16")
+NUMBERS = (*FLOATS, "i8", "i32", "i64")
+ANY = (*NUMBERS, "bool")
+
+
+@dataclass
+class Form:
+    """A step with random arguments, and what it means.
+
+    Attributes:
+        text: the step; ``{0}`` is its first operand, and ``{to}`` the type of its result.
+        operands: the index of each dimension of the operands; "1" is a dimension of size 1 that is
+            repeated.
+        result: the indices of the result; "1" is a new dimension of size 1.
+        jax, torch: the function of whole arrays.
+        sizes: the sizes of some indices; others are random.
+        blocked: indices that are not sharded.
+        reduced: the reduction over indices that the result lacks.
+        linear: whether partial sums pass through "all" operands or through "each" alone.
+        dtypes: the element types of the operands.
+        out: the element type of the result, if it is another.
+        positions: the operand of integers that select, and the index that they select from.
+        condition: the first operand is a truth value.
+        values: what operands hold: "any" number, "positive", or "separate" numbers without ties.
+        gradient: whether it has a gradient; it is of each operand that holds no integers.
+        whole: whether it makes its result on each device, with any new index sharded.
+    """
+
+    text: str
+    operands: list[list[str]]
+    result: list[str]
+    jax: Callable[..., Any]
+    torch: Callable[..., Any] | None = None
+    sizes: dict[str, int] = field(default_factory=dict)
+    blocked: set[str] = field(default_factory=set)
+    reduced: str = "sum"
+    linear: str = ""
+    dtypes: tuple[str, ...] = FLOATS
+    out: str = ""
+    positions: tuple[int, str] | None = None
+    condition: bool = False
+    values: str = "any"
+    gradient: bool = True
+
+
+def _sizes(values: list[int]) -> str:
+    return f"[{', '.join(map(str, values))}]"
+
+
+def _rank(rng: random.Random) -> list[str]:
+    return list("abc"[: rng.randint(1, 3)])
+
+
+# ---------------------------------------------------------------------------------------------
+# Products and maps
+# ---------------------------------------------------------------------------------------------
+
+
+def _einsum(rng: random.Random) -> Form:
+    known = "abcd"[: rng.randint(1, 4)]
+    operands = [
+        rng.sample(known, rng.randint(0, min(3, len(known)))) for _ in range(rng.randint(1, 3))
+    ]
+    used = sorted({i for over in operands for i in over})
+    result = rng.sample(used, rng.randint(0, min(3, len(used))))
+    plain = f"{','.join(''.join(over) for over in operands)}->{''.join(result)}"
+    spaced = f"{', '.join(' '.join(over) for over in operands)} -> {' '.join(result)}"
+    slots = ", ".join(f"{{{n}}}" for n in range(len(operands)))
+    return Form(
+        f'einsum "{spaced}" {slots}',
+        operands,
+        result,
+        lambda *xs: jnp.einsum(plain, *xs),
+        lambda *xs: torch.einsum(plain, *xs),
+        linear="each" if len(operands) > 1 else "all",
+        dtypes=NUMBERS,
+    )
+
+
+def _gelu(x: Any) -> Any:
+    return F.gelu(x, approximate="tanh")
+
+
+MAPS: dict[str, tuple[Any, Any, tuple[str, ...], str]] = {
+    "neg": (jnp.negative, torch.neg, NUMBERS, "any"),
+    "relu": (jax.nn.relu, torch.relu, NUMBERS, "any"),
+    "exp": (jnp.exp, torch.exp, FLOATS, "any"),
+    "log": (jnp.log, torch.log, FLOATS, "positive"),
+    "sqrt": (jnp.sqrt, torch.sqrt, FLOATS, "positive"),
+    "rsqrt": (jax.lax.rsqrt, torch.rsqrt, FLOATS, "positive"),
+    "tanh": (jnp.tanh, torch.tanh, FLOATS, "any"),
+    "sigmoid": (jax.nn.sigmoid, torch.sigmoid, FLOATS, "any"),
+    "sin": (jnp.sin, torch.sin, FLOATS, "any"),
+    "cos": (jnp.cos, torch.cos, FLOATS, "any"),
+    "silu": (jax.nn.silu, F.silu, FLOATS, "any"),
+    "gelu": (jax.nn.gelu, _gelu, FLOATS, "any"),
+    "stop_gradient": (jax.lax.stop_gradient, lambda x: x.detach(), NUMBERS, "any"),
+}
+PAIRS: dict[str, tuple[Any, Any, tuple[str, ...], str]] = {
+    "add": (jnp.add, torch.add, NUMBERS, "all"),
+    "sub": (jnp.subtract, torch.sub, NUMBERS, "all"),
+    "mul": (jnp.multiply, torch.mul, NUMBERS, "each"),
+    "div": (jnp.divide, torch.div, FLOATS, ""),
+    "maximum": (jnp.maximum, torch.maximum, NUMBERS, ""),
+    "minimum": (jnp.minimum, torch.minimum, NUMBERS, ""),
+    "greater": (jnp.greater, torch.gt, NUMBERS, ""),
+    "greater_equal": (jnp.greater_equal, torch.ge, NUMBERS, ""),
+    "less": (jnp.less, torch.lt, NUMBERS, ""),
+    "less_equal": (jnp.less_equal, torch.le, NUMBERS, ""),
+    "equal": (jnp.equal, torch.eq, NUMBERS, ""),
+    "not_equal": (jnp.not_equal, torch.ne, NUMBERS, ""),
+}
+
+
+def _map(name: str, rng: random.Random) -> Form:
+    in_jax, in_torch, dtypes, values = MAPS[name]
+    over = list("abc"[: rng.randint(0, 3)])
+    linear = "all" if name in ("neg", "stop_gradient") else ""
+    return Form(
+        f"{name} {{0}}", [over], over, in_jax, in_torch, dtypes=dtypes, values=values, linear=linear
+    )
+
+
+def _aligned(rng: random.Random, count: int) -> tuple[list[list[str]], list[str]]:
+    """Return operands that numpy would broadcast, and the indices of their result."""
+    over = list("abc"[: rng.randint(0, 3)])
+    operands = [over]
+    for _ in range(count - 1):
+        own = over[rng.randint(0, len(over)) if rng.random() < 0.4 else 0 :]
+        operands.append([i if rng.random() < 0.8 else "1" for i in own])
+    rng.shuffle(operands)
+    return operands, over
+
+
+def _pair(name: str, rng: random.Random) -> Form:
+    in_jax, in_torch, dtypes, linear = PAIRS[name]
+    operands, over = _aligned(rng, 2)
+    truth = name.startswith(("greater", "less", "equal", "not"))
+    return Form(
+        f"{name} {{0}}, {{1}}",
+        operands,
+        over,
+        in_jax,
+        in_torch,
+        dtypes=dtypes,
+        linear=linear,
+        out="bool" if truth else "",
+        gradient=not truth,
+    )
+
+
+def _where(rng: random.Random) -> Form:
+    operands, over = _aligned(rng, 3)
+    return Form(
+        "where {0}, {1}, {2}", operands, over, jnp.where, torch.where, dtypes=ANY, condition=True
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Reductions, and what needs whole dimensions
+# ---------------------------------------------------------------------------------------------
+
+
+def _dims(rng: random.Random) -> tuple[list[str], list[int], str]:
+    over = _rank(rng)
+    dims = rng.sample(range(len(over)), rng.randint(1, len(over)))
+    return over, dims, f"dims {_sizes(dims)}"
+
+
+def _reduction(name: str, rng: random.Random) -> Form:
+    over, dims, text = _dims(rng)
+    keep = rng.random() < 0.5
+    at = tuple(dims)
+
+    def in_jax(x: Any) -> Any:
+        if name == "sum":
+            return jnp.sum(x, at, dtype=x.dtype, keepdims=keep)
+        return getattr(jnp, name)(x, at, keepdims=keep)
+
+    def in_torch(x: Any) -> Any:
+        if name == "sum":
+            return x.sum(at, keepdim=keep, dtype=x.dtype)
+        form = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}[name]
+        return form(x, at, keepdim=keep)
+
+    result = ["1" if d in dims else i for d, i in enumerate(over)]
+    return Form(
+        f"{name} {{0}} {text}" + " keepdims" * keep,
+        [over],
+        result if keep else [i for i in result if i != "1"],
+        in_jax,
+        in_torch,
+        reduced={"mean": "avg"}.get(name, name),
+        linear="all" if name in ("sum", "mean") else "",
+        dtypes=FLOATS if name == "mean" else NUMBERS,
+    )
+
+
+def _softmax(name: str, rng: random.Random) -> Form:
+    over, dims, text = _dims(rng)
+
+    def in_torch(x: Any) -> Any:
+        behind = list(range(-len(dims), 0))
+        moved = torch.movedim(x, dims, behind)
+        flat = moved.reshape([*moved.shape[: moved.ndim - len(dims)], -1])
+        out = getattr(torch, name)(flat, -1).reshape(moved.shape)
+        return torch.movedim(out, behind, dims)
+
+    return Form(
+        f"{name} {{0}} {text}",
+        [over],
+        over,
+        lambda x: getattr(jax.nn, name)(x, axis=tuple(dims)),
+        in_torch,
+        blocked={over[d] for d in dims},
+    )
+
+
+def _norm(name: str, rng: random.Random) -> Form:
+    over, dims, text = _dims(rng)
+    eps, own = rng.choice([0.125, 1e-5]), [over[d] for d in dims]
+    behind = tuple(range(-len(dims), 0))
+
+    def in_jax(x: Any, gain: Any, *bias: Any) -> Any:
+        moved = jnp.moveaxis(x, dims, behind)
+        if name == "layer_norm":
+            moved = moved - moved.mean(behind, keepdims=True)
+        moved = moved * jax.lax.rsqrt((moved**2).mean(behind, keepdims=True) + eps) * gain
+        return jnp.moveaxis(moved + bias[0] if bias else moved, behind, dims)
+
+    def in_torch(x: Any, gain: Any, *bias: Any) -> Any:
+        moved = torch.movedim(x, dims, behind)
+        function = getattr(F, name)
+        return torch.movedim(function(moved, gain.shape, gain, *bias, eps=eps), behind, dims)
+
+    count = 2 if name == "layer_norm" else 1
+    slots = ", ".join(f"{{{n}}}" for n in range(count + 1))
+    return Form(
+        f"{name} {slots} {text} eps {eps}",
+        [over, *[own] * count],
+        over,
+        in_jax,
+        in_torch,
+        blocked=set(own),
+    )
+
+
+def _cumsum(rng: random.Random) -> Form:
+    over, dim, back = _rank(rng), 0, rng.random() < 0.5
+    dim = rng.randrange(len(over))
+
+    def in_torch(x: Any) -> Any:
+        y = x.flip(dim) if back else x
+        y = y.cumsum(dim, dtype=x.dtype)
+        return y.flip(dim) if back else y
+
+    return Form(
+        f"cumsum {{0}} dim {dim}" + " reverse" * back,
+        [over],
+        over,
+        lambda x: jax.lax.cumsum(x, dim, reverse=back),
+        in_torch,
+        blocked={over[dim]},
+        dtypes=NUMBERS,
+        linear="all",
+    )
+
+
+# ---------------------------------------------------------------------------------------------
+# Selections
+# ---------------------------------------------------------------------------------------------
+
+
+def _argmax(rng: random.Random) -> Form:
+    over = _rank(rng)
+    dim = rng.randrange(len(over))
+    return Form(
+        f"argmax {{0}} dim {dim}",
+        [over],
+        over[:dim] + over[dim + 1 :],
+        lambda x: jnp.argmax(x, dim).astype(jnp.int32),
+        lambda x: torch.argmax(x, dim).int(),
+        blocked={over[dim]},
+        dtypes=NUMBERS,
+        out="i32",
+        gradient=False,
+    )
+
+
+def _top_k(name: str, rng: random.Random) -> Form:
+    over = _rank(rng)
+    dim = rng.randrange(len(over))
+    size = rng.randint(1, 6)
+    k, found = rng.randint(1, size), name == "top_k_indices"
+
+    def in_jax(x: Any) -> Any:
+        order = jnp.argsort(x, axis=dim, stable=True, descending=True)
+        order = jax.lax.slice_in_dim(order, 0, k, axis=dim)
+        return order.astype(jnp.int32) if found else jnp.take_along_axis(x, order, dim)
+
+    def in_torch(x: Any) -> Any:
+        values, order = torch.sort(x, dim=dim, descending=True, stable=True)
+        return (order.int() if found else values).narrow(dim, 0, k)
+
+    return Form(
+        f"{name} {{0}} k {k} dim {dim}",
+        [over],
+        [*over[:dim], "k", *over[dim + 1 :]],
+        in_jax,
+        in_torch,
+        sizes={over[dim]: size, "k": k},
+        blocked={over[dim], "k"},
+        dtypes=NUMBERS,
+        out="i32" if found else "",
+        gradient=not found,
+    )
+
+
+def _table(rng: random.Random) -> tuple[list[str], list[str], list[str]]:
+    return rng.choice([[], ["a"]]), rng.choice([[], ["b"]]), rng.choice([[], ["i"], ["i", "j"]])
+
+
+def _at(n: int, i: Any, like: Any) -> Any:
+    """Return rows with a 1 at a position, and without where it is out of range."""
+    positions = torch.arange(n) if isinstance(i, torch.Tensor) else jnp.arange(n)
+    rows = i[..., None] == positions
+    return rows.to(like.dtype) if isinstance(i, torch.Tensor) else rows.astype(like.dtype)
+
+
+def _take(rng: random.Random) -> Form:
+    before, behind, chosen = _table(rng)
+    dim = len(before)
+
+    def in_jax(table: Any, i: Any) -> Any:
+        known = jnp.where((i >= 0) & (i < table.shape[dim]), i, table.shape[dim])
+        return jnp.take(table, known, dim, mode="fill", fill_value=0)
+
+    def in_torch(table: Any, i: Any) -> Any:
+        inside = (i >= 0) & (i < table.shape[dim])
+        flat = torch.where(inside, i, 0).reshape(-1).long()
+        out = table.index_select(dim, flat)
+        out = out.reshape([*table.shape[:dim], *i.shape, *table.shape[dim + 1 :]])
+        mask = inside.reshape([*i.shape, *(1,) * (table.ndim - dim - 1)])
+        return torch.where(mask, out, torch.zeros((), dtype=out.dtype))
+
+    return Form(
+        f"take {{0}}, {{1}} dim {dim}",
+        [[*before, "v", *behind], chosen],
+        [*before, *chosen, *behind],
+        in_jax,
+        in_torch,
+        dtypes=NUMBERS,
+        positions=(1, "v"),
+    )
+
+
+def _take_transpose(rng: random.Random) -> Form:
+    before, behind, chosen = _table(rng)
+    dim, size = len(before), rng.randint(1, 5)
+
+    def in_jax(g: Any, i: Any) -> Any:
+        flat = g.reshape([*g.shape[:dim], -1, *g.shape[dim + i.ndim :]])
+        at = jnp.where((i >= 0) & (i < size), i, size).reshape(-1)
+        zeros = jnp.zeros((*g.shape[:dim], size, *g.shape[dim + i.ndim :]), g.dtype)
+        return zeros.at[(*(slice(None),) * dim, at)].add(flat, mode="drop")
+
+    def in_torch(g: Any, i: Any) -> Any:
+        flat = g.reshape([*g.shape[:dim], i.numel(), *g.shape[dim + i.ndim :]])
+        at = torch.where((i >= 0) & (i < size), i, size).reshape(-1)
+        zeros = torch.zeros((*g.shape[:dim], size + 1, *g.shape[dim + i.ndim :]), dtype=g.dtype)
+        return zeros.index_add(dim, at.long(), flat).narrow(dim, 0, size)
+
+    return Form(
+        f"take_transpose {{0}}, {{1}} dim {dim} to {{to}}",
+        [[*before, *chosen, *behind], chosen],
+        [*before, "v", *behind],
+        in_jax,
+        in_torch,
+        sizes={"v": size},
+        dtypes=NUMBERS,
+        positions=(1, "v"),
+    )
+
+
+def _one_hot(rng: random.Random) -> Form:
+    over, size = list("ab"[: rng.randint(0, 2)]), rng.randint(1, 6)
+    return Form(
+        "one_hot {0} to {to}",
+        [over],
+        [*over, "v"],
+        lambda i: jax.nn.one_hot(i, size),
+        lambda i: _at(size, i, torch.zeros(())),
+        sizes={"v": size},
+        out=rng.choice(NUMBERS),
+        positions=(0, "v"),
+        gradient=False,
+    )
+
+
+def _cross_entropy(rng: random.Random) -> Form:
+    over = _rank(rng)
+    dim = rng.randrange(len(over))
+    rest = over[:dim] + over[dim + 1 :]
+
+    def in_jax(x: Any, labels: Any) -> Any:
+        known = (labels >= 0) & (labels < x.shape[dim])
+        at = jnp.expand_dims(jnp.where(known, labels, 0), dim)
+        losses = -jnp.take_along_axis(jax.nn.log_softmax(x, dim), at, dim).squeeze(dim)
+        return jnp.where(known, losses, 0)
+
+    def in_torch(x: Any, labels: Any) -> Any:
+        known = (labels >= 0) & (labels < x.shape[dim])
+        rows = x.movedim(dim, -1).reshape(-1, x.shape[dim])
+        at = torch.where(known, labels, -100).reshape(-1).long()
+        return F.cross_entropy(rows, at, reduction="none").reshape(labels.shape)
+
+    return Form(
+        f"cross_entropy {{0}}, {{1}} dim {dim}",
+        [over, rest],
+        rest,
+        in_jax,
+        in_torch,
+        blocked={over[dim]},
+        positions=(1, over[dim]),
+    )
