@@ -1,6 +1,7 @@
 """A dialect with one operation of models, ``leaky_relu %x slope 0.1``: its row in every table."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from xdsl.ir import Dialect
@@ -52,8 +53,11 @@ Extra = Dialect("extra", [*operations("extra", ROWS).values()])
 # Its function of arrays, and whether results on small integers are exact.
 def _leaky_relu(op: DistOp, arrays: Sequence[Array]) -> Array:
     slope = op.number("slope")
-    function = nn.elementwise(lambda x: np.maximum(x, 0) + slope * np.minimum(x, 0))
-    return function(op, arrays)
+
+    def leaky(x: Any) -> Any:
+        return np.maximum(x, 0) + slope * np.minimum(x, 0)
+
+    return nn.elementwise(leaky)(op, arrays)
 
 
 nn.FUNCTIONS["leaky_relu"] = _leaky_relu
