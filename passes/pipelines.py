@@ -277,9 +277,17 @@ class PipelineOption:
 
 
 def options_of(pipeline: PassPipeline, known: Known) -> dict[str, PipelineOption]:
-    """Return the options of a pipeline by name, with the values that it sets as defaults."""
+    """Return the options of a pipeline by name, with the values that it sets as defaults.
+
+    Raises:
+        ValueError: there is no such pass as the pipeline names.
+    """
     options: dict[str, PipelineOption] = {}
     for spec in {position.spec.name: position.spec for position in pipeline.positions}.values():
+        if spec.name not in known:
+            raise ValueError(
+                f"the pipeline {pipeline.name} names the pass {spec.name}: there is none"
+            )
         for info in get_pass_option_infos(known[spec.name]()):
             if info.name in spec.parameters:
                 value = ",".join(map(str, spec.parameters[info.name])).lower()

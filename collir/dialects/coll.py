@@ -7,7 +7,7 @@ run other operations (``nested``).
 from xdsl.ir import Dialect
 
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
-from collir.dialects.operation import DistOp, operation
+from collir.dialects.operation import operations
 from collir.dialects.tensor import (
     AxesAttr,
     BindingsAttr,
@@ -19,9 +19,7 @@ from collir.dialects.tensor import (
 )
 from collir.layout.coll import STEPS
 
-OPERATIONS: dict[str, type[DistOp]] = {
-    name: operation("coll", kind) for name, kind in STEPS.items()
-}
+OPERATIONS = operations("coll", STEPS)
 """The operations by the name of their row."""
 
 COLLECTIVES = tuple(op for op in OPERATIONS.values() if op.KIND.sends)

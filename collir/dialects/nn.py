@@ -2,14 +2,14 @@
 
 from xdsl.ir import Dialect
 
-from collir.dialects.operation import DistOp, operation
+from collir.dialects.operation import operations
 from collir.layout import nn, nn_selections, nn_windows
 from collir.layout.nn_rows import NN
 
 TABLES = (nn, nn_selections, nn_windows)
 """The modules with the rows, in the order in which operations are listed to users."""
 
-OPERATIONS: dict[str, type[DistOp]] = {name: operation("nn", kind) for name, kind in NN.items()}
+OPERATIONS = operations("nn", NN)
 """The operations by the name of their row."""
 
 Nn = Dialect("nn", list(OPERATIONS.values()), [])

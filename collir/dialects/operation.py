@@ -49,6 +49,7 @@ from collir.dialects.tensor import (
 )
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
 from collir.layout.coll import ADD
+from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import Size, without_formula
 from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, StepKind
 from collir.layout.structure import Structure
@@ -99,8 +100,20 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
         Raises:
             LayoutError: the step is not well typed.
+            TypeError: a property is missing that the step needs.
         """
-        result = cls.result_type(mesh, [dist_type(operand) for operand in operands], properties)
+        try:
+            result = cls.result_type(mesh, [dist_type(operand) for operand in operands], properties)
+        except LayoutError as error:
+            error.args = (error.text([value_text(operand) for operand in operands]),)
+            raise
+        except KeyError as error:
+            needed = [p.name for p in cls.KIND.parameters if p.required]
+            if not (missing := [name for name in needed if name not in properties]):
+                raise
+            given = ", ".join(properties) or "none"
+            message = f"{cls.KIND.name} needs the property {missing[0]} (given: {given})"
+            raise TypeError(message) from error
         return cls.create(
             operands=operands, properties=properties, result_types=[DistTensorType(result)]
         )
@@ -422,6 +435,15 @@ def _argument(attribute: Attribute) -> Argument:
 
 _NAMES = {0: (), 1: ("input",), 2: ("lhs", "rhs"), 3: ("first", "second", "third")}
 """The names of operands in MLIR's custom form, by the number of operands."""
+
+
+def operations(dialect: str, rows: OperationTable[StepKind]) -> dict[str, type[DistOp]]:
+    """Return the operation of each row of a table, which takes no more rows then."""
+    rows.close(
+        f"the operations of the dialect {dialect} are made; a package has a dialect of its own "
+        "(docs/extending.md)"
+    )
+    return {name: operation(dialect, kind) for name, kind in rows.items()}
 
 
 def operation(dialect: str, kind: StepKind) -> type[DistOp]:

@@ -1,7 +1,5 @@
 """The tables of dialects, and of the operations that a program may name."""
 
-from collections.abc import Mapping
-
 from xdsl.ir import Dialect
 
 from collir.dialects import coll, nn
@@ -15,18 +13,24 @@ OPERATIONS: dict[str, type[DistOp]] = {}
 """The operations on distributed tensors of all dialects, by their name in a program."""
 
 
-def register(dialect: Dialect, operations: Mapping[str, type[DistOp]]) -> None:
-    """Add a dialect and its operations.
+def register(dialect: Dialect) -> None:
+    """Add a dialect and its operations on distributed tensors, if it is not there yet.
 
     Raises:
         ValueError: another dialect has an operation of the same name.
     """
-    for name in operations:
+    if dialect in DIALECTS:
+        return
+    operations = {op.KIND.name: op for op in dialect.operations if issubclass(op, DistOp)}
+    for name, operation in operations.items():
         if name in OPERATIONS:
-            raise ValueError(f"{dialect.name}.{name}: there is {OPERATIONS[name].name} already")
+            raise ValueError(f"{operation.name}: there is {OPERATIONS[name].name} already")
     DIALECTS.append(dialect)
     OPERATIONS.update(operations)
 
 
-register(coll.Coll, coll.OPERATIONS)
-register(nn.Nn, nn.OPERATIONS)
+register(coll.Coll)
+register(nn.Nn)
+
+OWN_DIALECTS = tuple(DIALECTS)
+"""The dialects of collir itself."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from collir.layout import gradients, local_rules, rules
+from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import Size
 from collir.layout.steps import (
     AHEAD,
@@ -24,7 +25,7 @@ from collir.layout.steps import (
 )
 from collir.layout.types import DistType, State, same_with_formulas
 
-STEPS: dict[str, StepKind] = {}
+STEPS: OperationTable[StepKind] = OperationTable("STEPS", __name__)
 """The rows of the coll dialect by name, in the order in which they are listed to users."""
 
 

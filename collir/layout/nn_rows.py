@@ -12,6 +12,7 @@ from collir.layout.errors import LayoutError
 from collir.layout.expansions import Expansion
 from collir.layout.gradients import Gradient
 from collir.layout.mesh import Mesh
+from collir.layout.operation_table import OperationTable
 from collir.layout.steps import (
     DIM,
     TO,
@@ -26,7 +27,7 @@ from collir.layout.steps import (
 from collir.layout.structure import REPEATED, Structure, index_text, typed
 from collir.layout.types import Dim, DistType, check_type
 
-NN: dict[str, StepKind] = {}
+NN: OperationTable[StepKind] = OperationTable("NN", __name__)
 """The rows of the nn dialect by name, in the order in which they are listed to users."""
 
 row = rows_in(NN, StepKind)
@@ -58,6 +59,7 @@ def model_row(
     expansion: Expansion | None = None,
     integers: int | None = None,
     moved: Callable[[Sequence[int], int], int] = reads_all,
+    table: dict[str, StepKind] = NN,
 ) -> StepKind:
     """Add a row whose rule follows from its structure.
 
@@ -68,6 +70,7 @@ def model_row(
         integers: the number of the operand that holds integers, if one does; the dtype of the
             result is that of the first operand then, or of the type that the operation names.
         moved: the bytes that it reads and writes.
+        table: the rows of the dialect that has the operation.
     """
 
     def rule(mesh: Mesh, *values: Any) -> DistType:
@@ -87,7 +90,7 @@ def model_row(
         return typed(name, mesh, structure(xs, arguments), xs, dtype)
 
     rule.__doc__ = doc
-    return row(
+    return rows_in(table, StepKind)(
         name=name,
         rule=rule,
         parameters=parameters,

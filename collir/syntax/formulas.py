@@ -36,14 +36,21 @@ class FormulaLowering(Lowering):
 
     sizes: Mapping[str, int]
 
-    def size(self, tree: SyntaxTree) -> int | None:
-        """Return an integer with its formula, or None after an error."""
+    def size(self, tree: SyntaxTree, decimals: bool = False) -> int | None:
+        """Return an integer with its formula, or None after an error.
+
+        Args:
+            decimals: whether a number such as 0.5 may be written in its place.
+        """
         if isinstance(tree, Token) and tree.type == "NUMBER":
             return self.integer(tree)
         errors_before = len(self.errors)
         try:
             formula = self.formula(tree)
             if len(self.errors) > errors_before:
+                return None
+            if decimals and not formula.parameters and (value := formula.value({})) % 1:
+                self.error(first_token(tree), f"a formula is an integer: write {float(value)}")
                 return None
             return size_at(formula, self.sizes)
         except FormulaError as error:

@@ -83,10 +83,10 @@ class FunctionLowering(StepLowering):
         """The parameters that sizes in the function depend on, with their values."""
         return self.bound.parameters if self.bound else self.sizes
 
-    def size(self, tree: SyntaxTree) -> int | None:
+    def size(self, tree: SyntaxTree, decimals: bool = False) -> int | None:
         """Return an integer with its formula, in a generic function over the parameters of the
         caller; None after an error."""
-        size = super().size(tree)
+        size = super().size(tree, decimals)
         if size is None or self.bound is None:
             return size
         try:

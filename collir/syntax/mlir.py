@@ -17,6 +17,7 @@ from xdsl.utils.lexer import Input, Span
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.names import set_name
+from collir.ir.packages import load_operations
 from collir.ir.verification import one_line
 
 
@@ -88,6 +89,7 @@ def read_mlir(
     Raises:
         DiagnosticError: the text does not parse.
     """
+    load_operations()
     sources.add(file, text)
     _check_strings(text, file)
     try:

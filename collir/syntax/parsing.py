@@ -14,6 +14,7 @@ from lark import Lark, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position
+from collir.ir.packages import load_operations
 from collir.layout.steps import ArgumentKind
 from collir.syntax.grammar_tables import parser_of
 from collir.syntax.operations import keywords
@@ -43,24 +44,29 @@ def decode(data: bytes, file: str) -> str:
 _OWN_TERMINALS = (ArgumentKind.AXES, ArgumentKind.PLACE, ArgumentKind.FLAG)
 """The kinds of arguments whose keywords have a terminal of their own."""
 
-CLAUSES = {
-    "AXES_KEYWORD": keywords(ArgumentKind.AXES),
-    "PLACE_KEYWORD": keywords(ArgumentKind.PLACE),
-    "KEYWORD": [
-        word
-        for word in keywords(*(kind for kind in ArgumentKind if kind not in _OWN_TERMINALS))
-        if word not in keywords(ArgumentKind.PLACE)
-    ],
-    "FLAG": keywords(ArgumentKind.FLAG),
-}
-"""The keywords of clauses by terminal of the grammar; terminals differ in the argument behind."""
+
+@cache
+def clauses() -> dict[str, list[str]]:
+    """Return the keywords of clauses by terminal; terminals differ in the argument behind.
+
+    Those of the operations of packages are among them.
+    """
+    load_operations()
+    places = keywords(ArgumentKind.PLACE)
+    others = (kind for kind in ArgumentKind if kind not in _OWN_TERMINALS)
+    return {
+        "AXES_KEYWORD": keywords(ArgumentKind.AXES),
+        "PLACE_KEYWORD": places,
+        "KEYWORD": [word for word in keywords(*others) if word not in places],
+        "FLAG": keywords(ArgumentKind.FLAG),
+    }
 
 
 @cache
 def parser() -> Lark:
     path = Path(__file__).with_name("grammar.lark")
     grammar = path.read_text(encoding="utf-8")
-    for terminal, words in CLAUSES.items():
+    for terminal, words in clauses().items():
         listed = "|".join(words)
         # A quoted keyword is never read as a name, so that the error can have a hint.
         pattern = f'"{listed}"' if terminal == "AXES_KEYWORD" else f"/({listed})\\b/"
@@ -88,14 +94,10 @@ _TERMINALS = {
     "NUMBER": "a number",
     "UNIT": "a unit",
     "STRING": 'a file name in ""',
-    "KEYWORD": f"a clause ({', '.join(CLAUSES['KEYWORD'])})",
-    "AXES_KEYWORD": ", ".join(f"`{word}`" for word in CLAUSES["AXES_KEYWORD"]),
-    "PLACE_KEYWORD": ", ".join(f"`{word}`" for word in CLAUSES["PLACE_KEYWORD"]),
     "_AT": "`at(`",
     "ANY": "`any`",
     "AUTO": "`auto`",
     "_EVERY": "`...`",
-    "FLAG": ", ".join(f"`{word}`" for word in CLAUSES["FLAG"]),
     "RETURN": "`return`",
     "YIELD": "`yield`",
     "CALL": "`call`, `gradient`",
@@ -119,6 +121,10 @@ def _expected(terminals: set[str]) -> str:
     def shown(name: str) -> str:
         if name in _TERMINALS:
             return _TERMINALS[name]
+        if name in clauses():
+            words = clauses()[name]
+            quoted = ", ".join(f"`{word}`" for word in words)
+            return f"a clause ({', '.join(words)})" if name == "KEYWORD" else quoted
         pattern = parser().get_terminal(name).pattern.value
         return f"`{pattern}`"
 

@@ -230,7 +230,7 @@ class StepLowering(TypeLowering):
             case ArgumentKind.NUMBER, Token(type="NUMBER"):
                 return self.number(argument)
             case ArgumentKind.INTEGER | ArgumentKind.NUMBER, _ if self.is_formula(argument):
-                return self.size(argument)
+                return self.size(argument, decimals=argument_kind is ArgumentKind.NUMBER)
             case ArgumentKind.TEXT, Token(type="STRING"):
                 return str(argument)[1:-1]
             case ArgumentKind.NAME, Token(type="NAME") as token:

@@ -9,7 +9,8 @@ import difflib
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -213,9 +214,21 @@ def _run(
     """Run passes, verify the module after each of them, and then call ``watch``."""
     with listening(_log), session():
         for module_pass in passes:
-            module_pass.apply(context(), module)
+            with naming(module_pass.name):
+                module_pass.apply(context(), module)
             verify_after(module_pass, module)
             watch(module_pass)
+
+
+@contextmanager
+def naming(pass_name: str) -> Generator[None]:
+    """Add a note with the name of the pass that runs to errors that do not have it."""
+    try:
+        yield
+    except Exception as error:
+        if f"pass {pass_name}" not in str(error):
+            error.add_note(f"in pass {pass_name}")
+        raise
 
 
 def _log(remark: Diagnostic) -> None:

@@ -11,8 +11,8 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from io import BytesIO, StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, cast
 
@@ -49,6 +49,7 @@ from collir.tools import completion
 from collir.tools.api import (
     LANGUAGES,
     UsageError,
+    naming,
     pass_pipeline,
     unknown_target,
     usage_error,
@@ -58,6 +59,7 @@ from collir.tools.api import (
 from collir.tools.collopt_arguments import adapt_options, add_options
 from collir.tools.expected import check_expected
 from collir.tools.functions import keep_functions
+from collir.tools.operation_pages import operation_page
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
 from collir.tools.pass_pages import (
     XDSL_PASSES,
@@ -152,7 +154,7 @@ class CollOpt(xDSLOptMain):
     def _catalogue(self) -> str:
         added = of_other_packages()
         remaining = set(self.available_passes) - set(PASSES) - set(added)
-        passes = {name: summary(factory()) for name, factory in {**PASSES, **added}.items()}
+        passes = {name: self._pass_summary(name) for name in (*PASSES, *added)}
         targets = {name: summary(factory()) for name, factory in TARGETS.items()}
         lines = ["", "passes:", *listing(passes | XDSL_PASSES)]
         lines += [f"  and {len(remaining) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
@@ -161,6 +163,12 @@ class CollOpt(xDSLOptMain):
         lines += ["", "targets:"]
         lines += listing(targets | XDSL_TARGETS)
         return "\n".join([*lines, ""])
+
+    def _pass_summary(self, name: str) -> str:
+        try:
+            return summary(self.available_passes[name]())
+        except DiagnosticError as error:
+            return f"({error.diagnostics[0].message})"
 
     def _target(self, text: str) -> str:
         """Check a target with options, as given with -t, and return it."""
@@ -176,13 +184,13 @@ class CollOpt(xDSLOptMain):
     # --- the pipeline -----------------------------------------------------------------------
 
     def setup_pipeline(self):
-        if self.args.help_pass is not None or self.args.help_target is not None:
+        pages = self.args.help_op, self.args.help_pass, self.args.help_target
+        if any(page is not None for page in pages):
             return
         try:
-            pipeline = pass_pipeline(self.args.passes, self.available_passes)
+            self.pipeline = pass_pipeline(self.args.passes, self.available_passes)
         except UsageError as error:
             raise UsageError(f"-p '{self.args.passes}': {error}") from None
-        self.pipeline = replace(pipeline, callback=self._between)
 
     def _between(
         self, previous: ModulePass | None, module: ModuleOp, following: ModulePass | None
@@ -243,7 +251,11 @@ class CollOpt(xDSLOptMain):
             self._costs = PassCosts(model_of(self.pipeline.passes))
         try:
             with listening(self._report_remark):
-                super().apply_passes(prog)
+                for done, following in pairwise((None, *self.pipeline.passes, None)):
+                    if done:
+                        with naming(done.name):
+                            done.apply(self.ctx, prog)
+                    self._between(done, prog, following)
         finally:
             if self._costs:
                 sys.stderr.write(self._costs.text)
@@ -287,6 +299,9 @@ class CollOpt(xDSLOptMain):
 
     def run(self) -> int:
         """Read, transform and print the input, and return the exit status."""
+        if self.args.help_op is not None:
+            sys.stdout.write(operation_page(self.args.help_op))
+            return 0
         if self.args.help_pass is not None:
             return self._help_pass()
         if self.args.help_target is not None:
@@ -354,7 +369,10 @@ class CollOpt(xDSLOptMain):
     def _help_pass(self) -> int:
         name = self.args.help_pass
         if name in PIPELINES:
-            sys.stdout.write(pipeline_page(PIPELINES[name], self.available_passes))
+            try:
+                sys.stdout.write(pipeline_page(PIPELINES[name], self.available_passes))
+            except ValueError as error:
+                raise usage_error(error) from error
             return 0
         if name not in self.available_passes:
             raise usage_error(ValueError(f"Unrecognized passes: ['{name}']"), self.available_passes)

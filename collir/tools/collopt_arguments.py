@@ -45,6 +45,11 @@ def adapt_options(parser: argparse.ArgumentParser) -> None:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that xDSL's driver does not have."""
     parser.add_argument(
+        "--help-op",
+        metavar="OP",
+        help="print what an operation does and how it is written",
+    )
+    parser.add_argument(
         "--help-pass",
         metavar="PASS",
         help="print what a pass or a pipeline does and its options",

@@ -91,8 +91,9 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
     except Exception as error:
         if debug:
             traceback.print_exception(error)
+        where = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
         hint = "" if debug else " (--debug shows where)"
-        sys.stderr.write(f"{name}: internal error: {type(error).__name__}: {error}{hint}\n")
+        sys.stderr.write(f"{name}: internal error: {type(error).__name__}: {error}{where}{hint}\n")
         return INTERNAL
 
 

@@ -5,7 +5,8 @@ is ``COLLIR``, so that xdsl-opt has all that collopt has, except the language ``
 """
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
+from typing import TypeVar
 
 from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
@@ -13,39 +14,46 @@ from xdsl.transforms import get_all_passes
 from xdsl.universe import Universe
 from xdsl.utils.target import Target
 
-from collir.dialects.tables import DIALECTS
+from collir.dialects.tables import DIALECTS, OWN_DIALECTS
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.packages import imported, packages
 from collir.passes.table import PASSES
 from collir.targets.table import TARGETS
 
+_T = TypeVar("_T")
 _OF_XDSL = get_all_passes()
 
 COLLIR = Universe(
-    all_dialects={dialect.name: lambda dialect=dialect: dialect for dialect in DIALECTS},
+    all_dialects={dialect.name: lambda dialect=dialect: dialect for dialect in OWN_DIALECTS},
     all_passes={name: factory for name, factory in PASSES.items() if name not in _OF_XDSL},
     all_targets=dict(TARGETS),
 )
 """The dialects, passes and targets that collir adds to xDSL, which has its own ``canonicalize``."""
 
 
-@cache
-def _installed() -> Universe:
-    """Return the universe of all packages, xDSL's own included.
+def _merged(kind: str, rows: Callable[[Universe], Mapping[str, _T]]) -> dict[str, _T]:
+    """Return the dialects, passes or targets of all packages.
 
     Raises:
         DiagnosticError: a package cannot be loaded, or two packages add something of the same name.
     """
-    try:
-        return Universe.get_multiverse()
-    except Exception as error:  # the import of a package may raise anything
-        message = f"a package for xDSL cannot be loaded: {type(error).__name__}: {error}"
-        raise DiagnosticError(Diagnostic(message)) from error
+    known: dict[str, _T] = {}
+    owner: dict[str, str] = {}
+    for package, universe in {"collir": COLLIR, **packages()}.items():
+        for name, row in rows(universe).items():
+            if name in known:
+                message = f"the packages {owner[name]} and {package} both have a {kind} {name}"
+                raise DiagnosticError(Diagnostic(message))
+            known[name], owner[name] = row, package
+    return known
 
 
+@cache
 def known_dialects() -> Mapping[str, Callable[[], Dialect]]:
     """Return all dialects by name."""
-    ours = {dialect.name: lambda dialect=dialect: dialect for dialect in DIALECTS}
-    return {**_installed().all_dialects, **ours}
+    added = _merged("dialect", lambda universe: universe.all_dialects)
+    # The import of a package may have registered a dialect that its universe does not have.
+    return {**added, **{dialect.name: lambda dialect=dialect: dialect for dialect in DIALECTS}}
 
 
 def of_other_packages() -> Mapping[str, Callable[[], type[ModulePass]]]:
@@ -53,11 +61,22 @@ def of_other_packages() -> Mapping[str, Callable[[], type[ModulePass]]]:
     return {n: factory for n, factory in known_passes().items() if n not in {**_OF_XDSL, **PASSES}}
 
 
+@cache
+def _passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
+    return _merged("pass", lambda universe: universe.all_passes)
+
+
 def known_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
-    """Return all passes by name; a pass of collir replaces xDSL's pass of the same name."""
-    return {**_installed().all_passes, **PASSES}
+    """Return all passes by name; a pass of collir replaces xDSL's pass of the same name.
+
+    The functions raise a ``DiagnosticError`` that names the pass if it cannot be imported.
+    """
+    return {
+        name: partial(imported, f"the pass {name}", factory)
+        for name, factory in {**_passes(), **PASSES}.items()
+    }
 
 
 def known_targets() -> Mapping[str, Callable[[], type[Target]]]:
     """Return all targets by name."""
-    return {**_installed().all_targets, **TARGETS}
+    return {**_merged("target", lambda universe: universe.all_targets), **TARGETS}

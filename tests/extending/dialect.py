@@ -8,11 +8,12 @@ as others do; here only the Python targets get one.
 from xdsl.ir import Dialect
 
 from collir.dialects import tables
-from collir.dialects.operation import DistOp, operation
+from collir.dialects.operation import operations
 from collir.layout import DistType, Mesh, local_rules
+from collir.layout.operation_table import OperationTable
 from collir.layout.steps import StepKind, rows_in
 
-ROWS: dict[str, StepKind] = {}
+ROWS: OperationTable[StepKind] = OperationTable("ROWS", __name__)
 row = rows_in(ROWS, StepKind)
 
 
@@ -23,9 +24,7 @@ def negate(mesh: Mesh, x: DistType) -> DistType:
 
 row(name="negate", rule=negate)
 
-OPERATIONS: dict[str, type[DistOp]] = {name: operation("toy", kind) for name, kind in ROWS.items()}
-
-tables.register(Dialect("toy", [*OPERATIONS.values()]), OPERATIONS)
+tables.register(Dialect("toy", [*operations("toy", ROWS).values()]))
 
 from dataclasses import replace  # noqa: E402
 from fractions import Fraction  # noqa: E402

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from collir.dialects.tables import OPERATIONS
 from collir.layout.coll import STEPS
 from collir.layout.nn_rows import NN
 from collir.semantics.reference import exactness, nn
-from collir.semantics.reference.steps import MEANINGS, Effect
+from collir.semantics.reference.steps import MEANINGS, Effect, meaning_of
 from collir.semantics.symbolic import execution
 from collir.synthesis.reorder import swap
 from collir.targets.code import (
@@ -86,10 +87,10 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
     ("table", "names"),
     [
         (OPERATIONS, {*STEPS, *NN}),
-        (MEANINGS, {*STEPS, *NN}),
-        (execution.RULES, {*STEPS, *NN}),
+        (nn.FUNCTIONS | MEANINGS, {*STEPS, *NN}),
+        (nn.FUNCTIONS | execution.RULES, {*STEPS, *NN}),
         (nn.FUNCTIONS, set(NN)),
-        (exactness.GRIDS, {n for n, x in MEANINGS.items() if x.effect is Effect.VALUES}),
+        (exactness.GRIDS, {n for n in OPERATIONS if meaning_of(n).effect is Effect.VALUES}),
         (COSTS, SENDING),
         (mpi.STARTS, {name for name, kind in STEPS.items() if kind.may_be_async}),
         (nccl_function.NcclFunction.COLLECTIVES, SENDING),
@@ -108,6 +109,32 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
 def test_tables_are_complete(table: Mapping[str, object], names: Collection[str]) -> None:
     """Check that no entry is missing from a table, because looking it up would be an error."""
     assert set(table) == set(names)
+
+
+@pytest.mark.parametrize(
+    ("table", "title"),
+    [
+        (nn.FUNCTIONS, "FUNCTIONS (collir.semantics.reference.nn)"),
+        (exactness.GRIDS, "GRIDS (collir.semantics.reference.exactness)"),
+        (numpy_ops.EXPRESSIONS, "EXPRESSIONS (collir.targets.code.numpy_ops)"),
+        (torch_ops.EXPRESSIONS, "EXPRESSIONS (collir.targets.code.torch_ops)"),
+        (jax_ops.EXPRESSIONS, "EXPRESSIONS (collir.targets.code.jax_ops)"),
+        (c_models.BODIES, "BODIES (collir.targets.code.c_models)"),
+    ],
+)
+def test_an_operation_that_a_table_lacks_is_named_with_the_table(
+    table: Mapping[str, object], title: str
+) -> None:
+    with pytest.raises(KeyError) as error:
+        table["hardtanh"]
+    assert str(error.value) == f"hardtanh has no row in {title}"
+
+
+def test_a_row_that_comes_too_late_is_an_error() -> None:
+    """Check that no row is added to a dialect whose operations are made, where nothing sees it."""
+    with pytest.raises(ValueError, match=r"barrier2 comes too late for STEPS .*dialect coll"):
+        STEPS["barrier2"] = replace(STEPS["barrier"], name="barrier2")
+    assert "barrier2" not in STEPS
 
 
 def test_the_runtime_of_mpi_has_every_collective() -> None:

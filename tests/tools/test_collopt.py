@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from collir.dialects.tables import OPERATIONS
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
 from collir.targets.table import TARGETS
@@ -83,6 +84,14 @@ def test_help_pass_prints_the_docstring_and_the_options(
     assert "strategy: str" in page
 
 
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_help_op_says_how_it_is_written(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert collopt.main(["--help-op", name]) == 0
+    page = capsys.readouterr().out
+    assert re.match(rf"{name}: \w.*\.\n\n  %r = {name}\b", page)
+    assert f"In MLIR it is {OPERATIONS[name].name}.\n" in page
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_help_target_says_what_each_option_is(
     name: str, capsys: pytest.CaptureFixture[str]
@@ -111,6 +120,8 @@ def test_help_target_knows_the_targets_of_xdsl(capsys: pytest.CaptureFixture[str
         ["-t", "mpi{main=3}"],
         ["-t", "mpi{colour=red}"],
         ["-t", "mpi{"],
+        ["--help-op", "reduce_scater"],
+        ["--help-op", "nothing"],
         ["--help-pass", "nothing"],
         ["-t", "cobol"],
         ["-f", "json"],

@@ -20,8 +20,9 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.inlining import function_without_calls
 from collir.layout import DistType, DType, Mesh, Reduction
+from collir.layout.operation_table import OperationTable
 from collir.semantics.reference.buffers import NUMPY
-from collir.semantics.reference.steps import MEANINGS, Effect
+from collir.semantics.reference.steps import Effect, meaning_of
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def _united(grids: Sequence[_Grid]) -> _Grid:
 
 
 def _after(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
-    if MEANINGS[op.mnemonic].effect is not Effect.VALUES:
+    if meaning_of(op.mnemonic).effect is not Effect.VALUES:
         return operands[0]
     return GRIDS[op.mnemonic](op, mesh, operands)
 
@@ -241,49 +242,53 @@ def _drawn(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     return _Grid(Fraction(1), Fraction(1, 2**32))
 
 
-GRIDS: dict[str, Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = {
-    "add": _added,
-    "concat": _joined,
-    "assemble": _joined,
-    "scale": _scaled,
-    "pad": _padded,
-    "cast": _cast,
-    "einsum": _multiplied,
-    "mul": _multiplied,
-    "sum": _multiplied,
-    "sub": _added,
-    "neg": _joined,
-    "stop_gradient": _joined,
-    "relu": _joined,
-    "max": _joined,
-    "maximum": _joined,
-    "minimum": _joined,
-    "min": _joined,
-    "where": _chosen,
-    **dict.fromkeys(
-        ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal"), _truth
-    ),
-    **dict.fromkeys(
-        ("div", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "silu", "gelu"),
-        _inexact,
-    ),
-    **dict.fromkeys(("softmax", "log_softmax", "cross_entropy"), _inexact),
-    **dict.fromkeys(("mean", "layer_norm", "rms_norm"), _inexact),
-    **dict.fromkeys(("avg_pool", "avg_pool_transpose"), _inexact),
-    **dict.fromkeys(("argmax", "top_k_indices"), _position),
-    "cumsum": _accumulated,
-    "top_k": _joined,
-    "take": _taken,
-    "take_transpose": _added_up,
-    "one_hot": _truth,
-    **dict.fromkeys(("conv", "conv_transpose", "conv_filter"), _multiplied),
-    "max_pool_transpose": _windowed,
-    "max_pool": _joined,
-    "constant": _same_everywhere,
-    "iota": _counted,
-    "uniform": _drawn,
-    "broadcast_to": _joined,
-}
+GRIDS: OperationTable[Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = OperationTable(
+    "GRIDS",
+    __name__,
+    {
+        "add": _added,
+        "concat": _joined,
+        "assemble": _joined,
+        "scale": _scaled,
+        "pad": _padded,
+        "cast": _cast,
+        "einsum": _multiplied,
+        "mul": _multiplied,
+        "sum": _multiplied,
+        "sub": _added,
+        "neg": _joined,
+        "stop_gradient": _joined,
+        "relu": _joined,
+        "max": _joined,
+        "maximum": _joined,
+        "minimum": _joined,
+        "min": _joined,
+        "where": _chosen,
+        **dict.fromkeys(
+            ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal"), _truth
+        ),
+        **dict.fromkeys(
+            ("div", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "silu", "gelu"),
+            _inexact,
+        ),
+        **dict.fromkeys(("softmax", "log_softmax", "cross_entropy"), _inexact),
+        **dict.fromkeys(("mean", "layer_norm", "rms_norm"), _inexact),
+        **dict.fromkeys(("avg_pool", "avg_pool_transpose"), _inexact),
+        **dict.fromkeys(("argmax", "top_k_indices"), _position),
+        "cumsum": _accumulated,
+        "top_k": _joined,
+        "take": _taken,
+        "take_transpose": _added_up,
+        "one_hot": _truth,
+        **dict.fromkeys(("conv", "conv_transpose", "conv_filter"), _multiplied),
+        "max_pool_transpose": _windowed,
+        "max_pool": _joined,
+        "constant": _same_everywhere,
+        "iota": _counted,
+        "uniform": _drawn,
+        "broadcast_to": _joined,
+    },
+)
 """The grid of the result of every step that computes values, by the name of the step."""
 
 

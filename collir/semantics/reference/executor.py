@@ -26,7 +26,7 @@ from collir.ir.calls import calls_in
 from collir.ir.inlining import function_without_calls
 from collir.ir.retyping import function_at
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
-from collir.semantics.reference.steps import MEANINGS, Args, Meaning
+from collir.semantics.reference.steps import Args, meaning_of
 
 
 def execute(
@@ -94,7 +94,7 @@ def memory_needed(function: FuncOp, element: int | None = None) -> int:
 @cache
 def _functions(form: Callable[[Array], Array]) -> InterpreterFunctions:
     """Return the steps in the form that xDSL's interpreter takes."""
-    methods = {name: _implementation(name, meaning, form) for name, meaning in MEANINGS.items()}
+    methods = {name: _implementation(name, form) for name in OPERATIONS}
     return register_impls(type("StepFunctions", (InterpreterFunctions,), methods))()
 
 
@@ -168,9 +168,9 @@ def _stacked(values: Sequence[Buffers]) -> Buffers:
     ]
 
 
-def _implementation(name: str, meaning: Meaning, form: Callable[[Array], Array]) -> object:
+def _implementation(name: str, form: Callable[[Array], Array]) -> object:
     def run(_: InterpreterFunctions, interpreter: Interpreter, op: DistOp, args: Args) -> Args:
-        result = meaning.run(op, args)
+        result = meaning_of(name).run(op, args)
         return (result if args else [None if x is None else form(x) for x in result],)
 
     return impl(OPERATIONS[name])(run)

@@ -23,7 +23,7 @@ from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of, set_parameters
 from collir.layout import Axis, Dim, DistType, Mesh
 from collir.machine import Level, Machine
-from collir.semantics.reference.steps import MEANINGS, Effect
+from collir.semantics.reference.steps import Effect, meaning_of
 
 _MESH = "collir_one_device_mesh"
 
@@ -74,9 +74,9 @@ def _add_steps(
     """Add the steps of a program without collectives to a block, and return what they return."""
     for op in ops:
         operands = [values[operand] for operand in op.operands]
-        if isinstance(op, DistOp) and MEANINGS[op.mnemonic].effect is Effect.NOTHING:
+        if isinstance(op, DistOp) and meaning_of(op.mnemonic).effect is Effect.NOTHING:
             values[op.result] = operands[0]
-        elif isinstance(op, DistOp) and (alone := MEANINGS[op.mnemonic].alone):
+        elif isinstance(op, DistOp) and (alone := meaning_of(op.mnemonic).alone):
             made = alone(op, operands)
             block.add_ops(made)
             values[op.result] = made[-1].result

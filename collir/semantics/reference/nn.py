@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from collir.dialects.operation import DistOp
+from collir.layout.operation_table import OperationTable
 from collir.semantics.reference import draws
 from collir.semantics.reference.arrays import (
     Function,
@@ -57,7 +58,7 @@ def _extreme(function: Callable[..., Any], op: DistOp, arrays: Sequence[Array]) 
     return folded(function, arrays[0], op.sizes("dims"), "keepdims" in op.properties)
 
 
-def _map(function: Callable[..., Any]) -> Function:
+def elementwise(function: Callable[..., Any]) -> Function:
     """Return an elementwise operation as numpy's function, computed in float32 at least."""
 
     def run(op: DistOp, arrays: Sequence[Array]) -> Array:
@@ -214,47 +215,51 @@ def _cumsum(op: DistOp, arrays: Sequence[Array]) -> Array:
     return out.astype(arrays[0].dtype)
 
 
-FUNCTIONS: dict[str, Function] = {
-    **SELECTIONS,
-    **WINDOWS,
-    "einsum": _einsum,
-    "neg": _map(np.negative),
-    "stop_gradient": _map(np.positive),
-    "mul": _map(np.multiply),
-    "sub": _map(np.subtract),
-    "div": _map(np.divide),
-    "maximum": _map(np.maximum),
-    "minimum": _map(np.minimum),
-    "greater": _map(np.greater),
-    "greater_equal": _map(np.greater_equal),
-    "less": _map(np.less),
-    "less_equal": _map(np.less_equal),
-    "equal": _map(np.equal),
-    "not_equal": _map(np.not_equal),
-    "where": _where,
-    "sin": _map(np.sin),
-    "cos": _map(np.cos),
-    "silu": _map(_silu),
-    "gelu": _map(_gelu),
-    "exp": _map(np.exp),
-    "log": _map(np.log),
-    "sqrt": _map(np.sqrt),
-    "rsqrt": _map(_rsqrt),
-    "tanh": _map(np.tanh),
-    "sigmoid": _map(_sigmoid),
-    "relu": _map(_relu),
-    "sum": _sum,
-    "max": partial(_extreme, np.maximum),
-    "min": partial(_extreme, np.minimum),
-    "softmax": partial(_normalised, np.exp),
-    "log_softmax": partial(_normalised, None),
-    "mean": _mean,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-    "cumsum": _cumsum,
-    "constant": _constant,
-    "iota": _iota,
-    "uniform": _uniform,
-    "broadcast_to": _broadcast_to,
-}
+FUNCTIONS: OperationTable[Function] = OperationTable(
+    "FUNCTIONS",
+    __name__,
+    {
+        **SELECTIONS,
+        **WINDOWS,
+        "einsum": _einsum,
+        "neg": elementwise(np.negative),
+        "stop_gradient": elementwise(np.positive),
+        "mul": elementwise(np.multiply),
+        "sub": elementwise(np.subtract),
+        "div": elementwise(np.divide),
+        "maximum": elementwise(np.maximum),
+        "minimum": elementwise(np.minimum),
+        "greater": elementwise(np.greater),
+        "greater_equal": elementwise(np.greater_equal),
+        "less": elementwise(np.less),
+        "less_equal": elementwise(np.less_equal),
+        "equal": elementwise(np.equal),
+        "not_equal": elementwise(np.not_equal),
+        "where": _where,
+        "sin": elementwise(np.sin),
+        "cos": elementwise(np.cos),
+        "silu": elementwise(_silu),
+        "gelu": elementwise(_gelu),
+        "exp": elementwise(np.exp),
+        "log": elementwise(np.log),
+        "sqrt": elementwise(np.sqrt),
+        "rsqrt": elementwise(_rsqrt),
+        "tanh": elementwise(np.tanh),
+        "sigmoid": elementwise(_sigmoid),
+        "relu": elementwise(_relu),
+        "sum": _sum,
+        "max": partial(_extreme, np.maximum),
+        "min": partial(_extreme, np.minimum),
+        "softmax": partial(_normalised, np.exp),
+        "log_softmax": partial(_normalised, None),
+        "mean": _mean,
+        "layer_norm": _layer_norm,
+        "rms_norm": _rms_norm,
+        "cumsum": _cumsum,
+        "constant": _constant,
+        "iota": _iota,
+        "uniform": _uniform,
+        "broadcast_to": _broadcast_to,
+    },
+)
 """The function of every operation on whole tensors, by its name."""

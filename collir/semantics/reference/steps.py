@@ -430,10 +430,6 @@ MEANINGS: dict[str, Meaning] = {
     "cast": Meaning(_cast, Effect.VALUES),
     "add": Meaning(_add, Effect.VALUES),
     "concat": Meaning(_concat, Effect.VALUES),
-    **{
-        name: Meaning(partial(_on_arrays, function), Effect.VALUES)
-        for name, function in nn.FUNCTIONS.items()
-    },
     "take": Meaning(_take, Effect.VALUES),
     "take_transpose": Meaning(_take_transpose, Effect.VALUES),
     "one_hot": Meaning(_one_hot, Effect.VALUES),
@@ -442,4 +438,15 @@ MEANINGS: dict[str, Meaning] = {
     "uniform": Meaning(_uniform, Effect.VALUES),
     "broadcast_to": Meaning(_broadcast_to, Effect.VALUES),
 }
-"""The meaning of every step, by its name."""
+"""The meaning of every step that is not one function of arrays, by its name."""
+
+
+def meaning_of(name: str) -> Meaning:
+    """Return the meaning of a step; that of an operation of a model is its function of arrays.
+
+    Raises:
+        MissingRowError: the step has neither.
+    """
+    if (meaning := MEANINGS.get(name)) is not None:
+        return meaning
+    return Meaning(partial(_on_arrays, nn.FUNCTIONS[name]), Effect.VALUES)

@@ -76,6 +76,8 @@ def _result_of(op: DistOp, run: AnyRun[V], operands: Sequence[V]) -> V:
     if op.mnemonic not in _ANYWHERE and len({x.place for x in operands}) > 1:
         raise ImpossibleError(op, "some devices hold only some of its operands")
     rule = RULES.get(op.mnemonic)
+    if rule is None and op.mnemonic in nn.FUNCTIONS:
+        return run.apply(op, operands)
     if rule is None:
         raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
     return rule(run, op, operands)
@@ -134,10 +136,9 @@ RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
     "add": lambda run, op, xs: run.local(op, xs, summed),
     "compute": lambda run, op, xs: run.compute(op, xs),
     "barrier": lambda run, op, xs: xs[0],
-    **dict.fromkeys(nn.FUNCTIONS, lambda run, op, xs: run.apply(op, xs)),
     "constant": lambda run, op, xs: run.local(op, xs, constants),
     "iota": lambda run, op, xs: run.counted(op),
     "uniform": lambda run, op, xs: run.unknown(op, xs),
     "broadcast_to": lambda run, op, xs: run.local(op, xs, repeated),
 }
-"""The symbolic meaning of every step, by its name."""
+"""The symbolic meaning of every step that is not one function of arrays, by its name."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collir.layout import DType
+from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_folds import extreme, larger, total
 from collir.targets.code.c_kernels import Body, Computation
 from collir.targets.code.c_nest import Array, Loop, block, merged, nested, number_type, value_type
@@ -22,7 +23,7 @@ from collir.targets.code.c_windows import WINDOWS
 
 
 @dataclass(frozen=True)
-class _Map:
+class Map:
     """An elementwise operation.
 
     Attributes:
@@ -39,34 +40,34 @@ class _Map:
     moves: bool = False
 
 
-_MAPS = {
-    "add": _Map("a + b"),
-    "neg": _Map("-a"),
-    "mul": _Map("a * b"),
-    "sub": _Map("a - b"),
-    "div": _Map("a / b"),
-    "stop_gradient": _Map("a", moves=True),
-    "broadcast_to": _Map("a", moves=True),
-    "where": _Map("a ? b : c", moves=True),
-    "maximum": _Map("a > b || a != a ? a : b", "a > b ? a : b", compares=True),
-    "minimum": _Map("a < b || a != a ? a : b", "a < b ? a : b", compares=True),
-    "greater": _Map("a > b", compares=True),
-    "greater_equal": _Map("a >= b", compares=True),
-    "less": _Map("a < b", compares=True),
-    "less_equal": _Map("a <= b", compares=True),
-    "equal": _Map("a == b", compares=True),
-    "not_equal": _Map("a != b", compares=True),
-    "relu": _Map("a > 0 || a != a ? a : 0", "a > 0 ? a : 0", compares=True),
-    "exp": _Map("exp{f}(a)"),
-    "log": _Map("log{f}(a)"),
-    "sqrt": _Map("sqrt{f}(a)"),
-    "rsqrt": _Map("1 / sqrt{f}(a)"),
-    "tanh": _Map("tanh{f}(a)"),
-    "sin": _Map("sin{f}(a)"),
-    "cos": _Map("cos{f}(a)"),
-    "sigmoid": _Map("1 / (1 + exp{f}(-a))"),
-    "silu": _Map("a / (1 + exp{f}(-a))"),
-    "gelu": _Map("{half} * a * (1 + tanh{f}({scale} * (a + {cubes} * a * a * a)))"),
+MAPS = {
+    "add": Map("a + b"),
+    "neg": Map("-a"),
+    "mul": Map("a * b"),
+    "sub": Map("a - b"),
+    "div": Map("a / b"),
+    "stop_gradient": Map("a", moves=True),
+    "broadcast_to": Map("a", moves=True),
+    "where": Map("a ? b : c", moves=True),
+    "maximum": Map("a > b || a != a ? a : b", "a > b ? a : b", compares=True),
+    "minimum": Map("a < b || a != a ? a : b", "a < b ? a : b", compares=True),
+    "greater": Map("a > b", compares=True),
+    "greater_equal": Map("a >= b", compares=True),
+    "less": Map("a < b", compares=True),
+    "less_equal": Map("a <= b", compares=True),
+    "equal": Map("a == b", compares=True),
+    "not_equal": Map("a != b", compares=True),
+    "relu": Map("a > 0 || a != a ? a : 0", "a > 0 ? a : 0", compares=True),
+    "exp": Map("exp{f}(a)"),
+    "log": Map("log{f}(a)"),
+    "sqrt": Map("sqrt{f}(a)"),
+    "rsqrt": Map("1 / sqrt{f}(a)"),
+    "tanh": Map("tanh{f}(a)"),
+    "sin": Map("sin{f}(a)"),
+    "cos": Map("cos{f}(a)"),
+    "sigmoid": Map("1 / (1 + exp{f}(-a))"),
+    "silu": Map("a / (1 + exp{f}(-a))"),
+    "gelu": Map("{half} * a * (1 + tanh{f}({scale} * (a + {cubes} * a * a * a)))"),
 }
 """The elementwise operations, by their names."""
 
@@ -74,26 +75,29 @@ _CONSTANTS = {"half": 0.5, "scale": math.sqrt(2 / math.pi), "cubes": 0.044715}
 """The numbers in expressions."""
 
 
-def _map(c: Computation) -> list[str]:
-    """Return the loops over all elements of the result."""
-    row = _MAPS[c.op.mnemonic]
-    out, arrays = c.out(), c.inputs()
-    loops, (out, *arrays) = merged(c.loops(c.structure.result), [out, *arrays], only="i")
-    dtype = c.operands[-1].dtype
-    form = row.form if dtype.is_float or not row.of_integers else row.of_integers
-    wide = DType.F64 if dtype is DType.F64 else DType.F32
-    numbers = {name: number_text(value, wide) for name, value in _CONSTANTS.items()}
-    text = form.format(f="" if dtype is DType.F64 else "f", **numbers)
-    lines: list[str] = []
-    for name, array in zip("abc", arrays, strict=False):
-        if row.moves:
-            lines.append(f"{C_TYPES[array.dtype]} {name} = {array.element()};")
-        elif row.compares:
-            lines.append(f"{value_type(array.dtype)} {name} = {array.value()};")
-        else:
-            lines.append(f"{number_type(array.dtype)} {name} = {array.number()};")
-    written = f"{out.element()} = {text};" if row.moves else out.store(text)
-    return nested(loops, [*lines, written])
+def elementwise(row: Map) -> Body:
+    """Return the loops over all elements of the result of an elementwise operation."""
+
+    def body(c: Computation) -> list[str]:
+        out, arrays = c.out(), c.inputs()
+        loops, (out, *arrays) = merged(c.loops(c.structure.result), [out, *arrays], only="i")
+        dtype = c.operands[-1].dtype
+        form = row.form if dtype.is_float or not row.of_integers else row.of_integers
+        wide = DType.F64 if dtype is DType.F64 else DType.F32
+        numbers = {name: number_text(value, wide) for name, value in _CONSTANTS.items()}
+        text = form.format(f="" if dtype is DType.F64 else "f", **numbers)
+        lines: list[str] = []
+        for name, array in zip("abc", arrays, strict=False):
+            if row.moves:
+                lines.append(f"{C_TYPES[array.dtype]} {name} = {array.element()};")
+            elif row.compares:
+                lines.append(f"{value_type(array.dtype)} {name} = {array.value()};")
+            else:
+                lines.append(f"{number_type(array.dtype)} {name} = {array.number()};")
+        written = f"{out.element()} = {text};" if row.moves else out.store(text)
+        return nested(loops, [*lines, written])
+
+    return body
 
 
 # ---------------------------------------------------------------------------------------------
@@ -295,22 +299,26 @@ def _uniform(c: Computation) -> list[str]:
     return ["uint32_t seed = mixed_bits((uint32_t)x[0]);", *nested(loops, [written])]
 
 
-BODIES: dict[str, Body] = {
-    **dict.fromkeys(_MAPS, _map),
-    "einsum": _einsum,
-    "sum": _sum,
-    "mean": _mean,
-    "max": _extreme(">"),
-    "min": _extreme("<"),
-    "softmax": _softmax,
-    "log_softmax": _log_softmax,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-    "cumsum": _cumsum,
-    "constant": _constant,
-    "iota": _iota,
-    "uniform": _uniform,
-    **SELECTIONS,
-    **WINDOWS,
-}
+BODIES: OperationTable[Body] = OperationTable(
+    "BODIES",
+    __name__,
+    {
+        **{name: elementwise(row) for name, row in MAPS.items()},
+        "einsum": _einsum,
+        "sum": _sum,
+        "mean": _mean,
+        "max": _extreme(">"),
+        "min": _extreme("<"),
+        "softmax": _softmax,
+        "log_softmax": _log_softmax,
+        "layer_norm": _layer_norm,
+        "rms_norm": _rms_norm,
+        "cumsum": _cumsum,
+        "constant": _constant,
+        "iota": _iota,
+        "uniform": _uniform,
+        **SELECTIONS,
+        **WINDOWS,
+    },
+)
 """The statements of the kernel of each operation, by its name."""

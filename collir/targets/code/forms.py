@@ -108,7 +108,7 @@ _S = TypeVar("_S", bound=ModelStep)
 Expression = Callable[[_S], str]
 """A function of a step to the expression that computes it."""
 
-_MAPS: dict[str, str] = {
+MAPS: dict[str, str] = {
     "neg": "-{0}",
     "mul": "{0} * {1}",
     "sub": "{0} - {1}",
@@ -133,7 +133,7 @@ _MAPS: dict[str, str] = {
 
 def maps(library: str) -> dict[str, str]:
     """Return the form of each elementwise operation that libraries share."""
-    return {name: form.replace("LIBRARY", library) for name, form in _MAPS.items()}
+    return {name: form.replace("LIBRARY", library) for name, form in MAPS.items()}
 
 
 def form(text: str) -> Expression[ModelStep]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DType
+from collir.layout.operation_table import OperationTable
 from collir.targets.code.forms import (
     SHARED,
     Expression,
@@ -281,11 +282,11 @@ MODELS: dict[str, Expression[JaxStep]] = {
 }
 """The expression of each operation of models that is no map."""
 
-EXPRESSIONS: dict[str, Expression[JaxStep]] = {
-    **STEPS,
-    **{name: form(text) for name, text in MAPS.items()},
-    **MODELS,
-}
+EXPRESSIONS = OperationTable[Expression[JaxStep]](
+    "EXPRESSIONS",
+    __name__,
+    {**STEPS, **{name: form(text) for name, text in MAPS.items()}, **MODELS},
+)
 """The expression of each step, by its name."""
 
 HELPERS: dict[str, str] = {

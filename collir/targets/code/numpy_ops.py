@@ -6,6 +6,7 @@ Numbers of 16 bits are computed in f32 where an operation is more than one funct
 from collections.abc import Sequence
 from typing import ClassVar
 
+from collir.layout.operation_table import OperationTable
 from collir.targets.code.forms import Expression, form, gains, maps, reduction
 from collir.targets.code.python_text import tuple_text
 from collir.targets.code.rank_forms import ON_RANKS, RankStep, max_pool
@@ -117,25 +118,29 @@ def _top_k(s: NumpyStep) -> str:
 # The table
 # ---------------------------------------------------------------------------------------------
 
-EXPRESSIONS: dict[str, Expression[NumpyStep]] = {
-    **ON_RANKS,
-    **{name: form(text) for name, text in (MAPS | WIDE_MAPS).items()},
-    "sigmoid": _by_method("sigmoid"),
-    "silu": _by_method("silu"),
-    "gelu": _by_method("gelu"),
-    "einsum": _einsum,
-    "max": reduction("max"),
-    "min": reduction("min"),
-    "softmax": _along("softmax"),
-    "log_softmax": _along("log_softmax"),
-    "layer_norm": _normalisation("layer_norm"),
-    "rms_norm": _normalisation("rms_norm"),
-    "cumsum": _cumsum,
-    "argmax": _argmax,
-    "top_k": _top_k,
-    "top_k_indices": _top_k_indices,
-    "max_pool": max_pool("max"),
-}
+EXPRESSIONS: OperationTable[Expression[NumpyStep]] = OperationTable(
+    "EXPRESSIONS",
+    __name__,
+    {
+        **ON_RANKS,
+        **{name: form(text) for name, text in (MAPS | WIDE_MAPS).items()},
+        "sigmoid": _by_method("sigmoid"),
+        "silu": _by_method("silu"),
+        "gelu": _by_method("gelu"),
+        "einsum": _einsum,
+        "max": reduction("max"),
+        "min": reduction("min"),
+        "softmax": _along("softmax"),
+        "log_softmax": _along("log_softmax"),
+        "layer_norm": _normalisation("layer_norm"),
+        "rms_norm": _normalisation("rms_norm"),
+        "cumsum": _cumsum,
+        "argmax": _argmax,
+        "top_k": _top_k,
+        "top_k_indices": _top_k_indices,
+        "max_pool": max_pool("max"),
+    },
+)
 """The expression of each operation of models, by its name."""
 
 NATIVE = frozenset(MAPS) | {

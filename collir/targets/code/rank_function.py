@@ -34,7 +34,7 @@ class ModelFunction(PythonFunction):
         """Return the result of an operation of a model as an array with its elements in order."""
 
     def local_step(self, op: DistOp) -> list[str]:
-        if op.mnemonic not in self.EXPRESSIONS:
+        if op.mnemonic not in self.EXPRESSIONS and op.kind.structure is None:
             return super().local_step(op)
         statement = Assignment.of(self.variable[op.result], self._expression(op))
         indent = 12 if taking_part(op) else 8

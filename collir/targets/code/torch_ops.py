@@ -6,6 +6,7 @@ Functions of torch take numbers of 16 bits, and add in f32.
 from collections.abc import Sequence
 from typing import ClassVar
 
+from collir.layout.operation_table import OperationTable
 from collir.targets.code.forms import Expression, einsum, form, maps, reduction
 from collir.targets.code.python_text import tuple_text
 from collir.targets.code.rank_forms import (
@@ -133,27 +134,31 @@ def _conv_filter(s: TorchStep) -> str:
     return s.method("conv_filter", *s.inputs, tuple_text(s.after), *_steps(s))
 
 
-EXPRESSIONS: dict[str, Expression[TorchStep]] = {
-    **ON_RANKS,
-    **{name: form(text) for name, text in MAPS.items()},
-    "silu": lambda s: s.functional("silu", s.x),
-    "gelu": lambda s: s.functional("gelu", s.x, 'approximate="tanh"'),
-    "einsum": _einsum,
-    "max": reduction("amax"),
-    "min": reduction("amin"),
-    "softmax": _softmax("softmax"),
-    "log_softmax": _softmax("log_softmax"),
-    "layer_norm": _normalisation("layer_norm"),
-    "rms_norm": _normalisation("rms_norm"),
-    "cumsum": _cumsum,
-    "argmax": _argmax,
-    "top_k": _top_k(0),
-    "top_k_indices": _top_k(1),
-    "conv": _conv,
-    "conv_transpose": _conv_transpose,
-    "conv_filter": _conv_filter,
-    "max_pool": max_pool("amax"),
-}
+EXPRESSIONS: OperationTable[Expression[TorchStep]] = OperationTable(
+    "EXPRESSIONS",
+    __name__,
+    {
+        **ON_RANKS,
+        **{name: form(text) for name, text in MAPS.items()},
+        "silu": lambda s: s.functional("silu", s.x),
+        "gelu": lambda s: s.functional("gelu", s.x, 'approximate="tanh"'),
+        "einsum": _einsum,
+        "max": reduction("amax"),
+        "min": reduction("amin"),
+        "softmax": _softmax("softmax"),
+        "log_softmax": _softmax("log_softmax"),
+        "layer_norm": _normalisation("layer_norm"),
+        "rms_norm": _normalisation("rms_norm"),
+        "cumsum": _cumsum,
+        "argmax": _argmax,
+        "top_k": _top_k(0),
+        "top_k_indices": _top_k(1),
+        "conv": _conv,
+        "conv_transpose": _conv_transpose,
+        "conv_filter": _conv_filter,
+        "max_pool": max_pool("amax"),
+    },
+)
 """The expression of each operation of models, by its name."""
 
 NATIVE = frozenset(EXPRESSIONS) - {"log_softmax", "cross_entropy"}

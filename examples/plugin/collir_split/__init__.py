@@ -1,7 +1,10 @@
-"""What the package adds to collopt and xdsl-opt: a pass, imported when it is asked for."""
+"""What the package adds to collir and xDSL; each part is imported when it is needed."""
 
+from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 from xdsl.universe import Universe
+
+from collir.passes.pipelines import PIPELINES, PassPipeline, PipelineEntry
 
 
 def _split_all_reduce() -> type[ModulePass]:
@@ -10,4 +13,24 @@ def _split_all_reduce() -> type[ModulePass]:
     return SplitAllReducePass
 
 
-UNIVERSE = Universe(all_passes={"split-all-reduce": _split_all_reduce})
+def _extra() -> Dialect:
+    from collir_split.extra import Extra
+
+    return Extra
+
+
+UNIVERSE = Universe(
+    all_dialects={"extra": _extra},
+    all_passes={"split-all-reduce": _split_all_reduce},
+)
+
+PIPELINES["split"] = PassPipeline(
+    "split",
+    "Split large all_reduces, and schedule the parts.",
+    "For functions whose steps behind an all_reduce work on blocks.",
+    (
+        PipelineEntry("split-all-reduce", "fuse sees the two steps"),
+        PipelineEntry("fuse", "what is cut behind a gather is not gathered"),
+        PipelineEntry("overlap", "a schedule is for the steps that there are in the end"),
+    ),
+)

@@ -1,0 +1,76 @@
+"""The packages that add to collir and xDSL, by entry points of the group ``xdsl.universe``.
+
+They are loaded before anything is made from the tables of operations: a package may import all of
+collir while it is loaded.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from traceback import extract_tb
+from typing import TypeVar
+
+from xdsl.universe import Universe
+
+from collir.dialects import tables
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+
+_T = TypeVar("_T")
+
+
+@cache
+def packages() -> Mapping[str, Universe]:
+    """Return what each installed package but collir itself adds, by the name of its entry point.
+
+    Raises:
+        DiagnosticError: a package cannot be imported, or its entry point is no universe.
+    """
+    entries = sorted(entry_points(group="xdsl.universe"), key=lambda entry: entry.name)
+    return {entry.name: _universe(entry) for entry in entries if entry.name != "collir"}
+
+
+@cache
+def load_operations() -> None:
+    """Register the dialects of all packages, so that programs may use their operations.
+
+    It is called before the first program is read or built.
+
+    Raises:
+        DiagnosticError: a dialect cannot be imported, or two have an operation of the same name.
+    """
+    for package, universe in packages().items():
+        if package == "xdsl":
+            continue
+        for name, dialect in universe.all_dialects.items():
+            imported(
+                f"the dialect {name} of the package {package}",
+                lambda dialect=dialect: tables.register(dialect()),
+            )
+
+
+def imported(subject: str, load: Callable[[], _T]) -> _T:
+    """Return what a function of a package imports.
+
+    Raises:
+        DiagnosticError: it fails; the message names the subject.
+    """
+    try:
+        return load()
+    except Exception as error:  # the import of a package may raise anything
+        reason = f"{type(error).__name__}: {error}{_place(error)}"
+        raise DiagnosticError(Diagnostic(f"{subject} cannot be loaded: {reason}")) from error
+
+
+def _place(error: Exception) -> str:
+    """Return the file and line of a package that raised an error, if it is one."""
+    frames = [x for x in extract_tb(error.__traceback__)[1:] if "importlib" not in x.filename]
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+
+
+def _universe(entry: EntryPoint) -> Universe:
+    subject = f"the package {entry.name} ({entry.value})"
+    universe = imported(subject, entry.load)
+    if not isinstance(universe, Universe):
+        message = f"{subject} cannot be loaded: that is no xdsl.universe.Universe"
+        raise DiagnosticError(Diagnostic(message))
+    return universe
