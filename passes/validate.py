@@ -21,8 +21,8 @@ prints, if a function adds ``%x`` twice instead of ``%x`` and ``%y``:
 
 When not: rounding is not compared, except that f16 values that underflow and are added up then are
 a difference. Neither are costs and ``async``. Axes may have been placed on levels in between, and
-levels split. A ``compute`` is the same if its operands and its ``flops`` are. A function in one file only is
-an error; a function that stands for another (``for``) is compared with that function.
+levels split. A ``compute`` is the same if its operands and its ``flops`` are. A function in one
+file only is an error; a function that stands for another (``for``) is compared with that function.
 
 Cost: the time of a proof depends on the number of steps, not on the numbers of devices and
 elements.
