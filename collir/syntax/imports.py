@@ -126,9 +126,7 @@ class FunctionImports:
             self._report_circle(here, symbol, notes)
             return None
         if len(notes) == LONGEST:
-            message = (
-                f"{symbol} is taken over more than {LONGEST} functions: take the first"
-            )
+            message = f"{symbol} is taken over more than {LONGEST} functions: take the first"
             self.errors.append(Diagnostic(message, way[0].position))
             return None
         source = self._source(here, tree)
