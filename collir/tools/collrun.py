@@ -32,12 +32,12 @@ from collir.ir.functions import check_programs, functions_of
 from collir.ir.inlining import function_without_calls
 from collir.ir.instantiation import instantiate
 from collir.ir.models import has_models
+from collir.ir.roles import argument_roles
 from collir.ir.rotation import function_as_run
 from collir.ir.selection import erase_other_functions
 from collir.ir.sizes import dimensions, largest_dimension, resize
-from collir.layout import DType
 from collir.machine.model import devices_text
-from collir.semantics.reference.buffers import NUMPY, assemble, distribute, equal, random_tensor
+from collir.semantics.reference.buffers import NUMPY, assemble, distribute, random_tensor
 from collir.semantics.reference.collectives import Array, Buffers
 from collir.semantics.reference.double import in_double, module_in_double
 from collir.semantics.reference.exactness import exact, roundings
@@ -46,6 +46,7 @@ from collir.semantics.reference.meaning import meaning
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.targets.reports.text import seconds_text
 from collir.tools import api, completion
+from collir.tools.agreement import DOUBLE_ROUNDINGS, Difference, differences, perturbed
 from collir.tools.finite_results import check_finite
 from collir.tools.functions import keep_functions
 from collir.tools.shell import BAD_INPUT, Arguments, run_tool
@@ -87,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ARG=FILE.npy",
         action="append",
         default=[],
-        help="the global tensor of an argument, instead of small random integers",
+        help="the global tensor of an argument, instead of small random numbers",
     )
     parser.add_argument(
         "--output", metavar="DIR", type=Path, help="write the global results there, as .npy"
@@ -120,7 +121,11 @@ def _parser() -> argparse.ArgumentParser:
 
 @dataclass
 class Case:
-    """A function with its inputs, and the results of the numpy engine."""
+    """A function with its inputs, and the results of the numpy engine.
+
+    Attributes:
+        not_finite: what there is in its results other than finite numbers: ``NaN`` or ``inf``.
+    """
 
     function: FuncOp
     tensors: list[Array]
@@ -128,16 +133,19 @@ class Case:
     tolerance: int
     results: list[Buffers]
     seconds: float
+    not_finite: str = ""
 
     @property
     def name(self) -> str:
         """The name of the function."""
         return self.function.sym_name.data
 
-    @property
-    def rounding(self) -> str:
-        """The words for a comparison that is not bit by bit."""
-        return " up to rounding" if self.tolerance else ""
+    def verdict(self, equal: str = "") -> str:
+        """Return the words for results that are right; ``equal`` says what was compared."""
+        rounding = " up to rounding" if self.tolerance else ""
+        if self.not_finite:
+            return f"{equal or 'equal'}{rounding}, but with {self.not_finite}"
+        return f"ok, {equal}{rounding}" if equal else f"ok{rounding}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -175,7 +183,9 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]
     for case in cases:
         names = _argument_names(case.function)
-        check_finite(module, case.function, (names, case.arguments), case.results, bool(files))
+        case.not_finite = check_finite(
+            module, case.function, (names, case.arguments), case.results, bool(files)
+        )
     verdicts = [_check_meaning(case, options) for case in cases]
     if options.engine in _ON_RANKS:
         repeats = options.repeats if options.time else None
@@ -324,15 +334,14 @@ def _load(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
 
 def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, Path]) -> Case:
     rng = np.random.default_rng(seed)
-    mesh = mesh_of(function)
     tensors: list[Array] = []
-    for name, arg in zip(_argument_names(function), function.args, strict=True):
+    names, roles = _argument_names(function), argument_roles(function)
+    for name, arg, role in zip(names, function.args, roles, strict=True):
         x, path = dist_type(arg), files.get(name)
-        tensors.append(_load(path, x.shape, NUMPY[x.dtype]) if path else random_tensor(x, rng))
-    arguments = [
-        distribute(mesh, tensor, dist_type(arg), rng)
-        for tensor, arg in zip(tensors, function.args, strict=True)
-    ]
+        tensors.append(
+            _load(path, x.shape, NUMPY[x.dtype]) if path else random_tensor(x, rng, role)
+        )
+    arguments = _distributed(function, tensors, rng)
     start = time.perf_counter()
     results = execute(module, function, arguments)
     seconds = time.perf_counter() - start
@@ -340,37 +349,76 @@ def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, 
     return Case(function, tensors, arguments, tolerance, results, seconds)
 
 
-def same(actual: Array, expected: Array, roundings: int, dtype: DType) -> bool:
-    """Return whether two arrays are equal, up to some roundings of their largest element."""
-    if actual.shape != expected.shape:
-        return False
-    if equal(actual, expected):
-        return True
-    epsilon = dtype.epsilon or DType.BF16.epsilon  # an integer may be a rounded float
-    wide = expected.astype(np.float64)
-    scale = max(1.0, float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0)))
-    tolerance = roundings * epsilon * scale
-    return bool(np.allclose(actual.astype(np.float64), wide, 0, tolerance, equal_nan=True))
+def _in_double(case: Case, module: ModuleOp, function: FuncOp) -> Case:
+    """Return a case for its function in f64."""
+    tensors = [
+        tensor.astype(NUMPY[dist_type(arg).dtype])
+        for tensor, arg in zip(case.tensors, function.args, strict=True)
+    ]
+    arguments = _distributed(function, tensors, np.random.default_rng(0))
+    return replace(
+        case,
+        function=function,
+        tensors=tensors,
+        arguments=arguments,
+        tolerance=DOUBLE_ROUNDINGS,
+        results=execute(module, function, arguments),
+    )
 
 
-DOUBLE_ROUNDINGS = 2**26
-"""Roundings that a comparison in f64 allows: it sees mistakes above a 10^8th of the largest."""
+def _distributed(
+    function: FuncOp, tensors: Sequence[Array], rng: np.random.Generator
+) -> list[Buffers]:
+    """Return the buffers of all devices for the arguments of a function."""
+    return [
+        distribute(mesh_of(function), tensor, dist_type(arg), rng)
+        for tensor, arg in zip(tensors, function.args, strict=True)
+    ]
 
 
-PERTURBATION = 2.0**-28
-"""The relative change of inputs by which it is seen how much a result magnifies differences; it is
-less than what a comparison in f64 allows in any case."""
+def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
+    """Compare the numpy engine's result with the function on one device."""
+    mesh = mesh_of(case.function)
+    if options.output:
+        for index, value in enumerate(plan_buffers(case.function).returned):
+            tensor = assemble(mesh, case.results[index], dist_type(value))
+            _save(options.output, f"{case.name}.{index}.npy", tensor)
+    wrong = _wrong_meaning(_case_in_double(case) if case.tolerance else case)
+    verdict = "WRONG: not what the function means on one device" if wrong else case.verdict()
+    took = f"{case.seconds * 1e3:.1f} ms"
+    print(f"{case.name}: {verdict} on {devices_text(mesh.devices)} (numpy, {took})")
+    return _none(wrong)
 
 
-def _same_in_double(case: Case) -> bool:
-    """Run a function in f64 on all devices and on one, and return whether results are equal up to
-    rounding.
+def _wrong_meaning(case: Case) -> list[Difference]:
+    """Return the results of the numpy engine that are not those of the function on one device."""
+    mesh, one_device = mesh_of(case.function), meaning(case.function)
+    actual: list[Buffers] = [
+        [assemble(mesh, buffers, dist_type(value))]
+        for buffers, value in zip(case.results, plan_buffers(case.function).returned, strict=True)
+    ]
+    expected = execute(*one_device, [[tensor] for tensor in case.tensors])
 
-    Where they are not, such as behind a division by what is nearly zero, they may differ as much as
-    if the inputs were a little different.
+    def nearby() -> list[Buffers]:
+        return execute(*one_device, [[perturbed(tensor)] for tensor in case.tensors])
+
+    return differences(case.function, actual, expected, case.tolerance, nearby)
+
+
+def _none(wrong: Sequence[Difference]) -> bool:
+    """Print what differs, and return whether nothing does."""
+    for difference in wrong:
+        print(f"  {difference.result} {difference.text}")
+    return not wrong
+
+
+def _case_in_double(case: Case) -> Case:
+    """Return a case in f64, in a module of its own.
+
+    Raises:
+        DiagnosticError: its buffers do not fit the memory of this computer.
     """
     module, function = in_double(case.function)
-    mesh = mesh_of(function)
     if memory_needed(function) > _available_memory():
         raise DiagnosticError(
             Diagnostic(
@@ -379,80 +427,7 @@ def _same_in_double(case: Case) -> bool:
                 Position.of(case.function),
             )
         )
-    tensors, arguments = _inputs_in_double(case, function)
-    results = execute(module, function, arguments)
-    alone = execute(*meaning(function), [[tensor] for tensor in tensors])
-    pairs: list[tuple[Array, Array]] = []
-    for buffers, (reference,), value in zip(
-        results, alone, plan_buffers(function).returned, strict=True
-    ):
-        assert reference is not None
-        pairs.append((assemble(mesh, buffers, dist_type(value)), reference))
-    wrong = [
-        number
-        for number, (actual, reference) in enumerate(pairs)
-        if not same(actual, reference, DOUBLE_ROUNDINGS, DType.F64)
-    ]
-    if not wrong:
-        return True
-    others = execute(*meaning(function), [[_perturbed(tensor)] for tensor in tensors])
-    return all(_is_within(*pairs[number], others[number][0]) for number in wrong)
-
-
-def _perturbed(tensor: Array) -> Array:
-    """Return numbers that differ a little from others, each by its own share."""
-    if tensor.dtype.kind != "f":
-        return tensor
-    shares = np.random.default_rng(1).uniform(-1, 1, tensor.shape)
-    return (tensor * (1 + PERTURBATION * shares)).astype(tensor.dtype)
-
-
-def _is_within(actual: Array, reference: Array, other: Array | None) -> bool:
-    """Return whether an array differs from a reference by no more than another one does at most."""
-    if other is None or reference.dtype.kind != "f":
-        return False
-    finite = np.isfinite(actual) & np.isfinite(reference) & np.isfinite(other)
-    if not np.array_equal(np.isfinite(actual), np.isfinite(reference)):
-        return False
-    moved = np.abs(other - reference)[finite].max(initial=0.0)
-    return bool(np.abs(actual - reference)[finite].max(initial=0.0) <= moved)
-
-
-def _inputs_in_double(case: Case, function: FuncOp) -> tuple[list[Array], list[Buffers]]:
-    """Return the inputs of a function, as tensors and on all devices, for that function in f64."""
-    rng = np.random.default_rng(0)
-    tensors = [
-        tensor.astype(NUMPY[dist_type(arg).dtype])
-        for tensor, arg in zip(case.tensors, function.args, strict=True)
-    ]
-    arguments = [
-        distribute(mesh_of(function), tensor, dist_type(arg), rng)
-        for tensor, arg in zip(tensors, function.args, strict=True)
-    ]
-    return tensors, arguments
-
-
-def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
-    """Compare the numpy engine's result with the function on one device."""
-    mesh = mesh_of(case.function)
-    reference_module, reference_function = meaning(case.function)
-    expected = execute(reference_module, reference_function, [[tensor] for tensor in case.tensors])
-    correct = not case.tolerance or _same_in_double(case)
-    for index, value in enumerate(plan_buffers(case.function).returned):
-        x = dist_type(value)
-        tensor = assemble(mesh, case.results[index], x)
-        reference = expected[index][0]
-        assert reference is not None
-        if not case.tolerance:
-            correct &= same(tensor, reference, 0, x.dtype)
-        if options.output:
-            _save(options.output, f"{case.name}.{index}.npy", tensor)
-    verdict = (
-        f"ok{case.rounding}" if correct else "WRONG: not what the function means on one device"
-    )
-    took = f"{case.seconds * 1e3:.1f} ms"
-    print(f"{case.name}: {verdict} on {devices_text(mesh.devices)} (numpy, {took})")
-    return correct
+    return _in_double(case, module, function)
 
 
 def _save(folder: Path, name: str, tensor: Array) -> None:
@@ -532,7 +507,8 @@ def _check_ranks(
         checked = _cases_in_double(code, group) if double else (code, group)
         runs = run(*checked, 1 if double else repeats or 1)
         for case, (results, seconds) in zip(checked[1], runs, strict=True):
-            correct &= _compared(case, results, seconds, name)
+            took = f"{name}, {seconds * 1e3:.1f} ms"
+            correct &= _compared(checked[0], case, results, took)
         if not repeats:
             continue
         timed = run(code, group, repeats) if double else runs
@@ -550,7 +526,8 @@ def _check_torch(module: ModuleOp, cases: Sequence[Case]) -> bool:
     for code, group in _as_compared(module, cases):
         runs = run(code, [(case.function, case.arguments) for case in group])
         for case, (results, seconds) in zip(group, runs, strict=True):
-            correct &= _compared(case, results, seconds, "torch, gloo")
+            took = f"torch, gloo, {seconds * 1e3:.1f} ms"
+            correct &= _compared(code, case, results, took)
     return correct
 
 
@@ -563,27 +540,40 @@ def _as_compared(module: ModuleOp, cases: Sequence[Case]) -> list[tuple[ModuleOp
     return [*parts, *([_cases_in_double(module, rounding)] if rounding else [])]
 
 
-def _compared(case: Case, results: Sequence[Buffers], seconds: float, engine: str) -> bool:
-    """Print whether every rank's buffers are those of the numpy engine, and return it."""
-    wrong_ranks = differing_ranks(case, results)
-    ranks = mesh_of(case.function).devices
-    equal_text = f"ok, every rank's buffers are equal{case.rounding}"
-    verdict = f"WRONG on ranks {wrong_ranks}" if wrong_ranks else equal_text
-    print(f"{case.name}: {verdict} on {ranks} ranks ({engine}, {seconds * 1e3:.1f} ms)")
-    return not wrong_ranks
+def _compared(
+    module: ModuleOp,
+    case: Case,
+    results: Sequence[Buffers],
+    engine: str,
+    words: tuple[str, str] = ("rank", "ranks"),
+) -> bool:
+    """Print whether every rank's buffers are those of the numpy engine, and return it.
+
+    Args:
+        engine: the engine and the time that it took.
+        words: the words for a rank and for ranks.
+    """
+
+    def nearby() -> list[Buffers]:
+        tensors = list(map(perturbed, case.tensors))
+        arguments = _distributed(case.function, tensors, np.random.default_rng(0))
+        return execute(module, case.function, arguments)
+
+    wrong = differences(case.function, results, case.results, case.tolerance, nearby)
+    ranks = sorted({rank for difference in wrong for rank in difference.ranks})
+    one, several = words
+    equal_text = case.verdict(f"every {one}'s buffers are equal")
+    verdict = f"WRONG on {several} {ranks}" if wrong else equal_text
+    count = mesh_of(case.function).devices
+    print(f"{case.name}: {verdict} on {count} {several if count > 1 else one} ({engine})")
+    return _none(wrong)
 
 
 def _cases_in_double(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:
     """Return a module in f64, and its functions with the same inputs."""
     double = module_in_double(module)
     functions = {function.sym_name.data: function for function in functions_of(double)}
-    made: list[Case] = []
-    for case in cases:
-        function = functions[case.name]
-        tensors, arguments = _inputs_in_double(case, function)
-        results = execute(double, function, arguments)
-        made.append(Case(function, tensors, arguments, DOUBLE_ROUNDINGS, results, case.seconds))
-    return double, made
+    return double, [_in_double(case, double, functions[case.name]) for case in cases]
 
 
 def _check_jax(module: ModuleOp, cases: Sequence[Case]) -> bool:
@@ -595,12 +585,8 @@ def _check_jax(module: ModuleOp, cases: Sequence[Case]) -> bool:
         runs = run(module, functions, [case.arguments for case in cases], Path(folder))
     correct = True
     for case, (results, seconds) in zip(cases, runs, strict=True):
-        wrong = differing_ranks(case, results)
-        correct &= not wrong
-        equal_text = f"ok, every device's buffers are equal{case.rounding}"
-        verdict = f"WRONG on devices {wrong}" if wrong else equal_text
-        devices = devices_text(mesh_of(case.function).devices)
-        print(f"{case.name}: {verdict} on {devices} (jax, {seconds * 1e3:.1f} ms)")
+        took = f"jax, {seconds * 1e3:.1f} ms"
+        correct &= _compared(module, case, results, took, ("device", "devices"))
     return correct
 
 
@@ -614,20 +600,3 @@ def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
         return f"{measured}; no prediction: {error.diagnostics[0].message}"
     name = mesh_of(function).machine.name
     return f"{measured}, {seconds_text(predicted)} predicted for @{name} with MPICH's algorithms"
-
-
-def differing_ranks(case: Case, results: Sequence[Buffers]) -> list[int]:
-    """Return the ranks whose results differ from those of the numpy engine."""
-    ranks: set[int] = set()
-    for value, actual, expected in zip(
-        plan_buffers(case.function).returned, results, case.results, strict=True
-    ):
-        dtype = dist_type(value).dtype
-        for rank, (buffer, reference) in enumerate(zip(actual, expected, strict=True)):
-            if (buffer is None) != (reference is None) or (
-                buffer is not None
-                and reference is not None
-                and not same(buffer, reference, case.tolerance, dtype)
-            ):
-                ranks.add(rank)
-    return sorted(ranks)
