@@ -320,7 +320,7 @@ def local_step(
         moved = _moved(op, where, bytes_of)
         work = ((dtype, flops * share),)
         product = product_of(op, structure, mesh)
-        if product is None or product.is_vector:
+        if product is None:
             elements = _elements(op, share, mesh)
         else:
             count = float(sum(disordered(op, structure, mesh)))
