@@ -47,6 +47,7 @@ from collir.syntax.reader import is_mlir, read
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.synthesis.searching import session
+from collir.targets.reports.cost import CostingTarget
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
 from collir.tools import completion
@@ -61,7 +62,7 @@ from collir.tools.api import (
 )
 from collir.tools.collopt_arguments import adapt_options, add_options
 from collir.tools.expected import check_expected
-from collir.tools.functions import keep_functions
+from collir.tools.functions import for_code, for_report, keep_functions, reported
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
 from collir.tools.pass_pages import (
     XDSL_PASSES,
@@ -208,7 +209,8 @@ class CollOpt(xDSLOptMain):
                 self._report_remark(Diagnostic(message, severity="remark"))
             self._before = module.clone()
         if self._costs:
-            self._costs.measure(previous.name if previous else WRITTEN, module)
+            names = reported(module, self.args.function)
+            self._costs.measure(previous.name if previous else WRITTEN, module, names)
         if previous and following and self.args.print_between_passes:
             sys.stderr.write(f"// -----// IR Dump After {previous.name} //----- //\n")
             if parse_spec(self.args.target).name == "mlir":
@@ -389,9 +391,19 @@ class CollOpt(xDSLOptMain):
             raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
         return spec.name
 
+    def _chosen(self, module: ModuleOp, target: str) -> ModuleOp:
+        """Return the module that a target gets: with the functions that it is about."""
+        if target not in TARGETS:
+            return module
+        names = reported(module, self.args.function)
+        if issubclass(TARGETS[target](), CostingTarget):
+            return for_report(module, names)
+        return for_code(module, names) if self.args.function else module
+
     def _printed(self, module: ModuleOp, target: str) -> str:
         if target not in LANGUAGES:
             make_explicit(module)
+            module = self._chosen(module, target)
         if target == "mlir":
             settle_names(module)
         passes_run.set(self.args.passes)
