@@ -13,7 +13,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+import zipfile
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -88,10 +89,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ARG=FILE.npy",
         action="append",
         default=[],
-        help="the global tensor of an argument, instead of small random numbers",
+        help="the global tensor of an argument, instead of small random numbers; or a folder with "
+        "ARG.npy for each argument, or an .npz file with arrays of these names",
     )
     parser.add_argument(
-        "--output", metavar="DIR", type=Path, help="write the global results there, as .npy"
+        "--output",
+        metavar="DIR",
+        type=Path,
+        help="write the global results there, as FUNCTION.RESULT.npy, where RESULT is the name of "
+        "what is returned",
     )
     parser.add_argument(
         "--set-size",
@@ -170,6 +176,8 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
         raise api.UsageError(
             "--time is for --engine mpi or mpi4py, and needs --repeats of at least 1"
         )
+    if options.engine in _CHECKS:
+        _CHECKS[options.engine]()
     module = api.parse(options.file, sources=sources)
     keep_functions(module, options.function)
     asked = {name.removeprefix("@") for name in options.function}
@@ -290,19 +298,39 @@ def _check_memory(functions: Sequence[FuncOp], options: argparse.Namespace) -> N
             )
 
 
-def _inputs(functions: Sequence[FuncOp], options: argparse.Namespace) -> dict[str, Path]:
-    """Return the .npy files of --input by argument; some function must have each argument."""
+def _inputs(
+    functions: Sequence[FuncOp], options: argparse.Namespace
+) -> dict[str, Path | zipfile.Path]:
+    """Return the .npy files of --input by argument; some function must have each argument, and an
+    argument in each folder."""
     known = {name for function in functions for name in _argument_names(function)}
-    files: dict[str, Path] = {}
+    files: dict[str, Path | zipfile.Path] = {}
     for text in options.input:
         name, equals, path = text.partition("=")
-        if not equals or name.removeprefix("%") not in known:
+        if not equals and (found := _files_in(Path(text), known)):
+            files |= found
+        elif not equals or name.removeprefix("%") not in known:
             raise api.UsageError(
-                f"--input {text}: write ARG=FILE.npy, with one of the arguments "
-                f"{', '.join(sorted(known))}"
+                f"--input {text}: write ARG=FILE.npy, or a folder or an .npz file, with one of the "
+                f"arguments {', '.join(sorted(known))}"
             )
-        files[name.removeprefix("%")] = Path(path)
+        else:
+            files[name.removeprefix("%")] = Path(path)
+    missing = sorted(known - files.keys())
+    if missing and any("=" not in text for text in options.input):
+        sys.stderr.write(f"collrun: remark: inputs are generated for {', '.join(missing)}\n")
     return files
+
+
+def _files_in(path: Path, names: Collection[str]) -> dict[str, Path] | dict[str, zipfile.Path]:
+    """Return the files of arguments in a folder or an .npz file; none if it is neither."""
+    if path.is_dir():
+        inside = {name: path / f"{name}.npy" for name in names}
+        return {name: file for name, file in inside.items() if file.is_file()}
+    if not zipfile.is_zipfile(path):
+        return {}
+    packed = {name: zipfile.Path(path, f"{name}.npy") for name in names}
+    return {name: file for name, file in packed.items() if file.is_file()}
 
 
 def _argument_names(function: FuncOp) -> list[str]:
@@ -310,7 +338,7 @@ def _argument_names(function: FuncOp) -> list[str]:
     return [arg.name_hint or str(index) for index, arg in enumerate(function.args)]
 
 
-def _load(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+def _load(path: Path | zipfile.Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     try:
         with path.open("rb") as file:
             tensor = np.lib.format.read_array(file, allow_pickle=False)
@@ -332,7 +360,9 @@ def _load(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     return cast
 
 
-def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, Path]) -> Case:
+def _numpy_case(
+    module: ModuleOp, function: FuncOp, seed: int, files: Mapping[str, Path | zipfile.Path]
+) -> Case:
     rng = np.random.default_rng(seed)
     tensors: list[Array] = []
     names, roles = _argument_names(function), argument_roles(function)
@@ -382,7 +412,7 @@ def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
     if options.output:
         for index, value in enumerate(plan_buffers(case.function).returned):
             tensor = assemble(mesh, case.results[index], dist_type(value))
-            _save(options.output, f"{case.name}.{index}.npy", tensor)
+            _save(options.output, f"{case.name}.{value.name_hint or index}.npy", tensor)
     wrong = _wrong_meaning(_case_in_double(case) if case.tolerance else case)
     verdict = "WRONG: not what the function means on one device" if wrong else case.verdict()
     took = f"{case.seconds * 1e3:.1f} ms"
@@ -538,6 +568,22 @@ def _as_compared(module: ModuleOp, cases: Sequence[Case]) -> list[tuple[ModuleOp
     rounding = [case for case in cases if case.tolerance]
     parts: list[tuple[ModuleOp, Sequence[Case]]] = [(module, exact)] if exact else []
     return [*parts, *([_cases_in_double(module, rounding)] if rounding else [])]
+
+
+def _check_jax_installed() -> None:
+    from collir.tools.jax_run import check_installed
+
+    check_installed()
+
+
+def _check_torch_installed() -> None:
+    from collir.tools.torch_run import check_installed
+
+    check_installed()
+
+
+_CHECKS = {"jax": _check_jax_installed, "torch": _check_torch_installed}
+"""Checks that what an engine needs is installed, before anything runs."""
 
 
 def _compared(

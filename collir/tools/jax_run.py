@@ -69,6 +69,18 @@ for name, mesh_name, own_results, arguments in pickle.loads((folder / "in").read
 dimension, of size 1."""
 
 
+def check_installed() -> None:
+    """Check that jax is installed.
+
+    Raises:
+        DiagnosticError: it is not.
+    """
+    if find_spec("jax") is None:
+        raise DiagnosticError(
+            Diagnostic("jax is not installed: `pip install 'collir[jax]'` brings it")
+        )
+
+
 def run(
     module: ModuleOp,
     functions: Sequence[FuncOp],
@@ -91,10 +103,7 @@ def run(
         DiagnosticError: jax is not installed, or has no form of a function.
         RuntimeError: the code fails.
     """
-    if find_spec("jax") is None:
-        raise DiagnosticError(
-            Diagnostic("jax is not installed: `pip install 'collir[jax]'` brings it")
-        )
+    check_installed()
     code = emit_jax(module, {function.sym_name.data for function in functions})
     (folder / "program.py").write_text(code, encoding="utf-8")
     (folder / "run.py").write_text(SCRIPT, encoding="utf-8")

@@ -89,6 +89,18 @@ PATIENCE = 600.0
 """Seconds after which a rank no longer waits for the others."""
 
 
+def check_installed() -> None:
+    """Check that torch is installed.
+
+    Raises:
+        DiagnosticError: it is not.
+    """
+    if find_spec("torch") is None:
+        raise DiagnosticError(
+            Diagnostic("torch is not installed: `pip install 'collir[torch]'` brings it")
+        )
+
+
 def run(
     module: ModuleOp,
     calls: Sequence[tuple[FuncOp, Sequence[Buffers]]],
@@ -109,10 +121,7 @@ def run(
         DiagnosticError: torch is not installed, or has no form of a function.
         RuntimeError: the code fails.
     """
-    if find_spec("torch") is None:
-        raise DiagnosticError(
-            Diagnostic("torch is not installed: `pip install 'collir[torch]'` brings it")
-        )
+    check_installed()
     ranks = mesh_of(calls[0][0]).devices
     with tempfile.TemporaryDirectory(prefix="collrun-") as name:
         folder = Path(name)

@@ -366,7 +366,34 @@ def test_an_input_file_gives_the_global_tensor(two: str, tmp_path: Path) -> None
     out = tmp_path / "out"
     arguments = [two, "--function", "sum", "--input", f"g={tmp_path / 'g.npy'}"]
     assert collrun.main([*arguments, "--output", str(out)]) == 0
-    assert np.array_equal(np.load(out / "sum.0.npy"), tensor)
+    assert np.array_equal(np.load(out / "sum.r.npy"), tensor)
+
+
+def test_a_folder_or_one_file_gives_all_tensors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, folder, packed = tmp_path / "adam.coll", tmp_path / "in", tmp_path / "in.npz"
+    program.write_text(ADAM)
+    rng = np.random.default_rng(0)
+    tensors = {n: rng.uniform(size=(8, 8)).astype(np.float32) for n in ("w", "g", "mean", "square")}
+    tensors |= {"rate": np.float32(0.1), "count": np.float32(3)}
+    folder.mkdir()
+    for name, tensor in tensors.items():
+        np.save(folder / name, tensor)
+    del tensors["rate"]
+    np.savez(packed, **tensors)  # pyright: ignore[reportArgumentType]
+    new: list[Any] = []
+    for given in ([folder], [packed, f"rate={folder / 'rate.npy'}"]):
+        out = tmp_path / f"out{len(new)}"
+        words = [word for x in given for word in ("--input", str(x))]
+        run = [str(program), "--function", "step", *words, "--output", str(out)]
+        assert collrun.main(run) == 0
+        new.append(np.load(out / "step.new.npy"))
+    assert not capsys.readouterr().err
+    assert np.array_equal(*new)
+    assert np.abs(new[0] - tensors["w"]).max() < 0.2
+    assert collrun.main([str(program), "--function", "step", "--input", str(packed)]) == 0
+    assert capsys.readouterr().err == "collrun: remark: inputs are generated for rate\n"
 
 
 @pytest.mark.parametrize(
@@ -414,7 +441,7 @@ def test_the_seed_decides_the_inputs(two: str, tmp_path: Path) -> None:
     for seed, name in ((1, "a"), (1, "b"), (2, "c")):
         out = tmp_path / name
         assert collrun.main([two, "--seed", str(seed), "--output", str(out)]) == 0
-        results.append(np.load(out / "sum.0.npy"))
+        results.append(np.load(out / "sum.r.npy"))
     assert np.array_equal(results[0], results[1])
     assert not np.array_equal(results[0], results[2])
 
@@ -422,7 +449,7 @@ def test_the_seed_decides_the_inputs(two: str, tmp_path: Path) -> None:
 def test_sizes_can_be_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert collrun.main([EXAMPLE, *SMALL, "-p", "decompose", "--output", str(out)]) == 0
-    assert np.load(out / "sync_gradients.0.npy").shape == (4096,)
+    assert np.load(out / "sync_gradients.r.npy").shape == (4096,)
     assert collrun.main([EXAMPLE, "--set-size", "1048576=10", "-p", "decompose"]) == 0
     assert collrun.main([EXAMPLE, "--set-size", "many"]) == 2
 
