@@ -107,7 +107,8 @@ def _heights(chart: Timeline) -> list[float]:
 
 def _colours() -> list[Any]:
     """Return 40 colours of bars, strong ones first."""
-    pairs, more = (mpl.colormaps[name].colors for name in ("tab20", "tab20b"))
+    maps: Any = mpl.colormaps
+    pairs, more = (maps[name].colors for name in ("tab20", "tab20b"))
     return [*pairs[::2], *pairs[1::2], *more]
 
 
