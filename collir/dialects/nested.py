@@ -215,7 +215,8 @@ class Signature:
         """
         if mesh.name != self.mesh:
             raise LayoutError(
-                f"@{self.name} is on mesh @{self.mesh}, and this function is on mesh @{mesh.name}"
+                f"@{self.name} is on mesh @{self.mesh}, and this function is on mesh @{mesh.name}: "
+                f"call `func @{self.name}_there = @{self.name} on @{mesh.name}` in its place"
             )
         if not self.outputs:
             raise LayoutError(f"@{self.name} has no results: calling it would do nothing")

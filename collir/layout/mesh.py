@@ -197,7 +197,8 @@ class Mesh:
             if (total := saturated_product(sizes)) != level.size:
                 raise MeshError(
                     f"the factors of mesh @{self.name} on level '{level.name}' multiply to "
-                    f"{product_text(total)}, but the level has {level.size} children"
+                    f"{product_text(total)}, but the level has {level.size} children: use all of "
+                    "them; `collir new` writes machines of other sizes"
                 )
 
     def _unknown_level(self, name: str) -> str:

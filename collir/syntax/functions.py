@@ -40,7 +40,7 @@ from collir.syntax.imports import shipped_functions
 from collir.syntax.lowering import bare, with_role
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.steps import Callee, Operation, StepLowering
-from collir.syntax.types import FLOAT
+from collir.syntax.types import FLOATS
 
 BINDINGS = ("carry", "slice", "with")
 """The words in front of what the body of a loop sees: carries, slices and invariants."""
@@ -97,11 +97,11 @@ class FunctionLowering(StepLowering):
 
     def dtype(self, name: Token) -> DType:
         """Return a dtype by its name, or any after an error."""
-        if name == FLOAT and self.bound is not None and self.bound.dtype is None:
+        if name in FLOATS and self.bound is not None and self.bound.dtype is None:
             self.error(
                 name,
-                "`float` stands for the dtype of the operands `float[...]` of a function, and this "
-                f"one has none: use {', '.join(DType)}",
+                f"`{name}` stands for the dtype of the operands `float[...]` of a function, and "
+                f"this one has none: use {', '.join(DType)}",
             )
             return DType.F32
         return super().dtype(name)

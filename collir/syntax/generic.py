@@ -122,7 +122,8 @@ class GenericFunction:
         if self.mesh is not None and self.mesh.name != call.mesh.name:
             raise LayoutError(
                 f"@{self.name} is on mesh @{self.mesh.name}, and this function is on mesh "
-                f"@{call.mesh.name}"
+                f"@{call.mesh.name}: call `func @{self.name}_there = @{self.name} on "
+                f"@{call.mesh.name}` in its place"
             )
         trees = _children(self.template.tree, "parameters")
         lowering = TypeLowering(self.template.file, [], call.mesh)

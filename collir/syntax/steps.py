@@ -21,7 +21,7 @@ from collir.syntax.generic import GenericFunction
 from collir.syntax.lowering import bare, with_role
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import SyntaxTree
-from collir.syntax.types import FLOAT, TypeLowering
+from collir.syntax.types import FLOATS, TypeLowering
 
 Operation = type[DistOp]
 
@@ -234,7 +234,7 @@ class StepLowering(TypeLowering):
             case ArgumentKind.TEXT, Token(type="STRING"):
                 return str(argument)[1:-1]
             case ArgumentKind.NAME, Token(type="NAME") as token:
-                is_float = keyword == TO.keyword and token == FLOAT
+                is_float = keyword == TO.keyword and token in FLOATS
                 return str(self.dtype(token) if is_float else token)
             case ArgumentKind.SIZES, Tree(data="every") if keyword == DIMS.keyword:
                 return tuple(range(self.rank or 0))

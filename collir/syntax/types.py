@@ -19,6 +19,11 @@ from collir.syntax.parsing import SyntaxTree
 FLOAT = "float"
 """The name that stands for a floating-point dtype in a generic function, the same everywhere."""
 
+WIDE = "wide"
+"""The name that stands for f32 where ``float`` is a dtype of 16 bits, and else for the same."""
+
+FLOATS = (FLOAT, WIDE)
+
 
 class TypeLowering(FormulaLowering):
     """The base class of lowerings that read types on a mesh.
@@ -164,8 +169,8 @@ class TypeLowering(FormulaLowering):
 
     def dtype(self, name: Token) -> DType:
         """Return a dtype by its name, or any after an error."""
-        if name == FLOAT and self.float_dtype is not None:
-            return self.float_dtype
+        if name in FLOATS and self.float_dtype is not None:
+            return DType.F32 if name == WIDE and self.float_dtype.bytes < 4 else self.float_dtype
         if str(name) in list(DType):
             return DType(str(name))
         hint = self.suggest(name, list(DType))

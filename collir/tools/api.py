@@ -201,8 +201,12 @@ def pass_costs(module: ModuleOp, passes: str) -> "PassCosts":
 
     pipeline = pass_pipeline(passes)
     costs = PassCosts(model_of(pipeline.passes))
-    costs.measure(WRITTEN, module)
-    _run(module, pipeline.passes, lambda done: costs.measure(done.name, module))
+
+    def measure(done: str) -> None:
+        costs.measure(done, module, [f.sym_name.data for f in functions_of(module)])
+
+    measure(WRITTEN)
+    _run(module, pipeline.passes, lambda done: measure(done.name))
     return costs
 
 

@@ -24,6 +24,7 @@ from xdsl.utils.exceptions import ArgSpecParseError, DiagnosticException, Shrink
 from xdsl.utils.target import Target
 from xdsl.xdsl_opt_main import xDSLOptMain
 
+from collir.cost.options import CostOptions
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -58,7 +59,7 @@ from collir.tools.api import (
 )
 from collir.tools.collopt_arguments import adapt_options, add_options
 from collir.tools.expected import check_expected
-from collir.tools.functions import keep_functions
+from collir.tools.functions import for_code, for_report, keep_functions, reported
 from collir.tools.operation_pages import operation_page
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
 from collir.tools.pass_pages import (
@@ -208,7 +209,8 @@ class CollOpt(xDSLOptMain):
                 self._report_remark(Diagnostic(message, severity="remark"))
             self._before = module.clone()
         if self._costs:
-            self._costs.measure(previous.name if previous else WRITTEN, module)
+            names = reported(module, self.args.function)
+            self._costs.measure(previous.name if previous else WRITTEN, module, names)
         if previous and following and self.args.print_between_passes:
             sys.stderr.write(f"// -----// IR Dump After {previous.name} //----- //\n")
             if parse_spec(self.args.target).name == "mlir":
@@ -399,9 +401,19 @@ class CollOpt(xDSLOptMain):
             raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
         return spec.name
 
+    def _chosen(self, module: ModuleOp, target: str) -> ModuleOp:
+        """Return the module that a target gets: with the functions that it is about."""
+        if target not in TARGETS:
+            return module
+        names = reported(module, self.args.function)
+        if issubclass(TARGETS[target](), CostOptions):
+            return for_report(module, names)
+        return for_code(module, names) if self.args.function else module
+
     def _printed(self, module: ModuleOp, target: str) -> str:
         if target not in LANGUAGES:
             make_explicit(module)
+            module = self._chosen(module, target)
         if target == "mlir":
             settle_names(module)
         passes_run.set(self.args.passes)

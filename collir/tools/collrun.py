@@ -11,7 +11,8 @@ function that rounds.
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +28,16 @@ from collir.ir.functions import check_programs, functions_of
 from collir.ir.inlining import function_without_calls
 from collir.ir.instantiation import instantiate
 from collir.ir.loops import steps_with_times
+from collir.ir.roles import argument_roles
 from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.machine.counts import devices_text
-from collir.semantics.reference.buffers import NUMPY, assemble, distribute, random_tensor
+from collir.semantics.reference.buffers import NUMPY, assemble, random_tensor
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute, memory_needed
-from collir.semantics.reference.meaning import meaning
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.tools import api, completion
-from collir.tools.comparison import Case, same, same_in_double
+from collir.tools.comparison import Case, distributed, report, wrong_meaning
 from collir.tools.engines import ENGINES, Engine, check_on
 from collir.tools.finite_results import check_finite
 from collir.tools.functions import keep_functions
@@ -80,10 +81,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ARG=FILE.npy",
         action="append",
         default=[],
-        help="the global tensor of an argument, instead of small random integers",
+        help="the global tensor of an argument, instead of small random numbers; or a folder with "
+        "ARG.npy for each argument, or an .npz file with arrays of these names",
     )
     parser.add_argument(
-        "--output", metavar="DIR", type=Path, help="write the global results there, as .npy"
+        "--output",
+        metavar="DIR",
+        type=Path,
+        help="write the global results there, as FUNCTION.RESULT.npy, where RESULT is the name of "
+        "what is returned",
     )
     parser.add_argument(
         "--set-size",
@@ -129,6 +135,8 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     api.pass_pipeline(options.passes)  # errors of the command come before those of the file
     engine = ENGINES.get(options.engine)
     repeats = _repeats(options, engine)
+    if engine is not None:
+        engine.check_installed()
     module = api.parse(options.file, sources=sources)
     keep_functions(module, options.function)
     asked = {name.removeprefix("@") for name in options.function}
@@ -142,7 +150,9 @@ def _run(options: argparse.Namespace, sources: Sources) -> int:
     cases = [_numpy_case(module, function, options.seed, files) for function in functions]
     for case in cases:
         names = _argument_names(case.function)
-        check_finite(module, case.function, (names, case.arguments), case.results, bool(files))
+        case.not_finite = check_finite(
+            module, case.function, (names, case.arguments), case.results, bool(files)
+        )
     verdicts = [_check_meaning(case, options) for case in cases]
     if engine is not None:
         verdicts.append(check_on(engine, module, cases, repeats))
@@ -239,20 +249,40 @@ def _check_size(functions: Sequence[FuncOp], options: argparse.Namespace) -> Non
         check_available(needed, function, f"the buffers of its {devices} devices")
 
 
-def _inputs(functions: Sequence[FuncOp], options: argparse.Namespace) -> dict[str, Path]:
-    """Return the .npy files of --input by argument; some function must have each argument."""
+def _inputs(
+    functions: Sequence[FuncOp], options: argparse.Namespace
+) -> dict[str, Path | zipfile.Path]:
+    """Return the .npy files of --input by argument; some function must have each argument, and an
+    argument in each folder."""
     known = {name for function in functions for name in _argument_names(function)}
     _check_once("--input", [text.partition("=")[0].removeprefix("%") for text in options.input])
-    files: dict[str, Path] = {}
+    files: dict[str, Path | zipfile.Path] = {}
     for text in options.input:
         name, equals, path = text.partition("=")
-        if not equals or name.removeprefix("%") not in known:
+        if not equals and (found := _files_in(Path(text), known)):
+            files |= found
+        elif not equals or name.removeprefix("%") not in known:
             raise api.UsageError(
-                f"--input {text}: write ARG=FILE.npy, with one of the arguments "
-                f"{', '.join(sorted(known))}"
+                f"--input {text}: write ARG=FILE.npy, or a folder or an .npz file, with one of the "
+                f"arguments {', '.join(sorted(known))}"
             )
-        files[name.removeprefix("%")] = Path(path)
+        else:
+            files[name.removeprefix("%")] = Path(path)
+    missing = sorted(known - files.keys())
+    if missing and any("=" not in text for text in options.input):
+        sys.stderr.write(f"collrun: remark: inputs are generated for {', '.join(missing)}\n")
     return files
+
+
+def _files_in(path: Path, names: Collection[str]) -> dict[str, Path] | dict[str, zipfile.Path]:
+    """Return the files of arguments in a folder or an .npz file; none if it is neither."""
+    if path.is_dir():
+        inside = {name: path / f"{name}.npy" for name in names}
+        return {name: file for name, file in inside.items() if file.is_file()}
+    if not zipfile.is_zipfile(path):
+        return {}
+    packed = {name: zipfile.Path(path, f"{name}.npy") for name in names}
+    return {name: file for name, file in packed.items() if file.is_file()}
 
 
 def _argument_names(function: FuncOp) -> list[str]:
@@ -260,7 +290,7 @@ def _argument_names(function: FuncOp) -> list[str]:
     return [arg.name_hint or str(index) for index, arg in enumerate(function.args)]
 
 
-def _load(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+def _load(path: Path | zipfile.Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     try:
         with path.open("rb") as file:
             tensor = np.lib.format.read_array(file, allow_pickle=False)
@@ -282,17 +312,18 @@ def _load(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     return cast
 
 
-def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, Path]) -> Case:
+def _numpy_case(
+    module: ModuleOp, function: FuncOp, seed: int, files: Mapping[str, Path | zipfile.Path]
+) -> Case:
     rng = np.random.default_rng(seed)
-    mesh = mesh_of(function)
     tensors: list[Array] = []
-    for name, arg in zip(_argument_names(function), function.args, strict=True):
+    names, roles = _argument_names(function), argument_roles(function)
+    for name, arg, role in zip(names, function.args, roles, strict=True):
         x, path = dist_type(arg), files.get(name)
-        tensors.append(_load(path, x.shape, NUMPY[x.dtype]) if path else random_tensor(x, rng))
-    arguments = [
-        distribute(mesh, tensor, dist_type(arg), rng)
-        for tensor, arg in zip(tensors, function.args, strict=True)
-    ]
+        tensors.append(
+            _load(path, x.shape, NUMPY[x.dtype]) if path else random_tensor(x, rng, role)
+        )
+    arguments = distributed(function, tensors, rng)
     start = time.perf_counter()
     results = execute(module, function, arguments)
     seconds = time.perf_counter() - start
@@ -303,24 +334,15 @@ def _numpy_case(module: ModuleOp, function: FuncOp, seed: int, files: dict[str, 
 def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
     """Compare the numpy engine's result with the function on one device."""
     mesh = mesh_of(case.function)
-    reference_module, reference_function = meaning(case.function)
-    expected = execute(reference_module, reference_function, [[tensor] for tensor in case.tensors])
-    correct = not case.tolerance or same_in_double(case)
-    for index, value in enumerate(plan_buffers(case.function).returned):
-        x = dist_type(value)
-        tensor = assemble(mesh, case.results[index], x)
-        reference = expected[index][0]
-        assert reference is not None
-        if not case.tolerance:
-            correct &= same(tensor, reference, 0, x.dtype)
-        if options.output:
-            _save(options.output, f"{case.name}.{index}.npy", tensor)
-    verdict = (
-        f"ok{case.rounding}" if correct else "WRONG: not what the function means on one device"
-    )
+    if options.output:
+        for index, value in enumerate(plan_buffers(case.function).returned):
+            tensor = assemble(mesh, case.results[index], dist_type(value))
+            _save(options.output, f"{case.name}.{value.name_hint or index}.npy", tensor)
+    wrong = wrong_meaning(case)
+    verdict = "WRONG: not what the function means on one device" if wrong else case.verdict()
     took = f"{case.seconds * 1e3:.1f} ms"
     print(f"{case.name}: {verdict} on {devices_text(mesh.devices)} (numpy, {took})")
-    return correct
+    return report(wrong)
 
 
 def _save(folder: Path, name: str, tensor: Array) -> None:

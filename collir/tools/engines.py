@@ -17,8 +17,8 @@ from collir.ir.models import has_models
 from collir.ir.rotation import function_as_run
 from collir.targets.reports.text import seconds_text
 from collir.tools import jax_run, mpi4py_run, mpi_run, torch_run
-from collir.tools.comparison import Case, cases_in_double, differing_ranks, part_of
-from collir.tools.processes import Call, Outcome
+from collir.tools.comparison import Case, cases_in_double, part_of, report, wrong_buffers
+from collir.tools.processes import Call, Outcome, check_installed
 
 
 def _rounds(case: Case) -> bool:
@@ -41,6 +41,7 @@ class Engine:
         is_timed: whether the number of times may be more than one.
         in_double: a function that returns whether a case is compared in f64.
         unit: the word for what holds a buffer.
+        package: the package of Python that it needs, if collir does not bring it.
     """
 
     name: str
@@ -48,6 +49,16 @@ class Engine:
     is_timed: bool
     in_double: Callable[[Case], bool]
     unit: str = "rank"
+    package: str = ""
+
+    def check_installed(self) -> None:
+        """Check that what the engine needs is installed.
+
+        Raises:
+            DiagnosticError: it is not.
+        """
+        if self.package:
+            check_installed(self.package)
 
     def outcomes(self, module: ModuleOp, cases: Sequence[Case], repeats: int) -> list[Outcome]:
         """Return what the functions of some cases give, with the best time of a number of runs."""
@@ -75,12 +86,14 @@ ENGINES = {
         False,
         _rounds,
         unit="device",
+        package="jax",
     ),
     "torch": Engine(
         "torch, gloo",
         lambda module, calls, folder, _: torch_run.run(module, calls, folder),
         False,
         _rounds,
+        package="torch",
     ),
 }
 """The engines by the words for them on the command line."""
@@ -99,7 +112,7 @@ def check_on(engine: Engine, module: ModuleOp, cases: Sequence[Case], repeats: i
         checked = cases_in_double(code, group) if double else (code, group)
         outcomes = engine.outcomes(*checked, 1 if double else repeats or 1)
         for case, outcome in zip(checked[1], outcomes, strict=True):
-            correct &= _is_same(case, outcome, engine)
+            correct &= _is_same(checked[0], case, outcome, engine)
         if not repeats:
             continue
         timed = engine.outcomes(code, group, repeats) if double else outcomes
@@ -120,17 +133,18 @@ def _parts(
                 yield part_of(module, group)
 
 
-def _is_same(case: Case, outcome: Outcome, engine: Engine) -> bool:
+def _is_same(module: ModuleOp, case: Case, outcome: Outcome, engine: Engine) -> bool:
     """Print whether every device's buffers are those of the numpy engine, and return it."""
     results, seconds = outcome
-    wrong = differing_ranks(case, results)
-    verdict = f"ok, every {engine.unit}'s buffers are equal{case.rounding}"
+    wrong = wrong_buffers(module, case, results)
+    verdict = case.verdict(f"every {engine.unit}'s buffers are equal")
     if wrong:
-        verdict = f"WRONG on {engine.unit}s {wrong}"
+        ranks = sorted({rank for difference in wrong for rank in difference.ranks})
+        verdict = f"WRONG on {engine.unit}s {ranks}"
     devices = mesh_of(case.function).devices
     units = f"{devices} {engine.unit}{'s' * (devices != 1)}"
     print(f"{case.name}: {verdict} on {units} ({engine.name}, {seconds * 1e3:.1f} ms)")
-    return not wrong
+    return report(wrong)
 
 
 def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:

@@ -18,20 +18,22 @@ def check_finite(
     arguments: tuple[Sequence[str], Sequence[Buffers]],
     results: Sequence[Buffers],
     given: bool,
-) -> None:
+) -> str:
     """Check that the results of a run are finite numbers, or say which step made the first others.
+
+    It returns what there is in them: ``NaN``, ``inf``, or nothing.
 
     Args:
         arguments: the names of the arguments, and their buffers.
-        given: whether a user gave inputs. Inputs that are generated have zeros and negative numbers
-            where a program may expect none, so nothing but a remark is made then.
+        given: whether a user gave inputs. Inputs that are generated may have zeros and negative
+            numbers where a program expects none, so nothing but a remark is made then.
 
     Raises:
         DiagnosticError: there is NaN or an infinity in a result.
     """
     number, bad = next(((n, b) for n, x in enumerate(results) if (b := not_finite(x))), (0, None))
     if bad is None:
-        return
+        return ""
     name = plan_buffers(function).returned[number].name_hint
     result = f"result {number} of @{function.sym_name.data}{f' (%{name})' if name else ''}"
     for arg, text, buffers in zip(function.args, *arguments, strict=True):
@@ -50,3 +52,4 @@ def check_finite(
     if given:
         raise DiagnosticError.at(item, message)
     remark(item, f"{message}; the inputs are generated, and --input gives others")
+    return bad.what

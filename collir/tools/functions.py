@@ -1,11 +1,18 @@
-"""The option ``--function`` of the tools."""
+"""The option ``--function`` of the tools, and the functions that a report is about."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 
+from collir.ir.alternatives import place_of
+from collir.ir.diagnostics import Position
+from collir.ir.differentiation import gradients_as_calls
 from collir.ir.functions import functions_of
+from collir.ir.rotation import as_run
 from collir.ir.selection import erase_other_functions
+from collir.syntax.imports import LIBRARY
 from collir.tools.api import UsageError
 
 
@@ -24,3 +31,53 @@ def keep_functions(module: ModuleOp, names: Sequence[str]) -> None:
             known = ", ".join(functions) or "no functions"
             raise UsageError(f"there is no function @{name} (there are {known})")
     erase_other_functions(module, chosen)
+
+
+def reported(module: ModuleOp, names: Sequence[str]) -> list[str]:
+    """Return the functions of a module that a report is about, in order.
+
+    Those are the named functions, and those that take their place. Without names, or if passes have
+    left none of them, they are all but those of the library, which others call.
+
+    Args:
+        names: the names that ``--function`` gives.
+    """
+    functions = {function.sym_name.data: function for function in functions_of(module)}
+    asked = {name.removeprefix("@") for name in names}
+    chosen = [
+        name
+        for name, function in functions.items()
+        if name in asked or ((place := place_of(function)) is not None and place[0] in asked)
+    ]
+    return (
+        chosen
+        or [name for name, function in functions.items() if not _is_shipped(function)]
+        or [*functions]
+    )
+
+
+def for_report(module: ModuleOp, names: Sequence[str]) -> ModuleOp:
+    """Return a module with some functions alone, whose calls have become their steps: itself, or a
+    copy."""
+    if len(names) == len(functions_of(module)):
+        return module
+    module = as_run(module)
+    erase_other_functions(module, names)
+    return module
+
+
+def for_code(module: ModuleOp, names: Sequence[str]) -> ModuleOp:
+    """Return a module with some functions and those that they call: itself, or a copy. A function
+    of which they only need the gradient is left out."""
+    if len(names) == len(functions_of(module)):
+        return module
+    module = module.clone()
+    gradients_as_calls(module)
+    erase_other_functions(module, names)
+    return module
+
+
+def _is_shipped(function: FuncOp) -> bool:
+    """Return whether a function is one of the library."""
+    position = Position.of(function)
+    return position is not None and Path(position.file).parent == LIBRARY

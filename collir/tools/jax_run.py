@@ -83,7 +83,7 @@ def run(
         DiagnosticError: jax is not installed, or has no form of a function.
         RuntimeError: the code fails.
     """
-    check_installed("jax", "jax is not installed: `pip install 'collir[jax]'` brings it")
+    check_installed("jax")
     functions = [function for function, _ in calls]
     code = emit_jax(module, {function.sym_name.data for function in functions})
     (folder / "program.py").write_text(code, encoding="utf-8")

@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", metavar="N", type=number, help="without GPUs: of each socket")
     parser.add_argument(
         "--nic", metavar="[N x]RATE", help="of each node, such as 8x400Gb or 25GB/s (default: "
-        "those of NVIDIA's DGX; for CPUs 200Gb)",
+        "for each GPU as in NVIDIA's DGX; for CPUs 200Gb)",
     )  # fmt: skip
     parser.add_argument("--name", default="cluster", help="of the machine (default: cluster)")
     parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
@@ -93,7 +93,8 @@ def program(options: argparse.Namespace, file: str) -> str:
     inner = _inner_levels(shipped.op.value(), options, on_cpus)
     sizes = [level.size for level in inner]
     outer = shipped.op.value().levels[0]
-    count, rate = _adapters(options.nic) if options.nic else (outer.rails, outer.port / outer.rails)
+    usual = _usual_adapters(shipped.op.value(), None if on_cpus else math.prod(sizes))
+    count, rate = _adapters(options.nic) if options.nic else usual
     node = replace(
         outer,
         size=options.nodes,
@@ -166,6 +167,14 @@ def _of_size(level: Level, size: int) -> Level:
     if size == level.size or level.links is None:
         return replace(level, size=size)
     return replace(level, size=size, links=None, kind=LinkKind.SWITCH)
+
+
+def _usual_adapters(machine: Machine, gpus: int | None) -> tuple[int, float]:
+    """Return the number of adapters of a node, and the bytes/second of each: as many for each GPU
+    as a shipped machine has; without GPUs, as many."""
+    outer, below = machine.levels[0], math.prod(level.size for level in machine.levels[1:])
+    count = outer.rails if gpus is None else max(1, outer.rails * gpus // below)
+    return count, outer.port / outer.rails
 
 
 def _adapters(text: str) -> tuple[int, float]:

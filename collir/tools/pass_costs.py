@@ -1,6 +1,6 @@
 """The savings of passes: the cost of every function before the first pass and after each."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -87,10 +87,11 @@ class PassCosts:
     model: CostModel = field(default_factory=CostModel)
     stages: list[Stage] = field(default_factory=list[Stage])
 
-    def measure(self, done: str, module: ModuleOp) -> None:
-        """Record the costs of a module after the pass named ``done``."""
+    def measure(self, done: str, module: ModuleOp, names: Collection[str]) -> None:
+        """Record the costs of some functions of a module after the pass named ``done``."""
+        functions = [f for f in functions_of(as_run(module)) if f.sym_name.data in names]
         with meshes_remembered():
-            figures = {f.sym_name.data: self._figure(f) for f in functions_of(as_run(module))}
+            figures = {function.sym_name.data: self._figure(function) for function in functions}
         self.stages.append(Stage(done, figures))
 
     def _figure(self, function: FuncOp) -> Figure:
@@ -132,7 +133,6 @@ class PassCosts:
         before: float | None = None
         for done, figure in figures:
             if isinstance(figure, str):
-                rows.append([done, *["-"] * 5])
                 before = None
                 continue
             change = "" if before is None else _change(before, figure.time)
@@ -140,13 +140,14 @@ class PassCosts:
             rows.append([done, seconds_text(figure.time), change, *sizes, str(figure.collectives)])
             before = figure.time
         title = f"@{name}{place}:"
-        lines = [title, *(f"  {line}" for line in table(head, rows, left=1))]
+        lines = [title, *(f"  {line}" for line in (table(head, rows, left=1) if rows else ()))]
         return [*lines, *(f"  {line}" for line in _reasons(figures))]
 
     def _summary(self) -> list[str]:
         rows = [
-            [name, _signed(saved), _change(spent, spent - saved)] if spent else [name, "-", ""]
+            [name, _signed(saved), _change(spent, spent - saved)]
             for name, saved, spent in self.saved
+            if spent
         ]
         lines = table(["pass", "saved", "change"], rows, left=1)
         if not (both := _times(self.stages[0], self.stages[-1])):
@@ -185,7 +186,14 @@ def _reasons(figures: Sequence[tuple[str, Figure]]) -> list[str]:
     for done, figure in figures:
         if isinstance(figure, str):
             stages.setdefault(figure, []).append(done)
-    return [f"no cost after {', '.join(done)}: {reason}" for reason, done in stages.items()]
+    return [f"no cost {_when(done)}: {reason}" for reason, done in stages.items()]
+
+
+def _when(stages: Sequence[str]) -> str:
+    """Return the words for stages: as written, and after passes."""
+    passes = ", ".join(stage for stage in stages if stage != WRITTEN)
+    words = ["as written"] * (WRITTEN in stages) + [f"after {passes}"] * bool(passes)
+    return " and ".join(words)
 
 
 def model_of(passes: Iterable[ModulePass]) -> CostModel:

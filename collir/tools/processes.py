@@ -22,14 +22,16 @@ Outcome = tuple[list[Buffers], float]
 """The results of a function, with None on devices that hold none, and its seconds."""
 
 
-def check_installed(package: str, message: str) -> None:
+def check_installed(package: str, message: str = "") -> None:
     """Check that a package of Python is installed.
 
     Raises:
-        DiagnosticError: it is not; the message says how it comes.
+        DiagnosticError: it is not; the message says how it comes, by default as an extra of its
+            name.
     """
     if find_spec(package) is None:
-        raise DiagnosticError(Diagnostic(message))
+        advice = f"{package} is not installed: `pip install 'collir[{package}]'` brings it"
+        raise DiagnosticError(Diagnostic(message or advice))
 
 
 def run_script(

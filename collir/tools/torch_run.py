@@ -106,7 +106,7 @@ def run(
         DiagnosticError: torch is not installed, or has no form of a function.
         RuntimeError: the code fails.
     """
-    check_installed("torch", "torch is not installed: `pip install 'collir[torch]'` brings it")
+    check_installed("torch")
     ranks = mesh_of(calls[0][0]).devices
     code = emit_torch(module, [function.sym_name.data for function, _ in calls])
     (folder / "program.py").write_text(code, encoding="utf-8")

@@ -78,6 +78,35 @@ def test_a_wave_more_takes_as_long_as_a_full_one() -> None:
     assert full < nearly < 2 * full
 
 
+@pytest.mark.parametrize("kept", ["h", "bs", "sh", ""])
+def test_a_sum_of_products_of_elements_takes_the_time_of_its_bytes(kept: str) -> None:
+    """No index is in one operand only, so there are no rows and columns to use an element for."""
+    sizes = {"b": 4, "s": 512, "h": 1024}
+    shape = ", ".join(str(sizes[index]) for index in kept)
+    arguments = "%x: f32[4, 512, 1024], %y: f32[4, 512, 1024]"
+    dims = [n for n, index in enumerate("bsh") if index not in kept]
+    module = collir.parse(f"""
+machine @box {{
+  device {{ compute f32 = 60 TFLOP/s; memory = 80 GB @ 3 TB/s;
+            efficiency compute = 0.8; tile = 128 x 256; units = 132; depth = 64 }}
+  level gpu[1] {{ port = 300 GB/s, latency = 3 us }}
+}}
+mesh @m on @box {{ data = gpu:1 }}
+func @product({arguments}) -> f32[{shape}] on @m {{
+  %r = einsum "b s h, b s h -> {" ".join(kept)}" %x, %y
+  return %r
+}}
+func @parts({arguments}) -> f32[{shape}] on @m {{
+  %p = mul %x, %y
+  %r = sum %p dims {dims}
+  return %r
+}}
+""")
+    product, parts = simulate(module)
+    moved = 4 * (2 * 4 * 512 * 1024 + math.prod(sizes[index] for index in kept))
+    assert product.time == pytest.approx(parts.time) == pytest.approx(moved / 3e12)
+
+
 def simulated(clauses: str, steps: str) -> Simulation:
     text = f"""\
         machine @box {{

@@ -13,7 +13,7 @@ from collir.layout import DType
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute
-from collir.tools.comparison import same
+from collir.tools.agreement import same
 from collir.tools.jax_run import run
 
 

@@ -323,7 +323,10 @@ LAYERS: dict[str, tuple[Callable[..., Numbers], str, list[str], str]] = {
 """Each layer: the same in numpy, values of parameters, and the layouts of operands and result."""
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+PRECISIONS = {"f64": 1e-13, "f32": 1e-5, "bf16": 0.04}
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer(name: str, dtype: str) -> None:
     """Weights are sharded over one axis, as in Megatron-LM, and the batch over another."""
@@ -332,13 +335,12 @@ def test_a_layer(name: str, dtype: str) -> None:
     rng = np.random.default_rng(len(name))
     (main,) = (f for f in functions_of(module) if f.sym_name.data == "main")
     shapes = [dist_type(arg).shape for arg in main.args]
-    tensors = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
-    if dtype == "bf16":
-        tensors = [x.astype(BF16) for x in tensors]
+    numbers = {"f64": np.float64, "f32": np.float32, "bf16": BF16}[dtype]
+    tensors = [rng.normal(size=shape).astype(numbers) for shape in shapes]
     expected = reference(*(x.astype(np.float64) for x in tensors))
     (actual,) = run_layer(module, tensors)
-    scale, precision = np.abs(expected).max(), 1e-5 if dtype == "f32" else 0.04
-    assert np.abs(actual.astype(float) - expected).max() < precision * scale
+    largest = np.abs(actual.astype(float) - expected).max()
+    assert largest < PRECISIONS[dtype] * np.abs(expected).max()
 
 
 def run_layer(module: Any, tensors: Sequence[Any]) -> list[Any]:

@@ -1,6 +1,7 @@
 """Reports of a simulation have its numbers, in forms that other programs read."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from itertools import pairwise
 from pathlib import Path
@@ -188,3 +189,18 @@ def test_exabytes(target: str) -> None:
     text = TEXT.replace("2097152", str(2**60))
     assert simulate(collir.parse(text))[0].time > 1e9
     assert emitted(target, text)
+
+
+def test_a_chart_of_many_kinds_of_steps_can_be_read() -> None:
+    """Check that kinds differ in colour, that the legend is inside, and that no part is empty."""
+    plots = pytest.importorskip("collir.targets.reports.plots")
+    kinds = [f"mul+scale+tanh+add+scale+{number}" for number in range(27)]
+    bars = [plots.Bar("device", n, n + 1.0, (kind,), kind) for n, kind in enumerate(kinds)]
+    svg = plots.timelines([plots.Timeline("steps", 27.0, ["device"], bars, {}, [(0.0, 1.0)])])
+    assert "% in use" not in svg
+    legend = svg[svg.index('id="legend_1"') :]
+    places = [float(x) for x in re.findall(r'd="M ([-0-9.]+) ', legend)]
+    assert min(places) > 0
+    assert max(places) < 0.75 * 720  # the width of the chart in points; names are 2 inches long
+    colours = re.findall(r"style=\"fill: (#\w+); stroke: \1;", legend)
+    assert len(set(colours)) == len(colours) == len(kinds)

@@ -1,5 +1,6 @@
 """Tests of the command collrun: engines, inputs and outputs, sizes, and refused input."""
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,9 @@ def test_a_mistake_below_a_rounding_of_bf16_is_seen(
 
     monkeypatch.setattr(comparison, "execute", execute)
     assert collrun.main([str(path)]) == 1
-    assert capsys.readouterr().out.startswith("thirds: WRONG")
+    out = capsys.readouterr().out
+    assert out.startswith("thirds: WRONG")
+    assert re.search(r"\n  %r differs by .*e-0[56], and .*e-0[789] is allowed\n", out)
 
 
 NOISE = """
@@ -105,11 +108,50 @@ func @signs(%x: f32[64@data, 32]) -> f32[32] on @m {
 def test_results_that_are_noise_are_not_called_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is 0 but for rounding, divided by its size, is as wrong on one device as on all."""
+    """What is 0 but for rounding, divided by its size, is as wrong on one device as on all. In f32
+    it is 0, and the result NaN; the comparison is in f64."""
     path = tmp_path / "noise.coll"
     path.write_text(NOISE)
     assert collrun.main([str(path)]) == 0
-    assert capsys.readouterr().out.startswith("signs: ok up to rounding")
+    assert capsys.readouterr().out.startswith("signs: equal up to rounding, but with NaN")
+
+
+ADAM = """
+machine @c { level gpu[2] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @c { data = gpu:2 }
+func @adamw = @adamw on any
+func @step(%w: f32[8, 8] parameter, %g: f32[8, 8] partial(sum: data), %mean: f32[8, 8] state,
+    %square: f32[8, 8] state, %rate: f32[], %count: f32[])
+    -> (f32[8, 8], f32[8, 8], f32[8, 8]) on @m {
+  %sum = all_reduce %g over data
+  %new, %new_mean, %new_square = call @adamw(%w, %sum, %mean, %square, %rate, %count)
+  return %new, %new_mean, %new_square
+}
+"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_states_and_scalars_that_are_generated_suit_adam(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Check that the mean of squares and the number of the step have no negative numbers."""
+    path = tmp_path / "adam.coll"
+    path.write_text(ADAM)
+    assert collrun.main([str(path), "--function", "step", "--seed", str(seed)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("step: ok up to rounding")
+    assert not captured.err
+
+
+def test_results_that_are_nan_are_not_called_ok(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "nan.coll"
+    path.write_text(ADAM.replace("%square: f32[8, 8] state", "%square: f32[8, 8]"))
+    assert collrun.main([str(path), "--function", "step", "--engine", "numpy"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("step: equal up to rounding, but with NaN on 2 devices (numpy")
+    assert "%root is the first value with NaN" in captured.err
 
 
 def test_one_function_by_name(two: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +211,9 @@ def test_the_jax_engine_tells_the_devices_that_differ(
 
     monkeypatch.setattr(jax_run, "run", run)
     assert collrun.main([two, "--engine", "jax"]) == 1
-    assert capsys.readouterr().out.count("WRONG on devices [2] on 4 devices (jax") == 2
+    out = capsys.readouterr().out
+    assert out.count("WRONG on devices [2] on 4 devices (jax") == 2
+    assert out.count(" differs by 1, and nothing is allowed\n") == 2
 
 
 def test_a_jax_that_is_missing_is_an_error(
@@ -322,7 +366,34 @@ def test_an_input_file_gives_the_global_tensor(two: str, tmp_path: Path) -> None
     out = tmp_path / "out"
     arguments = [two, "--function", "sum", "--input", f"g={tmp_path / 'g.npy'}"]
     assert collrun.main([*arguments, "--output", str(out)]) == 0
-    assert np.array_equal(np.load(out / "sum.0.npy"), tensor)
+    assert np.array_equal(np.load(out / "sum.r.npy"), tensor)
+
+
+def test_a_folder_or_one_file_gives_all_tensors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program, folder, packed = tmp_path / "adam.coll", tmp_path / "in", tmp_path / "in.npz"
+    program.write_text(ADAM)
+    rng = np.random.default_rng(0)
+    tensors = {n: rng.uniform(size=(8, 8)).astype(np.float32) for n in ("w", "g", "mean", "square")}
+    tensors |= {"rate": np.float32(0.1), "count": np.float32(3)}
+    folder.mkdir()
+    for name, tensor in tensors.items():
+        np.save(folder / name, tensor)
+    del tensors["rate"]
+    np.savez(packed, **tensors)  # pyright: ignore[reportArgumentType]
+    new: list[Any] = []
+    for given in ([folder], [packed, f"rate={folder / 'rate.npy'}"]):
+        out = tmp_path / f"out{len(new)}"
+        words = [word for x in given for word in ("--input", str(x))]
+        run = [str(program), "--function", "step", *words, "--output", str(out)]
+        assert collrun.main(run) == 0
+        new.append(np.load(out / "step.new.npy"))
+    assert not capsys.readouterr().err
+    assert np.array_equal(*new)
+    assert np.abs(new[0] - tensors["w"]).max() < 0.2
+    assert collrun.main([str(program), "--function", "step", "--input", str(packed)]) == 0
+    assert capsys.readouterr().err == "collrun: remark: inputs are generated for rate\n"
 
 
 @pytest.mark.parametrize(
@@ -370,7 +441,7 @@ def test_the_seed_decides_the_inputs(two: str, tmp_path: Path) -> None:
     for seed, name in ((1, "a"), (1, "b"), (2, "c")):
         out = tmp_path / name
         assert collrun.main([two, "--seed", str(seed), "--output", str(out)]) == 0
-        results.append(np.load(out / "sum.0.npy"))
+        results.append(np.load(out / "sum.r.npy"))
     assert np.array_equal(results[0], results[1])
     assert not np.array_equal(results[0], results[2])
 
@@ -378,7 +449,7 @@ def test_the_seed_decides_the_inputs(two: str, tmp_path: Path) -> None:
 def test_sizes_can_be_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert collrun.main([EXAMPLE, *SMALL, "-p", "decompose", "--output", str(out)]) == 0
-    assert np.load(out / "sync_gradients.0.npy").shape == (4096,)
+    assert np.load(out / "sync_gradients.r.npy").shape == (4096,)
     assert collrun.main([EXAMPLE, "--set-size", "1048576=10", "-p", "decompose"]) == 0
     assert collrun.main([EXAMPLE, "--set-size", "many"]) == 2
 

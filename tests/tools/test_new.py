@@ -126,6 +126,17 @@ def test_each_number_keeps_its_source(name: str) -> None:
         assert re.search(rf"Port: [^\0]*Latency: [^\0]*  level {level.name}\[", text)
 
 
+def test_a_node_has_as_many_adapters_for_each_gpu_as_a_shipped_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A DGX has 8 of 400 Gbit/s for 8 GPUs; a node with fewer GPUs is no DGX."""
+    for gpus, port in ((8, "400 GB/s"), (4, "200 GB/s"), (1, "50 GB/s"), (16, "800 GB/s")):
+        assert collir_tool.main(["new", "--nodes", "2", "--gpus", str(gpus)]) == 0
+        text = capsys.readouterr().out
+        assert f"level node[2] {{ port = {port}, latency = 14 us" in text
+        assert f"// Port: {gpus} x 400 Gbit/s" in text
+
+
 def test_links_are_kept_for_the_number_of_gpus_that_they_join(tmp_path: Path) -> None:
     for gpus, linked in ((8, True), (4, False)):
         file = tmp_path / f"{gpus}.coll"

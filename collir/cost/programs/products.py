@@ -35,11 +35,6 @@ class Product:
     columns: int
     length: int
 
-    @property
-    def is_vector(self) -> bool:
-        """Return whether each product is a sum of one row times one column."""
-        return self.rows == self.columns == 1
-
 
 def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
     """Return the products that a device computes for an operation with two operands.
@@ -47,7 +42,8 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
     The indices of both operands and the result count products, the others of the result are rows or
     columns, and the rest is summed over. Convolutions are such products of their windows: positions
     that the result alone has are rows, and so are those of the first operand if the result has
-    positions of which each window has one. It is None for other operations.
+    positions of which each window has one. It is None for other operations, and for products of
+    one row by one column, which compilers make a map and a sum that wait for memory.
     """
     if len(structure.operands) != 2 or not structure.contracts:
         return None
@@ -63,7 +59,8 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
     if structure.selected.intersection(structure.result):
         rows |= left - right
     parts = (count, rows, columns, points - count - rows - columns)
-    return Product(*(math.prod(sizes[index] for index in part) for part in parts))
+    product = Product(*(math.prod(sizes[index] for index in part) for part in parts))
+    return None if product.rows == product.columns == 1 else product
 
 
 def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:

@@ -355,7 +355,7 @@ def _computed(
         step_seconds(op, mesh, kinds, flops)
     dtype = dist_type(next(iter(op.operands), op.result)).dtype.value
     product = product_of(op, structure, mesh)
-    if product is None or product.is_vector:
+    if product is None:
         elements = _elements(op, share, mesh)
     else:
         count = float(sum(disordered(op, structure, mesh)))

@@ -522,7 +522,7 @@ def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
         return LocalTimes(operations, memory)
     times = execution.seconds_of_element
     own = math.fsum(count * times.get((name, dtype), 0.0) for name, dtype, count in local.elements)
-    if times and (local.product is None or local.product.is_vector):
+    if times and local.product is None:
         return LocalTimes(own, memory, efficiency.launch)
     if local.product is not None:
         operations *= slowdown(local.product, efficiency)

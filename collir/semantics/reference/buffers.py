@@ -2,6 +2,9 @@
 
 Generated inputs are small integers, chosen so that every order of reducing them, and every
 average over a part of the devices, is exact in every dtype. Results may be compared bit by bit.
+Parameters are such integers times a power of two, so that layers do not magnify what they get.
+States, such as the mean of squares of a gradient, are not negative, and scalars, such as the number
+of a step, are positive.
 """
 
 from collections.abc import Iterator
@@ -10,6 +13,7 @@ from itertools import product
 import ml_dtypes
 import numpy as np
 
+from collir.ir.roles import Role
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.semantics.reference.collectives import Array, Buffers, combine
 from collir.semantics.reference.devices import block_of, block_shape, coordinate, slices_of
@@ -31,14 +35,24 @@ class InconsistentError(RuntimeError):
     """Buffers that contradict their type: copies that differ, or data where none belongs."""
 
 
-def random_tensor(x: DistType, rng: np.random.Generator) -> Array:
-    """Return a global tensor of small integers that suits the type's reduction."""
+PARAMETER = 2.0**-3
+"""What the parameters that are generated are multiples of."""
+
+
+def random_tensor(x: DistType, rng: np.random.Generator, role: Role | None = None) -> Array:
+    """Return a global tensor of small numbers that suits the type's reduction and its role."""
     if x.dtype is DType.BOOL:
         values = rng.integers(0, 2, size=x.shape)
     elif x.reduction is Reduction.PROD:
         values = rng.choice(np.array([-2, -1, 1, 2, 3]), size=x.shape)
     else:
         values = rng.integers(-3, 4, size=x.shape)
+    if not x.shape and x.dtype is not DType.BOOL:
+        values = np.maximum(abs(values), 1)
+    if role is Role.STATE:
+        values = abs(values)
+    if role is Role.PARAMETER and x.dtype.is_float:
+        values = values * PARAMETER
     return values.astype(NUMPY[x.dtype])
 
 

@@ -1,6 +1,6 @@
 """A check that a function computes without rounding on the inputs that ``buffers`` generates.
 
-Generated inputs are small integers. Two numbers are tracked for every value: its elements, and
+Generated inputs are small numbers. Two numbers are tracked for every value: its elements, and
 their reductions over any part of the devices, are multiples of ``unit`` and at most ``largest`` in
 magnitude. As long as ``largest / unit`` fits the mantissa of the dtype, every order of computing
 gives the same bits, and results may be compared bit by bit.
@@ -19,9 +19,10 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.inlining import function_without_calls
+from collir.ir.roles import Role, argument_roles
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.operation_table import OperationTable
-from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.buffers import NUMPY, PARAMETER
 from collir.semantics.reference.steps import Effect, meaning_of
 
 
@@ -51,7 +52,7 @@ def _constant(value: float, dtype: DType) -> Fraction:
     return Fraction(float(NUMPY[dtype].type(value))) if dtype.is_float else Fraction(int(value))
 
 
-def _input(mesh: Mesh, x: DistType) -> _Grid:
+def _input(mesh: Mesh, x: DistType, role: Role | None) -> _Grid:
     """Return the grid of the buffers that ``distribute`` makes of a ``random_tensor``."""
     parts = mesh.group_size(x.partial)
     largest = {
@@ -62,7 +63,8 @@ def _input(mesh: Mesh, x: DistType) -> _Grid:
         Reduction.MIN: 6,
         Reduction.AVG: 5 * parts,
     }[x.reduction]
-    return _Grid(Fraction(largest), Fraction(1)).within(x.dtype)
+    unit = PARAMETER if role is Role.PARAMETER and x.dtype.is_float else 1
+    return _Grid(Fraction(largest), Fraction(unit)).within(x.dtype)
 
 
 def exact(function: FuncOp) -> bool:
@@ -77,7 +79,8 @@ def exact(function: FuncOp) -> bool:
 
 
 def _inputs(function: FuncOp) -> list[_Grid]:
-    return [_input(mesh_of(function), dist_type(arg)) for arg in function.args]
+    mesh, roles = mesh_of(function), argument_roles(function)
+    return [_input(mesh, dist_type(x), role) for x, role in zip(function.args, roles, strict=True)]
 
 
 class _RoundedError(Exception):

@@ -59,7 +59,8 @@ def title_of(result: FunctionCost | Simulation) -> str:
         f"@{result.name} on {mesh_title(result.mesh)}: "
         f"{seconds_text(result.time)}, bound {seconds_text(result.bound)}"
     )
-    title += f" ({ratio_text(result.time, result.bound)})" if result.bound else ""
+    ratio = ratio_text(result.time, result.bound)
+    title += f" ({ratio})" if ratio != "-" else ""
     return f"{title}, costed {result.model.how(result.mesh.machine)}"
 
 

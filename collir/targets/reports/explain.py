@@ -1,6 +1,6 @@
 """The bounds of a program, the shares of its time, and the changes that would make it faster."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from shlex import quote
 from typing import IO
@@ -11,7 +11,7 @@ from xdsl.utils.target import Target
 
 from collir.cost.network.group import CostError
 from collir.cost.options import CostOptions
-from collir.cost.programs.critical import CriticalStep, TimeShare, critical_path, time_shares
+from collir.cost.programs.critical import TimeShare, critical_path, time_shares
 from collir.cost.programs.kinds import has_kinds
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import SimulatedStep, Simulation
@@ -37,7 +37,7 @@ CHUNKS = 16
 """The largest number of chunks of the programs that are simulated."""
 
 LISTED = 20
-"""The largest number of steps of a critical path that are listed."""
+"""The largest number of steps of a critical path, or of that of an iteration, that are listed."""
 
 _LEAST = 1.005
 """The smallest ratio of times that gets a line."""
@@ -187,28 +187,38 @@ _WHY = {"": "first", "operand": "needs", "stream": "its stream, behind", "order"
 
 
 def _critical(simulation: Simulation) -> list[str]:
+    return ["critical path:", *_rows(list(_link_rows(simulation, simulation.time)))]
+
+
+def _link_rows(
+    simulation: Simulation, total: float, times: int = 1, depth: int = 1
+) -> Iterator[list[str]]:
+    """Yield the rows of a critical path; that of an iteration stands below its loop.
+
+    Args:
+        total: the seconds of which the shares are.
+        times: how often these steps run.
+        depth: one more than the number of loops around them.
+    """
     spans = simulation.spans
     links = [
         link for link in critical_path(simulation) if spans[link.number][1] > spans[link.number][0]
     ]
-    hidden = len(links) - LISTED
-    return [
-        "critical path:",
-        *_rows([_link_row(simulation, link) for link in links[:LISTED]]),
-        *([f"  ... and {hidden} more"] if hidden > 0 else []),
-    ]
-
-
-def _link_row(simulation: Simulation, link: CriticalStep) -> list[str]:
-    start, end = simulation.spans[link.number]
-    before = link.waited_for
-    predecessor = "" if before is None else f" {simulation.steps[before].name}"
-    return [
-        f"  {_step_text(simulation, simulation.steps[link.number])}",
-        seconds_text(end - start),
-        percent_text(end - start, simulation.time),
-        f"{_WHY[link.why]}{predecessor}",
-    ]
+    indent = "  " * depth
+    for link in links[:LISTED]:
+        start, end = spans[link.number]
+        step, before = simulation.steps[link.number], link.waited_for
+        predecessor = "" if before is None else f" {simulation.steps[before].name}"
+        yield [
+            f"{indent}{_step_text(simulation, step)}",
+            seconds_text(end - start),
+            percent_text(times * (end - start), total),
+            f"{_WHY[link.why]}{predecessor}",
+        ]
+        if step.loop and len(simulation.places) == 1:
+            yield from _link_rows(step.loop.body, total, times * step.loop.times, depth + 1)
+    if len(links) > LISTED:
+        yield [f"{indent}... and {len(links) - LISTED} more", "", "", ""]
 
 
 def _step_text(simulation: Simulation, step: SimulatedStep) -> str:

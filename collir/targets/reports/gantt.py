@@ -22,7 +22,7 @@ class GanttTarget(CostOptions, Target):
     The chart has a lane for each stream: those of the levels of the machine, and that of a
     device by itself. Steps on the critical path have a black edge, the others a white edge; a
     short step is named by its result. Below are the used share of each port, link and
-    interconnect, and the memory that a device holds.
+    interconnect, if something is sent, and the memory that a device holds.
     """
 
     name = "gantt"

@@ -1,10 +1,12 @@
 # pyright: basic
 """Plots as SVG, by matplotlib."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from itertools import cycle
 from typing import Any
 
 import matplotlib as mpl
@@ -59,37 +61,72 @@ class Timeline:
     memory: Sequence[tuple[float, float]]
 
 
+_WIDTH = 10.0
+"""The width of a chart over time, in inches."""
+
+_SIGN, _SMALL_LETTER, _LINE = 0.6, 0.075, 0.18
+"""The widths of the sign of a legend with its spaces, and of a letter behind it, and the height of
+a line, in inches."""
+
+
 def timelines(charts: Sequence[Timeline]) -> str:
-    """Return timelines below each other as SVG: bars on lanes, shares in use, memory."""
-    heights = [h for chart in charts for h in (0.5 + 0.5 * len(chart.lanes), 1.2, 1.0)]
+    """Return timelines below each other as SVG: bars on lanes, shares in use if there are some,
+    memory."""
+    heights = [height for chart in charts for height in _heights(chart)]
     kinds = sorted({bar.kind for chart in charts for bar in chart.bars})
-    colours = {kind: f"C{number % 10}" for number, kind in enumerate(kinds)}
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(10, sum(heights) + 0.8), layout="constrained")
-        rows = figure.subplots(len(heights), squeeze=False, gridspec_kw={"height_ratios": heights})
-        for number, chart in enumerate(charts):
-            bars, shares, memory = (rows[3 * number + row][0] for row in range(3))
-            second, time_unit = seconds_unit(chart.end)
-            byte, size_unit = bytes_unit(max((size for _, size in chart.memory), default=0))
-            _bars(bars, chart, colours, second)
-            for name, points in chart.shares.items():
-                shares.step(*_steps(points, chart.end, second, 0.01), where="post", label=name)
-            shares.set(ylabel="% in use", ylim=(0, 105))
-            if chart.shares:
-                shares.legend(loc="upper right", fontsize="small")
-            memory.step(*_steps(chart.memory, chart.end, second, byte), where="post", color="black")
-            memory.set(ylabel=f"{size_unit} held", xlabel=time_unit, ylim=(0, None))
-            for axes in (bars, shares, memory):
-                axes.set_xlim(0, max(chart.end, 1e-12) / second)
-        handles = [Patch(color=colours[kind], label=kind) for kind in kinds]
-        handles += [
-            Patch(facecolor="lightgrey", edgecolor=_EDGES[marked], label=label)
-            for marked, label in ((True, "on the critical path"), (False, "not on it"))
-        ]
-        figure.legend(handles=handles, loc="outside lower center", ncols=6, fontsize="small")
+        colours = dict(zip(kinds, cycle(_colours()), strict=False))
+        handles = _legend(colours)
+        longest = max(len(str(handle.get_label())) for handle in handles)
+        columns = max(1, min(6, int(_WIDTH / (_SIGN + _SMALL_LETTER * longest))))
+        height = sum(heights) + 0.5 + _LINE * math.ceil(len(handles) / columns)
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        grid = figure.subplots(len(heights), squeeze=False, gridspec_kw={"height_ratios": heights})
+        rows = iter(grid[:, 0])
+        for chart in charts:
+            _draw(chart, [next(rows) for _ in _heights(chart)], colours)
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize="small")
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return _numbered(text.getvalue())
+
+
+def _legend(colours: Mapping[str, Any]) -> list[Patch]:
+    """Return the signs of a legend: of the kinds of steps, and of the edges of bars."""
+    handles = [Patch(color=colour, label=kind) for kind, colour in colours.items()]
+    return handles + [
+        Patch(facecolor="lightgrey", edgecolor=_EDGES[marked], label=label)
+        for marked, label in ((True, "on the critical path"), (False, "not on it"))
+    ]
+
+
+def _heights(chart: Timeline) -> list[float]:
+    """Return the heights of the parts of a chart: lanes, shares if there are some, and memory."""
+    return [0.5 + 0.5 * len(chart.lanes), *([1.2] if chart.shares else []), 1.0]
+
+
+def _colours() -> list[Any]:
+    """Return 40 colours of bars, strong ones first."""
+    maps: Any = mpl.colormaps
+    pairs, more = (maps[name].colors for name in ("tab20", "tab20b"))
+    return [*pairs[::2], *pairs[1::2], *more]
+
+
+def _draw(chart: Timeline, rows: Sequence[Any], colours: Mapping[str, Any]) -> None:
+    """Draw a chart in its rows."""
+    bars, *between, memory = rows
+    second, time_unit = seconds_unit(chart.end)
+    byte, size_unit = bytes_unit(max((size for _, size in chart.memory), default=0))
+    _bars(bars, chart, colours, second)
+    for shares in between:
+        for name, points in chart.shares.items():
+            shares.step(*_steps(points, chart.end, second, 0.01), where="post", label=name)
+        shares.set(ylabel="% in use", ylim=(0, 105))
+        shares.legend(loc="upper right", fontsize="small")
+    memory.step(*_steps(chart.memory, chart.end, second, byte), where="post", color="black")
+    memory.set(ylabel=f"{size_unit} held", xlabel=time_unit, ylim=(0, None))
+    for axes in rows:
+        axes.set_xlim(0, max(chart.end, 1e-12) / second)
 
 
 def _numbered(svg: str) -> str:
@@ -100,7 +137,7 @@ def _numbered(svg: str) -> str:
     return svg
 
 
-def _bars(axes: Any, chart: Timeline, colours: Mapping[str, str], unit: float) -> None:
+def _bars(axes: Any, chart: Timeline, colours: Mapping[str, Any], unit: float) -> None:
     for bar in chart.bars:
         place, start, width = (
             chart.lanes.index(bar.lane),

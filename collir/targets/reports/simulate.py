@@ -1,7 +1,7 @@
 """The start and time of every step of a program, as a table and as JSON."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 from xdsl.context import Context
@@ -22,8 +22,9 @@ class SimulateTarget(CostOptions, Target):
     """The start and time of every step in a simulation by events, and its time if it ran alone.
 
     Steps that send nothing but move bytes are included; they take time on a device with a memory
-    bandwidth. `*` marks the critical path. Below are the time that each level is busy, and the
-    largest amount of memory that a device holds.
+    bandwidth. `*` marks the critical path. The steps of an iteration stand below their loop, with
+    the time of one, and with the share of the time that all iterations take. Below are the time
+    that each level is busy, and the largest amount of memory that a device holds.
     """
 
     name = "simulate"
@@ -84,12 +85,10 @@ def simulation_table(simulation: Simulation) -> list[str]:
     head = ["", "step", "over", "algorithm", "stream", "bytes", "start", "time", "alone", "bound"]
     if apart := any(step.at for step in simulation.steps):
         head.insert(2, "at")
-    path = {link.number for link in critical_path(simulation)}
-    rows = [
-        _row(simulation, number, number in path, apart)
-        for number, step in enumerate(simulation.steps)
-        if step.sent or step.loop or step.size or step.task.time  # others are views
-    ]
+    shares = len(simulation.places) == 1 and any(step.loop for step in simulation.steps)
+    if shares:
+        head.insert(head.index("alone"), "share")
+    rows = list(_rows(simulation, apart, simulation.time if shares else 0.0))
     busy = [
         f"{resource_name(simulation, resource)} busy {seconds_text(time)} "
         f"({percent_text(time, simulation.time)})"
@@ -125,11 +124,40 @@ def _iterations_text(simulation: Simulation) -> Iterator[str]:
         yield f"%{step.result} = {step.kind}: all iterations are simulated, as none recur before"
 
 
-def _row(simulation: Simulation, number: int, critical: bool, apart: bool) -> list[str]:
+def _rows(
+    simulation: Simulation, apart: bool, total: float, times: int = 1, depth: int = 0
+) -> Iterator[list[str]]:
+    """Yield the rows of steps, those of an iteration below their loop.
+
+    Args:
+        apart: whether there is a column for the place.
+        total: the seconds of which the shares are; 0 without such a column.
+        times: how often these steps run.
+        depth: the number of loops around them.
+    """
+    path = {link.number for link in critical_path(simulation)}
+    for number, step in enumerate(simulation.steps):
+        if not (step.sent or step.loop or step.size or step.task.time):
+            continue  # a view
+        start, end = simulation.spans[number]
+        share = [percent_text(times * (end - start), total)] if total else []
+        yield _row(simulation, number, number in path, apart, share, depth)
+        if step.loop and total:
+            yield from _rows(step.loop.body, apart, total, times * step.loop.times, depth + 1)
+
+
+def _row(
+    simulation: Simulation,
+    number: int,
+    critical: bool,
+    apart: bool,
+    share: Sequence[str],
+    depth: int,
+) -> list[str]:
     step, (start, end) = simulation.steps[number], simulation.spans[number]
     return [
         "*" if critical else "",
-        f"{step.name} = {step.kind}",
+        f"{'  ' * depth}{step.name} = {step.kind}",
         *([step.at] if apart else []),
         step.over(simulation.mesh),
         step.sent.algorithm if step.sent else "",
@@ -137,6 +165,7 @@ def _row(simulation: Simulation, number: int, critical: bool, apart: bool) -> li
         bytes_text(step.size) if step.size else "",
         seconds_text(start),
         seconds_text(end - start),
+        *share,
         seconds_text(step.task.time),
         seconds_text(step.bound) if step.sent or step.loop else "",
         ratio_text(end - start, step.bound) if step.sent or step.loop else "",

@@ -1,5 +1,6 @@
 """Tables and quantities for people."""
 
+import math
 from collections.abc import Sequence
 
 from collir.syntax.units import bytes_text as bytes_text
@@ -15,10 +16,11 @@ def rate_text(rate: float) -> str:
 
 
 def ratio_text(value: float, lowest: float) -> str:
-    """Return the ratio of a value to its lower bound, such as ``1.05x``."""
-    if lowest <= 0:
+    """Return the ratio of a value to its lower bound, such as ``1.05x``; ``-`` from 1000 on, where
+    the bound tells nothing."""
+    ratio = value / lowest if lowest > 0 else math.inf
+    if ratio >= 1000:
         return "-"
-    ratio = value / lowest
     return f"{ratio:.2f}x" if ratio < 100 else f"{ratio:.0f}x"
 
 
