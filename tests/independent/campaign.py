@@ -229,7 +229,7 @@ def validated(before: ModuleOp, after: ModuleOp) -> Verdict:
         next(op for op in module.ops if isinstance(op, FuncOp) and op.sym_name.data == "f")
         for module in (before, after)
     )
-    return compare(old, before, new, after)
+    return compare(old, new)
 
 
 def mistakes(log: Log, count: int, seed: int, kinds: str) -> None:

@@ -51,10 +51,11 @@ func @shared(%x: bf16[3000]) -> (bf16[], bf16[3000]) on @m {
 def _run(engine: str, module: Any, functions: Any, inputs: Any, folder: Path) -> Any:
     if engine == "executor":
         return [execute(module, f, x) for f, x in zip(functions, inputs, strict=True)]
+    calls = list(zip(functions, inputs, strict=True))
     if engine == "jax":
-        return [results for results, _ in jax_run.run(module, functions, inputs, folder)]
+        return [results for results, _ in jax_run.run(module, calls, folder)]
     if engine == "mpi":
-        return [results for results, _ in mpi_run.run(module, functions, inputs, folder, ("-O0",))]
+        return [results for results, _ in mpi_run.run(module, calls, folder, ("-O0",))]
     return results_on_ranks(engine, module, functions, folder, inputs=inputs)  # pyright: ignore[reportArgumentType]
 
 

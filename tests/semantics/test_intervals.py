@@ -11,8 +11,18 @@ from programs import RANDOM
 from collir.semantics.reference.intervals import Intervals
 
 ONE: list[Any] = [np.positive, np.negative, np.exp, np.log, np.sqrt, np.tanh, np.sin, np.cos]
-TWO: list[Any] = [np.add, np.subtract, np.multiply, np.true_divide, np.maximum, np.minimum]
-TWO += [np.greater, np.greater_equal, np.less, np.less_equal, np.equal, np.not_equal]
+COMPARISONS: list[Any] = [
+    np.greater,
+    np.greater_equal,
+    np.less,
+    np.less_equal,
+    np.equal,
+    np.not_equal,
+]
+TWO: list[Any] = [
+    *(np.add, np.subtract, np.multiply, np.true_divide, np.maximum, np.minimum),
+    *COMPARISONS,
+]
 
 
 @given(rng=RANDOM)

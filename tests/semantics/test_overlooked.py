@@ -31,7 +31,7 @@ def compared(*texts: str) -> Verdict:
     before, after = (
         next(op for op in module.walk() if isinstance(op, FuncOp)) for module in modules
     )
-    return compare(before, modules[0], after, modules[1])
+    return compare(before, after)
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -98,18 +98,19 @@ def _own(module: Any, cases: list[Case]) -> list[Any]:
     return [by_name[case.name] for case in cases]
 
 
+def _calls(module: Any, cases: list[Case]) -> list[Any]:
+    return list(zip(_own(module, cases), [x.arguments for x in cases], strict=True))
+
+
 def _in_jax(cases: list[Case], folder: Path) -> list[list[list[Any]]]:
     module = _in_steps(cases)
-    functions = _own(module, cases)
-    done = jax_run.run(module, functions, [x.arguments for x in cases], folder, quick=True)
+    done = jax_run.run(module, _calls(module, cases), folder, quick=True)
     return [results for results, _ in done]
 
 
 def _in_mpi(cases: list[Case], folder: Path) -> list[list[list[Any]]]:
     module = _in_steps(cases)
-    functions = _own(module, cases)
-    inputs = [x.arguments for x in cases]
-    done = mpi_run.run(module, functions, inputs, folder, ("-O0",), timeout=300)
+    done = mpi_run.run(module, _calls(module, cases), folder, ("-O0",), timeout=300)
     return [results for results, _ in done]
 
 
