@@ -29,10 +29,12 @@ from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
     DiagnosticError,
+    Position,
     Sources,
     render_all,
     single_line,
 )
+from collir.ir.fusion import kernel_name
 from collir.ir.progress import activity, passes_run
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
@@ -416,6 +418,12 @@ class CollOpt(xDSLOptMain):
             module = self._chosen(module, target)
         if target == "mlir":
             settle_names(module)
+        elif target == "coll" and (op := next(filter(kernel_name, module.walk()), None)):
+            text = (
+                "the steps of fused calls are printed one by one, and cost more when read again; "
+                "-t mlir keeps them together"
+            )
+            self._report_remark(Diagnostic(text, Position.of(op), severity="remark"))
         passes_run.set(self.args.passes)
         self._begin(f"-t {target}")
         try:
