@@ -7,9 +7,8 @@ MODELS: list[Mutant] = []
 
 def _in(area: str, file: str, tests: tuple[str, ...], *changes: tuple[str, str, str]) -> None:
     """Add mistakes in one file, each as its name, a piece of text and what takes its place."""
-    MODELS.extend(
-        Mutant(area, *change[:1], f"collir/{file}", *change[1:], tests) for change in changes
-    )
+    for name, before, after in changes:
+        MODELS.append(Mutant(area, name, f"collir/{file}", before, after, tests))
 
 
 GRADIENTS = ("tests/passes/test_differentiate.py",)
@@ -446,8 +445,8 @@ _in(
     ("tests/filecheck/passes/propagate/accumulate.coll",),
     (
         "carries that another step reads are reduced behind the loop",
-        "if not isinstance(op, DistOp):\n            return False\n        if op.kind is _REDUCTION",
-        "if not isinstance(op, DistOp):\n            return True\n        if op.kind is _REDUCTION",
+        "isinstance(op, DistOp):\n            return False\n        if op.kind is _REDUCTION",
+        "isinstance(op, DistOp):\n            return True\n        if op.kind is _REDUCTION",
     ),
     (
         "reductions in inner loops count once",
@@ -617,9 +616,9 @@ _in(
     "cost/calibration/device/fit.py",
     DEVICE,
     (
-        "loops inside loops run once",
+        "the kernels of a loop run once",
         "yield from _steps(step.loop.body.program, times * step.loop.times)",
-        "yield from _steps(step.loop.body.program, step.loop.times)",
+        "yield from _steps(step.loop.body.program, times)",
     ),
     (
         "the weights of a line are those of absolute squares",
@@ -743,8 +742,8 @@ _in(
     JAX,
     (
         "blocks are sent in the other direction",
-        'pairs = [(i, (i + by) % count) for i in range(count)]\n    form = f"[(i, (i + {by % count})',
-        'pairs = [(i, (i - by) % count) for i in range(count)]\n    form = f"[(i, (i + {-by % count})',
+        "[(i, (i + {by % count}) % {count})",
+        "[(i, (i + {-by % count}) % {count})",
     ),
     (
         "an average is not divided when it is scattered",
