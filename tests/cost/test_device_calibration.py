@@ -81,6 +81,16 @@ def test_a_device_that_packs_is_found_again() -> None:
         assert elements[name, dtype] == pytest.approx(time, rel=0.1)
 
 
+def test_a_long_call_that_was_disturbed_leaves_the_time_of_a_call() -> None:
+    """Errors of times are in proportion to these, so the shortest say what a call takes."""
+    timings = timed(CPU)
+    calls = [timing for timing in timings if timing.probe.kind == "call"]
+    longest = max(calls, key=lambda timing: timing.seconds)
+    disturbed = replace(longest, seconds=1.5 * longest.seconds)
+    found = fit(samples_of([disturbed if x is longest else x for x in timings]), cores=8, like=CPU)
+    assert found.execution.call == pytest.approx(CPU.execution.call, rel=0.2)
+
+
 @pytest.mark.slow
 def test_a_device_with_tiles_is_found_again() -> None:
     found = fit(samples_of(timed(GPU)), cores=8)

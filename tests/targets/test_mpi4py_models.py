@@ -56,6 +56,27 @@ def test_batches_of_products() -> None:
     assert python_alone.differences(module, functions_of(module)) == []
 
 
+CORNERS = """
+machine @k { level a[1] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @k { x = a:1 }
+func @inverse(%x: f32[2]) -> f32[2] on @m {
+  %z = constant value -0.0 to f32[2]
+  %o = constant value 1 to f32[2]
+  %y = div %o, %z
+  return %y
+}
+func @turned(%x: f32[2, 3, 4], %gain: f32[3, 4, 2]) -> f32[2, 3, 4] on @m {
+  %y = rms_norm %x, %gain dims [1, 2, 0] eps 1e-5
+  return %y
+}
+"""
+
+
+def test_zeros_keep_their_signs_and_gains_the_order_of_their_dimensions() -> None:
+    module = collir.parse(CORNERS)
+    assert python_alone.differences(module, functions_of(module)) == []
+
+
 UNEVEN = """
 machine @quad { level node[2] { port = 8 GB/s, latency = 20 us }
                 level gpu[2] { port = 8 GB/s, latency = 3 us } }
