@@ -307,9 +307,9 @@ _in(
         'min(op.integer("low"), 0)',
     ),
     (
-        "a denominator may be 0",
-        "    if below.parameters:\n        yield Condition(below)\n",
-        "",
+        "a sum in a denominator says of all its parameters that they are not 0",
+        "return any(len(x.terms) == 1 and name in x.parameters for x in products)",
+        "return any(name in x.parameters for x in products)",
     ),
 )
 _in(
