@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 from checks import functions_of
-from differentiated import inputs_of, on_all_devices, wrong_gradients
+from differentiated import inputs_of, on_all_devices, on_one_device, wrong_gradients
 from hypothesis import given, settings
 from programs import RANDOM
 from xdsl.dialects.builtin import FunctionType, ModuleOp
@@ -16,7 +16,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
-from collir.ir.differentiation import gradient_function
+from collir.ir.differentiation import gradient_function, gradients_as_calls
 from collir.ir.terms import Steps
 from collir.layout.gradients import nothing
 from collir.syntax.writer import write
@@ -307,3 +307,28 @@ def test_gradients_print_and_read_back(rng: random.Random) -> None:
     module.verify()
     text = write(module)
     assert write(collir.parse(text)) == text
+
+
+TWICE = """
+machine @k { level a[1] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @k { x = a:1 }
+func @largest(%x: f64[3], %y: f64[3]) -> f64[] on @m {
+  %m = maximum %x, %y
+  %s = sum %m dims [0]
+  return %s
+}
+func @f(%x: f64[3], %y: f64[3]) -> (f64[3], f64[3], f64[3]) on @m {
+  %s, %dx = gradient @largest(%x, %y) wrt %x
+  %t, %du, %dv = gradient @largest(%x, %y) wrt %x, %y
+  return %dx, %du, %dv
+}
+"""
+
+
+def test_a_tie_is_shared_and_each_call_has_the_gradients_that_it_seeks() -> None:
+    module = collir.parse(TWICE)
+    _ = gradients_as_calls(module)
+    function = next(f for f in functions_of(module) if f.sym_name.data == "f")
+    x = inputs_of(function, 0)[0]
+    for gradient in on_one_device(function, [x, x]):
+        assert gradient.tolist() == [0.5, 0.5, 0.5]

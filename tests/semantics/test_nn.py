@@ -323,3 +323,16 @@ def test_products_of_constants_are_summed(value: int, outcome: Outcome) -> None:
     ]
     [one], [two] = map(functions_of, modules)
     assert (proven(one, two).outcome is Outcome.SAME) == (value == 6)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("f16", 2049), ("bf16", 257), ("i8", 128)])
+def test_positions_are_counted_as_far_as_a_type_holds_all_numbers(dtype: str, most: int) -> None:
+    text = "machine @k { level a[1] { port = 1 GB/s, latency = 1 us } } mesh @m on @k { x = a:1 } "
+    for size in (most, most + 1):
+        x = f"{dtype}[{size}]"
+        function = f"{text}func @f() -> {x} on @m {{ %y = iota dim 0 to {x}\n return %y }}"
+        if size == most:
+            collir.parse(function)
+        else:
+            with pytest.raises(collir.DiagnosticError, match="does not hold all numbers"):
+                collir.parse(function)

@@ -4,6 +4,7 @@ operation on its own in this process, and programs and models on real ranks."""
 from importlib.util import find_spec
 from pathlib import Path
 
+import corners
 import pytest
 import python_alone
 from model_operations import random_operation
@@ -56,25 +57,15 @@ def test_batches_of_products() -> None:
     assert python_alone.differences(module, functions_of(module)) == []
 
 
-CORNERS = """
-machine @k { level a[1] { port = 1 GB/s, latency = 1 us } }
-mesh @m on @k { x = a:1 }
-func @inverse(%x: f32[2]) -> f32[2] on @m {
-  %z = constant value -0.0 to f32[2]
-  %o = constant value 1 to f32[2]
-  %y = div %o, %z
-  return %y
-}
-func @turned(%x: f32[2, 3, 4], %gain: f32[3, 4, 2]) -> f32[2, 3, 4] on @m {
-  %y = rms_norm %x, %gain dims [1, 2, 0] eps 1e-5
-  return %y
-}
-"""
-
-
-def test_zeros_keep_their_signs_and_gains_the_order_of_their_dimensions() -> None:
-    module = collir.parse(CORNERS)
+def test_corners() -> None:
+    module = collir.parse(corners.TEXT)
     assert python_alone.differences(module, functions_of(module)) == []
+
+
+@on_ranks
+def test_functions_of_two_results_return_them(tmp_path: Path) -> None:
+    module = collir.parse(corners.TEXT)
+    assert differences("mpi4py", module, functions_of(module), tmp_path) == []
 
 
 UNEVEN = """

@@ -1,0 +1,39 @@
+"""Operations of models at what random operands do not meet: signs of zeros, equal elements,
+positions behind the last, windows of negative numbers, gains in another order of dimensions."""
+
+TEXT = """
+machine @k { level a[1] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @k { x = a:1 }
+func @inverse(%x: f32[2]) -> (f32[2], f32[2]) on @m {
+  %z = constant value -0.0 to f32[2]
+  %o = constant value 1 to f32[2]
+  %y = div %o, %z
+  %g = gelu %x
+  return %y, %g
+}
+func @turned(%x: f32[2, 3, 4], %gain: f32[3, 4, 2]) -> f32[2, 3, 4] on @m {
+  %y = rms_norm %x, %gain dims [1, 2, 0] eps 1e-5
+  return %y
+}
+func @below(%x: f32[1, 4, 2]) -> f32[1, 5, 2] on @m {
+  %e = exp %x
+  %n = neg %e
+  %y = max_pool %n window [2] stride [1] padding [1]
+  return %y
+}
+func @added(%x: f32[1, 3, 2], %w: f32[4, 2, 2]) -> f32[1, 7, 2] on @m {
+  %y = conv_transpose %x, %w stride [2] padding [1] to f32[1, 7, 2]
+  return %y
+}
+func @logarithms(%x: f16[4, 64]) -> f16[4, 64] on @m {
+  %y = log_softmax %x dims [1]
+  return %y
+}
+func @behind(%x: f32[3, 2]) -> (f32[5, 2], i32[2, 2]) on @m {
+  %i = iota dim 0 to i32[5]
+  %y = take %x, %i dim 0
+  %o = constant value 1 to f32[2, 4]
+  %t = top_k_indices %o k 2 dim 1
+  return %y, %t
+}
+"""
