@@ -37,3 +37,20 @@ func @behind(%x: f32[3, 2]) -> (f32[5, 2], i32[2, 2]) on @m {
   return %y, %t
 }
 """
+
+ON_FOUR = """
+machine @quad { level gpu[4] { port = 1 GB/s, latency = 1 us } }
+mesh @four on @quad { d = gpu:4 }
+func @turned_ring(%x: f32[8@d]) -> f32[8@d] on @four {
+  %y = shift %x over d by 1
+  return %y
+}
+func @scattered(%x: f32[8] partial(avg: d)) -> f32[8@d] on @four {
+  %y = reduce_scatter %x over d dim 0
+  return %y
+}
+func @short(%x: f32[600@d], %i: i8[4]) -> f32[4] partial(sum: d) on @four {
+  %y = take %x, %i dim 0
+  return %y
+}
+"""
