@@ -836,7 +836,7 @@ PROOFS = (
 _in(
     "proofs",
     "semantics/symbolic/contractions.py",
-    PROOFS,
+    (*PROOFS, "tests/semantics/test_nn.py"),
     (
         "bound variables of several terms have one name",
         "exprs.append(substituted(term_expr(term.summand), values) if new else _body(term))",

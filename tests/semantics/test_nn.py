@@ -336,3 +336,25 @@ def test_positions_are_counted_as_far_as_a_type_holds_all_numbers(dtype: str, mo
         else:
             with pytest.raises(collir.DiagnosticError, match="does not hold all numbers"):
                 collir.parse(function)
+
+
+@pytest.mark.parametrize(
+    ("step", "result"),
+    [
+        ("top_k %x k 4 dim 1", "f32[3, 4]"),
+        ("top_k %x k 5 dim 1", "takes 1 to 4 elements"),
+        ("take %x, %i dim 1", "f32[3, 2]"),
+        ("max_pool %p window [2] stride [1] padding [1]", "f32[1, 5, 2]"),
+        ("max_pool %p window [2] stride [1] padding [2]", "is all padding somewhere"),
+    ],
+)
+def test_types_of_selections_and_their_limits(step: str, result: str) -> None:
+    text = "machine @k { level a[1] { port = 1 GB/s, latency = 1 us } } mesh @m on @k { x = a:1 } "
+    kind = result if result.startswith("f32") else "f32[]"
+    text += f"func @f(%x: f32[3, 4], %i: i32[2], %p: f32[1, 4, 2]) -> {kind} on @m "
+    text += f"{{ %y = {step}\n return %y }}"
+    if kind == result:
+        collir.parse(text)
+    else:
+        with pytest.raises(collir.DiagnosticError, match=result):
+            collir.parse(text)

@@ -29,6 +29,12 @@ func @logarithms(%x: f16[4, 64]) -> f16[4, 64] on @m {
   %y = log_softmax %x dims [1]
   return %y
 }
+func @wide(%x: f32[2, 300], %y: f64[2, 3]) -> (f32[300], f32[2, 300], f64[2, 3]) on @m {
+  %s = sum %x dims [0]
+  %n = neg %x
+  %o = neg %y
+  return %s, %n, %o
+}
 func @behind(%x: f32[3, 2]) -> (f32[5, 2], i32[2, 2]) on @m {
   %i = iota dim 0 to i32[5]
   %y = take %x, %i dim 0
@@ -52,5 +58,29 @@ func @scattered(%x: f32[8] partial(avg: d)) -> f32[8@d] on @four {
 func @short(%x: f32[600@d], %i: i8[4]) -> f32[4] partial(sum: d) on @four {
   %y = take %x, %i dim 0
   return %y
+}
+"""
+
+UNEVEN = """
+machine @quad { level node[2] { port = 8 GB/s, latency = 20 us }
+                level gpu[2] { port = 8 GB/s, latency = 3 us } }
+mesh @m on @quad { data = node:2 weights [1, 2], model = gpu:2 }
+func @taken(%x: f32[12@(data, model), 4], %at: i32[5])
+    -> f32[5, 4] partial(sum: data, model) on @m {
+  %y = take %x, %at dim 0
+  return %y
+}
+func @marked(%at: i32[5]) -> f32[5, 12@(model, data)] on @m {
+  %y = one_hot %at to f32[5, 12@(model, data)]
+  return %y
+}
+func @added(%x: f32[5, 4], %at: i32[5]) -> f32[6@data, 4] on @m {
+  %y = take_transpose %x, %at dim 0 to f32[6@data, 4]
+  return %y
+}
+func @counted() -> (f32[6@data], i32[4, 6@data, 2]) on @m {
+  %x = iota dim 0 to f32[6@data]
+  %y = iota dim 1 to i32[4, 6@data, 2]
+  return %x, %y
 }
 """
