@@ -853,9 +853,9 @@ _in(
     "semantics/symbolic/blocks.py",
     PROOFS,
     (
-        "a structure that selects is understood",
-        "        structure.flops,\n    )\n",
-        "        structure.flops,\n        structure.selected,\n    )\n",
+        "an index that an operation needs whole is passed through",
+        "used.intersection(structure.result) - structure.blocked - {REPEATED})",
+        "used.intersection(structure.result) - {REPEATED})",
     ),
     (
         "the arguments of unknown functions are no fact",
