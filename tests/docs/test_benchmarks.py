@@ -1,6 +1,7 @@
 """Tests of the programs that the benchmarks run on."""
 
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def test_passes_are_measured_on_a_program_that_they_change() -> None:
 def test_every_mutant_has_its_place_and_its_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that what is changed stands once in its file, and that the tests named are there."""
     root = BENCHMARKS.parent
-    monkeypatch.syspath_prepend(BENCHMARKS / "mutants")
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS / "mutants"), *sys.path])
     mutants = runpy.run_path(str(BENCHMARKS / "mutants" / "run.py"))["EVERY"]
     names = [mutant.name for mutant in mutants]
     assert len(set(names)) == len(names)
