@@ -1,7 +1,8 @@
 """Plant mistakes in collir, one at a time, and see whether the tests find them.
 
 ``python benchmarks/mutants/run.py`` copies the tree, and for each mutant of ``mutants.py`` and
-``models.py`` changes one place of the copy and runs the tests named with it. A mutant is killed if
+the files
+``of_...`` changes one place of the copy and runs the tests named with it. A mutant is killed if
 a test fails. The tests must pass on the tree as it is. ``--all`` runs ``make test``'s tests on
 those that survive.
 """
@@ -17,8 +18,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from models import MODELS
+import of_choices  # noqa: F401
+import of_code  # noqa: F401
 from mutants import MUTANTS, Mutant
+from of_models import MODELS
 
 ROOT = Path(__file__).parents[2]
 EVERY = [*MUTANTS, *MODELS]
