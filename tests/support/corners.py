@@ -35,6 +35,10 @@ func @wide(%x: f32[2, 300], %y: f64[2, 3]) -> (f32[300], f32[2, 300], f64[2, 3])
   %o = neg %y
   return %s, %n, %o
 }
+func @first(%x: f32[2, 4]) -> i32[2, 2] on @m {
+  %y = top_k_indices %x k 2 dim 1
+  return %y
+}
 func @behind(%x: f32[3, 2]) -> (f32[5, 2], i32[2, 2]) on @m {
   %i = iota dim 0 to i32[5]
   %y = take %x, %i dim 0
