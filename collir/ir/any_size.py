@@ -232,7 +232,7 @@ def _needed(function: FuncOp) -> Iterator[Condition]:
 
 
 def _of_size(op: Operation, size: int, least: int = 1) -> Iterator[Condition]:
-    """Yield the condition that a size is an integer, behind that on its denominator.
+    """Yield the condition that a size is an integer.
 
     Raises:
         DiagnosticError: it divides by a difference, which could be negative.
@@ -244,8 +244,6 @@ def _of_size(op: Operation, size: int, least: int = 1) -> Iterator[Condition]:
         raise DiagnosticError.at(
             op, f"{size} divides by a difference: code for any size can divide by products and sums"
         )
-    if below.parameters:
-        yield Condition(below)
     yield Condition(size.formula, least)
 
 

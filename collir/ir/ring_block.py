@@ -154,6 +154,9 @@ class BlockOfRing:
         of_values, of_result = attention.of_values
         for cast in attention.casts:
             shares = steps.step("cast", (shares,), cast.arguments)
+        dtype = dist_type(block.args[2]).dtype
+        if dist_type(shares).dtype is not dtype:
+            shares = steps.step("cast", (shares,), {"dtype": str(dtype)})
         texts = [names(attention.indices), names(of_values)]
         text = f"{', '.join(texts)} -> {names(of_result)}"
         added = steps.step("einsum", (shares, block.args[2]), {"equation": text})

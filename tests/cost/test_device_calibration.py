@@ -75,10 +75,22 @@ def test_a_device_that_packs_is_found_again() -> None:
     assert dict(found.compute)["f32"] == pytest.approx(200e9, rel=0.02)
     assert found.execution.packing == pytest.approx(15e9, rel=0.05)
     assert found.execution.start == pytest.approx(3e-6, rel=0.1)
+    assert found.execution.array == pytest.approx(5e-7, rel=0.2)
+    assert found.memory_bandwidth == pytest.approx(8e9, rel=0.05)
     assert found.execution.copies
     elements = found.execution.seconds_of_element
     for name, dtype, time in CPU.execution.elements:
         assert elements[name, dtype] == pytest.approx(time, rel=0.1)
+
+
+def test_a_long_call_that_was_disturbed_leaves_the_time_of_a_call() -> None:
+    """Errors of times are in proportion to these, so the shortest say what a call takes."""
+    timings = timed(CPU)
+    calls = [timing for timing in timings if timing.probe.kind == "call"]
+    longest = max(calls, key=lambda timing: timing.seconds)
+    disturbed = replace(longest, seconds=1.5 * longest.seconds)
+    found = fit(samples_of([disturbed if x is longest else x for x in timings]), cores=8, like=CPU)
+    assert found.execution.call == pytest.approx(CPU.execution.call, rel=0.2)
 
 
 @pytest.mark.slow
@@ -131,6 +143,14 @@ def test_files_of_times_are_read_as_they_were_written() -> None:
     for new, old in zip(again.timings, times.timings, strict=True):
         assert new.seconds == pytest.approx(old.seconds, rel=1e-3)
     assert replace(again, timings=()) == replace(times, timings=())
+
+
+def test_a_time_is_above_0() -> None:
+    lines = times_on(CPU).text.splitlines()
+    lines[-1] = f"{lines[-1].rpartition(' ')[0]} 0"
+    with pytest.raises(CalibrationError, match="a number above 0") as caught:
+        parse_times("\n".join(lines), "file")
+    assert caught.value.source == f"file:{len(lines)}"
 
 
 def test_probes_are_found_by_their_names() -> None:

@@ -155,6 +155,12 @@ mesh @m on @box { data = node:4 }
             "(n = 8)(%x: f32[n]) -> f32[4] on @m { %y = pad %x dim 0 low -n + 4\n return %y }",
             ["1: n", "0: n - 4", "0: 4 * n"],
         ),
+        # Where it adds too, the type of the result does not say so.
+        (
+            "(n = 8)(%x: f32[n]) -> f32[n + 1] on @m "
+            "{ %y = pad %x dim 0 low 3 high -2\n return %y }",
+            ["1: n", "1: n - 2", "0: 4 * n + 4"],
+        ),
         # A loop runs at least once.
         (
             "(n = 8)(%x: f32[2]) -> f32[2] on @m "

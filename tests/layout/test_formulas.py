@@ -143,3 +143,10 @@ def test_texts_are_simple(text: str, shown: str) -> None:
 def test_other_texts_are_no_formulas(text: str) -> None:
     with pytest.raises(FormulaError):
         formula_of_text(text)
+
+
+def test_sizes_are_below_their_limit() -> None:
+    n = Formula.parameter("n")
+    assert size_at(n, {"n": 2**63 - 1}) == 2**63 - 1
+    with pytest.raises(FormulaError, match="sizes are below"):
+        size_at(n, {"n": 2**63})

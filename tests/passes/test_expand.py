@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import corners
 import numpy as np
 import pytest
 from checks import functions_of, results_on_all_devices
@@ -154,3 +155,14 @@ func @f(%x: f32[4@data, 8@model], %i: i32[4@data]) -> f32[4@data] on @m {
     assert all(dist_type(op.result).shape in ((4, 1), (4,)) for op in sends)
     whole = with_axes(dist_type(function.args[0]), 1, ())
     assert all(dist_type(value) != whole for op in function.body.ops for value in op.results)
+
+
+def test_gains_are_in_the_order_of_their_dimensions() -> None:
+    module = collir.parse(corners.TEXT)
+    expanded = collir.run_passes(collir.parse(corners.TEXT), "expand")
+    for before, after in zip(functions_of(module), functions_of(expanded), strict=True):
+        if before.sym_name.data == "turned":
+            ((x, *_),), ((y, *_),) = (
+                results_on_all_devices(m, f, 0) for m, f in ((module, before), (expanded, after))
+            )
+            np.testing.assert_allclose(x, y, rtol=1e-5)

@@ -304,3 +304,57 @@ def test_constants_alone_are_proven_to_differ() -> None:
     modules = [collir.parse(MADE.format(weights="", body=body + more)) for body in bodies]
     [one], [two] = map(functions_of, modules)
     assert proven(one, two).outcome is Outcome.DIFFERENT
+
+
+@pytest.mark.parametrize(("value", "outcome"), [(6, Outcome.SAME), (2, Outcome.DIFFERENT)])
+def test_products_of_constants_are_summed(value: int, outcome: Outcome) -> None:
+    """Check 2 * 1 summed over 3 positions: as often as the index that the result lacks has them."""
+    text = (
+        "machine @k { level a[1] { port = 1 GB/s, latency = 1 us } }\nmesh @m on @k { x = a:1 }\n"
+    )
+    product = """
+      %x = constant value 2 to f32[2, 3]
+      %w = constant value 1 to f32[3, 4]
+      %y = einsum "a b, b c -> a c" %x, %w"""
+    bodies = (product, f"%y = constant value {value} to f32[2, 4]")
+    modules = [
+        collir.parse(f"{text}func @f() -> f32[2, 4] on @m {{ {body}\n return %y }}")
+        for body in bodies
+    ]
+    [one], [two] = map(functions_of, modules)
+    assert (proven(one, two).outcome is Outcome.SAME) == (value == 6)
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("f16", 2049), ("bf16", 257), ("i8", 128)])
+def test_positions_are_counted_as_far_as_a_type_holds_all_numbers(dtype: str, most: int) -> None:
+    text = "machine @k { level a[1] { port = 1 GB/s, latency = 1 us } } mesh @m on @k { x = a:1 } "
+    for size in (most, most + 1):
+        x = f"{dtype}[{size}]"
+        function = f"{text}func @f() -> {x} on @m {{ %y = iota dim 0 to {x}\n return %y }}"
+        if size == most:
+            collir.parse(function)
+        else:
+            with pytest.raises(collir.DiagnosticError, match="does not hold all numbers"):
+                collir.parse(function)
+
+
+@pytest.mark.parametrize(
+    ("step", "result"),
+    [
+        ("top_k %x k 4 dim 1", "f32[3, 4]"),
+        ("top_k %x k 5 dim 1", "takes 1 to 4 elements"),
+        ("take %x, %i dim 1", "f32[3, 2]"),
+        ("max_pool %p window [2] stride [1] padding [1]", "f32[1, 5, 2]"),
+        ("max_pool %p window [2] stride [1] padding [2]", "is all padding somewhere"),
+    ],
+)
+def test_types_of_selections_and_their_limits(step: str, result: str) -> None:
+    text = "machine @k { level a[1] { port = 1 GB/s, latency = 1 us } } mesh @m on @k { x = a:1 } "
+    kind = result if result.startswith("f32") else "f32[]"
+    text += f"func @f(%x: f32[3, 4], %i: i32[2], %p: f32[1, 4, 2]) -> {kind} on @m "
+    text += f"{{ %y = {step}\n return %y }}"
+    if kind == result:
+        collir.parse(text)
+    else:
+        with pytest.raises(collir.DiagnosticError, match=result):
+            collir.parse(text)

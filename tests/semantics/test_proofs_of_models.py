@@ -204,6 +204,19 @@ BLOCKS = {
         False,
     ),
     "another dimension": ("%z = softmax %a dims [1]", "%z = softmax %a dims [0]", False),
+    "with something more": (
+        "%z = softmax %a dims [1]",
+        "%0 = pad %a dim 1 low 1\n%1 = softmax %0 dims [1]\n%z = pad %1 dim 1 low -1",
+        False,
+    ),
+    "the other direction": ("%z = cumsum %a dim 0", "%z = cumsum %a dim 0 reverse", False),
+    "another block of a table": (
+        "%i = iota dim 0 to i32[8]\n%0 = slice %a over model dim 0\n%1 = take %0, %i dim 0\n"
+        "%z = all_reduce %1 over model",
+        "%i = iota dim 0 to i32[8]\n%0 = slice %a over model dim 0\n%2 = shift %0 by 1 over model\n"
+        "%1 = take %2, %i dim 0\n%z = all_reduce %1 over model",
+        False,
+    ),
     "another argument": ("%z = softmax %b dims [0]", "%z = log_softmax %b dims [0]", False),
 }
 

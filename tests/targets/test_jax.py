@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+import corners
 import numpy as np
 import pytest
 from checks import functions_of
@@ -61,6 +62,10 @@ def test_a_sample(tmp_path: Path) -> None:
     functions += [
         random_function(rng, rng.choice(meshes), 6, f"f{n}", models=True) for n in range(4)
     ]
+    for text in (corners.TEXT, corners.ON_FOUR):
+        at_corners = functions_of(collir.parse(text))
+        meshes.append(mesh_of(at_corners[0]))
+        functions += [function.clone() for function in at_corners]
     module = module_of([*meshes_of(8), *meshes], functions)
     assert differences(module, functions, tmp_path) == []
 

@@ -4,6 +4,7 @@ operation on its own in this process, and programs and models on real ranks."""
 from importlib.util import find_spec
 from pathlib import Path
 
+import corners
 import pytest
 import python_alone
 from model_operations import random_operation
@@ -56,33 +57,19 @@ def test_batches_of_products() -> None:
     assert python_alone.differences(module, functions_of(module)) == []
 
 
-UNEVEN = """
-machine @quad { level node[2] { port = 8 GB/s, latency = 20 us }
-                level gpu[2] { port = 8 GB/s, latency = 3 us } }
-mesh @m on @quad { data = node:2 weights [1, 2], model = gpu:2 }
-func @taken(%x: f32[12@(data, model), 4], %at: i32[5])
-    -> f32[5, 4] partial(sum: data, model) on @m {
-  %y = take %x, %at dim 0
-  return %y
-}
-func @marked(%at: i32[5]) -> f32[5, 12@(model, data)] on @m {
-  %y = one_hot %at to f32[5, 12@(model, data)]
-  return %y
-}
-func @added(%x: f32[5, 4], %at: i32[5]) -> f32[6@data, 4] on @m {
-  %y = take_transpose %x, %at dim 0 to f32[6@data, 4]
-  return %y
-}
-func @counted() -> (f32[6@data], i32[4, 6@data, 2]) on @m {
-  %x = iota dim 0 to f32[6@data]
-  %y = iota dim 1 to i32[4, 6@data, 2]
-  return %x, %y
-}
-"""
+def test_corners() -> None:
+    module = collir.parse(corners.TEXT)
+    assert python_alone.differences(module, functions_of(module)) == []
+
+
+@on_ranks
+def test_functions_of_two_results_return_them(tmp_path: Path) -> None:
+    module = collir.parse(corners.TEXT)
+    assert differences("mpi4py", module, functions_of(module), tmp_path) == []
 
 
 def test_positions_in_blocks_that_differ_in_size() -> None:
-    module = collir.parse(UNEVEN)
+    module = collir.parse(corners.UNEVEN)
     assert python_alone.differences(module, functions_of(module)) == []
 
 

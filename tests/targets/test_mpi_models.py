@@ -5,6 +5,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+import corners
 import numpy as np
 import pytest
 from model_operations import random_operation
@@ -43,6 +44,12 @@ def test_every_operation(ranks: int, seed: int, tmp_path: Path) -> None:
         for number, name in enumerate([*NN, "add"])
     ]
     assert differences(module_of(meshes, functions), functions, tmp_path, WARNINGS) == []
+
+
+@pytest.mark.parametrize("text", [corners.TEXT, corners.UNEVEN], ids=["alone", "uneven"])
+def test_corners(text: str, tmp_path: Path) -> None:
+    module = collir.parse(text)
+    assert differences(module, functions_of(module), tmp_path, WARNINGS) == []
 
 
 def is_printed(mesh: Mesh, function: FuncOp) -> bool:

@@ -5,6 +5,7 @@ import pickle
 from importlib.util import find_spec
 from pathlib import Path
 
+import corners
 import numpy as np
 import pytest
 from model_operations import random_operation
@@ -17,6 +18,7 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.dialects.machine import mesh_of
+from collir.ir.functions import functions_of
 from collir.layout import Mesh
 from collir.layout.nn_rows import NN
 from collir.semantics.reference.collectives import Buffers
@@ -51,6 +53,12 @@ def test_every_operation(ranks: int, seed: int, tmp_path: Path) -> None:
         for number, name in enumerate([*NN, "add"] * 3)
     ]
     assert differences("torch", module_of(meshes, functions), functions, tmp_path) == []
+
+
+@needs_torch
+def test_corners(tmp_path: Path) -> None:
+    module = collir.parse(corners.TEXT)
+    assert differences("torch", module, functions_of(module), tmp_path) == []
 
 
 def is_printed(mesh: Mesh, function: FuncOp) -> bool:

@@ -268,9 +268,10 @@ func @positive(%x: f32[4@data, 6]) -> f32[4@data, 6] on @m {
   %y = relu %x
   return %y
 }
-func @shares(%x: f32[4@data, 6]) -> f32[4@data, 6] on @m {
+func @shares(%x: f32[4@data, 6]) -> (f32[4@data, 6], f32[4@data, 6]) on @m {
   %y = softmax %x dims [1]
-  return %y
+  %z = neg %x
+  return %y, %z
 }
 func @nothing(%x: f32[4@data, 6]) on @m {
   %y = relu %x
