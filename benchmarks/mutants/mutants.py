@@ -559,7 +559,7 @@ MUTANTS = [
     Mutant(
         "emitters",
         "MPI: bf16 maxima drop a NaN",
-        MPI_CODE,
+        "collir/targets/code/mpi_mesh.py",
         '"a != a || a > b ? a : b"',
         '"a > b ? a : b"',
         (*MPI, "tests/targets/test_mpi_numbers.py"),

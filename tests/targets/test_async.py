@@ -108,8 +108,7 @@ def random_programs(ranks: int, seed: int, count: int, nested: bool = False) -> 
 @pytest.mark.parametrize(
     ("ranks", "seed", "target"),
     [
-        *some([(4, 0, "mpi"), (8, 1, "mpi")], 1),
-        (6, 3, "nccl"),
+        *some([(4, 0, "mpi"), (8, 1, "mpi"), (6, 3, "nccl")], 1),
         pytest.param(8, 4, SYMMETRIC, marks=pytest.mark.slow),
     ],
 )
