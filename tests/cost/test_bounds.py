@@ -80,7 +80,7 @@ def permutes(draw: st.DrawFn) -> Collective:
     ("kind", "name"),
     KINDS,
 )
-@settings(max_examples=24)
+@settings(max_examples=14)
 @given(data=st.data())
 def test_no_algorithm_is_faster(kind: str, name: str, data: st.DataObject) -> None:
     collective = data.draw(collectives(kind))
@@ -92,7 +92,7 @@ def test_no_algorithm_is_faster(kind: str, name: str, data: st.DataObject) -> No
     assert collective_bound(collective).time <= time * (1 + 1e-9)
 
 
-@settings(max_examples=45)
+@settings(max_examples=27)
 @given(collective=permutes())
 def test_no_permute_is_faster(collective: Collective) -> None:
     assert collective_bound(collective).time <= step_cost(

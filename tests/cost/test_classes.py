@@ -47,7 +47,7 @@ def random_placed(rng: random.Random) -> FuncOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_the_classes_that_run_a_step_are_those_that_hold_its_result(rng: random.Random) -> None:
     function = random_placed(rng)
     classes = classes_of(function.body.ops, mesh_of(function))
@@ -73,7 +73,7 @@ def test_the_classes_that_run_a_step_are_those_that_hold_its_result(rng: random.
 
 
 @given(rng=RANDOM, by_kind=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_the_rails_of_a_class_are_those_of_its_devices(rng: random.Random, by_kind: bool) -> None:
     function = random_placed(rng)
     mesh = mesh_of(function)
@@ -100,7 +100,7 @@ def test_the_rails_of_a_class_are_those_of_its_devices(rng: random.Random, by_ki
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_a_class_holds_the_arguments_at_its_place(rng: random.Random) -> None:
     function = random_placed(rng)
     arguments = [dist_type(argument) for argument in function.args]

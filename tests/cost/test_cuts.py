@@ -213,13 +213,13 @@ def networks(draw: st.DrawFn) -> tuple[Network, list[Node]]:
     return network, nodes[: draw(st.integers(2, len(nodes)))]
 
 
-@settings(max_examples=24)
+@settings(max_examples=14)
 @given(trees())
 def test_on_trees_nothing_is_missed(each: tuple[Network, list[Node]]) -> None:
     check(*each, exact=True)
 
 
-@settings(max_examples=24)
+@settings(max_examples=14)
 @given(networks())
 def test_on_networks_no_cut_is_missed(each: tuple[Network, list[Node]]) -> None:
     check(*each, exact=False)
@@ -285,7 +285,7 @@ BOUNDS = {
 
 
 @pytest.mark.parametrize("kind", BOUNDS)
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(machine=machines())
 def test_the_closed_form_on_switches_is_the_cut(kind: str, machine: Machine) -> None:
     if machine.devices > 1:

@@ -71,7 +71,7 @@ def check_memory(program: Program) -> bool:
     return body is not simulation
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rng=RANDOM)
 def test_kernels_and_memory_are_those_of_plain_counts(rng: random.Random) -> None:
     program = random_program(rng)

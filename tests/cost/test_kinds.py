@@ -197,7 +197,7 @@ def on_machine(function: FuncOp, mesh: Mesh, change: Callable[[Machine], Machine
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_classes_take_as_long_as_all_devices(rng: random.Random) -> None:
     _, function = random_kinds(rng, plain=True)
     try:
@@ -221,7 +221,7 @@ def test_classes_take_no_less_than_all_devices_where_weights_differ(rng: random.
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_the_devices_of_a_group_run_a_step_together(rng: random.Random) -> None:
     mesh, function = random_kinds(rng)
     arguments = [dist_type(argument) for argument in function.args]

@@ -140,7 +140,7 @@ def test_other_machines_and_sizes_count_in_loops() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_what_is_ahead_never_takes_longer(rng: random.Random) -> None:
     """Where several classes of devices wait for each other, a step that is ahead may hold up one
     that more wait for: an anomaly of list scheduling, which is at most twice as long."""

@@ -215,7 +215,7 @@ def simulation_of(module: ModuleOp) -> tuple[Simulation, Lives] | None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_between_events_what_must_be_held_is_held(rng: random.Random) -> None:
     module = random_program(rng, rng.random() < 0.5, rng.random() < 0.7)
     both = simulation_of(module)
@@ -247,7 +247,7 @@ def _after(lives: Lives, spans: Sequence[tuple[float, float]], time: float) -> i
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_the_peak_is_the_most_that_is_held_at_any_instant(rng: random.Random) -> None:
     """The instants include those at which a step that takes no time starts and ends."""
     module = random_program(rng, rng.random() < 0.5, rng.random() < 0.5)
@@ -287,7 +287,7 @@ def allocated(lines: list[str]) -> dict[str, dict[str, int]]:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_the_c_has_the_same_temporaries_at_every_step(rng: random.Random) -> None:
     """The programs wait for all of their steps and use all of their results, as the C frees unused
     results only at the end."""

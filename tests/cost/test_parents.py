@@ -45,7 +45,7 @@ def seconds(mesh: Mesh, kind: str, axis: str, size: float, model: CostModel) -> 
 
 
 @pytest.mark.parametrize("kind", [kind for kind, entry in COSTS.items() if not entry.listed])
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(nodes=st.integers(2, 5), gpus=st.integers(1, 4), size=BYTES)
 def test_nodes_of_equal_sizes_are_a_level(kind: str, nodes: int, gpus: int, size: float) -> None:
     """A list of equal sizes costs what two levels cost, by every algorithm that is no tree."""

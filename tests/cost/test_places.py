@@ -49,7 +49,7 @@ def listed(step: Collective) -> list[tuple[int, int, float]]:
 
 
 @given(step=messages())
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_the_time_is_that_of_the_messages(step: Collective) -> None:
     first = groups(step.mesh, step.axes, step.at_root)
     network = Network(step.mesh, [[device + step.base for device in group] for group in first])
@@ -60,7 +60,7 @@ def test_the_time_is_that_of_the_messages(step: Collective) -> None:
 
 
 @given(step=messages(), model=st.sampled_from(["alpha-beta", "p2", "nccl", "auto"]))
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_no_message_is_faster_than_its_bound(step: Collective, model: str) -> None:
     try:
         cost = step_cost(step, CostModel(model))

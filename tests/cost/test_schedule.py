@@ -59,7 +59,7 @@ def same(left: Sequence[TimeSpan], right: Sequence[TimeSpan]) -> bool:
 
 
 @given(tasks=task_lists(nothing=True))
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_spans_are_those_of_an_exact_simulation(tasks: list[StepTask]) -> None:
     exact = [(float(start), float(end)) for start, end in simulated(tasks)]
     assert same(schedule(tasks), exact)
@@ -95,7 +95,7 @@ def random_phase(rng: random.Random, levels: int) -> Phase:
 
 
 @given(tasks=task_lists(), as_written=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
     tasks: list[StepTask], as_written: bool
 ) -> None:
@@ -123,7 +123,7 @@ def test_every_phase_gets_its_work_done_in_the_span_of_its_task(
 
 
 @given(tasks=task_lists(most=6, waited=None))
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_shares_are_max_min_fair(tasks: list[StepTask]) -> None:
     """No port is overused, and a phase that is slowed down uses a full port on which no message is
     faster.
@@ -155,7 +155,7 @@ def test_shares_are_max_min_fair(tasks: list[StepTask]) -> None:
 
 
 @given(tasks=task_lists(nothing=True), as_written=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_schedules_are_within_their_bounds(tasks: list[StepTask], as_written: bool) -> None:
     """A schedule takes at least the time of each level and chain, and at most that of all tasks."""
     spans = schedule(tasks, as_written)
@@ -172,7 +172,7 @@ def test_schedules_are_within_their_bounds(tasks: list[StepTask], as_written: bo
 
 
 @given(tasks=task_lists(), as_written=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_starts_wait_for_what_they_have_to(tasks: list[StepTask], as_written: bool) -> None:
     """A task waits for its operands, for its stream, and for earlier tasks that are waited for."""
     spans = schedule(tasks, as_written)
@@ -189,7 +189,7 @@ def test_starts_wait_for_what_they_have_to(tasks: list[StepTask], as_written: bo
 
 
 @given(tasks=task_lists(waited=1.0), as_written=st.booleans())
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_what_is_waited_for_runs_one_after_the_other(
     tasks: list[StepTask], as_written: bool
 ) -> None:
@@ -228,13 +228,13 @@ def assert_written_again(tasks: Sequence[StepTask]) -> None:
 
 
 @given(tasks=task_lists(waited=None))
-@settings(max_examples=75)
+@settings(max_examples=45)
 def test_a_schedule_can_be_written_down(tasks: list[StepTask]) -> None:
     assert_written_again(tasks)
 
 
 @given(tasks=task_lists(waited=0.3))
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_one_with_waiting_can_be_written_down(tasks: list[StepTask]) -> None:
     assert_written_again(tasks)
 
@@ -254,14 +254,14 @@ def in_chunks(tasks: Sequence[StepTask], chunks: int) -> list[StepTask]:
 
 
 @given(tasks=task_lists(most=5, waited=None), chunks=st.integers(1, 12))
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_schedules_of_chunks_can_be_written_down(tasks: list[StepTask], chunks: int) -> None:
     """The chunks are equal, so many tasks end at the same time."""
     assert_written_again(in_chunks(tasks, chunks))
 
 
 @given(tasks=task_lists(waited=None))
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_nothing_that_could_start_waits(tasks: list[StepTask]) -> None:
     """A task that does not start at 0 starts when its last operand or its stream is ready."""
     spans = schedule(tasks, as_written=False)
@@ -277,7 +277,7 @@ def test_nothing_that_could_start_waits(tasks: list[StepTask]) -> None:
 
 
 @given(tasks=task_lists(most=4, waited=None), chunks=st.integers(1, 16))
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_chunks_take_no_less_than_the_pace_of_the_busiest(
     tasks: list[StepTask], chunks: int
 ) -> None:
@@ -331,7 +331,7 @@ def test_one_class_of_devices_is_all_devices(tasks: list[StepTask]) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_each_class_of_devices_issues_its_own_tasks_in_order(rng: random.Random) -> None:
     count = rng.randint(2, 4)
     tasks = tasks_of_classes(rng, rng.randint(1, 12), count)

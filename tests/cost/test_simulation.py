@@ -47,7 +47,7 @@ def one_of(text: str, passes: str = "") -> Simulation:
 
 
 @pytest.mark.parametrize("kind", ALGORITHMS)
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(step=steps())
 def test_phases_take_what_the_closed_form_says(
     kind: str, step: tuple[Mesh, tuple[str, ...], frozenset[str]]
@@ -106,7 +106,7 @@ def random_program(rng: random.Random) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=45)
+@settings(max_examples=27)
 def test_programs_take_what_they_cost(rng: random.Random) -> None:
     """If the memory of a device has no bandwidth, local steps take no time in either."""
     module = random_program(rng)
@@ -128,7 +128,7 @@ def test_programs_take_what_they_cost(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=45)
+@settings(max_examples=27)
 def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
     module = random_program(rng)
     try:
@@ -145,7 +145,7 @@ def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_what_is_in_use_adds_up_to_what_is_busy(rng: random.Random) -> None:
     try:
         (simulation,) = simulate(random_program(rng), rng.choice(MODELS))
@@ -163,7 +163,7 @@ def test_what_is_in_use_adds_up_to_what_is_busy(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_what_helps_is_no_worse_and_a_byte_costs_no_more_in_larger_buffers(
     rng: random.Random,
 ) -> None:

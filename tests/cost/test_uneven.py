@@ -54,7 +54,7 @@ def blocks_sent(mesh: Mesh, op: DistOp) -> list[list[list[int]]]:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40)
+@settings(max_examples=24)
 def test_sizes_are_those_of_the_blocks(rng: random.Random) -> None:
     mesh = random_mesh(rng, weights=1.0)
     function = random_function(rng, mesh, 8)
@@ -78,7 +78,7 @@ def test_sizes_are_those_of_the_blocks(rng: random.Random) -> None:
 
 @pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
 @given(rng=RANDOM)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_bounds_hold_and_padding_costs_most(model: str, rng: random.Random) -> None:
     mesh = random_mesh(rng, weights=1.0)
     function = random_function(rng, mesh, 8)

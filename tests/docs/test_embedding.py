@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from seeds import some
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 README = EXAMPLES / "embed" / "README.md"
@@ -24,7 +25,7 @@ def sessions() -> dict[str, list[tuple[str, str]]]:
     return commands
 
 
-@pytest.mark.parametrize("language", sessions())
+@pytest.mark.parametrize("language", some(list(sessions()), 2))
 def test_a_program_calls_what_is_emitted(language: str, tmp_path: Path) -> None:
     if language == "Python" and find_spec("mpi4py") is None:
         pytest.skip("mpi4py is not installed: pip install '.[mpi4py]'")

@@ -100,6 +100,7 @@ def test_its_operations_run_on_every_engine(engine: str, installed: Path, plugin
     run("collopt", str(file), "-t", "jax", folder=installed)
 
 
+@pytest.mark.slow
 def test_collopt_knows_the_parts_of_another_package(plugin: Path, installed: Path) -> None:
     run("lit", "-v", str(plugin), folder=installed)
     listed = run("collopt", "--help", folder=installed).stdout

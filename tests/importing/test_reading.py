@@ -134,7 +134,7 @@ def survives(text: str, format: str | None) -> None:
     assert write(read_coll(write(module))) == write(module)
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(st.sampled_from(sorted(EXPECTED)), st.integers(0), st.booleans())
 def test_a_mutated_file_is_read_or_refused(name: str, seed: int, cut: bool) -> None:
     rng = random.Random(seed)
@@ -149,7 +149,7 @@ def test_a_mutated_file_is_read_or_refused(name: str, seed: int, cut: bool) -> N
     survives(text, EXPECTED[name][0])
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(st.sampled_from(sorted(EXPECTED)), st.integers(0))
 def test_a_file_with_words_in_other_places_is_read_or_refused(name: str, seed: int) -> None:
     rng = random.Random(seed)

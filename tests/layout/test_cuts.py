@@ -47,7 +47,7 @@ def coordinates_of(mesh: Mesh, rank: int) -> dict[str, int]:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_blocks_are_those_of_the_definition(rng: random.Random) -> None:
     mesh = random_mesh(rng, weights=1.0)
     axes = rng.sample(list(mesh.by_name), rng.randint(0, len(mesh.by_name)))
@@ -69,7 +69,7 @@ def test_blocks_are_those_of_the_definition(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_groups_share_blocks(rng: random.Random) -> None:
     mesh = random_mesh(rng, weights=1.0)
     axes = rng.sample(list(mesh.by_name), rng.randint(0, len(mesh.by_name)))

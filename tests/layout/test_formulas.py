@@ -36,7 +36,7 @@ def value_in_python(text: str, values: dict[str, int]) -> Fraction:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_a_formula_has_the_value_of_its_text(rng: random.Random) -> None:
     text = random_expression(rng, 4)
     try:
@@ -54,7 +54,7 @@ def test_a_formula_has_the_value_of_its_text(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_equal_formulas_are_one_formula(rng: random.Random) -> None:
     texts = [random_expression(rng, 1).replace("/", "+") for _ in range(3)]
     terms = [formula_of_text(text) for text in texts]
@@ -69,7 +69,7 @@ def test_equal_formulas_are_one_formula(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_sizes_compute_as_integers_do(rng: random.Random) -> None:
     values = random_parameters(rng)
     sizes = [random_formula(rng, rng.randint(1, 60), values) for _ in range(4)]

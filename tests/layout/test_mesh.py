@@ -60,7 +60,7 @@ def test_whole_axes_are_written_by_their_name() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_coordinates_are_a_bijection_and_groups_a_partition(rng: random.Random) -> None:
     mesh = random_mesh(rng)
     names = list(mesh.by_name)

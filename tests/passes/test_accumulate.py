@@ -47,7 +47,7 @@ def random_reduction(rng: random.Random) -> ModuleOp:
     return module_of([mesh], [builder.function([made, wide])])
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(RANDOM)
 def test_sums_in_f32_are_proven_to_be_the_sums(rng: random.Random) -> None:
     before = random_reduction(rng)

@@ -102,7 +102,7 @@ def partitions(count: int) -> list[list[range]]:
 
 
 @given(data=st.data(), count=st.integers(1, 8))
-@settings(max_examples=45)
+@settings(max_examples=27)
 def test_the_earliest_is_that_of_all(data: st.DataObject, count: int) -> None:
     sizes = [data.draw(st.integers(1, 9)) for _ in range(count)]
     waits = [data.draw(st.sampled_from([0.0, 1.0, 5.0])) for _ in range(count)]
@@ -138,7 +138,7 @@ PASSES = [
 
 @pytest.mark.parametrize("passes", some(PASSES, 2))
 @given(rng=RANDOM)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_it_computes_the_same(passes: str, rng: random.Random) -> None:
     before = gradients(rng)
     after = before.clone()
@@ -155,7 +155,7 @@ def test_it_computes_the_same(passes: str, rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_it_never_takes_longer(rng: random.Random) -> None:
     module = gradients(rng)
     try:

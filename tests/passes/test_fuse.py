@@ -92,7 +92,7 @@ def stacked(rng: random.Random) -> ModuleOp:
 
 @pytest.mark.parametrize("made", [chain, sums, stacked])
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_it_computes_the_same(
     made: Callable[[random.Random], ModuleOp], rng: random.Random
 ) -> None:
@@ -107,7 +107,7 @@ def test_it_computes_the_same(
 
 @pytest.mark.parametrize("made", [chain, sums, stacked])
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_what_was_only_tried_is_gone(
     made: Callable[[random.Random], ModuleOp], rng: random.Random
 ) -> None:
@@ -121,7 +121,7 @@ def test_what_was_only_tried_is_gone(
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_it_never_costs_more_and_again_does_nothing(rng: random.Random) -> None:
     module = chain(rng)
     model = rng.choice(["alpha-beta", "p2", "nccl"])

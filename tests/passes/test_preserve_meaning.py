@@ -73,7 +73,7 @@ def assert_same_meaning(before: ModuleOp, passes: str) -> None:
 
 @pytest.mark.parametrize("passes", some(PASSES, 3))
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_random_programs(passes: str, rng: random.Random) -> None:
     module = random_module(rng, functions=2, steps=6, weights=0.3, models=rng.random() < 0.3)
     assert_same_meaning(module, passes)
@@ -81,13 +81,13 @@ def test_random_programs(passes: str, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("strategy", get_args(Strategy))
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=14)
 def test_all_reduces_of_awkward_shapes(strategy: str, rng: random.Random) -> None:
     assert_same_meaning(all_reduces(rng), f"decompose{{strategy={strategy}}}")
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_scatter_and_gather_keep_each_step_on_one_level(rng: random.Random) -> None:
     module = run_passes(all_reduces(rng, weights=0.0), "decompose{strategy=rs-ar-ag}")
     for function in functions_of(module):

@@ -16,7 +16,7 @@ from collir.semantics.validation.validate import Outcome, compare_modules
 from collir.synthesis.propagation.propagate import propagate
 
 
-@settings(max_examples=40)
+@settings(max_examples=24)
 @given(RANDOM)
 def test_the_meaning_stays(rng: random.Random) -> None:
     module = random_auto(rng)

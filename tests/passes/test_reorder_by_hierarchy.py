@@ -183,7 +183,7 @@ def assert_no_dearer(before: ModuleOp, after: ModuleOp, model: str) -> None:
 
 @pytest.mark.parametrize("made", some(MADE, 1, "same"))
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_it_computes_the_same(
     made: Callable[[random.Random], ModuleOp], rng: random.Random
 ) -> None:
@@ -230,6 +230,7 @@ def test_a_function_that_would_be_dearer_is_left_as_it_was(monkeypatch: pytest.M
     assert reordered("%x: bf16[1024@data] -> f32[1024]", *steps) == steps
 
 
+@pytest.mark.slow
 def test_many_operations_are_not_much_work_each() -> None:
     layers_take(250, seconds=20)
 
@@ -278,7 +279,7 @@ def layers_take(count: int, seconds: float) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_every_step_stands_where_one_of_the_program_stood(rng: random.Random) -> None:
     module = read(write(joined(rng)), "x.coll")
     places = {op.location for op in module.walk()}
@@ -288,7 +289,7 @@ def test_every_step_stands_where_one_of_the_program_stood(rng: random.Random) ->
 
 
 @given(rng=RANDOM)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_the_same_program_becomes_the_same(rng: random.Random) -> None:
     before = joined(rng)
     once, again = before.clone(), before.clone()

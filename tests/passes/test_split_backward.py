@@ -369,7 +369,7 @@ def test_loops_are_joined_if_rows_are_those(
 
 
 @given(rng=RANDOM)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_a_cut_is_the_cheapest(rng: random.Random) -> None:
     """Compare with all sets of nodes around the source."""
     nodes = range(6)

@@ -95,7 +95,7 @@ def test_the_bounds_hold(matrix: Rows) -> None:
     best_below(problem.root())
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(st.integers(0, 10**6), st.booleans())
 def test_the_shortest_tour_of_nine_cities(seed: int, symmetric: bool) -> None:
     rng = Random(seed)

@@ -86,9 +86,9 @@ def engines() -> st.SearchStrategy[Engine]:
     return st.builds(Local, st.sampled_from([1, 2, 3, 20]), st.integers(0, 999))
 
 
-HERE = settings(max_examples=75)
+HERE = settings(max_examples=45)
 AWAY = settings(
-    max_examples=24,
+    max_examples=14,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

@@ -177,9 +177,9 @@ def agrees_on_folds(problem: Problem[Any], options: Options) -> None:
 
 
 KINDS = st.integers(0, 8)
-HERE = settings(max_examples=120)
+HERE = settings(max_examples=72)
 AWAY = settings(
-    max_examples=30,
+    max_examples=18,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
@@ -220,7 +220,7 @@ def test_a_pool_of_threads_agrees_on_random_trees(
     agrees(problem, kind, options)
 
 
-@settings(AWAY, max_examples=25)
+@settings(AWAY, max_examples=15)
 @given(trees(), KINDS, plans())
 def test_a_pool_of_processes_agrees_on_random_trees(
     pool: Pool, problem: Tree, kind: int, options: Options
@@ -229,7 +229,7 @@ def test_a_pool_of_processes_agrees_on_random_trees(
     agrees(problem, kind, options)
 
 
-@settings(HERE, max_examples=45)
+@settings(HERE, max_examples=27)
 @given(trees(most=14), KINDS, SEEDS, plans())
 def test_workers_lost_by_chance_change_no_answer(
     problem: Tree, kind: int, seed: int, options: Options
@@ -262,7 +262,7 @@ def cliques(draw: st.DrawFn) -> MaxClique:
 APPLICATIONS = st.one_of(knapsacks(), cliques(), st.builds(Queens, st.integers(1, 5)))
 
 
-@settings(HERE, max_examples=60)
+@settings(HERE, max_examples=36)
 @given(APPLICATIONS, KINDS, here(), plans())
 def test_workers_in_turn_agree_on_applications(
     problem: Problem[Any], kind: int, engine: Engine, options: Options
@@ -271,7 +271,7 @@ def test_workers_in_turn_agree_on_applications(
     agrees(problem, kind, options)
 
 
-@settings(AWAY, max_examples=24)
+@settings(AWAY, max_examples=14)
 @given(APPLICATIONS, KINDS, plans())
 def test_processes_agree_on_applications(
     pool: Pool, problem: Problem[Any], kind: int, options: Options
@@ -337,7 +337,7 @@ def ordered(problem: Tree, depth: int, engine: Engine, step: int | None) -> None
 DEPTHS = st.sampled_from([0, 1, 2, 3, 50])
 
 
-@settings(HERE, max_examples=60)
+@settings(HERE, max_examples=36)
 @given(trees(), DEPTHS, here(), st.sampled_from([1, None]))
 def test_ordered_returns_the_node_of_the_sequential_search(
     problem: Tree, depth: int, engine: Engine, step: int | None
@@ -345,7 +345,7 @@ def test_ordered_returns_the_node_of_the_sequential_search(
     ordered(problem, depth, engine, step)
 
 
-@settings(HERE, max_examples=30)
+@settings(HERE, max_examples=18)
 @given(trees(most=14), DEPTHS, SEEDS)
 def test_ordered_returns_the_same_node_when_workers_are_lost(
     problem: Tree, depth: int, seed: int
@@ -359,7 +359,7 @@ def test_ordered_returns_the_same_node_when_workers_are_lost(
     raise AssertionError("in 30 searches a task was lost three times")
 
 
-@settings(AWAY, max_examples=25)
+@settings(AWAY, max_examples=15)
 @given(trees(), DEPTHS, st.sampled_from([1, None]))
 def test_ordered_returns_the_node_of_the_sequential_search_from_other_places(
     pool: Pool, problem: Tree, depth: int, step: int | None

@@ -160,6 +160,7 @@ def test_workers_end_when_their_parent_is_killed(
         gone(process, tmp_path)
 
 
+@pytest.mark.slow
 def test_workers_that_wait_for_their_parent_to_read_end_when_it_is_killed(tmp_path: Path) -> None:
     """A stopped parent reads nothing, so its workers are in the middle of long messages."""
     script = """
@@ -226,6 +227,7 @@ for pid in engine.pids:
         gone(process, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_is_an_exception_and_leaves_nobody(tmp_path: Path) -> None:
     """A second interrupt arrives while the first waits for a slow node."""
     script = """

@@ -49,7 +49,7 @@ COORDINATIONS: list[Coordination] = [
 ]
 PLACES = ("children", "second child", "objective", "bound")
 HERE = settings(
-    max_examples=90,
+    max_examples=54,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

@@ -43,7 +43,7 @@ from collir.search.core.plan import ORDERS, Order
 from collir.search.running.checkpoint import MAGIC
 
 HERE = settings(
-    max_examples=36,
+    max_examples=22,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -199,6 +199,7 @@ def test_every_node_is_counted_once_though_workers_are_killed_from_outside(
     assert outcome.total == outcome.statistics.nodes == 3000
 
 
+@pytest.mark.slow
 def test_a_long_task_that_goes_on_is_not_blamed_for_workers_killed_from_outside() -> None:
     """A task that gets further between losses is not blamed for them."""
     problem, heard = Heap(4000, seconds=0.0005), Heard()

@@ -22,7 +22,7 @@ HANG = 100.0
 """Seconds after which a launch counts as hanging."""
 
 
-@pytest.mark.parametrize("ranks", some([1, 2, 4], 1))
+@pytest.mark.parametrize("ranks", [*some([1, 2], 1), pytest.param(4, marks=pytest.mark.slow)])
 def test_finds_what_plain_searches_find_and_survives_errors_and_limits(
     ranks: int, tmp_path: Path
 ) -> None:
@@ -84,6 +84,7 @@ def names_the_lost_rank(job: "subprocess.Popen[str]", folder: Path, why: str) ->
         assert f"{folder / 'checkpoint'} holds what was known" in said
 
 
+@pytest.mark.slow
 def test_ranks_that_outlive_another_name_it(tmp_path: Path) -> None:
     with subprocess.Popen(["sleep", "100"]) as process:
         job = launch("losing", tmp_path, "1.5", str(process.pid))

@@ -17,7 +17,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=36)
 @given(st.lists(STEPS, max_size=300), st.booleans())
 def test_the_pool_gives_what_a_plain_list_gives(
     steps: list[tuple[str, int, int | None]], by_maker: bool

@@ -31,7 +31,7 @@ from collir.search.core.tasks import Report, Task
 from collir.search.engines.base import Event
 from collir.search.running.coordinator import first_task
 
-HERE = settings(max_examples=45)
+HERE = settings(max_examples=27)
 DIVIDED: list[Coordination] = [
     DepthBounded(1),
     DepthBounded(50),

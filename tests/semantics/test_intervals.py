@@ -26,7 +26,7 @@ TWO: list[Any] = [
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_an_interval_holds_the_values_inside(rng: random.Random) -> None:
     function = rng.choice([*ONE, *TWO])
     count = 2 if function in TWO else 1

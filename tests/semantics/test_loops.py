@@ -36,7 +36,7 @@ def straight(module: ModuleOp) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40)
+@settings(max_examples=24)
 def test_iterations_one_after_the_other_are_the_loop(rng: random.Random) -> None:
     """On all devices, and on one device where no step rounds."""
     module = random_module(rng, functions=2, steps=8, models=rng.random() < 0.3)
@@ -53,7 +53,7 @@ def test_iterations_one_after_the_other_are_the_loop(rng: random.Random) -> None
 
 
 @given(rng=RANDOM)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_the_proof_sees_that(rng: random.Random) -> None:
     module = read(write(random_module(rng, functions=2, steps=6)))
     for checked in compare_modules(module, straight(module)):

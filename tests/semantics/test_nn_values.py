@@ -176,7 +176,7 @@ def test_labels_and_positions_out_of_range_select_nothing() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_values_lie_in_the_intervals_of_their_operands(rng: random.Random) -> None:
     name = rng.choice(list(FORMS))
     arrays, arguments = random_arrays(rng, name)

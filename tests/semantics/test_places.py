@@ -60,7 +60,7 @@ def result_of(mesh: Mesh, function: FuncOp, tensor: Array, seed: int) -> Array:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_a_shift_is_a_roll_of_blocks(rng: random.Random) -> None:
     mesh = mesh_with_axes(rng)
     x, dim, over = sharded_type(rng, mesh)
@@ -82,7 +82,7 @@ def test_a_shift_is_a_roll_of_blocks(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_a_part_is_a_block_and_parts_are_the_whole(rng: random.Random) -> None:
     mesh = mesh_with_axes(rng)
     x, dim, over = sharded_type(rng, mesh)
@@ -113,7 +113,7 @@ def test_a_part_is_a_block_and_parts_are_the_whole(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_what_goes_and_comes_back_is_proven_the_same(rng: random.Random) -> None:
     """Check that sends to another place and back, and shifts there and back, change nothing."""
     mesh = mesh_with_axes(rng)
@@ -140,7 +140,7 @@ def test_what_goes_and_comes_back_is_proven_the_same(rng: random.Random) -> None
 
 
 @given(rng=RANDOM)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_open_shifts_add_up_and_lose_blocks(rng: random.Random) -> None:
     mesh = mesh_with_axes(rng)
     x, _, over = sharded_type(rng, mesh)

@@ -12,7 +12,7 @@ from collir.ir.verification import verify
 
 
 @given(rng=RANDOM, steps=st.integers(3, 12))
-@settings(max_examples=45)
+@settings(max_examples=27)
 def test_random_programs_compute_what_they_mean(rng: random.Random, steps: int) -> None:
     module = random_module(rng, functions=2, steps=steps, weights=0.4, models=rng.random() < 0.3)
     verify(module)

@@ -71,7 +71,7 @@ def check_expressions(rng: random.Random, counts: Counter[str]) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=40)
+@settings(max_examples=24)
 def test_expressions_are_what_is_executed(rng: random.Random) -> None:
     check_expressions(rng, Counter())
 
@@ -157,7 +157,7 @@ def check_pair(rng: random.Random, counts: Counter[str]) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60)
+@settings(max_examples=36)
 def test_no_changed_program_is_proven_equal_unless_it_is(rng: random.Random) -> None:
     """With what is known of operations, and with their index structures alone."""
     with pytest.MonkeyPatch.context() as patch:

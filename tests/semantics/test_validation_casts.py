@@ -188,7 +188,7 @@ def test_casts_in_another_place_are_told_apart(before: Tree, after: Tree) -> Non
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=14)
 def test_different_programs_are_told_apart(rng: random.Random) -> None:
     before = random_tree(rng)
     after = rng.choice(list(changed(before)))
@@ -199,7 +199,7 @@ def test_different_programs_are_told_apart(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=14)
 def test_equal_programs_are_equal_in_a_run(rng: random.Random) -> None:
     before = random_tree(rng)
     after = equal(before, rng)

@@ -44,7 +44,7 @@ def without_computations(module: ModuleOp) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=36)
+@settings(max_examples=22)
 def test_expressions_are_what_is_executed(rng: random.Random) -> None:
     module = random_module(rng, functions=1, weights=0.4, nested=False, models=rng.random() < 0.3)
     without_computations(module)
@@ -103,7 +103,7 @@ def random_index(rng: random.Random, known: list[tuple[Index, Callable[[Point], 
 
 
 @given(rng=RANDOM)
-@settings(max_examples=45)
+@settings(max_examples=27)
 def test_indices_are_what_they_say(rng: random.Random) -> None:
     variables = [Var("index", k, rng.choice([2, 3, 4, 6, 8, 10, 12])) for k in range(3)]
     sizes = [(variable(var), var.size) for var in variables]

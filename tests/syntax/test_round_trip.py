@@ -27,7 +27,7 @@ def mlir(module: ModuleOp, *, generic: bool) -> str:
 
 
 @given(rng=RANDOM, steps=STEPS)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_coll_is_a_fixed_point(rng: random.Random, steps: int) -> None:
     module = random_module(rng, 3, steps, weights=0.3)
     text = write(module)
@@ -37,7 +37,7 @@ def test_coll_is_a_fixed_point(rng: random.Random, steps: int) -> None:
 
 
 @given(rng=RANDOM, steps=STEPS)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_mlir_loses_nothing(rng: random.Random, steps: int) -> None:
     module = random_module(rng, 3, steps, weights=0.3)
     text = write(module)
@@ -49,7 +49,7 @@ def test_mlir_loses_nothing(rng: random.Random, steps: int) -> None:
 
 
 @given(rng=RANDOM, steps=STEPS)
-@settings(max_examples=20)
+@settings(max_examples=12)
 def test_every_operation_knows_its_position(rng: random.Random, steps: int) -> None:
     module = random_module(rng, 3, steps, weights=0.3)
     text = write(module)

@@ -65,7 +65,7 @@ def test_scatter_reduce_gather_is_the_best_of_large_buffers() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_no_strategy_of_decompose_is_cheaper(rng: random.Random) -> None:
     """Compare in the order of the hardware, in which P² lists its programs."""
     mesh = random_mesh(rng)

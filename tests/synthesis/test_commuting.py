@@ -273,7 +273,7 @@ def random_row(rng: random.Random, mesh: Mesh, prices: Prices) -> tuple[DistType
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_steps_cost_what_they_do_in_a_simulation(rng: random.Random) -> None:
     mesh = random_placed(rng)
     prices = prices_on(mesh)
@@ -355,7 +355,7 @@ def cheapest(prices: Prices, source: DistType, forms: Sequence[Form]) -> Price |
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=14)
 def test_no_order_that_neighbours_lead_to_is_cheaper(rng: random.Random) -> None:
     """The grid is compared with all rows that exchanges of neighbours lead to."""
     mesh = random_placed(rng)
@@ -377,7 +377,7 @@ def test_no_order_that_neighbours_lead_to_is_cheaper(rng: random.Random) -> None
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=14)
 def test_what_is_found_leads_to_the_same_type(rng: random.Random) -> None:
     mesh = random_placed(rng)
     prices = prices_on(mesh)

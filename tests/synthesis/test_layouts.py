@@ -96,13 +96,13 @@ def assert_best(case: Case) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=45)
+@settings(max_examples=27)
 def test_the_best_is_that_of_a_plain_search(rng: random.Random) -> None:
     assert_best(random_case(rng, 2))
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=14)
 def test_the_best_on_three_sub_axes_is_that_of_a_plain_search(rng: random.Random) -> None:
     assert_best(random_case(rng, 3))
 
@@ -136,7 +136,7 @@ def test_other_programs_are_seldom_cheaper() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=45)
+@settings(max_examples=27)
 def test_the_bound_is_below_what_is_left(rng: random.Random) -> None:
     """The bound holds at the source, and one step from it, of all steps that the rules allow."""
     case = random_case(rng, 2)
@@ -207,7 +207,7 @@ def test_permutes_from_two_layouts_to_one_are_two() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=36)
+@settings(max_examples=22)
 def test_a_limit_of_memory_leaves_the_best_within_it(rng: random.Random) -> None:
     case = random_case(rng, 2)
     both_ends = case.source.local_bytes(case.mesh) + case.target.local_bytes(case.mesh)

@@ -73,7 +73,7 @@ def violations(rng: random.Random, mesh: Mesh, count: int) -> list[str]:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=240)
+@settings(max_examples=144)
 def test_no_step_of_a_small_group_takes_less(rng: random.Random) -> None:
     mesh = random_mesh(rng)
     if mesh.placed and mesh.by_name:
@@ -81,7 +81,7 @@ def test_no_step_of_a_small_group_takes_less(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=150)
+@settings(max_examples=90)
 def test_no_step_of_hundreds_of_ranks_takes_less(rng: random.Random) -> None:
     mesh = large_mesh(rng)
     if mesh.by_name:

@@ -17,7 +17,7 @@ from collir.semantics.validation.verdict import Outcome
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=14)
 def test_splitting_is_proven_and_pays(rng: random.Random) -> None:
     mesh = random_mesh(rng, weights=1.0)
     axes = list(mesh.by_name)

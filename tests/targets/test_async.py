@@ -157,7 +157,7 @@ def assert_waits(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_code_waits_for_what_it_uses(rng: random.Random) -> None:
     """No buffer is touched while a collective writes it, or freed while one reads it."""
     assert_waits(rng)
@@ -431,7 +431,7 @@ def test_equal_ones_become_one_and_others_do_not() -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=14)
 def test_the_meaning_is_that_of_the_program_without(rng: random.Random) -> None:
     module = random_module(rng, functions=2, steps=6)
     changed = module.clone()

@@ -111,7 +111,7 @@ def hostfile(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
-@settings(max_examples=30)
+@settings(max_examples=18)
 @given(RANDOM)
 def test_ranks_along_the_mesh_are_on_the_devices_of_the_placement(rng: random.Random) -> None:
     mesh = random_mesh(rng)
@@ -298,7 +298,7 @@ def executed(text: str, devices: int) -> dict[str, Any]:
     return names
 
 
-@settings(max_examples=45)
+@settings(max_examples=27)
 @given(RANDOM)
 def test_meshes_have_the_devices_of_the_placement(rng: random.Random) -> None:
     mesh = random_mesh(rng)

@@ -29,7 +29,7 @@ from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.executor import execute
 from collir.tools.mpi_run import run
 
-RANKS = [6, *some([n for n in range(1, 17) if n != 6], 2, "ranks")]
+RANKS = [6, *some([n for n in range(1, 17) if n != 6], 1, "ranks")]
 """On 6 ranks there are groups of 2, 3 and 6."""
 
 

@@ -75,6 +75,7 @@ def test_a_level_that_nothing_crosses_is_said_to_keep_its_numbers(
     assert printed.err.count("no measurement crosses level 'host'") == 2
 
 
+@pytest.mark.slow
 def test_references_and_parameters_stay_or_are_resolved(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -106,21 +106,21 @@ def check(status: int, out: str, err: str) -> None:
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=90, derandomize=True)
+@settings(max_examples=54, derandomize=True)
 def test_mutated_programs(seed: int, folder: Path) -> None:
     rng = random.Random(seed)
     check(*run(mutated(rng).encode(), ".coll", rng.choice(_ARGUMENTS), folder))
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=30, derandomize=True)
+@settings(max_examples=18, derandomize=True)
 def test_mutated_mlir(seed: int, folder: Path) -> None:
     rng = random.Random(seed)
     check(*run(mutated_mlir(rng).encode(), ".mlir", rng.choice(_ARGUMENTS), folder))
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-@settings(max_examples=30, derandomize=True)
+@settings(max_examples=18, derandomize=True)
 def test_what_is_accepted_prints_as_what_is_accepted(seed: int, folder: Path) -> None:
     rng = random.Random(seed)
     status, out, _ = run(mutated(rng).encode(), ".coll", rng.choice([[], ["-p", "cse"]]), folder)
@@ -129,6 +129,6 @@ def test_what_is_accepted_prints_as_what_is_accepted(seed: int, folder: Path) ->
 
 
 @given(data=st.binary(max_size=300))
-@settings(max_examples=30, derandomize=True)
+@settings(max_examples=18, derandomize=True)
 def test_bytes(data: bytes, folder: Path) -> None:
     check(*run(data, ".coll", [], folder))

@@ -69,7 +69,7 @@ def test_adapters(nic: str, port: float, rails: int, tmp_path: Path) -> None:
     gpu=st.sampled_from(list(GPUS)),
     nic=st.none() | st.builds("{}x{}Gb".format, st.integers(1, 16), st.sampled_from([25, 400])),
 )
-@settings(max_examples=30)
+@settings(max_examples=18)
 def test_any_cluster_of_gpus_parses(nodes: int, gpus: int, gpu: str, nic: str | None) -> None:
     from collir.tools.collir import _parser  # pyright: ignore[reportPrivateUsage]
     from collir.tools.new import program
