@@ -1,4 +1,4 @@
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 """The losses of examples/models in plain torch, on one device.
 
 A program too: ``in_torch.py NAME in.npz out.npz N,N,...`` writes the loss and its gradients by the

@@ -1,4 +1,4 @@
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 """Random cases: a step on sharded operands and its gradient, with what jax and torch compute."""
 
 import random

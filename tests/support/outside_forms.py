@@ -1,4 +1,4 @@
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 """Operations of the language, written in jax and in torch by hand from the documentation.
 
 Nothing here is collir's: a form has the text of a step, the index of each dimension, and the same

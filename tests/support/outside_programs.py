@@ -1,4 +1,4 @@
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 """Random sharded programs with loops, calls, places and gradients, and what torch computes.
 
 Values are matrices of one shape. A program says where each lies, and moves it by collectives.

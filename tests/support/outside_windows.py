@@ -1,4 +1,4 @@
-# pyright: basic
+# pyright: basic, reportMissingImports=false
 """Windows, views and tensors of a type in jax and torch, as in ``outside_forms``."""
 
 import math
