@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import is_
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard, TypeVar, cast
 
 from xdsl.dialects.builtin import I64, IntegerAttr, StringAttr, UnitAttr, i64
 from xdsl.interfaces import HasFolderInterface
@@ -57,9 +57,11 @@ from collir.machine import MachineError
 
 Properties = Mapping[str, Attribute]
 
+T = TypeVar("T")
 
-class Same(tuple[Attribute, ...]):
-    """Attributes that are compared by identity: equal sizes may have different formulas."""
+
+class Same(tuple[T, ...]):
+    """Attributes and the like, compared by identity: equal sizes may have different formulas."""
 
     __slots__ = ()
 
@@ -67,7 +69,10 @@ class Same(tuple[Attribute, ...]):
         return hash(tuple(map(id, self)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and len(self) == len(other) and all(map(is_, self, other))
+        if not isinstance(other, Same):
+            return NotImplemented
+        others = cast("Same[Any]", other)
+        return len(self) == len(others) and all(map(is_, self, others))
 
 
 class MakesNewValues(MemoryEffect):
@@ -272,7 +277,9 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
 
 
 @lru_cache(maxsize=2**14)
-def _structure(kind: StepKind, types: Same, names: tuple[str, ...], values: Same) -> Structure:
+def _structure(
+    kind: StepKind, types: Same[Attribute], names: tuple[str, ...], values: Same[Attribute]
+) -> Structure:
     """Return the index structure of steps with operands of these types and these properties."""
     assert kind.structure is not None
     operands: list[DistType] = []

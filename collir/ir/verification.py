@@ -3,7 +3,7 @@
 xDSL's own verifier stops at the first error and prints the entire module.
 """
 
-from operator import is_
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp
@@ -21,7 +21,7 @@ from collir.dialects.machine import (
     meshes_remembered,
 )
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
-from collir.dialects.operation import DistOp, value_text
+from collir.dialects.operation import DistOp, Same, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.ahead import ahead_errors, is_ahead
@@ -52,8 +52,7 @@ def verify(module: ModuleOp) -> None:
     with meshes_remembered():
         for op in ops:
             facts = _facts(op)
-            known = _right.get(op) if facts else None
-            if facts and known and all(map(is_, facts, known)) and len(facts) == len(known):
+            if facts and facts == _right.get(op):
                 continue
             # Not by ``isinstance``, which is slow for operations.
             if type(op) in (MachineOp, MeshOp) or op.parent_op() in failed:
@@ -71,15 +70,18 @@ def verify(module: ModuleOp) -> None:
         raise DiagnosticError(errors)
 
 
-_right: WeakKeyDictionary[Operation, tuple[object, ...]] = WeakKeyDictionary()
-"""What each step depended on when it was last found right. A pass changes few of the steps, so that
+_right: WeakKeyDictionary[Operation, Same[object]] = WeakKeyDictionary()
+"""The facts with which each step was last found right. A pass changes few of the steps, so that
 most need not be checked again behind it."""
 
-_meshes: dict[Mesh, Mesh] = {}
-"""One object for each of the equal meshes."""
+
+@lru_cache(maxsize=2**8)
+def _first_of_equal(mesh: Mesh) -> Mesh:
+    """Return one object for all equal meshes, since facts are compared by identity."""
+    return mesh
 
 
-def _facts(op: Operation) -> tuple[object, ...] | None:
+def _facts(op: Operation) -> Same[object] | None:
     """Return all that decides whether a step or a call is right; None if it is more than that."""
     if type(op) not in _STEPS or ROLE in op.attributes or AHEAD.name in op.properties:
         return None
@@ -88,14 +90,15 @@ def _facts(op: Operation) -> tuple[object, ...] | None:
         mesh = mesh_of(op)
     except (VerifyException, MachineError, MeshError):
         return None
-    return (
-        _meshes.setdefault(mesh, mesh),
+    facts = (
+        _first_of_equal(mesh),
         *(function.attributes.get(PARAMETERS) for function in (caller, callee) if function),
         *((callee.function_type, callee.attributes.get(MESH_ATTRIBUTE)) if callee else ()),
         *(value.type for value in (*op.operands, *op.results)),
         *op.properties.keys(),
         *op.properties.values(),
     )
+    return Same(facts)
 
 
 _STEPS = frozenset((*OPERATIONS.values(), CallOp))

@@ -1,4 +1,4 @@
-"""What the tables of operations say: one row for every operation on distributed tensors.
+"""The rows of the tables of operations: one for every operation on distributed tensors.
 
 A row says how an operation is written, how it is typed, what it does to the states of its
 sub-axes, whether it sends, and where its result lies in memory. The operations of

@@ -33,7 +33,7 @@ class WrongPass(ModulePass):
     name = "wrong"
 
     how: str = "type"
-    """The mistake."""
+    """The kind of mistake."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for step in [x for x in op.walk() if isinstance(x, DistOp)]:

@@ -1,4 +1,4 @@
-"""What an operation computes on whole arrays.
+"""The values of operations on whole arrays.
 
 Floating-point numbers count as real numbers: arrays of them are ``np.longdouble``, or complex for
 a derivative along a direction. Integers wrap around.

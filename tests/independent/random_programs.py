@@ -91,7 +91,7 @@ class Growing(Maker):
             self.grow(self.rng.choice(few))
 
     def grow_call(self, name: str, arguments: list[Type], results: list[Type]) -> None:
-        """Add a call."""
+        """Add a call of another function, with operands of its types."""
         operands = [self.operand(t) for t in arguments]
         made = self.new_names(results)
         flag = self.rng.choice(["", "", " recompute"])

@@ -1,5 +1,6 @@
 """Tests of placements: all are found, cost what they do written by hand, and change no result."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -203,6 +204,15 @@ def test_what_has_no_cost_is_left_out_at_the_end_of_the_time_too() -> None:
     problem.finish()
     costed = [placement for placement in problem.costed.values() if placement]
     assert [placement.matrix for placement in costed] == [((4, 1), (1, 4))]
+
+
+def test_a_search_that_ends_before_it_reached_a_placement_still_gives_one() -> None:
+    module = read(TWO)
+    [op] = unplaced_meshes(module)
+    problem = PlacementProblem(functions_on(module, "m"), op.value(), CostModel("alpha-beta"), {})
+    problem.deadline = -math.inf
+    problem.finish()
+    assert [placement for placement in problem.costed.values() if placement]
 
 
 def test_weights_say_how_often_a_function_runs() -> None:

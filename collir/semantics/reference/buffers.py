@@ -36,7 +36,7 @@ class InconsistentError(RuntimeError):
 
 
 PARAMETER = 2.0**-3
-"""What the parameters that are generated are multiples of."""
+"""The number that generated parameters are multiples of."""
 
 
 def random_tensor(x: DistType, rng: np.random.Generator, role: Role | None = None) -> Array:

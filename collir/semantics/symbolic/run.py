@@ -1,4 +1,4 @@
-"""What symbolic executions have in common, whatever the form of their values is."""
+"""The part of symbolic executions that does not depend on the form of their values."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -76,6 +76,11 @@ class PartialMatrix(NamedTuple):
     part: tuple[int, ...] | None = None
     refinements: int = 0
 
+    @property
+    def complete(self) -> bool:
+        """Whether all levels have factors."""
+        return self.part is not None and len(self.columns) == len(self.part)
+
 
 @dataclass
 class KnownCost:
@@ -147,7 +152,7 @@ class PlacementProblem(Problem[PartialMatrix]):
         """
         if node.part is None:
             return sorted((PartialMatrix((), part) for part in self.parts), key=self.bound)
-        if len(node.columns) == len(node.part):
+        if node.complete:
             return [node._replace(refinements=node.refinements + 1)] if self._refine(node) else []
         left = tuple(self._partial_placement(node).left.values())
         columns = rows(left, node.part[len(node.columns)])
@@ -164,7 +169,7 @@ class PlacementProblem(Problem[PartialMatrix]):
             return 0.0
         if node not in self._node_bounds:
             placement = self._partial_placement(node)
-            if len(node.columns) == len(node.part):
+            if node.complete:
                 least = [known.least for known in self._known_costs(node, placement)]
             else:
                 least = [bounds.least(placement) for _, _, bounds in self._operations]
@@ -173,7 +178,7 @@ class PlacementProblem(Problem[PartialMatrix]):
 
     def objective(self, node: PartialMatrix) -> float | None:
         """Return the seconds of the functions, or None unless all operations are costed."""
-        if node.part is None or len(node.columns) < len(node.part):
+        if not node.complete:
             return None
         costs = self._known_costs(node, self._partial_placement(node))
         times = [known.time for known in costs if known.time is not None]
@@ -193,12 +198,17 @@ class PlacementProblem(Problem[PartialMatrix]):
     def finish(self) -> None:
         """Cost complete matrices until the deadline; at least one, if there is any.
 
-        The most promising matrices come first. Among similarly promising ones those that split
-        axes the least come first: their programs have fewer steps, and are found sooner.
+        Those that the search has reached are costed; if it has reached none, the most promising
+        child is followed to some. The most promising matrices come first. Among similarly promising
+        ones those that split axes the least come first: their programs have fewer steps, and are
+        found sooner.
         """
+        node = self.root()
+        while not any(reached.complete for reached in self._node_bounds):
+            node = min(self.children(node), key=self.bound)
         leaves: dict[Matrix, float] = {}
         for node, bound in self._node_bounds.items():
-            if node.part is not None and len(node.columns) == len(node.part):
+            if node.complete:
                 leaves[node.columns] = max(bound, leaves.get(node.columns, 0.0))
         best = min((p.time for p in self.costed.values() if p), default=math.inf)
 

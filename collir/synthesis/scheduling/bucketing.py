@@ -244,7 +244,7 @@ class _Bucketing:
             with scratch_copy(self.function) as copy:
                 if not self._pack(copy, rule):
                     continue
-                best_time = min(best_time, self._unpacked.best()[0])
+                best_time = min(best_time, self._unpacked_time)
                 time = self._work(copy).best()[0]
                 written = simulate_function(copy, self.options.model)
                 faster = time < best_time * (1 - TIE) and written.time <= self.time * (1 + TIE)
@@ -255,6 +255,10 @@ class _Bucketing:
     @cached_property
     def _unpacked(self) -> Work:
         return self._work(self.function)
+
+    @cached_property
+    def _unpacked_time(self) -> float:
+        return self._unpacked.best()[0]
 
     def _work(self, function: FuncOp) -> Work:
         """Return the work of a function with the cheapest programs."""

@@ -1,4 +1,4 @@
-"""What the package adds to collir and xDSL; each part is imported when it is needed."""
+"""The parts that the package adds to collir and xDSL, each imported when it is needed."""
 
 from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
