@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from seeds import some
 
 import collir
 from collir.ir.functions import functions_of
@@ -12,7 +13,7 @@ from collir.tools import collrun
 EXAMPLE = Path(__file__).parents[2] / "examples" / "parallelism.coll"
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", some(list(PIPELINES), 3))
 def test_pipelines_on_ranks(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every rank's buffers are compared with numpy's."""
     functions = functions_of(collir.parse(EXAMPLE))

@@ -195,7 +195,7 @@ def test_it_computes_the_same(
 
 @pytest.mark.parametrize("made", some(MADE, 1, "costs"))
 @given(rng=RANDOM)
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_it_never_costs_more(made: Callable[[random.Random], ModuleOp], rng: random.Random) -> None:
     no_dearer(made, rng)
 

@@ -91,7 +91,7 @@ def test_instantiation_is_reading_with_other_defaults(seed: int) -> None:
 
 
 @pytest.mark.parametrize("passes", PASSES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_changed_program_computes_the_same_at_other_values(passes: str, seed: int) -> None:
     rng = fresh(seed, passes)
     module, function = random_program(rng, nested="up_to" not in passes)

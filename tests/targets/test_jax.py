@@ -57,8 +57,8 @@ def test_a_sample(tmp_path: Path) -> None:
     """Check some collectives, local steps, operations of models and programs, in one process."""
     rng, meshes = fresh("a sample of jax"), meshes_for(0)
     functions = [*collectives(8), *local_operations(8)]
-    functions = rng.sample(functions, 12)
-    functions += operations(0, rng.sample(MODEL_STEPS, 12), meshes)
+    functions = rng.sample(functions, 9)
+    functions += operations(0, rng.sample(MODEL_STEPS, 9), meshes)
     functions += [
         random_function(rng, rng.choice(meshes), 6, f"f{n}", models=True) for n in range(4)
     ]

@@ -33,7 +33,7 @@ def test_random_programs_compile_without_a_warning(standard: str, tmp_path: Path
     meshes = [random_mesh(rng, name=f"m{index}", weights=0.3) for index in range(10)]
     functions = [
         random_function(rng, rng.choice(meshes), rng.randint(1, 10), f"f{index}")
-        for index in range(80)
+        for index in range(40)
     ]
     compiles(collir.emit(module_of(meshes, functions), "mpi"), tmp_path, "-O2", standard)
 
