@@ -5,8 +5,8 @@ from of_models import plant
 # --- emitters -------------------------------------------------------------------------------------
 
 NUMPY = ("tests/targets/test_mpi4py_models.py",)
-TORCH = ("tests/targets/test_torch_models.py",)
-JAX = ("tests/targets/test_jax.py",)
+TORCH = ("tests/filecheck/targets/torch", "tests/targets/test_torch_models.py")
+JAX = ("tests/filecheck/targets/jax", "tests/targets/test_jax.py")
 IN_C = ("tests/targets/test_mpi_models.py",)
 
 plant(
