@@ -155,6 +155,7 @@ KERNELS = ("tests/cost/test_kernels.py", "tests/filecheck/targets/kernels.coll")
 SIMULATED = (
     *KERNELS,
     "tests/cost/test_loops.py",
+    "tests/cost/test_device_calibration.py::test_loops_copy_the_slices_that_products_read",
     "tests/cost/test_simulation.py",
     "tests/filecheck/targets/simulate.coll",
     "tests/targets/test_simulation_reports.py",

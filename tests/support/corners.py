@@ -1,6 +1,6 @@
 """Operations of models at what random operands do not meet: signs of zeros, equal elements,
-positions behind the last, windows of negative numbers, gains in another order of dimensions, numbers
-that are none, labels of 8 bits of more classes, equal steps on other types."""
+positions behind the last, windows of negative numbers, gains in another order of dimensions,
+numbers that are none, labels of 8 bits of more classes, equal steps on other types."""
 
 TEXT = """
 machine @k { level a[1] { port = 1 GB/s, latency = 1 us } }
