@@ -31,7 +31,7 @@ as they are.
 
 Cost: the time that a simulation under the model predicts never increases. Collectives under way may
 need more memory than before, but never more than a device has: where a function with loops or calls
-would, the steps between two of them keep their order, those first whose new order takes the most.
+would, the steps between two of them keep their order.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ from collir.synthesis.scheduling.memory import (
     has_collectives,
 )
 from collir.synthesis.scheduling.ordering import Work, work_of, write_in_order
-from collir.synthesis.scheduling.whole import Reordering, StepOrder, undo_until_it_fits
+from collir.synthesis.scheduling.whole import Reordering, StepOrder, undo_what_does_not_fit
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class OverlapPass(CostOptions, ModulePass):
             pairs = zip(functions, simulations, strict=True)
             reorderings = [self._overlap(function, simulation) for function, simulation in pairs]
         with meshes_remembered():
-            undo_until_it_fits(op, [x for x in reorderings if x], model, self.name)
+            undo_what_does_not_fit(op, [x for x in reorderings if x], model, self.name)
 
     def _overlap(self, function: FuncOp, before: Simulation) -> Reordering | None:
         """Reorder a function if that is faster, or remark why it stays as it is."""
@@ -91,7 +91,7 @@ class OverlapPass(CostOptions, ModulePass):
             return None
         work = work_of(function, before.model)
         best, fastest = before.time_before_copies * (1 - TIE), None
-        is_slower, lacks_memory, peak = False, 0.0, before.peak
+        is_slower, lacks_memory = False, 0.0
         for time, order in work.orders():
             if time >= best:  # it takes no less in simulation
                 break
@@ -99,13 +99,13 @@ class OverlapPass(CostOptions, ModulePass):
             if after.time_before_copies >= best:
                 is_slower = True
             elif fits_memory(after):
-                best, fastest, peak = after.time_before_copies, order, after.peak
+                best, fastest = after.time_before_copies, order
             else:
                 lacks_memory = lacks_memory or after.time
         if fastest is not None:
             written = StepOrder.of(function)
             _reorder(function, work, fastest)
-            return Reordering(written, StepOrder.of(function), peak - before.peak)
+            return Reordering(written, StepOrder.of(function))
         if lacks_memory:
             remark(
                 function,

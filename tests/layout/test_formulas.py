@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from programs import RANDOM, random_formula, random_parameters
 
 from collir.layout import Dim, DistType, DType
-from collir.layout.formulas import Formula, FormulaError, formula_of_text
+from collir.layout.formulas import MAX_WEIGHT, Formula, FormulaError, formula_of_text
 from collir.layout.sizes import Size, formula_of, size_at, sized, written
 from collir.layout.types import same_with_formulas, without_formulas
 
@@ -51,6 +51,13 @@ def test_a_formula_has_the_value_of_its_text(rng: random.Random) -> None:
             assert formula.value(values) == expected
         except (ZeroDivisionError, FormulaError):
             continue  # a quotient that is cancelled may divide by 0 at a value
+
+
+def test_the_longest_formula_has_as_many_parameters_and_numbers_as_it_may() -> None:
+    longest = " * ".join(["a"] * (MAX_WEIGHT - 1))  # its factor 1 counts too
+    assert formula_of_text(longest).weight == MAX_WEIGHT
+    with pytest.raises(FormulaError, match=f"more than {MAX_WEIGHT}"):
+        formula_of_text(f"{longest} * a")
 
 
 @given(rng=RANDOM)

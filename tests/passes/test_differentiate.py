@@ -147,6 +147,21 @@ def test_an_all_to_all_is_reversed_by_one() -> None:
     assert "redistribute" not in steps
 
 
+@pytest.mark.parametrize("reduction", ["sum", "prod"])
+def test_the_parts_of_a_partial_constant_are_the_constant_together(reduction: str) -> None:
+    x = f"f64[2] partial({reduction}: a, b)"
+    module = collir.parse(MESH + f"func @f(%x: {x}) -> {x} on @m {{ return %x }}")
+    [function] = functions_of(module)
+    block = function.body.block
+    assert block.last_op is not None
+    block.erase_op(block.last_op)
+    made = Steps(mesh_of(function), block).constant(dist_type(function.args[0]), 3)
+    block.add_op(ReturnOp(made))
+    module.verify()
+    [result] = on_all_devices(module, function, inputs_of(function, 0))
+    assert np.array_equal(result, [3, 3])
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_of_an_operation(name: str) -> None:
     """Check each case in every layout that it is well typed in."""

@@ -124,6 +124,35 @@ def test_loops_that_differ_and_are_too_long_are_not_proven() -> None:
     assert verdict(before, after) == (Outcome.UNKNOWN, "none")
 
 
+STACK = """
+func @f(%x: f32[8], %w: f32[10000, 8]) -> f32[10000, 8] on @m {{
+  %h, %s = repeat 10000 carry(%h = %x) slice(%v = %w) {{
+    %a = mul %h, %v
+    %b = {operation} %a, %h
+    {stacked}
+  }}
+  {behind}
+  return %r
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("operation", "outcome"), [("add", Outcome.SAME), ("sub", Outcome.UNKNOWN)]
+)
+def test_what_loops_stack_may_be_at_places(operation: str, outcome: Outcome) -> None:
+    """One stacks on all devices, and one on the second of each node, from where it is sent."""
+    head = PROGRAM.format(body=WRITTEN, count=1, reverse="").partition("func")[0]
+    everywhere = STACK.format(operation="add", stacked="yield %b, %b", behind="%r = barrier %s")
+    at_one = STACK.format(
+        operation=operation,
+        stacked="%k = keep %b at data.gpu = 1 yield %b, %k",
+        behind="%t = send %s over data.gpu from 1 to 0 %r = broadcast %t over data.gpu",
+    )
+    before, after = (read(head + text, "x.coll") for text in (everywhere, at_one))
+    assert verdict(before, after)[0] is outcome
+
+
 PARTS = """
 func @f(%x: f32[8], %w: f32[{n}, 8] partial(sum: data)) -> (f32[8], f32[{n}, 8]) on @m {{
   %h, %s = repeat {n} carry(%h = %x) slice(%v = %w){reverse} {{

@@ -198,8 +198,11 @@ func @f(%x: f32[4, 16@model], %w: f32[16@model, 8], %b: f32[4, 8]) -> f32[4, 8] 
 """
 
 
+@pytest.mark.parametrize("weights", ["1, 1, 2, 4", "3, 1, 2, 2"])
 @pytest.mark.parametrize("wrong", [False, True])
-def test_contractions_over_blocks_of_different_sizes_are_proven(wrong: bool) -> None:
+def test_contractions_over_blocks_of_different_sizes_are_proven(wrong: bool, weights: str) -> None:
+    """Also where no block is as large as all in front of it together."""
+    head = UNEVEN.replace("1, 1, 2, 4", weights)
     parts = """
   %p = einsum "a k, k b -> a b" %x, %w
   %y = all_reduce %p over model
@@ -218,7 +221,7 @@ def test_contractions_over_blocks_of_different_sizes_are_proven(wrong: bool) -> 
     if wrong:
         whole = whole.replace("= sub %y, %b", "= sub %b, %y")
     expected = Outcome.UNKNOWN if wrong else Outcome.SAME
-    assert outcome(collir.parse(UNEVEN + parts), collir.parse(UNEVEN + whole)) is expected
+    assert outcome(collir.parse(head + parts), collir.parse(head + whole)) is expected
 
 
 def test_extremes_over_blocks_of_different_sizes_are_proven() -> None:

@@ -1,5 +1,6 @@
 """Operations of models at what random operands do not meet: signs of zeros, equal elements,
-positions behind the last, windows of negative numbers, gains in another order of dimensions."""
+positions behind the last, windows of negative numbers, gains in another order of dimensions,
+numbers that are none, labels of 8 bits of more classes, equal steps on other types."""
 
 TEXT = """
 machine @k { level a[1] { port = 1 GB/s, latency = 1 us } }
@@ -45,6 +46,25 @@ func @behind(%x: f32[3, 2]) -> (f32[5, 2], i32[2, 2]) on @m {
   %o = constant value 1 to f32[2, 4]
   %t = top_k_indices %o k 2 dim 1
   return %y, %t
+}
+func @unknown(%x: f32[2, 4]) -> (f32[2], f32[2]) on @m {
+  %i = iota dim 0 to f32[4]
+  %c = cos %i
+  %r = sqrt %c
+  %b = add %x, %r
+  %y = max %b dims [1]
+  %z = min %b dims [1]
+  return %y, %z
+}
+func @labels() -> f32[4, 300] on @m {
+  %i = iota dim 0 to i8[4]
+  %y = one_hot %i to f32[4, 300]
+  return %y
+}
+func @counted() -> (f32[4], f64[4]) on @m {
+  %x = iota dim 0 to f32[4]
+  %y = iota dim 0 to f64[4]
+  return %x, %y
 }
 """
 

@@ -12,7 +12,9 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
+from collir.ir.builders import FunctionBuilder
 from collir.ir.instantiation import instantiate
+from collir.layout import DistType, DType
 from collir.semantics.reference.buffers import NUMPY, distribute
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.double import module_in_double
@@ -99,11 +101,14 @@ def step_in_double(name: str, function_name: str) -> tuple[ModuleOp, FuncOp]:
 
 def check_step(run: Run, name: str, function_name: str, folder: Path) -> None:
     """Check that the loss and the new weights and states of a step, in f64, are those of the
-    executor on every rank."""
+    executor on every rank; and so are two results, the fewest that are returned as a tuple."""
     module, function = step_in_double(name, function_name)
-    arguments = arguments_of(function)
-    [(results, _)] = run(module, [(function, arguments)], folder)
-    assert_same(module, function, arguments, results)
+    f = FunctionBuilder(module, mesh_of(function).name, "pair")
+    x = f.argument("x", DistType.make(DType.F64, [4]))
+    pair = f.results(x, f.step("neg", x))
+    calls = [(function, arguments_of(function)), (pair, arguments_of(pair))]
+    for (called, arguments), (results, _) in zip(calls, run(module, calls, folder), strict=True):
+        assert_same(module, called, arguments, results)
 
 
 def assert_same(

@@ -119,8 +119,8 @@ def _same_body(a: RepeatOp, b: RepeatOp) -> bool:
 
 
 def _tensors(types: Sequence[DistType]) -> list[Hashable]:
-    """Return what types say of the tensors that their values stand for, and where these are."""
-    return [(x.dtype, x.shape, x.partial, x.reduction, x.place) for x in types]
+    """Return what types say of the tensors that their values stand for, wherever these are."""
+    return [(x.dtype, x.shape, x.partial, x.reduction) for x in types]
 
 
 # ---------------------------------------------------------------------------------------------

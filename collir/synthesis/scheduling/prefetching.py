@@ -161,8 +161,10 @@ class _Choice:
                     best, ahead = (after, alone), chosen
                     continue
                 why = "but slower until steps are put into order"
-                if not after.fits or not alone.fits:
+                if not after.fits:
                     why = "which is more than a device has"
+                elif not alone.fits:
+                    why = "but more than a device has until steps are put into order"
                 reason = reason or f"with {one} ahead it would be {text}, {why}"
             elif ahead:
                 break  # it was faster with more of them

@@ -54,53 +54,39 @@ class StepOrder:
 
 @dataclass(frozen=True)
 class Reordering:
-    """A straight program whose steps were put into another order.
-
-    Attributes:
-        bytes: how many bytes more a device holds at most, of the program by itself.
-    """
+    """A straight program whose steps were put into another order."""
 
     before: StepOrder
     after: StepOrder
-    bytes: float
 
 
-def undo_until_it_fits(
+def undo_what_does_not_fit(
     module: ModuleOp, reorderings: Sequence[Reordering], model: CostModel, name: str
 ) -> None:
-    """Take reorderings back, in place, until each function that had the memory before has it.
+    """Take reorderings back, in place, so that each function that had the memory before has it.
 
-    Those that take the most memory are the first; those that change nothing of it stay.
+    Each is looked at by itself: what steps between two loops or calls need, others do not need at
+    the same time.
 
     Args:
         name: the name of the pass, for remarks.
     """
     names = _names_of_wholes(module, reorderings)
-    if not (excess := _excess(module, names, model)):
+    if not _too_large(module, names, model):
         return
     for reordering in reorderings:
         reordering.before.write()
-    too_large = _excess(module, names, model).keys()  # also as they were
+    as_before = _too_large(module, names, model)
     for reordering in reorderings:
         reordering.after.write()
-    excess = {function: over for function, over in excess.items() if function not in too_large}
-    for reordering in sorted(reorderings, key=lambda x: -x.bytes):
-        if not excess:
-            return
-        reordering.before.write()
-        over_now = _excess(module, names, model)
-        left = {f: over for f, over in over_now.items() if f not in too_large}
-        if sum(left.values()) >= sum(excess.values()):
-            reordering.after.write()
-            continue
-        listed = ", ".join(f"@{f}" for f, over in excess.items() if left.get(f, 0.0) < over)
-        op, _ = reordering.before.steps[0]
-        remark(
-            op,
-            f"{name} keeps the steps from here on in their order: in a faster one, more memory "
-            f"than a device has would be needed by {listed}",
-        )
-        excess = left
+        if too_large := [x for x in _too_large(module, names, model) if x not in as_before]:
+            reordering.before.write()
+            op, _ = reordering.before.steps[0]
+            remark(
+                op,
+                f"{name} keeps the steps from here on in their order: in a faster one, more memory "
+                f"than a device has would be needed by {', '.join(f'@{x}' for x in too_large)}",
+            )
 
 
 def _names_of_wholes(module: ModuleOp, reorderings: Sequence[Reordering]) -> list[str]:
@@ -115,10 +101,9 @@ def _names_of_wholes(module: ModuleOp, reorderings: Sequence[Reordering]) -> lis
     return names
 
 
-def _excess(module: ModuleOp, names: Sequence[str], model: CostModel) -> dict[str, float]:
-    """Return the bytes that functions need beyond the memory of a device, by the names of those
-    that need more than it has."""
-    excess: dict[str, float] = {}
+def _too_large(module: ModuleOp, names: Sequence[str], model: CostModel) -> list[str]:
+    """Return the names of those functions that need more than the memory of a device."""
+    too_large: list[str] = []
     for function in functions_as_run(module, names) if names else ():
         if not any(map(is_collective, function.walk())):
             continue
@@ -127,5 +112,5 @@ def _excess(module: ModuleOp, names: Sequence[str], model: CostModel) -> dict[st
         except DiagnosticError:  # it has no cost
             continue
         if memory and peak > memory:
-            excess[function.sym_name.data] = peak - memory
-    return excess
+            too_large.append(function.sym_name.data)
+    return too_large
