@@ -305,6 +305,8 @@ def main() -> None:
         chosen = cases(count, seed, kinds, start)
         for index, (case, verdict) in enumerate(run_all(chosen, Path(folder)), start):
             totals[case.kind] += 1
+            if (index + 1) % 100 == 0:
+                print(f"{index + 1} cases, {faults.total()} faults", flush=True)
             line = f"{index}: {shlex.join(case.words)[:300]}"
             worst = sorted([*worst, (verdict.seconds, line)])[-10:]
             largest = sorted([*largest, (verdict.megabytes, line)])[-10:]
