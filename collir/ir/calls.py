@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation
 
 from collir.dialects.machine import meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.tensor import BindingsAttr
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
-from collir.ir.fusion import fuse
+from collir.ir.fusion import fuse, fusion_error
 from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of
 from collir.ir.retyping import function_at
@@ -69,6 +69,37 @@ def _cycle_error(calls: list[CallOp], names: list[str]) -> Diagnostic:
     return Diagnostic(f"{text}; use a repeat", Position.of(calls[0]), notes)
 
 
+def fusion_errors(module: ModuleOp) -> list[Diagnostic]:
+    """Return an error for each fused call of a function with steps that are no part of a kernel.
+
+    Functions do not call themselves.
+    """
+    functions = [op for op in module.ops if isinstance(op, FuncOp)]
+    fused = [
+        call for function in functions for call in calls_in(function) if call.fused is not None
+    ]
+    errors = (
+        next(filter(None, (fusion_error(call, op) for op in _steps_of(call))), None)
+        for call in fused
+    )
+    return [error for error in errors if error]
+
+
+def _steps_of(call: CallOp) -> Iterator[Operation]:
+    """Yield the steps of the function that is called and of its callees, each once."""
+    calls, seen = [call], set[str]()
+    while calls:
+        callee = (called := calls.pop()).function()
+        if callee is None or called.symbol in seen:
+            continue
+        seen.add(called.symbol)
+        for op in callee.body.ops:
+            if type(op) is CallOp:
+                calls.append(op)
+            elif not isinstance(op, ReturnOp):
+                yield op
+
+
 def callees_first(module: ModuleOp) -> list[FuncOp]:
     """Return the functions of a module without cycles of calls, each behind those that it calls."""
     ordered: dict[FuncOp, None] = {}
@@ -90,6 +121,8 @@ def inline_call(call: CallOp, function: FuncOp) -> list[Operation]:
     assert callee is not None
     with function_at(callee, call.values, parameters_of(function)) as copy:
         if call.fused is not None:
+            for nested in list(calls_in(copy)):
+                _ = inline_call(nested, copy)
             fuse(list(copy.body.block.ops)[:-1], call, function)
         return _put_steps(call, copy)
 

@@ -16,7 +16,8 @@ from collir.dialects.machine import mesh_of, module_of
 from collir.dialects.nested import CallOp, RepeatOp, Signature
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import FOR, FROM
-from collir.ir.calls import callees_first, calls_in, inline_call
+from collir.ir.calls import callees_first, calls_in, fusion_errors, inline_call
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import set_name, unused_symbol
 from collir.ir.reverse import Cotangents, Kept, activity
 from collir.ir.roles import Role, role_of, set_role
@@ -27,7 +28,7 @@ def gradients_as_calls(module: ModuleOp) -> list[FuncOp]:
     """Put plain calls in the place of gradients, and return the functions that are made for them.
 
     Raises:
-        DiagnosticError: a function cannot be differentiated.
+        DiagnosticError: a function cannot be differentiated, or a gradient not be fused.
     """
     made: dict[tuple[FuncOp, tuple[int, ...]], FuncOp] = {}
     for function in callees_first(module):
@@ -38,6 +39,8 @@ def gradients_as_calls(module: ModuleOp) -> list[FuncOp]:
             if key not in made:
                 made[key] = gradient_function(callee, call.sought)
             _replace(call, made[key])
+    if made and (errors := fusion_errors(module)):
+        raise DiagnosticError(errors)
     return list(made.values())
 
 

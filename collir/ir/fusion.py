@@ -27,26 +27,32 @@ def kernel_name(op: Operation) -> str | None:
     return name.data if isinstance(name, StringAttr) else None
 
 
+def fusion_error(call: CallOp, op: Operation) -> Diagnostic | None:
+    """Return the error for a call that is fused, and a step that is no part of a kernel: one that
+    sends, is a loop, or waits for others."""
+    if isinstance(op, DistOp) and op.kind.local and not op.kind.computes:
+        return None
+    name = op.mnemonic if isinstance(op, DistOp) else op.name.rpartition(".")[2]
+    return Diagnostic(
+        f"@{call.symbol} cannot be fused: its {name} is no computation of each device alone; leave "
+        "out `fused`",
+        Position.of(call),
+        (note("the step is here", Position.of(op)),),
+    )
+
+
 def fuse(steps: Iterable[Operation], call: CallOp, function: FuncOp) -> None:
     """Let the steps of a fused call in a function be one kernel.
 
     Raises:
-        DiagnosticError: one of them sends, is a loop, or waits for others.
+        DiagnosticError: one of them is no part of a kernel.
     """
     taken = {kernel_name(op) for op in function.walk()}
     names = (f"{call.symbol}_{number}" for number in count(1))
     kernel = next(name for name in names if name not in taken)
     for op in steps:
-        if not isinstance(op, DistOp) or not op.kind.local or op.kind.computes:
-            name = op.mnemonic if isinstance(op, DistOp) else op.name.rpartition(".")[2]
-            raise DiagnosticError(
-                Diagnostic(
-                    f"@{call.symbol} cannot be fused: its {name} is no computation of each device "
-                    "alone; leave out `fused`",
-                    Position.of(call),
-                    (note("the step is here", Position.of(op)),),
-                )
-            )
+        if error := fusion_error(call, op):
+            raise DiagnosticError(error)
         op.attributes[KERNEL] = StringAttr(kernel)
 
 

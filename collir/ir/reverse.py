@@ -186,7 +186,10 @@ class Cotangents:
             return
         if kind.gradient is None:
             raise DiagnosticError.at(
-                op, f"{op.mnemonic} has no gradient, and the result depends on it"
+                op,
+                f"{op.mnemonic} has no gradient, and the result depends on it: "
+                f"{_WAYS.get(op.mnemonic, '')}put `stop_gradient` in front of it to take its "
+                "operand for a constant",
             )
         at = _AtStep(op, Value(self.steps, g), self.kept)
         for number, operand in enumerate(op.operands):
@@ -195,6 +198,10 @@ class Cotangents:
                 if part is not None:
                     assert isinstance(part, Value)
                     self.add(operand, part.summed_to(dist_type(operand)).value)
+
+
+_WAYS = {"terms": "terms depend on how a value was made; reduce it in their place, or "}
+"""What to do about operations that have no gradient, beside ``stop_gradient``."""
 
 
 class _Operands(Sequence[Value]):

@@ -26,7 +26,7 @@ from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.ahead import ahead_errors, is_ahead
 from collir.ir.alternatives import alternative_errors
-from collir.ir.calls import call_errors, recursion_errors
+from collir.ir.calls import call_errors, fusion_errors, recursion_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import PARAMETERS, check_formulas, has_formulas, parameters_of
@@ -66,6 +66,7 @@ def verify(module: ModuleOp) -> None:
         errors = errors or alternative_errors(module)
         if not errors and any(type(op) is CallOp for op in ops):
             errors = recursion_errors(module) or call_errors(module, errors_in)
+            errors = errors or fusion_errors(module)
     if errors:
         raise DiagnosticError(errors)
 

@@ -184,6 +184,7 @@ class _Root:
     Attributes:
         copies: the functions that stand in the place of others for it.
         steps: the steps of these, by those of the others.
+        kernels: the functions whose steps were parts of kernels before any became a ring.
     """
 
     module: ModuleOp
@@ -192,9 +193,11 @@ class _Root:
     name: str
     copies: dict[FuncOp, FuncOp] = field(default_factory=dict[FuncOp, FuncOp])
     steps: dict[Operation, Operation] = field(default_factory=dict[Operation, Operation])
+    kernels: set[FuncOp] = field(default_factory=set[FuncOp])
 
     def run(self) -> None:
         self._copy_callees()
+        self.kernels = self._kernels()
         for function in (self.function, *self.copies.values()):
             for attention in list(attentions_in(function)):
                 blocks = self.sites.get(self.steps.get(attention.softmax, attention.softmax))
@@ -253,11 +256,29 @@ class _Root:
         except (NotOneByOne, LayoutError) as error:
             _remark(attention, self.name, error)
 
+    def _functions(self) -> list[FuncOp]:
+        """Return the functions of this root, each behind those that it calls."""
+        own = {self.function, *self.copies.values()}
+        return [function for function in callees_first(self.module) if function in own]
+
+    def _kernels(self) -> set[FuncOp]:
+        """Return the functions that are called as one kernel, and those that they call."""
+        pending = [x for f in self._functions() for x in calls_in(f) if x.fused is not None]
+        seen = set[FuncOp]()
+        while pending:
+            callee = pending.pop().function()
+            if callee is not None and callee not in seen:
+                seen.add(callee)
+                pending += calls_in(callee)
+        return seen
+
     def _unfuse(self, function: FuncOp) -> bool:
-        """Return whether a function is called as one kernel; its blocks are, and it is no more."""
-        callers = (self.function, *self.copies.values())
-        calls = [call for caller in callers for call in calls_in(caller)]
-        fused = [x for x in calls if x.function() is function and x.fused is not None]
-        for call in fused:
-            del call.properties["fused"]
-        return bool(fused)
+        """Return whether a function is called as one kernel, or as a part of one; its blocks are,
+        and it is no more."""
+        around = {function}
+        for caller in self._functions():
+            for call in calls_in(caller):
+                if call.function() in around:
+                    around.add(caller)
+                    call.properties.pop("fused", None)
+        return function in self.kernels

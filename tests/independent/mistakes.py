@@ -122,11 +122,9 @@ def toggled(rng: random.Random, line: str) -> str:
     """Put a word in, or leave it out."""
     word = rng.choice(["open", "reverse", "keepdims"])
     if word == "reverse" and " repeat " in line:
-        return (
-            line.replace(" reverse {", " {")
-            if " reverse {" in line
-            else line.replace(" {", " reverse {")
-        )
+        end = " recompute {" if " recompute {" in line else " {"
+        with_it = f" reverse{end}"
+        return line.replace(with_it, end) if with_it in line else line.replace(end, with_it)
     return line.replace(f" {word}", "") if word in line.split() else f"{line} {word}"
 
 

@@ -9,6 +9,7 @@ from programs import RANDOM, random_module
 from collir.ir.functions import functions_of
 from collir.semantics.validation.loops import decided
 from collir.semantics.validation.proof import proven
+from collir.semantics.validation.validate import compare
 from collir.semantics.validation.verdict import Outcome
 from collir.syntax.reader import read
 from collir.syntax.writer import write
@@ -104,3 +105,25 @@ def test_a_program_is_proven_equal_to_itself(rng: random.Random) -> None:
     module = random_module(rng, functions=1, steps=6, weights=1.0, models=rng.random() < 0.3)
     [old], [new] = functions_of(module), functions_of(read(write(module)))
     assert decided(old, new).outcome is Outcome.SAME
+
+
+@pytest.mark.parametrize(
+    ("count", "verdict"),
+    [
+        (200, "the same for all inputs"),
+        (1000, "equal on 2 runs (its axes with weights have 1000 coordinates"),
+        (100_000, "not run, as it is on 100000 devices"),
+    ],
+)
+def test_many_weights_take_no_long_time(count: int, verdict: str) -> None:
+    rng = random.Random(count)
+    weights = [rng.randint(1, 3) for _ in range(count)]
+    module = read(f"""
+        machine @many {{ level gpu[{count}] {{ port = 8 GB/s, latency = 3 us }} }}
+        mesh @m on @many {{ data = gpu:{count} weights {weights} }}
+        func @f(%x: f32[{sum(weights)}@data]) -> f32[{sum(weights)}] on @m {{
+          %y = all_gather %x over data dim 0
+          return %y
+        }}""")
+    [function] = functions_of(module)
+    assert verdict in compare(function, function).explanation

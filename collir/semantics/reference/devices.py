@@ -6,6 +6,8 @@ A loop over devices is right in an oracle.
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate, product
 
 from collir.layout import Dim, Mesh
 
@@ -61,10 +63,10 @@ def interval(mesh: Mesh, rank: int, dim: Dim) -> tuple[int, int]:
     agreed: list[str] = []
     for axis in dim.axes:
         agreed.append(axis)
-        shares = shares_over(mesh, rank, agreed)
-        at, total = coordinate(mesh, rank, axis), sum(shares)
-        begin += part * sum(shares[:at]) / total
-        part = part * shares[at] / total
+        bounds = bounds_over(mesh, rank, agreed)
+        at = coordinate(mesh, rank, axis)
+        begin += part * bounds[at] / bounds[-1]
+        part = part * (bounds[at + 1] - bounds[at]) / bounds[-1]
     end = begin + part
     if begin.denominator > 1 or end.denominator > 1:
         raise ValueError(f"rank {rank} holds {begin} to {end} of a dimension of {dim.size}")
@@ -81,20 +83,36 @@ def holder_of(mesh: Mesh, dim: Dim, position: int) -> list[tuple[str, int]]:
     raise ValueError(f"a dimension of {dim.size} has no position {position}")
 
 
-def shares_over(mesh: Mesh, rank: int, axes: Sequence[str]) -> list[int]:
-    """Return the shares of the coordinates on the last of some sub-axes, where the coordinates on
-    the others are those of a device."""
+def bounds_over(mesh: Mesh, rank: int, axes: Sequence[str]) -> list[int]:
+    """Return where the shares of the coordinates on the last of some sub-axes begin, and where the
+    last one ends, where the coordinates on the others are those of a device."""
     sub = mesh.by_name[axes[-1]]
     weights = next(axis.weights for axis in mesh.axes if axis.name == sub.axis)
     if weights is None:
-        return [1] * sub.size
-    parts = mesh.of_axis[sub.axis]
-    shares = [0] * sub.size
-    for index, weight in enumerate(weights):
-        at = dict(coordinates_of(mesh, parts, index))
-        if all(at[axis] == coordinate(mesh, rank, axis) for axis in axes[:-1] if axis in at):
-            shares[at[sub.name]] += weight
-    return shares
+        return list(range(sub.size + 1))
+    parts = tuple((name, mesh.by_name[name].size) for name in mesh.of_axis[sub.axis])
+    own = tuple(axis for axis in axes if mesh.by_name[axis].axis == sub.axis)
+    others = tuple(coordinate(mesh, rank, axis) for axis in own[:-1])
+    return _bounds(weights, parts, own)[others]
+
+
+@lru_cache(maxsize=2**6)
+def _bounds(
+    weights: tuple[int, ...], parts: tuple[tuple[str, int], ...], axes: tuple[str, ...]
+) -> dict[tuple[int, ...], list[int]]:
+    """Return the bounds of shares on the last of some sub-axes, by coordinates on the others.
+
+    Args:
+        weights: the weights of an axis.
+        parts: all its sub-axes with their sizes.
+    """
+    digits = [range(size) for _, size in parts]
+    shares: dict[tuple[int, ...], list[int]] = {}
+    for weight, coordinates in zip(weights, product(*digits), strict=True):
+        at = {name: digit for (name, _), digit in zip(parts, coordinates, strict=True)}
+        others = tuple(at[axis] for axis in axes[:-1])
+        shares.setdefault(others, [0] * dict(parts)[axes[-1]])[at[axes[-1]]] += weight
+    return {others: [0, *accumulate(row)] for others, row in shares.items()}
 
 
 def slices_of(mesh: Mesh, rank: int, dims: Iterable[Dim]) -> tuple[slice, ...]:

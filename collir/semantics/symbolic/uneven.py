@@ -2,12 +2,13 @@
 
 The axes with weights are unrolled: there is a value for every combination of coordinates on their
 sub-axes (a *class* of devices), and in it the other sub-axes are variables as everywhere. The time
-is linear in the number of weights, and independent of the number of devices otherwise.
+depends on the number of weights, at most ``MOST_CLASSES``, and not on that of devices otherwise.
 
 Steps follow their definitions, one sub-axis after the other. Where a class takes part in a block of
 another size, the weights say so (``semantics.reference.devices``); the typing rules are not used.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -20,7 +21,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Dim, DistType, Mesh, Place, Reduction, place_at
-from collir.semantics.reference.devices import block_shape, shares_over
+from collir.semantics.reference.devices import block_shape, bounds_over
 from collir.semantics.symbolic.algebra import reduced
 from collir.semantics.symbolic.even import EvenRun
 from collir.semantics.symbolic.execution import results_of
@@ -48,6 +49,10 @@ from collir.semantics.symbolic.values import (
 
 Class = tuple[int, ...]
 """The coordinates of devices on the sub-axes of all axes with weights, in the order of the mesh."""
+
+
+MOST_CLASSES = 256
+"""The most classes that are unrolled: joining what they add up takes time quadratic in them."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,21 @@ def coordinates_in(mesh: Mesh, of: Class) -> dict[str, int]:
 
 
 class UnevenRun(AnyRun[Pieces]):
-    """The execution of the steps of one function, class by class."""
+    """The execution of the steps of one function, class by class.
+
+    Raises:
+        UnprovenError: there are more than ``MOST_CLASSES``.
+    """
 
     def __init__(self, mesh: Mesh, computations: Computations, casts: Casts):
         super().__init__(mesh, computations, casts)
         self.single = EvenRun(mesh, computations, casts)
+        count = math.prod(mesh.by_name[axis].size for axis in mesh.uneven)
+        if count > MOST_CLASSES:
+            raise UnprovenError(
+                f"its axes with weights have {count} coordinates, and up to {MOST_CLASSES} are "
+                "looked at one by one"
+            )
         self.classes = list(product(*(range(mesh.by_name[a].size) for a in mesh.uneven)))
 
     # --- classes ------------------------------------------------------------------------------
@@ -179,9 +194,8 @@ class UnevenRun(AnyRun[Pieces]):
             ValueError: these are no integers.
         """
         at = coordinates_in(self.mesh, of)[axes[-1]]
-        shares = shares_over(self.mesh, self._rank(of), list(axes))
-        total = sum(shares)
-        begin, end = sum(shares[:at]), sum(shares[: at + 1])
+        bounds = bounds_over(self.mesh, self._rank(of), axes)
+        begin, end, total = bounds[at], bounds[at + 1], bounds[-1]
         if length * begin % total or length * end % total:
             raise ValueError(f"{length} does not divide into {total} units")
         return length * begin // total, length * end // total

@@ -41,6 +41,9 @@ class Checked:
 MEMORY_LIMIT = 2**30
 """The default limit of the bytes of buffers up to which functions are run."""
 
+MOST_DEVICES = 2048
+"""The most devices on which functions are run: a run takes time quadratic in them."""
+
 
 def compare(
     before: FuncOp,
@@ -138,6 +141,10 @@ def executed(
     Args:
         unproven: the reason why nothing is proven.
     """
+    devices = mesh_of(after).devices
+    if devices > MOST_DEVICES:
+        text = f"not proven, as {unproven}; not run, as it is on {devices} devices"
+        return Verdict(Outcome.UNKNOWN, "none", f"{text}, more than {MOST_DEVICES}")
     size = memory_of_runs([before, after])
     if size > memory:
         text = f"not proven, as {unproven}; not run, as that takes {size / 2**20:.0f} MiB"
