@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collir.ir.builders import FunctionBuilder as FunctionBuilder
     from collir.ir.builders import module_of as module_of
     from collir.ir.diagnostics import DiagnosticError as DiagnosticError
-    from collir.tools.api import UsageError as UsageError
     from collir.tools.api import emit as emit
     from collir.tools.api import instantiate as instantiate
     from collir.tools.api import parse as parse
     from collir.tools.api import pass_costs as pass_costs
     from collir.tools.api import run_passes as run_passes
     from collir.tools.api import simulate as simulate
+    from collir.tools.shell import UsageError as UsageError
 
     cost: CostPackage
 

@@ -1,36 +1,31 @@
 """The table of passes by name; a pass is imported when asked for, so that tools start fast."""
 
 from collections.abc import Callable
-from importlib import import_module
 
 from xdsl.passes import ModulePass
 
-
-def _in(module: str, name: str) -> Callable[[], type[ModulePass]]:
-    """Return a function that imports a pass."""
-    return lambda: getattr(import_module(f"collir.passes.{module}"), name)
-
+from collir.ir.lazy import Lazy
 
 PASSES: dict[str, Callable[[], type[ModulePass]]] = {
-    "accumulate": _in("accumulate", "AccumulatePass"),
-    "bucket": _in("bucket", "BucketPass"),
-    "canonicalize": _in("canonicalize", "CanonicalizePass"),
-    "decompose": _in("decompose", "DecomposePass"),
-    "differentiate": _in("differentiate", "DifferentiatePass"),
-    "expand": _in("expand", "ExpandPass"),
-    "fuse": _in("fuse", "FusePass"),
-    "inline": _in("inline", "InlinePass"),
-    "instantiate": _in("instantiate", "InstantiatePass"),
-    "overlap": _in("overlap", "OverlapPass"),
-    "place": _in("place", "PlacePass"),
-    "prefetch": _in("prefetch", "PrefetchPass"),
-    "propagate": _in("propagate", "PropagatePass"),
-    "reorder-by-hierarchy": _in("reorder_by_hierarchy", "ReorderByHierarchyPass"),
-    "ring-attention": _in("ring_attention", "RingAttentionPass"),
-    "rotate": _in("rotate", "RotatePass"),
-    "split-backward": _in("split_backward", "SplitBackwardPass"),
-    "split-level": _in("split_level", "SplitLevelPass"),
-    "unroll": _in("unroll", "UnrollPass"),
-    "validate": _in("validate", "ValidatePass"),
+    "accumulate": Lazy("collir.passes.accumulate", "AccumulatePass"),
+    "bucket": Lazy("collir.passes.bucket", "BucketPass"),
+    "canonicalize": Lazy("collir.passes.canonicalize", "CanonicalizePass"),
+    "decompose": Lazy("collir.passes.decompose", "DecomposePass"),
+    "differentiate": Lazy("collir.passes.differentiate", "DifferentiatePass"),
+    "expand": Lazy("collir.passes.expand", "ExpandPass"),
+    "fuse": Lazy("collir.passes.fuse", "FusePass"),
+    "inline": Lazy("collir.passes.inline", "InlinePass"),
+    "instantiate": Lazy("collir.passes.instantiate", "InstantiatePass"),
+    "overlap": Lazy("collir.passes.overlap", "OverlapPass"),
+    "place": Lazy("collir.passes.place", "PlacePass"),
+    "prefetch": Lazy("collir.passes.prefetch", "PrefetchPass"),
+    "propagate": Lazy("collir.passes.propagate", "PropagatePass"),
+    "reorder-by-hierarchy": Lazy("collir.passes.reorder_by_hierarchy", "ReorderByHierarchyPass"),
+    "ring-attention": Lazy("collir.passes.ring_attention", "RingAttentionPass"),
+    "rotate": Lazy("collir.passes.rotate", "RotatePass"),
+    "split-backward": Lazy("collir.passes.split_backward", "SplitBackwardPass"),
+    "split-level": Lazy("collir.passes.split_level", "SplitLevelPass"),
+    "unroll": Lazy("collir.passes.unroll", "UnrollPass"),
+    "validate": Lazy("collir.passes.validate", "ValidatePass"),
 }
 """Functions that import the passes, by the names of the passes."""

@@ -40,8 +40,8 @@ from collir.ir.functions import check_programs, functions_of
 from collir.ir.remarks import remark
 from collir.ir.verification import verify
 from collir.semantics.validation.validate import Checked, Outcome, compare_modules
+from collir.syntax.encoding import decode
 from collir.syntax.mlir import read_mlir
-from collir.syntax.parsing import decode
 from collir.syntax.reader import read
 
 

@@ -31,6 +31,3 @@ def register(dialect: Dialect) -> None:
 
 register(coll.Coll)
 register(nn.Nn)
-
-OWN_DIALECTS = tuple(DIALECTS)
-"""The dialects of collir itself."""

@@ -28,7 +28,7 @@ from collir.dialects.nested import (
 from collir.dialects.operation import arguments_of, attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.ir.packages import load_operations
+from collir.ir.extensions import load_operations
 from collir.ir.parameters import set_parameters
 from collir.layout import DistType, LayoutError, Mesh, Place, check_type, place_at
 from collir.layout.formulas import formula_of_text

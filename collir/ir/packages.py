@@ -1,8 +1,4 @@
-"""The packages that add to collir and xDSL, by entry points of the group ``xdsl.universe``.
-
-They are loaded before anything is made from the tables of operations: a package may import all of
-collir while it is loaded.
-"""
+"""The packages that add to collir and xDSL, by entry points of the group ``xdsl.universe``."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -12,7 +8,6 @@ from typing import TypeVar
 
 from xdsl.universe import Universe
 
-from collir.dialects import tables
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 
 _T = TypeVar("_T")
@@ -27,25 +22,6 @@ def packages() -> Mapping[str, Universe]:
     """
     entries = sorted(entry_points(group="xdsl.universe"), key=lambda entry: entry.name)
     return {entry.name: _universe(entry) for entry in entries if entry.name != "collir"}
-
-
-@cache
-def load_operations() -> None:
-    """Register the dialects of all packages, so that programs may use their operations.
-
-    It is called before the first program is read or built.
-
-    Raises:
-        DiagnosticError: a dialect cannot be imported, or two have an operation of the same name.
-    """
-    for package, universe in packages().items():
-        if package == "xdsl":
-            continue
-        for name, dialect in universe.all_dialects.items():
-            imported(
-                f"the dialect {name} of the package {package}",
-                lambda dialect=dialect: tables.register(dialect()),
-            )
 
 
 def imported(subject: str, load: Callable[[], _T]) -> _T:

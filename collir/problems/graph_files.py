@@ -13,7 +13,7 @@ from pathlib import Path
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.problems.graphs import MAX_VERTICES, Graph, set_bits
 from collir.problems.text import read_limited
-from collir.syntax.parsing import decode
+from collir.syntax.encoding import decode
 
 MAX_BYTES = 1 << 27
 """The maximum number of bytes of a file."""

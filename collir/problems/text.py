@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.syntax.parsing import decode
+from collir.syntax.encoding import decode
 
 MAX_BYTES = 16 * 2**20
 """The maximum number of bytes of a file."""

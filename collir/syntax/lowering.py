@@ -14,7 +14,8 @@ from lark import Token, Tree
 
 from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position, note
 from collir.ir.roles import Role
-from collir.syntax.parsing import SyntaxTree, decode
+from collir.syntax.encoding import decode
+from collir.syntax.parsing import SyntaxTree
 from collir.syntax.units import Quantity
 
 _MAX_DIGITS = 19

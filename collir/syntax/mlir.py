@@ -16,8 +16,8 @@ from xdsl.utils.exceptions import ParseError, VerifyException
 from xdsl.utils.lexer import Input, Span
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
+from collir.ir.extensions import load_operations
 from collir.ir.names import set_name
-from collir.ir.packages import load_operations
 from collir.ir.verification import one_line
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from lark import Lark, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position
-from collir.ir.packages import load_operations
+from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, Position
+from collir.ir.extensions import load_operations
 from collir.layout.steps import ArgumentKind
 from collir.syntax.grammar_tables import parser_of
 from collir.syntax.operations import keywords
@@ -23,22 +23,6 @@ SyntaxTree = Any
 """A Lark tree; the grammar says whether its children are tokens or trees."""
 
 _DECLARATION = re.compile(r"^(?:machine|mesh|func)[ \t]+@?(\w+)", re.MULTILINE)
-
-
-def decode(data: bytes, file: str) -> str:
-    """Return the text of a file.
-
-    Raises:
-        DiagnosticError: the file is not UTF-8.
-    """
-    try:
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        column = error.start - (before.rfind(b"\n") + 1) + 1
-        position = Position(file, before.count(b"\n") + 1, column)
-        message = f"the file is not UTF-8 text (byte 0x{data[error.start]:02x})"
-        raise DiagnosticError(Diagnostic(message, position)) from None
 
 
 _OWN_TERMINALS = (ArgumentKind.AXES, ArgumentKind.PLACE, ArgumentKind.FLAG)

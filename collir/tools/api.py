@@ -5,9 +5,7 @@ collir.run_passes(module, "decompose{strategy=rs-ar-ag}")
 print(collir.emit(module, "mpi{main=true}"))
 """
 
-import difflib
 import logging
-import re
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
@@ -27,57 +25,18 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import functions_of
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
-from collir.passes.pipelines import PIPELINES, Known, expanded_passes
-from collir.passes.table import PASSES
+from collir.passes.pipelines import Known, expanded_passes
+from collir.syntax.encoding import decode
 from collir.syntax.mlir import read_mlir
-from collir.syntax.parsing import decode
 from collir.syntax.reader import read
 from collir.synthesis.propagation.propagate import explicit
 from collir.synthesis.searching import session
-from collir.targets.table import TARGETS
-from collir.tools.specifications import check_text, configured
+from collir.tools.shell import UsageError
+from collir.tools.specifications import check_text, configured, unknown_target, usage_error
 
 if TYPE_CHECKING:
     from collir.cost.programs.simulation import Simulation
     from collir.tools.pass_costs import PassCosts
-
-
-class UsageError(ValueError):
-    """A pass or target that does not exist, or an option it does not have."""
-
-
-def _nearest(name: str, ours: Iterable[str], all_names: Iterable[str]) -> str:
-    for names in (ours, all_names):
-        if close := difflib.get_close_matches(name, list(names), n=1):
-            return f"did you mean {close[0]}?"
-    return "collopt --help lists them"
-
-
-_TYPES = {
-    "bool": "true or false",
-    "int": "an integer",
-    "str": "a word, or text in double quotes",
-    "float | int": "a number",
-    "int | str": "an integer, or a word",
-    "tuple[int, ...]": "integers, as in 2,2",
-    "tuple[str, ...]": "words, as in a,b",
-}
-"""The types of options, in words."""
-
-
-def usage_error(error: BaseException, passes: Iterable[str] = ()) -> UsageError:
-    """Return xDSL's error on a specification of passes or of a target, in words for users."""
-    text = getattr(error, "msg", None) or str(error).strip().splitlines()[-1].strip()
-    if match := re.match(r"Unrecognized passes: \['(.*)'\]", text):
-        unknown = match[1].split("', '")[0]
-        text = f"there is no pass '{unknown}'; {_nearest(unknown, (*PASSES, *PIPELINES), passes)}"
-    elif match := re.match(r"Provided arguments \[(.*)\] not found in expected \S+ \[(.*)\]", text):
-        option, known = (part.replace('"', "") for part in match.groups())
-        text = f"there is no option {option}; " + (f"there is {known}" if known else "it has none")
-    elif match := re.match(r"Incompatible types: given \((.*?),?\), expected (.*) for (.*)", text):
-        types = re.sub("<class '(.*?)'>", r"\1", match[2])
-        text = f"the option {match[3]} takes {_TYPES.get(types, types)}, not {match[1]}"
-    return UsageError(text)
 
 
 @cache
@@ -284,11 +243,6 @@ def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[
 LANGUAGES = ("coll", "mlir")
 """The targets that print a module as it is; others print what runs, so ``auto`` functions get their
 layouts first."""
-
-
-def unknown_target(name: str, targets: Iterable[str]) -> str:
-    """Return the message for a target that does not exist."""
-    return f"there is no target '{name}'; {_nearest(name, TARGETS, targets)}"
 
 
 def simulate(

@@ -29,12 +29,11 @@ from collir.machine import Device, Level, Machine
 from collir.syntax.units import Quantity
 from collir.syntax.writer import write
 from collir.targets.reports.text import table
-from collir.tools.api import UsageError
 from collir.tools.calibration_output import rounded
 from collir.tools.device_measure import measure_device
 from collir.tools.foreign import comment, read_foreign
 from collir.tools.measured import machine_named
-from collir.tools.shell import write_whole
+from collir.tools.shell import UsageError, write_whole
 
 SECONDS = 60.0
 """The seconds that programs run, if none are named."""

@@ -9,8 +9,7 @@ from typing import Protocol
 import collir
 from collir.ir.diagnostics import Sources
 from collir.tools import completion
-from collir.tools.api import UsageError
-from collir.tools.shell import Arguments, run_tool
+from collir.tools.shell import Arguments, UsageError, run_tool
 
 
 class Command(Protocol):

@@ -1,11 +1,45 @@
 # pyright: basic
-"""The arguments of collopt: xDSL's options with help texts of our own, and our own options."""
+"""The command line of collopt: xDSL's options with help texts of our own, and our own options.
+
+Nothing is imported here that only the work needs, so that the tool starts fast.
+"""
 
 import argparse
-from typing import NoReturn
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, NoReturn, cast
+
+from xdsl.passes import ModulePass
+from xdsl.utils.arg_spec import parse_spec
+from xdsl.utils.exceptions import ArgSpecParseError
+from xdsl.utils.target import Target
+from xdsl.xdsl_opt_main import xDSLOptMain
 
 import collir
-from collir.tools.api import UsageError
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.lazy import Lazy
+from collir.passes.pipelines import PIPELINES
+from collir.passes.table import PASSES
+from collir.targets.table import TARGETS
+from collir.tools import completion
+from collir.tools.pass_pages import (
+    XDSL_PASSES,
+    XDSL_TARGETS,
+    listing,
+    pass_page,
+    pipeline_page,
+    summary,
+    target_page,
+)
+from collir.tools.shell import Once, UsageError
+from collir.tools.specifications import check_text, unknown_target, usage_error
+from collir.tools.universe import known_passes, known_targets, of_other_packages
+
+_DESCRIPTION = """\
+Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.
+"""
 
 _HELP = {
     "passes": "passes and pipelines to run, in order: 'canonicalize,ddp{model=p2}'",
@@ -29,7 +63,136 @@ _HELP = {
 """Destination of an option of xDSL's driver -> its help text."""
 
 
-def adapt_options(parser: argparse.ArgumentParser) -> None:
+class CommandLine(xDSLOptMain):
+    """The words behind ``collopt``: the options, and the passes and targets that there are."""
+
+    def __init__(self, words: Sequence[str]):
+        super().__init__(_DESCRIPTION, words)
+
+    # --- what there is ----------------------------------------------------------------------
+
+    def register_all_dialects(self):
+        """Register none: the driver does when it begins to work."""
+
+    def register_all_frontends(self):
+        """Name the languages, which the driver reads."""
+        super().register_all_frontends()
+        self.available_frontends["coll"] = self.available_frontends["mlir"]
+
+    def register_all_passes(self):
+        self.available_passes |= known_passes()
+
+    def register_all_targets(self):
+        self.available_targets |= known_targets()
+
+    def register_all_arguments(self, arg_parser: argparse.ArgumentParser):
+        arg_parser.register("action", None, Once)
+        super().register_all_arguments(arg_parser)
+        _adapt_options(arg_parser)
+        for action in arg_parser._actions:
+            if action.dest == "target":
+                action.type = self._target
+        _add_options(arg_parser)
+        self._complete(arg_parser)
+        plain_help = arg_parser.format_help
+        arg_parser.format_help = lambda: plain_help() + self._catalogue()  # type: ignore
+
+    def _complete(self, arg_parser: argparse.ArgumentParser) -> None:
+        """Answer a shell that asks for completions."""
+        passes = completion.pass_list(self.available_passes)
+        targets = completion.specifications(self.available_targets, self.target_class)
+        completion.complete(
+            arg_parser, passes=passes, help_pass=passes, target=targets, help_target=targets
+        )
+
+    def target_class(self, name: str) -> type[Target] | None:
+        """Return the class of a target; None if it is one of xDSL's old kind."""
+        factory = self.available_targets[name]
+        if inspect.signature(factory).parameters:
+            return None
+        return cast(Callable[[], type[Target]], factory)()
+
+    def _catalogue(self) -> str:
+        added = of_other_packages()
+        remaining = set(self.available_passes) - set(PASSES) - set(added)
+        passes = {name: _summary(self.available_passes[name]) for name in (*PASSES, *added)}
+        targets = {name: _summary(factory) for name, factory in TARGETS.items()}
+        lines = ["", "passes:", *listing(passes | XDSL_PASSES)]
+        lines += [f"  and {len(remaining) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
+        lines += ["pipelines, each in place of its passes:"]
+        lines += listing({name: pipeline.summary for name, pipeline in PIPELINES.items()})
+        lines += ["", "targets:"]
+        lines += listing(targets | XDSL_TARGETS)
+        return "\n".join([*lines, ""])
+
+    def _target(self, text: str) -> str:
+        """Check a target with options, as given with -t, and return it."""
+        try:
+            check_text(text)
+            name = parse_spec(text).name
+        except (ArgSpecParseError, ValueError) as error:
+            raise argparse.ArgumentTypeError(f"'{text}': {usage_error(error)}") from None
+        if name not in self.available_targets:
+            raise argparse.ArgumentTypeError(unknown_target(name, self.available_targets))
+        return text
+
+    def setup_pipeline(self):
+        """Leave the passes to the driver, which imports them."""
+
+    # --- help and input ---------------------------------------------------------------------
+
+    def show_help(self) -> bool:
+        """Print the page that ``--help-op`` and the like ask for; return whether there is one."""
+        if self.args.help_op is not None:
+            # Imported here because it is slow and the tools start fast.
+            from collir.tools.operation_pages import operation_page
+
+            sys.stdout.write(operation_page(self.args.help_op))
+        elif self.args.help_pass is not None:
+            self._help_pass()
+        elif self.args.help_target is not None:
+            self._help_target()
+        else:
+            return False
+        return True
+
+    def _help_pass(self) -> None:
+        name = self.args.help_pass
+        if name in PIPELINES:
+            try:
+                sys.stdout.write(pipeline_page(PIPELINES[name], self.available_passes))
+            except ValueError as error:
+                raise usage_error(error) from error
+            return
+        if name not in self.available_passes:
+            raise usage_error(ValueError(f"Unrecognized passes: ['{name}']"), self.available_passes)
+        sys.stdout.write(pass_page(self.available_passes[name]()))
+
+    def _help_target(self) -> None:
+        name = self.args.help_target
+        if name not in self.available_targets:
+            raise UsageError(unknown_target(name, self.available_targets))
+        target_class = self.target_class(name)
+        if target_class is None:
+            raise UsageError(f"xDSL's target {name} is of an old kind: it has no options")
+        sys.stdout.write(target_page(target_class))
+
+    def get_input_name(self) -> str:
+        name = self.args.input_file
+        return "<stdin>" if name in (None, "-") else name
+
+    def get_input_stream(self) -> tuple[IO[bytes], str]:
+        if self.args.input_file is None or self.args.input_file == "-":
+            return sys.stdin.buffer, "coll"
+        path = Path(self.args.input_file)
+        try:
+            return path.open("rb"), path.suffix.removeprefix(".")
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise DiagnosticError(Diagnostic(f"cannot read {path}: {reason}")) from error
+
+
+def _adapt_options(parser: argparse.ArgumentParser) -> None:
     """Give the options of xDSL's driver the name, help texts and errors of collopt."""
     parser.prog = "collopt"
     setattr(parser, "error", _usage)  # noqa: B010 - one line instead of the usage
@@ -42,7 +205,7 @@ def adapt_options(parser: argparse.ArgumentParser) -> None:
             setattr(action, "version_format", version)  # noqa: B010
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def _add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that xDSL's driver does not have."""
     parser.add_argument(
         "--help-op",
@@ -80,6 +243,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--debug", action="store_true", help="show the traceback of an internal error"
     )
+
+
+def _summary(factory: Callable[[], type[ModulePass] | type[Target]]) -> str:
+    """Return the summary of a pass or target, which is imported only if it must be."""
+    if isinstance(factory, Lazy):
+        return summary(factory.docstring())
+    try:
+        return summary(inspect.getdoc(factory()) or "")
+    except DiagnosticError as error:
+        return f"({error.diagnostics[0].message})"
 
 
 def _usage(message: str) -> NoReturn:

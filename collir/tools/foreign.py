@@ -5,7 +5,7 @@ import textwrap
 from pathlib import Path
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
-from collir.syntax.parsing import decode
+from collir.syntax.encoding import decode
 
 
 def read_foreign(file: str, most: int, hint: str, sources: Sources) -> tuple[str, str]:

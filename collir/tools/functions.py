@@ -13,7 +13,7 @@ from collir.ir.functions import functions_of
 from collir.ir.rotation import as_run
 from collir.ir.selection import erase_other_functions
 from collir.syntax.imports import LIBRARY
-from collir.tools.api import UsageError
+from collir.tools.shell import UsageError
 
 
 def keep_functions(module: ModuleOp, names: Sequence[str]) -> None:

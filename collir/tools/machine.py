@@ -30,10 +30,10 @@ from collir.syntax.machines import PRESETS, shipped
 from collir.syntax.reader import read
 from collir.syntax.units import Quantity
 from collir.syntax.writer import level_text
-from collir.tools.api import UsageError, read_text
+from collir.tools.api import read_text
 from collir.tools.completion import listed
 from collir.tools.foreign import comment, read_foreign
-from collir.tools.shell import BAD_INPUT
+from collir.tools.shell import BAD_INPUT, UsageError
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from collir.ir.diagnostics import (
 )
 from collir.machine import Machine
 from collir.tools import api
-from collir.tools.api import UsageError
 from collir.tools.foreign import read_foreign
 from collir.tools.machine import preset
+from collir.tools.shell import UsageError
 
 
 @dataclass(frozen=True)

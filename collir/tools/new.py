@@ -14,10 +14,9 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.machine import Fabric, Level, LinkKind, Machine, MachineError
 from collir.syntax.units import Quantity, plain
 from collir.syntax.writer import level_text
-from collir.tools.api import UsageError
 from collir.tools.foreign import comment
 from collir.tools.machine import preset
-from collir.tools.shell import write_whole
+from collir.tools.shell import UsageError, write_whole
 
 GPUS = {
     "v100": "dgx1_v100",

@@ -3,9 +3,9 @@
 import difflib
 
 from collir.dialects.tables import OPERATIONS
-from collir.ir.packages import load_operations
+from collir.ir.extensions import load_operations
 from collir.syntax.operations import usage
-from collir.tools.api import UsageError
+from collir.tools.shell import UsageError
 
 
 def operation_page(name: str) -> str:

@@ -26,9 +26,9 @@ XDSL_TARGETS = {"mlir": "The module in MLIR's syntax."}
 """The targets of xDSL that are useful here, with their summaries."""
 
 
-def summary(item: type) -> str:
+def summary(docstring: str) -> str:
     """Return the first sentence of a docstring."""
-    paragraph = " ".join((inspect.getdoc(item) or "").partition("\n\n")[0].split())
+    paragraph = " ".join(docstring.partition("\n\n")[0].split())
     sentence = re.match(r".*?[.?](?= |$)", paragraph)
     return sentence[0] if sentence else paragraph
 

@@ -28,10 +28,9 @@ from collir.search.running.options import ENGINES
 from collir.search.running.plots import svg
 from collir.search.running.profiling import recommend, to_json
 from collir.syntax.units import Quantity
-from collir.tools.api import UsageError
 from collir.tools.search_output import Outcome, as_json, as_text
 from collir.tools.search_subjects import SUBJECTS, Options, Parser, Subject, at_least_one
-from collir.tools.shell import write_whole
+from collir.tools.shell import UsageError, write_whole
 
 COORDINATIONS: dict[str, Callable[..., Coordination]] = {
     "sequential": Sequential,

@@ -13,11 +13,14 @@ from typing import Any, NoReturn
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources, render, render_all
 from collir.ir.remarks import listening
-from collir.tools.api import UsageError
 
 BAD_INPUT = 1
 USAGE = 2
 INTERNAL = 70
+
+
+class UsageError(ValueError):
+    """A command, pass or target that does not exist, or an option it does not have."""
 
 
 class Once(argparse.Action):

@@ -1,6 +1,8 @@
 """Specifications of passes and targets, ``name{option=value}``, checked beyond xDSL's parser."""
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import TypeVar, get_type_hints
 
 from xdsl.utils.arg_spec import (
@@ -11,6 +13,11 @@ from xdsl.utils.arg_spec import (
     _convert_arg_to_type,  # pyright: ignore[reportPrivateUsage]
 )
 from xdsl.utils.exceptions import ArgSpecParseError
+
+from collir.passes.pipelines import PIPELINES
+from collir.passes.table import PASSES
+from collir.targets.table import TARGETS
+from collir.tools.shell import UsageError
 
 _Made = TypeVar("_Made", bound=ArgSpecConvertible)
 
@@ -81,3 +88,42 @@ def configured(kind: type[_Made], spec: ArgSpec) -> _Made:
             except ValueError as error:
                 raise ValueError(f"{error} for {name}") from None
     return kind.from_spec(spec)
+
+
+def _nearest(name: str, ours: Iterable[str], all_names: Iterable[str]) -> str:
+    for names in (ours, all_names):
+        if close := difflib.get_close_matches(name, list(names), n=1):
+            return f"did you mean {close[0]}?"
+    return "collopt --help lists them"
+
+
+_TYPES = {
+    "bool": "true or false",
+    "int": "an integer",
+    "str": "a word, or text in double quotes",
+    "float | int": "a number",
+    "int | str": "an integer, or a word",
+    "tuple[int, ...]": "integers, as in 2,2",
+    "tuple[str, ...]": "words, as in a,b",
+}
+"""The types of options, in words."""
+
+
+def usage_error(error: BaseException, passes: Iterable[str] = ()) -> UsageError:
+    """Return xDSL's error on a specification of passes or of a target, in words for users."""
+    text = getattr(error, "msg", None) or str(error).strip().splitlines()[-1].strip()
+    if match := re.match(r"Unrecognized passes: \['(.*)'\]", text):
+        unknown = match[1].split("', '")[0]
+        text = f"there is no pass '{unknown}'; {_nearest(unknown, (*PASSES, *PIPELINES), passes)}"
+    elif match := re.match(r"Provided arguments \[(.*)\] not found in expected \S+ \[(.*)\]", text):
+        option, known = (part.replace('"', "") for part in match.groups())
+        text = f"there is no option {option}; " + (f"there is {known}" if known else "it has none")
+    elif match := re.match(r"Incompatible types: given \((.*?),?\), expected (.*) for (.*)", text):
+        types = re.sub("<class '(.*?)'>", r"\1", match[2])
+        text = f"the option {match[3]} takes {_TYPES.get(types, types)}, not {match[1]}"
+    return UsageError(text)
+
+
+def unknown_target(name: str, targets: Iterable[str]) -> str:
+    """Return the message for a target that does not exist."""
+    return f"there is no target '{name}'; {_nearest(name, TARGETS, targets)}"

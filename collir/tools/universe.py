@@ -14,8 +14,8 @@ from xdsl.transforms import get_all_passes
 from xdsl.universe import Universe
 from xdsl.utils.target import Target
 
-from collir.dialects.tables import DIALECTS, OWN_DIALECTS
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.lazy import Lazy
 from collir.ir.packages import imported, packages
 from collir.passes.table import PASSES
 from collir.targets.table import TARGETS
@@ -24,7 +24,11 @@ _T = TypeVar("_T")
 _OF_XDSL = get_all_passes()
 
 COLLIR = Universe(
-    all_dialects={dialect.name: lambda dialect=dialect: dialect for dialect in OWN_DIALECTS},
+    all_dialects={
+        "machine": Lazy("collir.dialects.machine", "Machines"),
+        "coll": Lazy("collir.dialects.coll", "Coll"),
+        "nn": Lazy("collir.dialects.nn", "Nn"),
+    },
     all_passes={name: factory for name, factory in PASSES.items() if name not in _OF_XDSL},
     all_targets=dict(TARGETS),
 )
@@ -51,6 +55,9 @@ def _merged(kind: str, rows: Callable[[Universe], Mapping[str, _T]]) -> dict[str
 @cache
 def known_dialects() -> Mapping[str, Callable[[], Dialect]]:
     """Return all dialects by name."""
+    # Imported here because it is slow and the tools start fast.
+    from collir.dialects.tables import DIALECTS
+
     added = _merged("dialect", lambda universe: universe.all_dialects)
     # The import of a package may have registered a dialect that its universe does not have.
     return {**added, **{dialect.name: lambda dialect=dialect: dialect for dialect in DIALECTS}}
@@ -69,10 +76,13 @@ def _passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
 def known_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
     """Return all passes by name; a pass of collir replaces xDSL's pass of the same name.
 
-    The functions raise a ``DiagnosticError`` that names the pass if it cannot be imported.
+    Functions of other packages raise a ``DiagnosticError`` that names the pass if it cannot be
+    imported.
     """
     return {
-        name: partial(imported, f"the pass {name}", factory)
+        name: factory
+        if isinstance(factory, Lazy)
+        else partial(imported, f"the pass {name}", factory)
         for name, factory in {**_passes(), **PASSES}.items()
     }
 

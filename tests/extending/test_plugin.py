@@ -18,7 +18,7 @@ BROKEN = {
     ),
     "twice": (
         "collir.tools.universe:COLLIR",
-        "the packages collir and twice both have a dialect machine",
+        "the packages collir and twice both have a pass accumulate",
     ),
     "other": ("collir.passes.table:PASSES", "cannot be loaded: that is no xdsl.universe.Universe"),
 }

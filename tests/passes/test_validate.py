@@ -7,7 +7,7 @@ import pytest
 import collir
 from collir.ir.diagnostics import DiagnosticError
 from collir.syntax.writer import write
-from collir.tools.api import UsageError
+from collir.tools.shell import UsageError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "train.coll"

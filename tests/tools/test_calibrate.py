@@ -14,7 +14,7 @@ from collir.importing.measurements import files
 from collir.importing.measurements.tables import Extent, mesh_over
 from collir.importing.values import Place
 from collir.machine import Level, Machine
-from collir.tools import calibrate, collir, measure
+from collir.tools import calibrate_driver, collir, measure
 from collir.tools.api import parse
 from collir.tools.mpi_run import mpiexec
 
@@ -129,7 +129,9 @@ def test_lines_that_are_left_out_are_named(
 
 def test_too_many_times(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "many.txt"
-    lines = (f"all_reduce gpu:8 {4 * size} 1e-3" for size in range(1, calibrate.MAX_POINTS + 2))
+    lines = (
+        f"all_reduce gpu:8 {4 * size} 1e-3" for size in range(1, calibrate_driver.MAX_POINTS + 2)
+    )
     path.write_text("\n".join(["# collir measurements", *lines]))
     arguments = ["calibrate", str(EXAMPLES / "pod.coll"), "--from", str(path)]
     assert collir.main(arguments) == 1

@@ -1,20 +1,24 @@
 """Tests of the command collopt: help, usage errors, input and output."""
 
+import inspect
 import os
 import re
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from collir.dialects.tables import OPERATIONS
+from collir.ir.lazy import Lazy
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
 from collir.targets.table import TARGETS
 from collir.tools import collir as collir_tool
 from collir.tools import collopt, collrun
+from collir.tools.collopt_driver import CollOpt
 from collir.tools.pass_pages import XDSL_PASSES
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +40,12 @@ def test_help_lists_passes_and_targets_a_line_each(capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     for name in ("decompose", "canonicalize", "cse", "dce", "coll", "mpi", "mlir"):
         assert len([line for line in lines if line.startswith(f"  {name} ")]) == 1, name
+
+
+def test_help_reads_docstrings_without_imports() -> None:
+    for load in (*PASSES.values(), *TARGETS.values()):
+        assert isinstance(load, Lazy)
+        assert load.docstring() == inspect.getdoc(cast(type, load()))
 
 
 @pytest.mark.parametrize("columns", [20, 60, 300])
@@ -250,7 +260,7 @@ def test_an_internal_error_says_so_and_shows_the_traceback_only_on_request(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(collopt.CollOpt, "apply_passes", broken)
+    monkeypatch.setattr(CollOpt, "apply_passes", broken)
     assert collopt.main([EXAMPLE]) == 70
     err = capsys.readouterr().err
     assert "internal error: ZeroDivisionError: oops" in err
