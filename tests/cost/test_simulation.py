@@ -153,7 +153,7 @@ def test_half_a_latency_of_nccl_gains_half_of_its_share(layout: str, step: str, 
     text = """
         machine @c {
           level node[16] { port = 25 GB/s, latency = 30 us, fabric = network }
-          level gpu[8] { port = 240 GB/s, latency = 5 us, fabric = nvlink }
+          level gpu[8] { port = 240 GB/s, latency = 20 us, fabric = nvlink }
         }
         mesh @m on @c { a = node:16 * gpu:8 }
         func @f(%x: f32[LAYOUT) -> f32[N] on @m {
