@@ -287,8 +287,8 @@ def _functions(machine: str, axes: dict[str, int]) -> list[str]:
         lines += [
             "",
             "// Tensor parallelism: each device of a group has a partial product of the same rows.",
-            f"// In a training step of {_MICROBATCHES} microbatches, a layer has {_PRODUCTS} such sums, two",
-            "// forward and two backward, and one of gradients: `weights` says so to `place`.",
+            f"// In a step of {_MICROBATCHES} microbatches, a layer has {_PRODUCTS} such sums",
+            "// for one of gradients: `weights` says so to `place`.",
             f"func @sum_products(%y: bf16[{rows}] partial(sum: model)) -> bf16[{rows}] on @m {{",
             "  %r = all_reduce %y over model",
             "  return %r",
