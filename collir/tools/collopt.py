@@ -109,7 +109,8 @@ class CollOpt(xDSLOptMain):
         unnamed = self.args.frontend is None and self.args.input_file in (None, "-")
         if unnamed and is_mlir(text):
             return self._read_mlir(text)
-        return read(text, self.get_input_name(), self.sources)
+        functions = [name.removeprefix("@") for name in self.args.function]
+        return read(text, self.get_input_name(), self.sources, functions)
 
     def _read_mlir(self, text: str) -> ModuleOp:
         return read_mlir(
