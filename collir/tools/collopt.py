@@ -59,7 +59,7 @@ from collir.tools.api import (
     validate_after,
     verify_after,
 )
-from collir.tools.collopt_arguments import adapt_options, add_options
+from collir.tools.collopt_arguments import OF_MLIR, adapt_options, add_options
 from collir.tools.expected import check_expected
 from collir.tools.functions import for_code, for_report, keep_functions, reported
 from collir.tools.operation_pages import operation_page
@@ -402,6 +402,8 @@ class CollOpt(xDSLOptMain):
                 configured(target_class, spec)
         except (ValueError, ImportError) as error:
             raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
+        if spec.name != "mlir" and (unused := [x for x in OF_MLIR if getattr(self.args, x)]):
+            raise UsageError(f"--{unused[0].replace('_', '-')} goes with -t mlir")
         return spec.name
 
     def _chosen(self, module: ModuleOp, target: str) -> ModuleOp:

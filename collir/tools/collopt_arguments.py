@@ -28,6 +28,9 @@ _HELP = {
 }
 """Destination of an option of xDSL's driver -> its help text."""
 
+OF_MLIR = ("print_op_generic", "print_no_properties", "print_debuginfo", "syntax_highlight")
+"""The destinations of the options of xDSL's driver that say how MLIR is printed."""
+
 
 def adapt_options(parser: argparse.ArgumentParser) -> None:
     """Give the options of xDSL's driver the name, help texts and errors of collopt."""
