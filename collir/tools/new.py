@@ -22,6 +22,7 @@ from collir.tools.shell import write_whole
 GPUS = {
     "v100": "dgx1_v100",
     "a100": "dgx_a100",
+    "a100-80gb": "dgx_a100_80gb",
     "h100": "dgx_h100",
     "h200": "dgx_h200",
     "b200": "dgx_b200",
