@@ -180,7 +180,9 @@ def step_phases(collective: Collective, model: CostModel, estimate: Estimate) ->
     group = collective.group(order)
     if model.model == "alpha-beta":
         return phases_of(group, estimate.rounds)
-    return single_phase(group, estimate.time, estimate.port_bytes, estimate.parents)
+    return single_phase(
+        group, estimate.time, estimate.port_bytes, estimate.parents, estimate.latencies
+    )
 
 
 def step_estimate(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
@@ -306,10 +308,11 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
         if grouped or choice.algorithm.startswith(nccl.RING) or group.levels[0].parents:
             blocks = collective if grouped else replace(collective, uneven=None, size=size)
             ring = _p2(blocks)[1]
-            return choice.algorithm, replace(ring, time=choice.time)
+            return choice.algorithm, replace(ring, time=choice.time, latencies=choice.latencies)
         switched = replace(collective, mesh=_switched(collective.mesh)).group()
         ports = algorithm_estimate(collective, switched, "double_binary_tree").port_bytes
-        return choice.algorithm, Estimate(choice.time, ports)
+        return choice.algorithm, Estimate(choice.time, ports, latencies=choice.latencies)
     crossed = estimate.port_bytes if collective.route else None
-    time = nccl.send_latency(group, crossed) + _without_latency(group, estimate).time
-    return "send/recv", Estimate(time, estimate.port_bytes, parents=estimate.parents)
+    waits = nccl.send_latencies(group, crossed)
+    time = sum(seconds for _, seconds in waits) + _without_latency(group, estimate).time
+    return "send/recv", replace(estimate, time=time, rounds=(), latencies=waits)

@@ -57,10 +57,8 @@ class Kept:
         """
         group = self.groups.get(user) if user is not None else None
         op = value.owner
-        if isinstance(op, Block):
-            again = False
-        else:
-            again = self.groups[op] == group if op in self.groups else self.free(op)
+        inside = isinstance(op, Operation) and self.groups.get(op) == group
+        again = isinstance(op, Operation) and (inside if op in self.groups else self.free(op))
         values = self._again if again else self._stored
         if value not in values:
             if again:
@@ -68,14 +66,19 @@ class Kept:
                 _ = self.again(op, op)
             else:
                 values[value] = self.stored(value)
-        return values[value]
+        if group is None or inside:
+            return values[value]
+        if (group, value) not in self._barriers:
+            behind = self.steps.step(BARRIER.name, (values[value],), {})
+            self._barriers[group, value] = behind
+        return self._barriers[group, value]
 
     def again(self, op: Operation, like: Operation) -> Operation:
         """Compute an operation again, or one like it with more results, and return it.
 
         If it was computed again before, that computation is replaced.
         """
-        copy = like.clone(dict(zip(op.operands, self._inputs(op), strict=True)))
+        copy = like.clone({operand: self(operand, op) for operand in op.operands})
         copy.location = op.location
         before = self._again[op.results[0]].owner if op.results[0] in self._again else None
         if isinstance(before, Operation):
@@ -87,22 +90,6 @@ class Kept:
             self.steps.block.add_op(copy)
         self._again |= dict(zip(op.results, copy.results, strict=False))
         return copy
-
-    def _inputs(self, op: Operation) -> list[SSAValue]:
-        """Return the operands of an operation that is computed again."""
-        group = self.groups.get(op)
-        inputs: list[SSAValue] = []
-        for operand in op.operands:
-            value = self(operand, op)
-            owner = operand.owner
-            inside = isinstance(owner, Operation) and self.groups.get(owner) == group
-            if group is not None and not inside:
-                key = (group, operand)
-                if key not in self._barriers:
-                    self._barriers[key] = self.steps.step(BARRIER.name, (value,), {})
-                value = self._barriers[key]
-            inputs.append(value)
-        return inputs
 
 
 class Cotangents:

@@ -7,7 +7,7 @@ errors are reported once per declaration.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from lark import Token
@@ -24,7 +24,13 @@ from collir.layout import Axis, Factor, Mesh, MeshError
 from collir.syntax.formulas import first_token
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.generic import is_on_any, is_open
-from collir.syntax.imports import IMPORT, FunctionImports, Template, declared_functions
+from collir.syntax.imports import (
+    IMPORT,
+    Declarations,
+    FunctionImports,
+    Template,
+    declared_functions,
+)
 from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
 from collir.syntax.parsing import SyntaxTree, no_gc
@@ -32,12 +38,19 @@ from collir.syntax.steps import Callee
 from collir.syntax.taken import Taken, TakenFunctions, called_symbols, is_symbol, signature_of
 
 
-def read(text: str, file: str = "<string>", sources: Sources | None = None) -> ModuleOp:
+def read(
+    text: str,
+    file: str = "<string>",
+    sources: Sources | None = None,
+    functions: Collection[str] = (),
+) -> ModuleOp:
     """Return the module of a ``.coll`` text.
 
     Args:
         file: the name used in positions; machines and functions ``from`` other files are searched
             beside it.
+        functions: the names of functions; all but these and those that they name are left out. If
+            there is no function of a name, or none is given, all are read.
 
     Raises:
         DiagnosticError: all errors of the text.
@@ -45,7 +58,7 @@ def read(text: str, file: str = "<string>", sources: Sources | None = None) -> M
     sources = Sources() if sources is None else sources
     sources.add(file, text)
     try:
-        return _ModuleLowering(file, sources).lower(text)
+        return _ModuleLowering(file, sources).lower(text, functions)
     except DiagnosticError as error:
         if not is_mlir(text):
             raise
@@ -76,7 +89,7 @@ class _ModuleLowering(MachineLowering):
         self.numbers: dict[int, int] = {}
         self.function_templates: dict[int, Template | None] = {}
 
-    def lower(self, text: str) -> ModuleOp:
+    def lower(self, text: str, functions: Collection[str]) -> ModuleOp:
         items = self.declare_machines(text)
         self.declare("mesh", items, self.mesh)
         trees = declared_functions([tree for _, tree in items])
@@ -86,6 +99,8 @@ class _ModuleLowering(MachineLowering):
             self.numbers = {id(tree): index for index, tree in items}
             names = {*self.failed, *(bare(tree.children[0]) for _, tree in items)}
             self.taken = TakenFunctions(self.file, self.imports, self.signatures, names)
+            left_out = trees.keys() - _needed(trees, functions)
+            items = [(n, x) for n, x in items if bare(x.children[0]) not in left_out]
             items = [(index, tree) for index, tree in items if not self.is_generic(tree)]
             if any(tree.data == "func" and called_symbols(tree) for _, tree in items):
                 self.declare_signatures([t for _, t in items if t.data in ("func", IMPORT)])
@@ -265,6 +280,24 @@ class _ModuleLowering(MachineLowering):
                 hint = f"; {symbol} is a machine"
             self.error(symbol, f"there is no mesh {symbol}{hint}")
         return self.meshes.get(name)
+
+
+def _needed(trees: Declarations, names: Collection[str]) -> set[str]:
+    """Return the functions of a file that are read for those of some names."""
+    if not names or not trees.keys() >= set(names):
+        return {*trees}
+    needed: set[str] = set()
+    pending = [*names, *(x for x, (tree, *_) in trees.items() if _place_of(tree) in names)]
+    while pending:
+        needed.add(name := pending.pop())
+        tokens = (t for tree in trees[name] for t in tree.scan_values(is_symbol))
+        pending += {bare(token) for token in tokens} & trees.keys() - needed
+    return needed
+
+
+def _place_of(tree: SyntaxTree) -> str | None:
+    """Return the name of the function whose place a function takes for larger values."""
+    return next((bare(x.children[0]) for x in tree.find_data("instead")), None)
 
 
 def _mesh_symbol(tree: SyntaxTree) -> Token:

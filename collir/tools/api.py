@@ -7,7 +7,7 @@ print(collir.emit(module, "mpi{main=true}"))
 
 import logging
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
 from functools import cache
 from io import StringIO
@@ -50,23 +50,29 @@ def context() -> Context:
     return ctx
 
 
-def parse(source: str | Path, file: str = "<string>", sources: Sources | None = None) -> ModuleOp:
+def parse(
+    source: str | Path,
+    file: str = "<string>",
+    sources: Sources | None = None,
+    functions: Collection[str] = (),
+) -> ModuleOp:
     """Return the verified module of a file (a ``Path``) or of a ``.coll`` text (a ``str``).
 
-    A path that ends in ``.mlir`` is read as MLIR.
+    A path that ends in ``.mlir`` is read as MLIR. Of a ``.coll`` text, ``functions`` says which
+    functions are read, with those that they need; by default all are.
 
     Raises:
         DiagnosticError: the file cannot be read, or has errors.
     """
     sources = Sources() if sources is None else sources
     if isinstance(source, str):
-        module = read(source, file, sources)
+        module = read(source, file, sources, functions)
     else:
         text = read_text(source)
         if source.suffix == ".mlir":
             module = read_mlir(context(), text, str(source), sources)
         else:
-            module = read(text, str(source), sources)
+            module = read(text, str(source), sources, functions)
     verify(module)
     return module
 

@@ -62,6 +62,9 @@ _HELP = {
 }
 """Destination of an option of xDSL's driver -> its help text."""
 
+OF_MLIR = ("print_op_generic", "print_no_properties", "print_debuginfo", "syntax_highlight")
+"""The destinations of the options of xDSL's driver that say how MLIR is printed."""
+
 
 class CommandLine(xDSLOptMain):
     """The words behind ``collopt``: the options, and the passes and targets that there are."""

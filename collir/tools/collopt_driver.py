@@ -36,7 +36,7 @@ from collir.synthesis.searching import session
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
 from collir.tools.api import LANGUAGES, naming, pass_pipeline, validate_after, verify_after
-from collir.tools.collopt_arguments import CommandLine
+from collir.tools.collopt_arguments import OF_MLIR, CommandLine
 from collir.tools.expected import check_expected
 from collir.tools.functions import for_code, for_report, keep_functions, reported
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
@@ -152,7 +152,8 @@ class CollOpt:
         unnamed = self.args.frontend is None and self.args.input_file in (None, "-")
         if unnamed and is_mlir(text):
             return self._read_mlir(text)
-        return read(text, self.command.get_input_name(), self.sources)
+        functions = [name.removeprefix("@") for name in self.args.function]
+        return read(text, self.command.get_input_name(), self.sources, functions)
 
     def _read_mlir(self, text: str) -> ModuleOp:
         return read_mlir(
@@ -242,6 +243,8 @@ class CollOpt:
                 configured(target_class, spec)
         except (ValueError, ImportError) as error:
             raise UsageError(f"-t '{self.args.target}': {usage_error(error)}") from None
+        if spec.name != "mlir" and (unused := [x for x in OF_MLIR if getattr(self.args, x)]):
+            raise UsageError(f"--{unused[0].replace('_', '-')} goes with -t mlir")
         return spec.name
 
     def _chosen(self, module: ModuleOp, target: str) -> ModuleOp:

@@ -43,9 +43,9 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
     repeats = _repeats(options, engine)
     if engine is not None:
         engine.check_installed()
-    module = api.parse(options.file, sources=sources)
-    keep_functions(module, options.function)
     asked = {name.removeprefix("@") for name in options.function}
+    module = api.parse(options.file, sources=sources, functions=asked)
+    keep_functions(module, options.function)
     needed = {f.sym_name.data for f in functions_of(module)} - asked if asked else set[str]()
     _set_sizes(module, options.set_size)
     api.run_passes(module, options.passes)

@@ -21,6 +21,7 @@ from collir.tools.shell import UsageError, write_whole
 GPUS = {
     "v100": "dgx1_v100",
     "a100": "dgx_a100",
+    "a100-80gb": "dgx_a100_80gb",
     "h100": "dgx_h100",
     "h200": "dgx_h200",
     "b200": "dgx_b200",
@@ -31,6 +32,12 @@ CPU = "cpu_cluster"
 
 _TAKEN = ("m", "sync_gradients", "sum_products")
 """The names of the mesh and the functions of the program."""
+
+_MICROBATCHES = 16
+"""The microbatches of a training step."""
+
+_PRODUCTS = 4 * _MICROBATCHES
+"""How often products of a layer are summed in a training step: twice forward, twice backward."""
 
 _ELEMENTS = 2**26
 """The approximate number of elements of a value on each device."""
@@ -102,17 +109,19 @@ def program(options: argparse.Namespace, file: str) -> str:
         fabric=Fabric.NETWORK,
     )
     _check_devices(options.name, (node, *inner))
+    axes = _axes(options.nodes, math.prod(sizes))
+    weights = f'{{weights="sum_products:{_PRODUCTS}"}}' if len(axes) > 1 else ""
     lines = [
         f"// {_description(options.nodes, sizes, options.gpu or 'h100', on_cpus)}",
         f"// From @{source}, which `collir machine {source}` prints.",
         "//",
-        *_commands(file if file.isprintable() else f"{options.name}.coll", on_cpus),
+        *_commands(file if file.isprintable() else f"{options.name}.coll", weights, on_cpus),
         f"machine @{options.name} {{",
         *_device(shipped.text),
         *_level_lines(node, inner, _sources(shipped.text), count, rate),
         "}",
         "",
-        *_functions(options.name, options.nodes, math.prod(sizes)),
+        *_functions(options.name, axes),
     ]
     return "\n".join(lines) + "\n"
 
@@ -223,17 +232,22 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _commands(file: str, on_cpus: bool) -> list[str]:
-    """Return comments with commands for the program in a file."""
+def _commands(file: str, weights: str, on_cpus: bool) -> list[str]:
+    """Return comments with commands for the program in a file.
+
+    Args:
+        weights: the options that say how often its functions run.
+    """
     target, suffix = ("mpi", ".c") if on_cpus else ("nccl", ".cu")
     code = shlex.quote(f"{file.removesuffix('.coll')}{suffix}")
-    file = shlex.quote(file)
+    file, placements = shlex.quote(file), shlex.quote(f"placements{weights}")
+    passes = f"-p {shlex.quote(f'place{weights},decompose')}"
     commands = {
-        "Where should the axes of the mesh live?": f"-t placements {file}",
-        "The cheapest programs there:": f"-p place,decompose {file}",
-        "What do they cost, step by step?": f"-p place,decompose -t cost {file}",
+        "Where should the axes of the mesh live?": f"-t {placements} {file}",
+        "The cheapest programs there:": f"{passes} {file}",
+        "What do they cost, step by step?": f"{passes} -t cost {file}",
         f"Code for {target.upper()}, with a main:": (
-            f"-p place,decompose -t '{target}{{main=true}}' {file} -o {code}"
+            f"{passes} -t '{target}{{main=true}}' {file} -o {code}"
         ),
     }
     return [
@@ -243,11 +257,15 @@ def _commands(file: str, on_cpus: bool) -> list[str]:
     ]
 
 
-def _functions(machine: str, nodes: int, below: int) -> list[str]:
-    """Return a mesh and functions over each of its axes; an axis of size 1 has no use."""
-    axes = {name: size for name, size in (("data", nodes), ("model", below)) if size > 1}
-    if len(axes) == 1:
-        axes = {"data": nodes * below}
+def _axes(nodes: int, below: int) -> dict[str, int]:
+    """Return the axes of the mesh with their sizes; an axis of size 1 has no use."""
+    if nodes == 1 or below == 1:
+        return {"data": nodes * below}
+    return {"data": nodes, "model": below}
+
+
+def _functions(machine: str, axes: dict[str, int]) -> list[str]:
+    """Return a mesh and functions over each of its axes."""
     data, model = axes["data"], axes.get("model", 1)
     elements = math.ceil(_ELEMENTS / data) * data
     weights = f"f32[{elements * model}{'@model' if model > 1 else ''}]"
@@ -269,6 +287,8 @@ def _functions(machine: str, nodes: int, below: int) -> list[str]:
         lines += [
             "",
             "// Tensor parallelism: each device of a group has a partial product of the same rows.",
+            f"// In a step of {_MICROBATCHES} microbatches, a layer has {_PRODUCTS} such sums",
+            "// for one of gradients: `weights` says so to `place`.",
             f"func @sum_products(%y: bf16[{rows}] partial(sum: model)) -> bf16[{rows}] on @m {{",
             "  %r = all_reduce %y over model",
             "  return %r",

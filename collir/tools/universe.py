@@ -79,12 +79,8 @@ def known_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
     Functions of other packages raise a ``DiagnosticError`` that names the pass if it cannot be
     imported.
     """
-    return {
-        name: factory
-        if isinstance(factory, Lazy)
-        else partial(imported, f"the pass {name}", factory)
-        for name, factory in {**_passes(), **PASSES}.items()
-    }
+    factories = {name: partial(imported, f"the pass {name}", f) for name, f in _passes().items()}
+    return {**factories, **PASSES}
 
 
 def known_targets() -> Mapping[str, Callable[[], type[Target]]]:

@@ -144,6 +144,31 @@ def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
     assert close(sum(share.time for share in time_shares(simulation)), simulation.time)
 
 
+@pytest.mark.parametrize("size", ["128", "4194304"])
+@pytest.mark.parametrize(
+    ("layout", "step"),
+    [("N] partial(sum: a)", "all_reduce %x over a"), ("N@a]", "all_gather %x over a dim 0")],
+)
+def test_half_a_latency_of_nccl_gains_half_of_its_share(layout: str, step: str, size: str) -> None:
+    text = """
+        machine @c {
+          level node[16] { port = 25 GB/s, latency = 30 us, fabric = network }
+          level gpu[8] { port = 240 GB/s, latency = 20 us, fabric = nvlink }
+        }
+        mesh @m on @c { a = node:16 * gpu:8 }
+        func @f(%x: f32[LAYOUT) -> f32[N] on @m {
+          %r = STEP
+          return %r
+        }"""
+    module = collir.parse(text.replace("LAYOUT", layout).replace("STEP", step).replace("N", size))
+    (simulation,) = simulate(module, CostModel("nccl"))
+    shares = {(x.cause, x.resource and x.resource.level): x.time for x in time_shares(simulation)}
+    gains = {x.what: simulation.time - x.time for x in improvements(simulation)}
+    for level, name in enumerate(("node", "gpu")):
+        assert close(shares["latency", level] / 2, gains[f"half the latency of {name}"])
+    assert close(math.fsum(shares.values()), simulation.time)
+
+
 @given(rng=RANDOM)
 @settings(max_examples=18)
 def test_what_is_in_use_adds_up_to_what_is_busy(rng: random.Random) -> None:

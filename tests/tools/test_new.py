@@ -97,7 +97,10 @@ def test_any_cluster_of_gpus_parses(nodes: int, gpus: int, gpu: str, nic: str | 
     ],
     ids=" ".join,
 )
-def test_commands_in_the_comments_work(words: list[str], tmp_path: Path) -> None:
+def test_commands_in_the_comments_work(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They place tensor parallelism inside nodes."""
     with chdir(tmp_path):
         assert collir_tool.main(["new", *words, "-o", "my cluster.coll"]) == 0
         text = Path("my cluster.coll").read_text(encoding="utf-8")
@@ -107,6 +110,9 @@ def test_commands_in_the_comments_work(words: list[str], tmp_path: Path) -> None
             name, *arguments = shlex.split(command)
             assert name == "collopt"
             assert collopt.main(arguments) == 0
+            if "-t placements" in command and "model" in text:
+                best = capsys.readouterr().out.splitlines()[2]
+                assert re.match(r"  data = node:\d+, model = ", best)
         suffix = ".c" if "--cores" in words else ".cu"
         assert "int main(" in Path(f"my cluster{suffix}").read_text(encoding="utf-8")
 

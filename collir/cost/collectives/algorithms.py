@@ -18,7 +18,7 @@ from typing import cast
 
 import numpy as np
 
-from collir.cost.collectives.phases import Rounds
+from collir.cost.collectives.phases import Latencies, Rounds
 from collir.cost.network.group import CostError, Group
 from collir.cost.network.loads import (
     Array,
@@ -55,12 +55,14 @@ class Estimate:
         port_bytes: the bytes through the busiest port of every level, outermost first.
         rounds: the rounds in which it sends, where the model counts them.
         parents: the seconds of bytes through each port of parents that differ in size.
+        latencies: the part of the time that no bytes take, where the model counts no rounds.
     """
 
     time: float
     port_bytes: tuple[float, ...]
     rounds: tuple[Rounds, ...] = ()
     parents: ResourceSeconds = ()
+    latencies: Latencies = ()
 
 
 @dataclass

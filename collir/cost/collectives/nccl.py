@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from collir.cost.collectives.algorithms import double_tree_all_reduce
+from collir.cost.collectives.phases import Latencies
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
 from collir.cost.network.loads import ResourceKind, resource_seconds
@@ -65,10 +66,12 @@ _TREE_EFFICIENCY = 0.92
 
 @dataclass(frozen=True)
 class NcclEstimate:
-    """The algorithm and protocol that NCCL runs, as ``algorithm/protocol``, and its seconds."""
+    """The algorithm and protocol that NCCL runs, as ``algorithm/protocol``, its seconds, and those
+    of its latencies."""
 
     algorithm: str
     time: float
+    latencies: Latencies = ()
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class _Shape:
         inside, between: seconds per byte of a ring through its busiest port inside a node, and
             between nodes.
         hops: the latencies of the machine divided by NCCL's, inside a node and between nodes.
+        slowest: the levels of these latencies.
         nvls: bytes per second of an all_reduce in the switches of a node (busbw); 0 if they do not
             reduce.
     """
@@ -91,6 +95,7 @@ class _Shape:
     inside: float
     between: float
     hops: tuple[float, float]
+    slowest: tuple[int | None, int | None]
     nvls: float
 
     @property
@@ -120,16 +125,17 @@ def _shape(group: Group) -> _Shape:
         else:
             inside = max(inside, seconds)
 
-    def hop_factor(levels: list[int]) -> float:
-        """Return the largest latency of levels, divided by NCCL's."""
+    def slowest(levels: list[int]) -> tuple[float, int | None]:
+        """Return the largest latency of levels, divided by NCCL's, and its level."""
         nccl_hops = ((index, _HOP[fabrics[index]][RING][-1] * _US) for index in levels)
-        return max((group.levels[index].latency / hop for index, hop in nccl_hops), default=1.0)
+        factors = ((group.levels[index].latency / hop, index) for index, hop in nccl_hops)
+        return max(factors, default=(1.0, None))
 
     ranks, nodes = group.size, group.spread(networks - 1) if networks else 1
-    between_nodes = hop_factor(outer)
+    in_nodes, between_nodes = slowest(inner), slowest(outer)
     if parents and hosts and not networks:
         nodes = group.parents_reached
-        between_nodes = parents.level.latency / (_HOP[Fabric.NETWORK][RING][-1] * _US)
+        between_nodes = parents.level.latency / (_HOP[Fabric.NETWORK][RING][-1] * _US), 0
     nvls = min((group.levels[index].nvls or 0.0 for index in inner), default=0.0)
     return _Shape(
         ranks,
@@ -137,12 +143,13 @@ def _shape(group: Group) -> _Shape:
         Fabric.PCI if Fabric.PCI in (fabrics[i] for i in inner) else Fabric.NVLINK,
         inside,
         between,
-        (hop_factor(inner), between_nodes),
+        (in_nodes[0], between_nodes[0]),
+        (in_nodes[1], between_nodes[1]),
         nvls if ranks // nodes > 2 else 0.0,
     )
 
 
-def latency(
+def latencies(
     algorithm: str,
     protocol: str,
     kind: str,
@@ -150,8 +157,9 @@ def latency(
     nodes: int,
     fabric: Fabric,
     hops: tuple[float, float] = (1.0, 1.0),
-) -> float:
-    """Return NCCL's latency of a collective in seconds.
+) -> tuple[float, float, float]:
+    """Return NCCL's latencies of a collective in seconds: of its start, of the hops inside nodes,
+    and of those between nodes.
 
     Args:
         fabric: the fabric inside a node.
@@ -160,17 +168,17 @@ def latency(
     ways = COSTS[kind].ways
     if algorithm in (NVLS, NVLS_TREE):
         tree = 2 * math.log2(nodes) * _NVLS_TREE_HOP * hops[1]
-        return (_NVLS_HOP * hops[0] + tree) * _US
+        return 0.0, _NVLS_HOP * hops[0] * _US, tree * _US
     index = _PROTOCOLS.index(protocol)
     hop = _HOP[fabric][algorithm][index] * hops[0]
     inter = _HOP[Fabric.NETWORK][algorithm][index] * hops[1]
     if algorithm == TREE:
-        rest = ways * ((ranks / nodes - 1) * hop + math.log2(nodes) * inter)
+        inside, between = ways * (ranks / nodes - 1), ways * math.log2(nodes)
     else:
-        crossing = ways * (nodes - 1)
-        overhead = _OVERHEAD[index] if nodes > 1 else 0.0
-        rest = (ways * (ranks - 1) - crossing) * max(hop, overhead) + crossing * inter
-    return (_BASE[algorithm][index] + rest) * _US
+        between = ways * (nodes - 1)
+        inside = ways * (ranks - 1) - between
+        hop = max(hop, _OVERHEAD[index] if nodes > 1 else 0.0)
+    return _BASE[algorithm][index] * _US, inside * hop * _US, between * inter * _US
 
 
 def _nccl_kind(kind: str) -> NcclKind:
@@ -244,10 +252,19 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
     candidates: list[tuple[float, NcclEstimate]] = []
     for name, protocol in choices:
         nccl_per_byte, per_byte = _per_byte(name, protocol, shape, kind)
-        expected = latency(name, protocol, kind, *place) + size * nccl_per_byte
-        time = latency(name, protocol, kind, *place, shape.hops) + size * per_byte
-        candidates.append((expected, NcclEstimate(f"{name}/{protocol}", time)))
+        expected = sum(latencies(name, protocol, kind, *place)) + size * nccl_per_byte
+        own = latencies(name, protocol, kind, *place, shape.hops)
+        found = _estimate(f"{name}/{protocol}", shape, own, size * per_byte)
+        candidates.append((expected, found))
     return min(candidates, key=lambda candidate: candidate[0])[1]
+
+
+def _estimate(
+    name: str, shape: _Shape, own: tuple[float, float, float], transfer: float
+) -> NcclEstimate:
+    """Return the estimate of latencies, at the start, inside nodes and between them, and bytes."""
+    levels = zip((None, *shape.slowest), own, strict=True)
+    return NcclEstimate(name, sum(own) + transfer, tuple(x for x in levels if x[1]))
 
 
 GROUPED = "grouped"
@@ -267,11 +284,11 @@ def grouped_estimate(kind: str, group: Group, size: float) -> NcclEstimate:
     best = NcclEstimate(GROUPED, math.inf)
     for protocol in _PROTOCOLS:
         place = (shape.ranks, shape.nodes, shape.fabric)
-        base = _BASE[RING][_PROTOCOLS.index(protocol)] * _US
-        hops = latency(RING, protocol, rooted, *place, shape.hops) - base
-        time = base + shape.ranks * hops + size * _per_byte(RING, protocol, shape, rooted)[1]
-        if time < best.time:
-            best = NcclEstimate(f"{GROUPED} {rooted} {RING}/{protocol}", time)
+        start, inside, between = latencies(RING, protocol, rooted, *place, shape.hops)
+        own = start, shape.ranks * inside, shape.ranks * between
+        transfer = size * _per_byte(RING, protocol, shape, rooted)[1]
+        found = _estimate(f"{GROUPED} {rooted} {RING}/{protocol}", shape, own, transfer)
+        best = min(best, found, key=lambda estimate: estimate.time)
     return best
 
 
@@ -290,27 +307,27 @@ def switch_advantage(group: Group) -> float:
 def least_latency(kind: str, group: Group) -> float:
     """Return the seconds that even an empty collective takes."""
     if not isinstance(COSTS[kind].nccl, NcclKind):
-        return send_latency(group)
+        return sum(seconds for _, seconds in send_latencies(group))
     shape = _shape(group)
     return min(
-        latency(name, protocol, kind, shape.ranks, shape.nodes, shape.fabric, shape.hops)
+        sum(latencies(name, protocol, kind, shape.ranks, shape.nodes, shape.fabric, shape.hops))
         for name, protocol in _choices(kind, shape, None)
     )
 
 
-def send_latency(group: Group, port_bytes: Sequence[float] | None = None) -> float:
-    """Return the latency of a send and receive: the base latency and the longest hop.
+def send_latencies(group: Group, port_bytes: Sequence[float] | None = None) -> Latencies:
+    """Return the latencies of a send and receive: of its start, and of the longest hop.
 
     Args:
         port_bytes: the bytes through the ports of each level, if not all levels are crossed over
             which the group extends.
     """
     crossed = [
-        level
+        (level.latency, index)
         for index, level in enumerate(group.levels)
         if (group.spread(index) > 1 if port_bytes is None else port_bytes[index])
     ]
-    hop = max((level.latency for level in crossed), default=0.0)
     if parents := group.levels[0].parents:
-        hop = max(hop, parents.level.latency)
-    return _BASE[RING][-1] * _US + hop
+        crossed.append((parents.level.latency, 0))
+    hop, level = max(crossed, default=(0.0, 0))
+    return (None, _BASE[RING][-1] * _US), (level, hop)

@@ -3,6 +3,7 @@
 Each phase says how much of every port, link and interconnect it uses.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +17,9 @@ from collir.cost.network.loads import (
     resource_seconds,
 )
 from collir.machine import LinkKind
+
+Latencies = tuple[tuple[int | None, float], ...]
+"""Seconds in which no bytes flow, each with the level of its messages, or None for a start."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +48,24 @@ class Phase:
     """A part of a task during which its use of the machine does not change.
 
     Attributes:
-        latency: seconds until messages arrive, if it runs alone.
+        latencies: the times until messages arrive, if it runs alone.
         transfer: seconds for the bytes of messages, if it runs alone.
         work: seconds for the work of a device itself, if it runs alone.
         uses: the resources that it uses, each with the part of it used at full speed, 0 to 1.
         rate: bytes per second of each of its messages, if it runs alone. Phases that share a port
             get equal rates.
-        level: the outermost level that its messages go through, if it sends.
     """
 
-    latency: float = 0.0
+    latencies: Latencies = ()
     transfer: float = 0.0
     work: float = 0.0
     uses: tuple[tuple[Resource, float], ...] = ()
     rate: float = 1.0
-    level: int | None = None
+
+    @property
+    def latency(self) -> float:
+        """The sum of its latencies."""
+        return math.fsum(seconds for _, seconds in self.latencies)
 
     @property
     def narrowest(self) -> Resource | None:
@@ -87,19 +94,18 @@ def _phases(group: Group, rounds: Rounds) -> Iterator[Phase]:
     sending = max(seconds.values(), default=0.0)
     level = next((n for n, load in enumerate(rounds.loads) if load.port), None)
     if rounds.times == 1:
-        yield Phase(latency=rounds.latency, level=level)
+        yield Phase(((level, rounds.latency),))
         uses = _uses(seconds, sending)
-        yield Phase(transfer=sending, uses=uses, rate=_rate(rounds, sending), level=level)
+        yield Phase(transfer=sending, uses=uses, rate=_rate(rounds, sending))
         yield Phase(work=rounds.reduction)
     else:
         round_time = rounds.latency + sending + rounds.reduction
         yield Phase(
-            rounds.times * rounds.latency,
+            ((level, rounds.times * rounds.latency),),
             rounds.times * sending,
             rounds.times * rounds.reduction,
             _uses(seconds, round_time),
             _rate(rounds, round_time),
-            level,
         )
 
 
@@ -113,9 +119,13 @@ def _uses(seconds: dict[Resource, float], time: float) -> tuple[tuple[Resource, 
 
 
 def single_phase(
-    group: Group, time: float, port_bytes: Sequence[float], parents: ResourceSeconds = ()
+    group: Group,
+    time: float,
+    port_bytes: Sequence[float],
+    parents: ResourceSeconds = (),
+    latencies: Latencies = (),
 ) -> tuple[Phase, ...]:
-    """Return the one phase of a collective of which only the time and the bytes are known.
+    """Return the one phase of a collective of which the rounds are not known.
 
     Its ``rate`` is that of all bytes through the busiest port together. On levels that are not
     plain switches it is assumed to use all links all the time.
@@ -130,6 +140,6 @@ def single_phase(
                 (Resource(index, ResourceKind.PORT), min(1.0, size / port / time) if plain else 1.0)
             )
     uses += [(resource, min(1.0, busy / time)) for resource, busy in parents if time]
-    outermost = uses[0][0].level if uses else None
     rate = max(port_bytes) / time if time and max(port_bytes) else 1.0
-    return (Phase(transfer=time, uses=tuple(uses), rate=rate, level=outermost),) if time else ()
+    transfer = max(0.0, time - math.fsum(seconds for _, seconds in latencies))
+    return (Phase(latencies, transfer, uses=tuple(uses), rate=rate),) if time else ()

@@ -76,7 +76,8 @@ class TimeShare:
             operations of models: ``operations``, ``memory`` or ``launch``),
             ``shared`` (steps that run at the same time use the same ports and links), or
             ``iterations`` (those that are not simulated, as they recur).
-        resource: the resource of the machine that takes the time, if any; for latency, a port.
+        resource: the resource of the machine that takes the time, if any; for latency, a port, or
+            None for the start of a step.
         time: seconds.
     """
 
@@ -128,8 +129,9 @@ def _causes(
 ) -> Iterator[tuple[str, Resource | None, float]]:
     """Yield the parts of a time that a phase spends on each cause, with the resource."""
     done = speed / phase.time
-    level = None if phase.level is None else Resource(phase.level, ResourceKind.PORT)
-    yield "latency", level, done * phase.latency
+    for level, latency in phase.latencies:
+        port = None if level is None else Resource(level, ResourceKind.PORT)
+        yield "latency", port, done * latency
     yield "transfer", phase.narrowest, done * phase.transfer
     for cause, part in parts_of_work.items():
         yield cause, None, done * phase.work * part

@@ -3,12 +3,10 @@
 Numbers of 16 bits are computed in f32 where an operation is more than one function of numpy.
 """
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from collir.layout.operation_table import OperationTable
 from collir.targets.code.forms import Expression, form, gains, maps, reduction
-from collir.targets.code.python_text import tuple_text
 from collir.targets.code.rank_forms import ON_RANKS, RankStep, max_pool
 from collir.targets.code.subscripts import subscripts
 
@@ -48,13 +46,13 @@ def _by_method(name: str) -> Expression[NumpyStep]:
 
 def _einsum(s: NumpyStep) -> str:
     equation = subscripts(s.op.word("equation"))
-    if len(s.inputs) == 2 and (product := _batched(equation, *s.inputs)):
+    if len(s.inputs) == 2 and (product := _batched(s, equation, *s.inputs)):
         return product
     fast = ["optimize=True"] if len(s.inputs) > 1 else []
     return s.call("einsum", f'"{equation}"', *s.inputs, *fast)
 
 
-def _batched(equation: str, x: str, y: str) -> str:
+def _batched(s: NumpyStep, equation: str, x: str, y: str) -> str:
     """Return products of matrices, one for each index of a batch, for which an einsum of numpy is
     slow; empty for another einsum."""
     terms, result = equation.split("->")
@@ -67,16 +65,8 @@ def _batched(equation: str, x: str, y: str) -> str:
     whole = len(first) == len(left) and len(second) == len(right)
     if not batch or not whole or {len(rows), len(columns), len(summed)} != {1}:
         return ""
-    product = f"xp.matmul({_ordered(x, left, first)}, {_ordered(y, right, second)})"
-    return _ordered(product, [*batch, *rows, *columns], result)
-
-
-def _ordered(x: str, indices: Sequence[str], wanted: Sequence[str]) -> str:
-    """Return an array with its dimensions in another order."""
-    order = [indices.index(index) for index in wanted]
-    if order == sorted(order):
-        return x
-    return f"xp.permute_dims({x}, {tuple_text(order)})"
+    product = f"xp.matmul({s.ordered(x, left, first)}, {s.ordered(y, right, second)})"
+    return s.ordered(product, [*batch, *rows, *columns], result)
 
 
 def _along(name: str) -> Expression[NumpyStep]:

@@ -53,6 +53,11 @@ class RankStep(ModelStep):
     def reshaped(self, x: str, shape: Sequence[int]) -> str:
         return self.call("reshape", x, tuple_text(shape))
 
+    def ordered(self, x: str, indices: Sequence[str], wanted: Sequence[str]) -> str:
+        """Return an array with the dimensions of some indices in the order of the wanted ones."""
+        order = [indices.index(index) for index in wanted]
+        return x if order == sorted(order) else self.permuted(x, order)
+
     def products(self, equation: str, *arrays: str) -> str:
         """Return a sum of products over windows."""
         return self.call("einsum", f'"{equation}"', *arrays)

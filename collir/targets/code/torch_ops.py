@@ -17,6 +17,7 @@ from collir.targets.code.rank_forms import (
     conv_transpose,
     max_pool,
 )
+from collir.targets.code.subscripts import subscripts
 
 
 class TorchStep(RankStep):
@@ -50,8 +51,25 @@ MAPS: dict[str, str] = {
 
 
 def _einsum(s: TorchStep) -> str:
+    if product := _summed_product(s):
+        return product
     # Some sums of integers are in wider ones.
     return einsum(s) if s.dtype.is_float else f"{einsum(s)}.to({s.dtype_text})"
+
+
+def _summed_product(s: TorchStep) -> str:
+    """Return an einsum without rows and columns as a map and a sum, as torch is slow at products of
+    a row and a column; empty for another einsum."""
+    terms, result = subscripts(s.op.word("equation")).split("->")
+    left, *others = terms.split(",")
+    summed = [dim for dim, index in enumerate(left) if index not in result]
+    if len(others) != 1 or sorted(left) != sorted(others[0]) or not summed:
+        return ""
+    x = f"{s.x}.to(torch.float32)" if s.dtype.is_short else s.x
+    product = f"{x} * {s.ordered(s.inputs[1], others[0], left)}"
+    total = s.call("sum", product, s.along(summed), *s.same_integers)
+    total = s.ordered(total, [index for index in left if index in result], result)
+    return f"{total}.to({s.dtype_text})" if s.dtype.is_short else total
 
 
 def _softmax(name: str) -> Expression[TorchStep]:

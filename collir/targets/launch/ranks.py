@@ -51,6 +51,7 @@ def meshes(module: ModuleOp, name: str) -> list[MeshOp]:
         raise DiagnosticError.at(
             module, "there is no mesh: write `mesh @m on @machine { data = node:2 * gpu:4 }`"
         )
+    name = name.removeprefix("@")
     chosen = [op for op in ops if name in ("", op.sym_name.data)]
     if not chosen:
         raise DiagnosticError.at(

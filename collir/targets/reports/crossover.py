@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import IO
 
 from xdsl.context import Context
@@ -16,8 +15,9 @@ from collir.cost.programs.cost import FunctionCost, cost
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import check_no_weights, functions_of, refuse_nested
+from collir.ir.selection import erase_other_functions
 from collir.semantics.validation.proof import type_of_attribute
 from collir.semantics.validation.validate import Outcome, compare
 from collir.synthesis.programs.choices import SearchOptions
@@ -66,17 +66,17 @@ def largest_buffer(function: FuncOp) -> int:
 class CrossoverTarget(CostOptions, Target):
     """The fastest function for buffers of 1 KB to 10 GB, and the sizes at which it changes.
 
-    The functions have equal types; a remark names those that do not compute the same. The size
-    is that of a function's largest argument or result on one rank, and all buffers grow with it.
-    Functions without collectives are left out.
+    Functions of equal types are compared; a remark names those that do not compute the same. The
+    size is that of a function's largest argument or result on one rank, and all buffers grow with
+    it. Functions without collectives are left out.
     """
 
     name = "crossover"
 
     strategies: tuple[str, ...] = ()
     """Strategies of `decompose` to apply to each function, and `searched`: the programs that a
-    search finds for some of the sizes. The default is all of them if the file has a single
-    function, else `flat`."""
+    search finds for some of the sizes. The default is all of them for a function whose types no
+    other one has, else `flat`."""
     svg: bool = False
     """Print a plot (needs matplotlib: `pip install 'collir[plot]'`)."""
 
@@ -88,14 +88,26 @@ class CrossoverTarget(CostOptions, Target):
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         refuse_nested(functions_of(module), "is not compared by sizes")
-        candidates = self._candidates(module)
-        names = {candidate.cost.name for candidate in candidates}
-        functions = [f for f in functions_of(module) if f.sym_name.data in names]
-        remarks = unlike(module, functions)
+        compared: dict[str, tuple[list[Candidate], list[str]]] = {}
+        for alike in by_types(module):
+            if candidates := self._candidates(alike):
+                names = {candidate.cost.name for candidate in candidates}
+                functions = [f for f in functions_of(alike) if f.sym_name.data in names]
+                title = ", ".join(f"@{function.sym_name.data}" for function in functions)
+                compared[title] = candidates, unlike(functions)
+        if not compared:
+            raise DiagnosticError(Diagnostic("there is no function with collectives to compare"))
+        if self.svg and len(compared) > 1:
+            message = f"a plot has functions of equal types, not {' and '.join(compared)}"
+            raise DiagnosticError(Diagnostic(f"{message}: choose some with --function"))
         if self.svg:
-            output.write(plot(candidates, remarks))
-        else:
-            output.write("\n".join([*report(candidates), *remarks]) + "\n")
+            output.write("".join(plot(*both) for both in compared.values()))
+            return
+        blocks = [
+            [*([f"{title}:"] if len(compared) > 1 else []), *report(candidates), *remarks]
+            for title, (candidates, remarks) in compared.items()
+        ]
+        output.write("\n\n".join("\n".join(lines) for lines in blocks) + "\n")
 
     def _candidates(self, module: ModuleOp) -> list[Candidate]:
         functions = functions_of(module)
@@ -125,8 +137,6 @@ class CrossoverTarget(CostOptions, Target):
                     name = strategy if len(functions) == 1 else f"{function_cost.name} {strategy}"
                 if function_cost.steps:
                     candidates.append(Candidate(name, function_cost, base))
-        if not candidates:
-            raise DiagnosticError(Diagnostic("there is no function with collectives to compare"))
         return candidates
 
     def _searched(self, module: ModuleOp, number: int, base: float) -> list[Candidate]:
@@ -146,16 +156,25 @@ class CrossoverTarget(CostOptions, Target):
         return candidates
 
 
-def unlike(module: ModuleOp, functions: Sequence[FuncOp]) -> list[str]:
-    """Return a remark on each function that is not proven to compute what the first one does.
+def by_types(module: ModuleOp) -> list[ModuleOp]:
+    """Return a module for each set of functions of equal types: itself, or copies."""
+    names: dict[object, list[str]] = {}
+    for function in functions_of(module):
+        names.setdefault(_types(function), []).append(function.sym_name.data)
+    if len(names) == 1:
+        return [module]
+    modules: list[ModuleOp] = []
+    for alike in names.values():
+        copy = module.clone()
+        erase_other_functions(copy, alike)
+        modules.append(copy)
+    return modules
 
-    Raises:
-        DiagnosticError: the types of functions differ.
-    """
+
+def unlike(functions: Sequence[FuncOp]) -> list[str]:
+    """Return a remark on each function that is not proven to compute what the first one does."""
     first, *rest = functions
     name = first.sym_name.data
-    if errors := [error for function in rest if (error := _type_difference(first, function))]:
-        raise DiagnosticError(errors)
     remarks: list[str] = []
     for function in rest:
         verdict = compare(first, function, memory=0)
@@ -168,34 +187,13 @@ def unlike(module: ModuleOp, functions: Sequence[FuncOp]) -> list[str]:
     return remarks
 
 
-def _type_difference(first: FuncOp, second: FuncOp) -> Diagnostic | None:
-    """Return an error that names the first type in which two functions differ."""
-    name = first.sym_name.data
-    for side, texts in zip(
-        ("argument", "result"), zip(*map(_types, (first, second)), strict=True), strict=True
-    ):
-        for number, (first_type, second_type) in enumerate(
-            zip_longest(*texts, fillvalue="missing")
-        ):
-            if first_type != second_type:
-                return Diagnostic(
-                    f"@{second.sym_name.data} cannot be compared with @{name}: its {side} {number} "
-                    f"is {second_type}, that of @{name} is {first_type}; crossover compares "
-                    "functions of equal types, or the strategies of a file with one function",
-                    Position.of(second),
-                    (note(f"@{name} is defined here", Position.of(first)),),
-                )
-    return None
-
-
-def _types(function: FuncOp) -> tuple[list[str], list[str]]:
+def _types(function: FuncOp) -> tuple[tuple[str, ...], ...]:
     """Return the types of arguments and of results, as written."""
     mesh, types = mesh_of(function), function.function_type
-    inputs, outputs = (
-        [type_of_attribute(type_).text(mesh) for type_ in side]
+    return tuple(
+        tuple(type_of_attribute(type_).text(mesh) for type_ in side)
         for side in (types.inputs, types.outputs)
     )
-    return inputs, outputs
 
 
 def report(candidates: Sequence[Candidate]) -> list[str]:

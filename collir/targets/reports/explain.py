@@ -248,7 +248,7 @@ def _cause(simulation: Simulation, share: TimeShare) -> str:
     match share.cause:
         case "latency":
             if share.resource is None:
-                return "latency"
+                return "start of collectives"
             level = simulation.mesh.machine.levels[share.resource.level]
             above = f"{level.parents.level.name} or " if level.parents else ""
             return f"latency of {above}{level.name}"
