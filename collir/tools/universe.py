@@ -79,8 +79,9 @@ def known_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
     Functions of other packages raise a ``DiagnosticError`` that names the pass if it cannot be
     imported.
     """
-    factories = {name: partial(imported, f"the pass {name}", f) for name, f in _passes().items()}
-    return {**factories, **PASSES}
+    factories = {**_passes(), **PASSES}
+    others = {name: f for name, f in factories.items() if not isinstance(f, Lazy)}
+    return {**factories, **{n: partial(imported, f"the pass {n}", f) for n, f in others.items()}}
 
 
 def known_targets() -> Mapping[str, Callable[[], type[Target]]]:
