@@ -14,6 +14,7 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
+from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.inlining import function_without_calls
@@ -50,6 +51,9 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
     _set_sizes(module, options.set_size)
     api.run_passes(module, options.passes)
     make_explicit(module)
+    if asked:  # passes make functions that others call, such as gradients
+        called = (call.function() for f in functions_of(module) for call in calls_in(f))
+        needed |= {f.sym_name.data for f in called if f} - asked
     functions = [f for f in _chosen(module, options) if f.sym_name.data not in needed]
     _check_size(functions, options)
     files = _inputs(functions, options)

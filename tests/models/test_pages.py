@@ -23,6 +23,7 @@ NAMES = [
     "mixtral",
     "zero",
     "styles",
+    "jobs",
     "words",
     "training",
     "vgg19",

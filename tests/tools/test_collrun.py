@@ -173,6 +173,30 @@ def test_a_function_that_is_called_does_not_run_by_itself(
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == ["twice"]
 
 
+def test_a_gradient_that_a_called_function_has_does_not_run_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "step.coll"
+    path.write_text("""
+        machine @box { level gpu[2] { port = 300 GB/s, latency = 3 us } }
+        mesh @m on @box { data = gpu:2 }
+        func @loss(%x: f32[...], %w: f32[...]) -> f32[...] on any {
+          %y = mul %x, %w
+          %l = sum %y dims [0]
+          return %l
+        }
+        func @train(%x: f32[...], %w: f32[...]) -> f32[...] on any {
+          %l, %d = gradient @loss(%x, %w) wrt %w
+          return %d
+        }
+        func @step(%x: f32[8@data], %w: f32[8]) -> f32[8] on @m auto {
+          %d = call @train(%x, %w)
+          return %d
+        }""")
+    assert collrun.main([str(path), "--function", "step"]) == 0
+    assert capsys.readouterr().out.startswith("step: ok")
+
+
 def test_the_mpi_engine_compares_every_rank(two: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert collrun.main([two, "--engine", "mpi", "-n", "4", "-p", "decompose"]) == 0
     out = capsys.readouterr().out

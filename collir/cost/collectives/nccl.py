@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import itemgetter
 
 from collir.cost.collectives.algorithms import double_tree_all_reduce
 from collir.cost.collectives.phases import Latencies
@@ -126,10 +127,10 @@ def _shape(group: Group) -> _Shape:
             inside = max(inside, seconds)
 
     def slowest(levels: list[int]) -> tuple[float, int | None]:
-        """Return the largest latency of levels, divided by NCCL's, and its level."""
+        """Return the largest latency of levels, divided by NCCL's, and its outermost level."""
         nccl_hops = ((index, _HOP[fabrics[index]][RING][-1] * _US) for index in levels)
         factors = ((group.levels[index].latency / hop, index) for index, hop in nccl_hops)
-        return max(factors, default=(1.0, None))
+        return max(factors, key=itemgetter(0), default=(1.0, None))
 
     ranks, nodes = group.size, group.spread(networks - 1) if networks else 1
     in_nodes, between_nodes = slowest(inner), slowest(outer)
@@ -329,5 +330,5 @@ def send_latencies(group: Group, port_bytes: Sequence[float] | None = None) -> L
     ]
     if parents := group.levels[0].parents:
         crossed.append((parents.level.latency, 0))
-    hop, level = max(crossed, default=(0.0, 0))
+    hop, level = max(crossed, key=itemgetter(0), default=(0.0, 0))
     return (None, _BASE[RING][-1] * _US), (level, hop)
