@@ -89,8 +89,8 @@ plant(
     ),
     (
         "a function stays a kernel when its blocks are",
-        '            del call.properties["fused"]\n',
-        "            pass\n",
+        '                    call.properties.pop("fused", None)\n',
+        "                    pass\n",
     ),
 )
 plant(
