@@ -56,6 +56,11 @@ func @unknown(%x: f32[2, 4]) -> (f32[2], f32[2]) on @m {
   %z = min %b dims [1]
   return %y, %z
 }
+func @largest(%g: f32[1, 2, 2]) -> f32[1, 4, 2] on @m {
+  %o = constant value 1 to f32[1, 4, 2]
+  %y = max_pool_transpose %g, %o window [2] stride [2] padding [0]
+  return %y
+}
 func @labels() -> f32[4, 300] on @m {
   %i = iota dim 0 to i8[4]
   %y = one_hot %i to f32[4, 300]
