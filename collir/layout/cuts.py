@@ -205,10 +205,11 @@ def cuts(mesh: Mesh, size: int, axes: Sequence[str], coordinates: Coordinates) -
         row = 0
         for major in over:
             row = row * mesh.by_name[major].size + coordinates[major]
-        totals = weights.totals((*over, name))[row * count : (row + 1) * count]
-        unit, whole = length, sum(totals)
-        begin += unit * sum(totals[:coordinate]) // whole
-        length = unit * totals[coordinate] // whole
+        bounds, first = weights.bounds((*over, name)), row * count
+        unit, whole = length, bounds[first + count] - bounds[first]
+        start, end = bounds[first + coordinate], bounds[first + coordinate + 1]
+        begin += unit * (start - bounds[first]) // whole
+        length = unit * (end - start) // whole
         before[weights.axis] = (*over, name)
     return begin, begin + length
 

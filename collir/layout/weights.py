@@ -8,7 +8,7 @@ where the other sub-axes shard the dimension as well.
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import combinations
+from itertools import accumulate, combinations
 
 SubAxes = tuple[str, ...]
 
@@ -25,6 +25,7 @@ class AxisWeights:
     def __init__(self, axis: str, weights: Sequence[int], sizes: dict[str, int]):
         self.axis, self.weights, self.sizes = axis, tuple(weights), sizes
         self._totals: dict[SubAxes, tuple[int, ...]] = {}
+        self._bounds: dict[SubAxes, tuple[int, ...]] = {}
         self._shares: dict[SubAxes, tuple[int, ...]] = {}
 
     def totals(self, over: SubAxes) -> tuple[int, ...]:
@@ -46,6 +47,12 @@ class AxisWeights:
             totals[sum(index // inner % size * stride for inner, size, stride in strides)] += weight
         self._totals[over] = tuple(totals)
         return self._totals[over]
+
+    def bounds(self, over: SubAxes) -> tuple[int, ...]:
+        """Return the sums of ``totals`` in front of each coordinate, and of all at the end."""
+        if (known := self._bounds.get(over)) is None:
+            known = self._bounds[over] = (0, *accumulate(self.totals(over)))
+        return known
 
     def shares(self, over: SubAxes) -> tuple[int, ...]:
         """Return ``totals`` without their common divisor: the units of each coordinate's block."""

@@ -202,7 +202,7 @@ def models(log: Log, count: int, seed: int, start: int = 0) -> None:
         before = reference(text.program(source), f"@{function}", seed)
         for passes in MODEL_PASSES:
             compared(log, source, module, before, passes)
-        log.progress(f"{name} @{function}")
+            log.progress(f"{name} @{function} {passes}")
 
 
 def with_mistake(rng: random.Random, source: str) -> tuple[str, Program] | None:

@@ -26,6 +26,7 @@ from collir.layout.cuts import (
     extent_at,
     group_shares,
     is_even,
+    places,
     undefined_cut,
     units,
 )
@@ -143,3 +144,15 @@ def test_extents_keep_their_formula() -> None:
         _ = block + 1
     with pytest.raises(ArithmeticError):
         _ = block // 7
+
+
+def test_a_hundred_thousand_weights_are_cut_one_after_the_other() -> None:
+    rng = random.Random(1)
+    weights = [rng.randint(1, 3) for _ in range(100_000)]
+    machine = Machine("c", (Level("node", 1000, 1e9, 0), Level("gpu", 100, 1e9, 0)))
+    data = Axis.placed("data", [Factor("node", 1000), Factor("gpu", 100)])
+    mesh = Mesh("m", machine, (data.weighted(weights),))
+    size = sum(weights)
+    ends = [cuts(mesh, size, BOTH, at) for at in places(mesh, BOTH)]
+    assert [end - begin for begin, end in ends] == weights
+    assert all(end == begin for (_, end), (begin, _) in itertools.pairwise(ends))

@@ -228,7 +228,8 @@ def random_steps(rng: random.Random, known: list[str], depth: int, used: list[in
             lines.append(f"{new} = call @layer({x}, %w, %u){word}")
             known.append(new)
         elif kind == "fused":
-            lines.append(f"{new}, {new}b = call @kernel({x}, {y}) fused")
+            callee = rng.choice(["kernel", "kernels"])
+            lines.append(f"{new}, {new}b = call @{callee}({x}, {y}) fused")
             known += [new, f"{new}b"]
         elif kind == "layer":
             i = used[0]
@@ -291,6 +292,11 @@ def random_program(rng: random.Random) -> str:
             "%b = mul %a, %y",
             "%c = softmax %b dims [1]",
             "return %c, %a",
+            "}",
+            f"func @kernels(%x: {STATE}, %y: {STATE}) -> ({STATE}, {STATE}) on @m {{",
+            "%a, %b = call @kernel(%y, %x)",
+            "%c = sin %a",
+            "return %c, %b",
             "}",
             f"func @layer(%x: {STATE}, {head}) -> {STATE} on @m {{",
             *random_steps(rng, inner := ["%x"], 0, used),

@@ -188,11 +188,12 @@ def _torch(x: Any) -> Any:
 def _in_torch(form: Form, wholes: list[Any]) -> Any:
     """Return the result in torch, or None if torch has no such kernel."""
     try:
-        return form.torch(*map(_torch, wholes)).detach().numpy()
+        result = form.torch(*map(_torch, wholes)).detach()
     except RuntimeError as error:
         if "not implemented" not in str(error):
             raise
         return None
+    return (result.float() if result.dtype is torch.bfloat16 else result).numpy()
 
 
 def _truth(form: Form, wholes: list[Any], case: Case, with_jax: bool) -> Any:

@@ -271,7 +271,7 @@ def _pad(rng: random.Random) -> Form:
     over = list("abc"[: rng.randint(1, 3)])
     dim, size = rng.randrange(len(over)), rng.randint(1, 6)
     low, high = rng.randint(-size + 1, 3), 0
-    high = rng.randint(-(size + low) + 1, 3)
+    high = rng.randint(-(size + min(low, 0)) + 1, 3)
     value = rng.choice([0, 0, 1, -2])
 
     def in_jax(x: Any) -> Any:
