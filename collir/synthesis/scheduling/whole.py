@@ -13,9 +13,10 @@ from xdsl.ir import Operation
 
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
-from collir.dialects.machine import function_of
+from collir.dialects.machine import function_of, mesh_of
 from collir.dialects.nested import NestedOp
 from collir.dialects.operation import is_collective
+from collir.dialects.tensor import dist_type
 from collir.ir.calls import callees_first, calls_in
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import remark
@@ -83,13 +84,13 @@ def undo_until_it_fits(
     too_large = _excess(module, names, model).keys()  # also as they were
     for reordering in reorderings:
         reordering.after.write()
-    excess = {function: over for function, over in excess.items() if function not in too_large}
+    names = [function for function in names if function not in too_large]
+    excess = {function: over for function, over in excess.items() if function in names}
     for reordering in sorted(reorderings, key=lambda x: -x.bytes):
         if not excess:
             return
         reordering.before.write()
-        over_now = _excess(module, names, model)
-        left = {f: over for f, over in over_now.items() if f not in too_large}
+        left = _excess(module, names, model)
         if sum(left.values()) >= sum(excess.values()):
             reordering.after.write()
             continue
@@ -104,15 +105,26 @@ def undo_until_it_fits(
 
 
 def _names_of_wholes(module: ModuleOp, reorderings: Sequence[Reordering]) -> list[str]:
-    """Return the names of the functions with loops or calls that run steps of reorderings."""
+    """Return the names of the functions with loops or calls that run steps of reorderings, but of
+    none that fits in no order."""
     changed = {function_of(reordering.before.steps[0][0]) for reordering in reorderings}
     names: list[str] = []
     for function in callees_first(module) if changed else ():
         if function in changed or any(call.function() in changed for call in calls_in(function)):
             changed.add(function)
-            if any(isinstance(op, NestedOp) for op in function.body.block.ops):
+            nested = any(isinstance(op, NestedOp) for op in function.body.block.ops)
+            if nested and _has_memory_for_arguments(function):
                 names.append(function.sym_name.data)
     return names
+
+
+def _has_memory_for_arguments(function: FuncOp) -> bool:
+    """Return whether a device may have the memory for the arguments, which it holds throughout."""
+    mesh = mesh_of(function)
+    types = map(dist_type, function.args)
+    held = sum(x.local_bytes(mesh) for x in types if not x.place and x.is_even(mesh))
+    device = mesh.machine.slowest
+    return device is None or device.memory is None or held <= device.memory
 
 
 def _excess(module: ModuleOp, names: Sequence[str], model: CostModel) -> dict[str, float]:
