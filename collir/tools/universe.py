@@ -79,11 +79,11 @@ def known_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
     Functions of other packages raise a ``DiagnosticError`` that names the pass if it cannot be
     imported.
     """
-    return {
-        name: factory
-        if isinstance(factory, Lazy)
-        else partial(imported, f"the pass {name}", factory)
-        for name, factory in {**_passes(), **PASSES}.items()
+    known = {**_passes(), **PASSES}
+    return known | {
+        name: partial(imported, f"the pass {name}", factory)
+        for name, factory in known.items()
+        if not isinstance(factory, Lazy)
     }
 
 
