@@ -102,11 +102,12 @@ def _steps_of(call: CallOp) -> Iterator[Operation]:
 
 def callees_first(module: ModuleOp) -> list[FuncOp]:
     """Return the functions of a module without cycles of calls, each behind those that it calls."""
+    functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
     ordered: dict[FuncOp, None] = {}
-    for start in module.ops:
-        stack = [start] if isinstance(start, FuncOp) else []
+    for start in functions.values():
+        stack = [start]
         while stack:
-            callees = dict.fromkeys(call.function() for call in calls_in(stack[-1]))
+            callees = dict.fromkeys(functions.get(call.symbol) for call in calls_in(stack[-1]))
             missing = [callee for callee in callees if callee and callee not in ordered]
             if missing:
                 stack += missing

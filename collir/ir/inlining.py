@@ -16,14 +16,21 @@ from collir.ir.selection import erase_other_functions
 def function_without_calls(function: FuncOp) -> FuncOp:
     """Return a function with the steps of callees in the place of calls: itself, or a copy of it in
     a copy of what it needs of its module."""
-    if not any(True for _ in calls_in(function)):
-        return function
-    module = module_of(function)
-    copy = module.clone()
-    erase_other_functions(copy, [function.sym_name.data])
+    [alone] = functions_without_calls([function])
+    return alone
+
+
+def functions_without_calls(functions: Sequence[FuncOp]) -> list[FuncOp]:
+    """Return functions of one module with the steps of callees in the place of calls: themselves,
+    or copies of them in one copy of what they need of their module."""
+    if not any(True for function in functions for _ in calls_in(function)):
+        return [*functions]
+    names = [function.sym_name.data for function in functions]
+    copy = module_of(functions[0]).clone()
+    erase_other_functions(copy, names)
     inline_calls(copy)
-    functions = [op for op in copy.ops if isinstance(op, FuncOp)]
-    return next(op for op in functions if op.sym_name == function.sym_name)
+    copies = {op.sym_name.data: op for op in copy.ops if isinstance(op, FuncOp)}
+    return [copies[name] for name in names]
 
 
 def inline_calls(module: ModuleOp) -> None:

@@ -250,9 +250,10 @@ def check_type(mesh: Mesh, tensor: DistType) -> None:
             raise LayoutError(
                 f"dimension {index} has size {explained(dim.size)}; sizes are at least 1", dim=index
             )
-        check_cut(mesh, dim.axes, index)
-        _check_divides(mesh, dim, index)
-    if tensor.elements * tensor.dtype.bytes > MAX_BYTES:
+        if dim.axes:
+            check_cut(mesh, dim.axes, index)
+            _check_divides(mesh, dim, index)
+    if math.prod(map(int, tensor.shape)) * tensor.dtype.bytes > MAX_BYTES:  # without formulas
         raise LayoutError("the tensor has more than 2^63 - 1 bytes")
     if tensor.reduction and tensor.reduction not in tensor.dtype.reductions:
         if tensor.dtype is not DType.BOOL:

@@ -17,7 +17,7 @@ from collir.ir.buffers import plan_buffers
 from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.inlining import function_without_calls
+from collir.ir.inlining import functions_without_calls
 from collir.ir.instantiation import instantiate
 from collir.ir.loops import steps_with_times
 from collir.ir.roles import argument_roles
@@ -55,9 +55,13 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
         called = (call.function() for f in functions_of(module) for call in calls_in(f))
         needed |= {f.sym_name.data for f in called if f} - asked
     functions = [f for f in _chosen(module, options) if f.sym_name.data not in needed]
-    _check_size(functions, options)
+    without_calls = functions_without_calls(functions)
+    _check_size(without_calls, options)
     files = _inputs(functions, options)
-    cases = [_numpy_case(module, function, options.seed, files) for function in functions]
+    cases = [
+        _numpy_case(module, function, alone, options.seed, files)
+        for function, alone in zip(functions, without_calls, strict=True)
+    ]
     for case in cases:
         names = _argument_names(case.function)
         case.not_finite = check_finite(
@@ -145,10 +149,10 @@ MOST_STEPS = 10**9
 
 
 def _check_size(functions: Sequence[FuncOp], options: argparse.Namespace) -> None:
-    """Check that functions have not too many steps, and fit into memory."""
+    """Check that functions without calls have not too many steps, and fit into memory."""
     needed = 0
     for function in functions:
-        steps = steps_with_times(function_without_calls(function).body.block.ops)
+        steps = steps_with_times(function.body.block.ops)
         if sum(times for _, times in steps) > MOST_STEPS:
             text = f"@{function.sym_name.data} runs more than {MOST_STEPS} steps"
             raise DiagnosticError.at(function, f"{text}: try --set-size, or fewer iterations")
@@ -221,7 +225,11 @@ def _load(path: Path | zipfile.Path, shape: tuple[int, ...], dtype: np.dtype) ->
 
 
 def _numpy_case(
-    module: ModuleOp, function: FuncOp, seed: int, files: Mapping[str, Path | zipfile.Path]
+    module: ModuleOp,
+    function: FuncOp,
+    without_calls: FuncOp,
+    seed: int,
+    files: Mapping[str, Path | zipfile.Path],
 ) -> Case:
     rng = np.random.default_rng(seed)
     tensors: list[Array] = []
@@ -235,8 +243,8 @@ def _numpy_case(
     start = time.perf_counter()
     results = execute(module, function, arguments)
     seconds = time.perf_counter() - start
-    tolerance = 0 if exact(function) and not files else roundings(function)
-    return Case(function, tensors, arguments, tolerance, results, seconds)
+    tolerance = 0 if exact(without_calls) and not files else roundings(without_calls)
+    return Case(function, without_calls, tensors, arguments, tolerance, results, seconds)
 
 
 def _check_meaning(case: Case, options: argparse.Namespace) -> bool:

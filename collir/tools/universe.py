@@ -79,9 +79,12 @@ def known_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
     Functions of other packages raise a ``DiagnosticError`` that names the pass if it cannot be
     imported.
     """
-    factories = {**_passes(), **PASSES}
-    others = {name: f for name, f in factories.items() if not isinstance(f, Lazy)}
-    return {**factories, **{n: partial(imported, f"the pass {n}", f) for n, f in others.items()}}
+    known = {**_passes(), **PASSES}
+    return known | {
+        name: partial(imported, f"the pass {name}", factory)
+        for name, factory in known.items()
+        if not isinstance(factory, Lazy)
+    }
 
 
 def known_targets() -> Mapping[str, Callable[[], type[Target]]]:

@@ -305,6 +305,23 @@ func @f(%x: f32[1024]) -> f32[1024@data] on @m {
     assert halved.memory == [(0.0, 4096 + 8192 + 4096), (0.0, 4096 + 512)]
 
 
+def test_a_copy_in_the_end_waits_for_the_one_before_it_alone() -> None:
+    """All steps of many results have few operands together, as a list for each would be large."""
+    text = """
+    machine @box {
+      device { compute f32 = 1 TFLOP/s; memory = 1 GB @ 1 GB/s }
+      level node[2] { port = 8 GB/s, latency = 20 us }
+    }
+    mesh @m on @box { data = node:2 }
+    func @f(%x: f32[64]) -> (f32[64], f32[64], f32[64]) on @m {
+      return %x, %x, %x
+    }"""
+    [simulation] = simulate(collir.parse(text))
+    assert [step.task.after for step in simulation.program] == [(), (0,), (1,)]
+    spans = simulation.spans
+    assert all(before[1] == behind[0] for before, behind in pairwise(spans))
+
+
 def test_what_is_copied_in_the_end_is_kept_until_then() -> None:
     """Two halves of one sum are copied; the sum is held until then."""
     simulation = one_of(

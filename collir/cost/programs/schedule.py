@@ -282,22 +282,27 @@ class _Written:
         busy = {stream for number in running for stream in self.tasks[number].streams}
         heads = [queue[0] for stream, queue in self.queues.items() if queue and stream not in busy]
         first = [n for n, count in Counter(heads).items() if count == len(self.tasks[n].on)]
-        started = [n for n in first if all(self.spans[m][1] <= now for m in self.tasks[n].after)]
+        started = [n for n in first if self._is_ready(n, now)]
         for number in started:
             for stream in self.tasks[number].streams:
                 self.queues[stream].popleft()
         self.started += len(started)
         return started
 
+    def _is_ready(self, number: int, now: float) -> bool:
+        """Return whether the operands of a task are there; the last of them ends last."""
+        return all(self.spans[needed][1] <= now for needed in reversed(self.tasks[number].after))
+
     def _issue(self, device_class: int, issue: _Issue, now: float) -> None:
         """Issue the tasks that a class can issue now."""
         while issue.issued < len(issue.tasks):
             number = issue.tasks[issue.issued]
             task = self.tasks[number]
-            awaited = [needed for needed in task.after if device_class in self.tasks[needed].on]
-            awaited += [] if issue.awaited is None else [issue.awaited]
-            if any(self.spans[needed][1] > now for needed in awaited):
+            if issue.awaited is not None and self.spans[issue.awaited][1] > now:
                 return
+            for needed in reversed(task.after):  # the last ones end last
+                if self.spans[needed][1] > now and device_class in self.tasks[needed].on:
+                    return
             self.queues.setdefault((device_class, task.stream), deque()).append(number)
             issue.awaited = number if task.waited else None
             issue.issued += 1

@@ -215,20 +215,28 @@ def _copies(
 ) -> list[SimulatedStep]:
     """Return the copies at the end, of results that lie in other buffers, on each class.
 
+    The first of a class waits for all its steps, and each other one for the copy before it.
+
     Args:
         before: the steps before them.
     """
-    steps = list(before)
+    copies: list[SimulatedStep] = []
+    last: dict[int, int] = {}
     for value in copied_results(where):
         for device_class in classes.holding(dist_type(value)):
             kinds = classes.kinds_of((device_class,))
             does = LocalStep(COPY, 2 * classes.bytes_of(device_class, value))
             if phases := local_phases(does, mesh.machine.slowest_of(kinds)):
-                after = (n for n, step in enumerate(steps) if device_class in step.task.on)
+                after = (
+                    [last[device_class]]
+                    if device_class in last
+                    else [n for n, step in enumerate(before) if device_class in step.task.on]
+                )
+                last[device_class] = len(before) + len(copies)
                 task = StepTask(phases, len(mesh.machine.levels), tuple(after), on=(device_class,))
                 at = classes.text(device_class)
-                steps.append(SimulatedStep(where.names[value], does, task, at, kinds=kinds))
-    return steps[len(before) :]
+                copies.append(SimulatedStep(where.names[value], does, task, at, kinds=kinds))
+    return copies
 
 
 def _loop(

@@ -32,14 +32,12 @@ def in_double(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
 
     The steps of callees stand in the place of calls.
     """
-    double = function_without_calls(function)
-    copy = module_of(double)
-    if double is function:
-        copy = copy.clone()
-        functions = [op for op in copy.ops if isinstance(op, FuncOp)]
-        double = next(op for op in functions if op.sym_name == function.sym_name)
+    alone = function_without_calls(function)
+    double = alone.clone()
+    others = [op.clone() for op in module_of(alone).ops if not isinstance(op, FuncOp)]
+    module = ModuleOp([*others, double])
     _to_double(double)
-    return copy, double
+    return module, double
 
 
 def _to_double(function: FuncOp) -> None:

@@ -13,9 +13,10 @@ from xdsl.ir import Operation
 
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
-from collir.dialects.machine import function_of
+from collir.dialects.machine import function_of, mesh_of
 from collir.dialects.nested import NestedOp
 from collir.dialects.operation import is_collective
+from collir.dialects.tensor import dist_type
 from collir.ir.calls import callees_first, calls_in
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import remark
@@ -77,9 +78,10 @@ def undo_what_does_not_fit(
     for reordering in reorderings:
         reordering.before.write()
     as_before = _too_large(module, names, model)
+    names = [function for function in names if function not in as_before]
     for reordering in reorderings:
         reordering.after.write()
-        if too_large := [x for x in _too_large(module, names, model) if x not in as_before]:
+        if too_large := _too_large(module, names, model):
             reordering.before.write()
             op, _ = reordering.before.steps[0]
             remark(
@@ -90,15 +92,26 @@ def undo_what_does_not_fit(
 
 
 def _names_of_wholes(module: ModuleOp, reorderings: Sequence[Reordering]) -> list[str]:
-    """Return the names of the functions with loops or calls that run steps of reorderings."""
+    """Return the names of the functions with loops or calls that run steps of reorderings, but of
+    none that fits in no order."""
     changed = {function_of(reordering.before.steps[0][0]) for reordering in reorderings}
     names: list[str] = []
     for function in callees_first(module) if changed else ():
         if function in changed or any(call.function() in changed for call in calls_in(function)):
             changed.add(function)
-            if any(isinstance(op, NestedOp) for op in function.body.block.ops):
+            nested = any(isinstance(op, NestedOp) for op in function.body.block.ops)
+            if nested and _has_memory_for_arguments(function):
                 names.append(function.sym_name.data)
     return names
+
+
+def _has_memory_for_arguments(function: FuncOp) -> bool:
+    """Return whether a device may have the memory for the arguments, which it holds throughout."""
+    mesh = mesh_of(function)
+    types = map(dist_type, function.args)
+    held = sum(x.local_bytes(mesh) for x in types if not x.place and x.is_even(mesh))
+    device = mesh.machine.slowest
+    return device is None or device.memory is None or held <= device.memory
 
 
 def _too_large(module: ModuleOp, names: Sequence[str], model: CostModel) -> list[str]:

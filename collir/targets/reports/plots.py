@@ -138,14 +138,14 @@ def _numbered(svg: str) -> str:
 
 
 def _bars(axes: Any, chart: Timeline, colours: Mapping[str, Any], unit: float) -> None:
-    for bar in chart.bars:
-        place, start, width = (
-            chart.lanes.index(bar.lane),
-            bar.start / unit,
-            (bar.end - bar.start) / unit,
-        )
-        edge, colour = _EDGES[bar.marked], colours[bar.kind]
-        axes.barh(place, width, 0.7, start, color=colour, edgecolor=edge, linewidth=0.8)
+    places = [chart.lanes.index(bar.lane) for bar in chart.bars]
+    starts = [bar.start / unit for bar in chart.bars]
+    widths = [(bar.end - bar.start) / unit for bar in chart.bars]
+    edges = [_EDGES[bar.marked] for bar in chart.bars]
+    fills = [colours[bar.kind] for bar in chart.bars]
+    # All at once: each call looks at everything that is drawn already.
+    axes.barh(places, widths, 0.7, starts, color=fills, edgecolor=edges, linewidth=0.8)
+    for bar, place, start, width in zip(chart.bars, places, starts, widths, strict=True):
         letters = width / (chart.end / unit * _LETTER)
         if text := next((text for text in bar.texts if len(text) <= letters), None):
             axes.text(start + width / 2, place, text, ha="center", va="center", fontsize=8)
