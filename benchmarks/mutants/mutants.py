@@ -430,8 +430,8 @@ MUTANTS = [
         "costs",
         "a step waits for no operand",
         SCHEDULE,
-        "if all(self.spans[m][1] <= now for m in self.tasks[n].after)]",
-        "]",
+        "return all(self.spans[needed][1] <= now for needed in reversed(self.tasks[number].after))",
+        "return True",
         COSTS,
     ),
     Mutant(
