@@ -446,8 +446,8 @@ MUTANTS = [
         "costs",
         "a device that receives waits for what the sender computes",
         SCHEDULE,
-        "for needed in task.after if device_class in self.tasks[needed].on]",
-        "for needed in task.after]",
+        "if self.spans[needed][1] > now and device_class in self.tasks[needed].on:",
+        "if self.spans[needed][1] > now:",
         ("tests/cost/test_schedule.py",),
     ),
     Mutant(

@@ -124,8 +124,8 @@ plant(
     ),
     (
         "functions that were too large before count",
-        " if x not in as_before]:",
-        "]:",
+        "    names = [function for function in names if function not in as_before]\n",
+        "",
     ),
 )
 plant(
