@@ -96,7 +96,7 @@ def _with(passes: str, option: str) -> str:
 @pytest.mark.parametrize("made", PROGRAMS)
 @pytest.mark.parametrize("passes", some(PASSES, 2))
 def test_some_programs(passes: str, made: Callable[[random.Random], ModuleOp]) -> None:
-    assert sum(check(passes, made, seed) for seed in range(30)) >= 10
+    assert sum(check(passes, made, seed) for seed in range(18)) >= 6
 
 
 WAITING = """\

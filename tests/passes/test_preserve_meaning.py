@@ -73,7 +73,7 @@ def assert_same_meaning(before: ModuleOp, passes: str) -> None:
 
 @pytest.mark.parametrize("passes", some(PASSES, 3))
 @given(rng=RANDOM)
-@settings(max_examples=18)
+@settings(max_examples=12)
 def test_random_programs(passes: str, rng: random.Random) -> None:
     module = random_module(rng, functions=2, steps=6, weights=0.3, models=rng.random() < 0.3)
     assert_same_meaning(module, passes)
