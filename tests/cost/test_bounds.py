@@ -80,7 +80,7 @@ def permutes(draw: st.DrawFn) -> Collective:
     ("kind", "name"),
     KINDS,
 )
-@settings(max_examples=14)
+@settings(max_examples=9)
 @given(data=st.data())
 def test_no_algorithm_is_faster(kind: str, name: str, data: st.DataObject) -> None:
     collective = data.draw(collectives(kind))

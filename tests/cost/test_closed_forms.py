@@ -14,7 +14,7 @@ from collir.layout import Mesh
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind, names in ALGORITHMS.items() for name in names]
 )
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(step=steps())
 def test_a_closed_form_is_what_its_messages_take(
     kind: str, name: str, step: tuple[Mesh, tuple[str, ...], frozenset[str]]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from differentiated import on_all_devices, on_one_device
 from model_pages import function_of, inputs_of, page
-from seeds import chosen
+from seeds import chosen, some
 from xdsl.dialects.func import FuncOp
 
 import collir
@@ -86,7 +86,7 @@ def sent(function: FuncOp) -> Iterator[int]:
             yield size * times * (2 if op.mnemonic == "all_reduce" else 1)
 
 
-@pytest.mark.parametrize("passes", ["", "inline,fuse"])
+@pytest.mark.parametrize("passes", some(["", "inline,fuse"], 1))
 def test_memory_and_traffic(passes: str) -> None:
     """Table 1 and section 7, at the sizes of the page.
 

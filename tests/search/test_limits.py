@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_search import plain_enumerate, plain_optimise
 from search_problems import Endless, Heap, Tree, trees, within
+from seeds import some
 
 from collir.search import (
     Budget,
@@ -340,14 +341,7 @@ class Failing(Heap):
         return super().children(node)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "local",
-        "processes",
-        "auto",
-    ],
-)
+@pytest.mark.parametrize("name", some(["local", "processes", "auto"], 1))
 def test_a_checkpoint_left_by_a_search_that_failed_counts_nothing_twice(
     tmp_path: Path, name: Any
 ) -> None:

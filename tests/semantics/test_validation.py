@@ -67,7 +67,7 @@ def test_what_passes_make_of_random_programs_is_proven(passes: str) -> None:
 
 @pytest.mark.parametrize("passes", ["canonicalize", "decompose{strategy=rs-ar-ag}"])
 @given(rng=RANDOM)
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_a_run_agrees_with_the_proof(passes: str, rng: random.Random) -> None:
     before = read(write(random_module(rng, functions=1, weights=0.3, models=rng.random() < 0.3)))
     after = run_passes(before.clone(), passes)

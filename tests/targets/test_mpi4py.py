@@ -205,7 +205,7 @@ def test_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
 
 @on_ranks
 @pytest.mark.parametrize(
-    "path", some(sorted(EXAMPLES.glob("*.coll")), 2), ids=lambda path: path.stem
+    "path", some(sorted(EXAMPLES.glob("*.coll")), 1), ids=lambda path: path.stem
 )
 def test_examples(path: Path, tmp_path: Path) -> None:
     module = collir.run_passes(collir.parse(path), "decompose")

@@ -42,14 +42,14 @@ def assert_all_ok(module: ModuleOp, folder: Path) -> None:
 
 @pytest.mark.parametrize("passes", ["", "decompose"])
 @pytest.mark.parametrize(
-    "name", some(["sync_gradients", "reshard", "hierarchical", "broadcast_weights"], 2)
+    "name", some(["sync_gradients", "reshard", "hierarchical", "broadcast_weights"], 1)
 )
 def test_examples_find_their_results_right(name: str, passes: str, tmp_path: Path) -> None:
     module = collir.run_passes(collir.parse(EXAMPLES / f"{name}.coll"), passes)
     assert_all_ok(module, tmp_path)
 
 
-@pytest.mark.parametrize(("ranks", "seed"), some([(1, 0), (4, 1), (6, 2), (9, 3), (12, 4)], 2))
+@pytest.mark.parametrize(("ranks", "seed"), some([(1, 0), (4, 1), (6, 2), (9, 3), (12, 4)], 1))
 def test_random_programs_find_their_results_right(ranks: int, seed: int, tmp_path: Path) -> None:
     rng = fresh(seed)
     meshes = [random_mesh(rng, ranks, f"m{index}", weights=0.3) for index in range(3)]
@@ -133,7 +133,7 @@ def test_the_program_without_mistakes_is_right(right_code: str, tmp_path: Path) 
     ]
 
 
-@pytest.mark.parametrize("mistake", some(list(MISTAKES), 6))
+@pytest.mark.parametrize("mistake", some(list(MISTAKES), 4))
 def test_a_wrong_program_is_found_wrong(mistake: str, right_code: str, tmp_path: Path) -> None:
     before, after = MISTAKES[mistake]
     assert before in right_code

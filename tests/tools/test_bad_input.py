@@ -177,7 +177,7 @@ ABSURD = {
 }
 
 
-@pytest.mark.parametrize("kind", ABSURD)
+@pytest.mark.parametrize("kind", some(list(ABSURD), 6))
 def test_absurdly_many_of_one_thing_are_refused(tmp_path: Path, kind: str) -> None:
     text, message = ABSURD[kind]
     assert message in rejected(tmp_path, text)
