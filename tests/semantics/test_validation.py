@@ -612,6 +612,17 @@ def test_where_casts_round_a_run_decides() -> None:
     assert verdict.explanation == "not proven, equal on 8 runs (its sums have other forms)"
 
 
+@pytest.mark.parametrize("computed", ["compute %a flops 10", "sin %a"])
+def test_what_is_computed_of_other_elements_differs(computed: str) -> None:
+    """The operands differ in the order of their elements only."""
+    in_order, turned = (
+        function_text("%x: f32[4, 4]", "f32[4, 4]", f"%a = {a}", f"%r = {computed}")
+        for a in ("transpose %x order [0, 1]", "transpose %x order [1, 0]")
+    )
+    assert verdict_on(in_order, in_order).outcome is Outcome.SAME
+    assert verdict_on(in_order, turned).outcome is Outcome.DIFFERENT
+
+
 AHEAD = ("%a = scale %x by 0.01", "%r = all_reduce %a over data")
 BEHIND = ("%a = all_reduce %x over data", "%r = scale %a by 0.01")
 
