@@ -623,6 +623,23 @@ def test_what_is_computed_of_other_elements_differs(computed: str) -> None:
     assert verdict_on(in_order, turned).outcome is Outcome.DIFFERENT
 
 
+@pytest.mark.parametrize("computed", ["softmax %a dims [DIM]", "cumsum %a dim DIM"])
+def test_what_needs_whole_columns_differs_on_parts_of_them(computed: str) -> None:
+    verdicts: list[Verdict] = []
+    for dim in ("0", "1"):
+        step = computed.replace("DIM", dim)
+        behind, ahead = (
+            function_text("%x: f32[4, 3]", "f32[2, 3]", *steps)
+            for steps in (
+                ("%a = scale %x by 1", f"%b = {step}", "%r = pad %b dim 0 low -2"),
+                ("%a = pad %x dim 0 low -2", f"%r = {step}"),
+            )
+        )
+        verdicts.append(verdict_on(behind, ahead))
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.DIFFERENT, Outcome.SAME]
+    assert verdicts[1].how == "proof"
+
+
 AHEAD = ("%a = scale %x by 0.01", "%r = all_reduce %a over data")
 BEHIND = ("%a = all_reduce %x over data", "%r = scale %a by 0.01")
 
