@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
-from xdsl.dialects.builtin import I64, IntegerAttr, ModuleOp, SymbolRefAttr, UnitAttr
+from xdsl.dialects.builtin import (
+    I64,
+    IntegerAttr,
+    ModuleOp,
+    StringAttr,
+    SymbolRefAttr,
+    UnitAttr,
+)
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 from xdsl.irdl import (
@@ -37,7 +44,7 @@ from collir.layout.formulas import FormulaError
 from collir.layout.loops import slice_type, stack_type
 from collir.layout.sizes import Size, bindings_text, default_error, formula_of, size_with
 from collir.layout.steps import ArgumentKind
-from collir.layout.types import with_sizes
+from collir.layout.types import Place, with_sizes
 
 
 class NestedOp(IRDLOperation, ABC):
@@ -61,7 +68,8 @@ class CallOp(NestedOp):
 
     With ``wrt``, the gradients of its first result with respect to these operands come behind them.
     With ``recompute``, gradients of the caller keep its operands alone, and run it again. With
-    ``fused``, they do so too, and its steps are one kernel, as are those of its reverse.
+    ``fused``, they do so too, and its steps are one kernel, as are those of its reverse. A ``task``
+    names it in the schedule of the loop that it is in.
     """
 
     name = "coll.call"
@@ -71,12 +79,13 @@ class CallOp(NestedOp):
     wrt = opt_prop_def(SizesAttr)
     recompute = opt_prop_def(UnitAttr)
     fused = opt_prop_def(UnitAttr)
+    task = opt_prop_def(StringAttr)
     inputs = var_operand_def(DistTensorType)
     outputs = var_result_def(DistTensorType)
 
     assembly_format = (
         "$callee (`at` $bindings^)? `(` $inputs `)` (`wrt` $wrt^)? (`recompute` $recompute^)? "
-        "(`fused` $fused^)? attr-dict `:` "
+        "(`fused` $fused^)? (`task` $task^)? attr-dict `:` "
         "functional-type($inputs, $outputs)"
     )
 
@@ -89,6 +98,7 @@ class CallOp(NestedOp):
         wrt: Sequence[int] = (),
         recompute: bool = False,
         fused: bool = False,
+        task: str | None = None,
     ) -> "CallOp":
         """Return a call with the types of its results inferred.
 
@@ -100,6 +110,7 @@ class CallOp(NestedOp):
                 differentiated; their gradients come behind the results.
             recompute: whether gradients of the caller keep the operands alone.
             fused: whether the steps of the function are one kernel.
+            task: its name in the schedule of the loop that it is in.
 
         Raises:
             LayoutError: the function does not take these operands at these values, or has no
@@ -113,6 +124,8 @@ class CallOp(NestedOp):
             properties["wrt"] = SizesAttr(tuple(wrt))
         flags = {"recompute": recompute, "fused": fused}
         properties |= {name: UnitAttr() for name, given in flags.items() if given}
+        if task is not None:
+            properties["task"] = StringAttr(task)
         if bindings:
             known = [name for name, _ in callee.parameters]
             ordered = sorted(bindings.items(), key=lambda binding: known.index(binding[0]))
@@ -140,6 +153,11 @@ class CallOp(NestedOp):
     def program(self) -> None:
         """Return None: the function has other sizes than the call, which is inlined first."""
         return
+
+    def place(self, function: FuncOp) -> Place:
+        """Return where the call of a function runs, beyond the places that its types name."""
+        inputs = [x.data for x in function.function_type.inputs if isinstance(x, DistTensorType)]
+        return place_beyond([dist_type(x) for x in self.operands], inputs)
 
     @property
     def symbol(self) -> str:
@@ -227,11 +245,15 @@ class Signature:
                 f"@{self.name} takes {count} operand{'s' * (count != 1)}, not {len(operands)}"
             )
         expected = self.inputs_at(mesh, bindings)
+        place = place_beyond(operands, expected)
         for index, x in enumerate(operands):
-            if x != expected[index]:
+            if x != expected[index].with_place(place):
                 raise self._mismatch(mesh, index, x, self.inputs[index], expected[index])
         values = {**dict(self.parameters), **bindings}
-        return [self._at(mesh, declared, values) for declared in self.outputs]
+        outputs = [self._at(mesh, declared, values) for declared in self.outputs]
+        if any(axis in x.axes for x in outputs for axis, _ in place):
+            return outputs  # which is an error of the function that is called at a place
+        return [x.with_place(place) for x in outputs]
 
     def inputs_at(self, mesh: Mesh, bindings: Mapping[str, int]) -> list[DistType]:
         """Return the types of the operands of a call that gives values to parameters.
@@ -319,6 +341,18 @@ class Signature:
         return LayoutError(text, operand=index)
 
 
+def place_beyond(operands: Sequence[DistType], inputs: Sequence[DistType]) -> Place:
+    """Return where a call runs whose operands are at a place that its function does not name.
+
+    It is that of the first operand; a function that names none of these sub-axes means the same at
+    every place.
+    """
+    if not operands or not inputs:
+        return ()
+    named = {axis for x in inputs for axis in x.axes}
+    return tuple(item for item in operands[0].place if item[0] not in named)
+
+
 @irdl_op_definition
 class YieldOp(IRDLOperation):
     """The end of an iteration: the carries of the next one, then the values to stack."""
@@ -340,7 +374,9 @@ class RepeatOp(NestedOp):
     dimension of each sliced operand (slice n - 1 - i in ``reverse``), and the invariants. The
     results are the last carries, and the other values that all iterations yield, stacked along a
     leading dimension at the places of the slices. With ``recompute``, gradients keep the carries of
-    all iterations alone, and run each iteration again.
+    all iterations alone, and run each iteration again. With a ``schedule``, the iterations are
+    microbatches, the body has tasks at places, and each place runs its tasks in the order that the
+    schedule says, whose name or text it is; the results are the same.
     """
 
     name = "coll.repeat"
@@ -349,6 +385,7 @@ class RepeatOp(NestedOp):
     count = prop_def(IntegerAttr[I64] | SizeAttr)
     reverse = opt_prop_def(UnitAttr)
     recompute = opt_prop_def(UnitAttr)
+    schedule = opt_prop_def(StringAttr)
     carried = var_operand_def(DistTensorType)
     sliced = var_operand_def(DistTensorType)
     invariant = var_operand_def(DistTensorType)
@@ -363,7 +400,7 @@ class RepeatOp(NestedOp):
         "custom<IntegerDirective>($count) (`carry` `(` $carried^ `:` type($carried) `)`)? "
         "(`slice` `(` $sliced^ `:` type($sliced) `)`)? "
         "(`with` `(` $invariant^ `:` type($invariant) `)`)? "
-        "(`reverse` $reverse^)? (`recompute` $recompute^)? `->` `(` type($outputs) `)` "
+        "(`reverse` $reverse^)? (`recompute` $recompute^)? (`schedule` $schedule^)? `->` `(` type($outputs) `)` "
         "attr-dict-with-keyword $body"
     )
 
@@ -375,12 +412,14 @@ class RepeatOp(NestedOp):
         body: Block,
         reverse: bool = False,
         recompute: bool = False,
+        schedule: str | None = None,
     ) -> "RepeatOp":
         """Return a loop with the types of its results inferred.
 
         Args:
             operands: the carries, the operands that are cut into slices, and the invariants.
             body: a block that ends with a ``YieldOp``.
+            schedule: the name or the text of a schedule of tasks.
 
         Raises:
             LayoutError: a value to stack has too many dimensions or bytes.
@@ -395,6 +434,7 @@ class RepeatOp(NestedOp):
                 "count": number,
                 "reverse": UnitAttr() if reverse else None,
                 "recompute": UnitAttr() if recompute else None,
+                "schedule": None if schedule is None else StringAttr(schedule),
             },
             result_types=[[DistTensorType(x) for x in types]],
             regions=[Region(body)],
@@ -410,7 +450,9 @@ class RepeatOp(NestedOp):
         """
         count = self.times if count is None else count
         again = self.recompute is not None
-        loop = RepeatOp.of(mesh_of(self), count, operands, body, self.is_reverse, again)
+        schedule = self.schedule.data if self.schedule else None
+        mesh = mesh_of(self)
+        loop = RepeatOp.of(mesh, count, operands, body, self.is_reverse, again, schedule)
         loop.location = self.location
         return loop
 

@@ -10,13 +10,14 @@ from xdsl.ir import Operation
 
 from collir.dialects.machine import meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp
-from collir.dialects.tensor import BindingsAttr
+from collir.dialects.tensor import AxesAttr, BindingsAttr, DistTensorType, PlaceAttr
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.fusion import fuse, fusion_error
 from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of
 from collir.ir.retyping import function_at
 from collir.ir.roles import pass_role
+from collir.layout.types import place_text
 
 
 def calls_in(function: FuncOp) -> Iterator[CallOp]:
@@ -85,6 +86,44 @@ def fusion_errors(module: ModuleOp) -> list[Diagnostic]:
     return [error for error in errors if error]
 
 
+def place_errors(module: ModuleOp) -> list[Diagnostic]:
+    """Return an error for each call at a place on sub-axes that what it runs names itself.
+
+    Functions do not call themselves.
+    """
+    functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
+    named: dict[str, dict[str, Operation]] = {}
+    for function in callees_first(module):
+        own = named.setdefault(function.sym_name.data, {})
+        for call in calls_in(function):
+            own |= named.get(call.symbol, {})
+        for op in function.walk():
+            own |= dict.fromkeys(_axes_named(op), op)
+    errors: list[Diagnostic] = []
+    for call in (call for function in functions.values() for call in calls_in(function)):
+        place = call.place(functions[call.symbol]) if call.symbol in functions else ()
+        for axis in (axis for axis, _ in place if axis in named[call.symbol]):
+            text = (
+                f"@{call.symbol} is called at {place_text(place)}, and has a step over {axis}: "
+                "a function that is called at a place names none of its sub-axes"
+            )
+            step = note("the step is here", Position.of(named[call.symbol][axis]))
+            errors.append(Diagnostic(text, Position.of(call), (step,)))
+            break
+    return errors
+
+
+def _axes_named(op: Operation) -> Iterator[str]:
+    """Yield the sub-axes in the types of an operation's results and in its properties."""
+    for attribute in (*(value.type for value in op.results), *op.properties.values()):
+        if isinstance(attribute, DistTensorType):
+            yield from attribute.data.axes
+        elif isinstance(attribute, AxesAttr):
+            yield from attribute.data
+        elif isinstance(attribute, PlaceAttr):
+            yield from dict(attribute.data)
+
+
 def _steps_of(call: CallOp) -> Iterator[Operation]:
     """Yield the steps of the function that is called and of its callees, each once."""
     calls, seen = [call], set[str]()
@@ -120,7 +159,7 @@ def inline_call(call: CallOp, function: FuncOp) -> list[Operation]:
     """Put the steps of its callee in the place of a call in a function, and return them."""
     callee = call.function()
     assert callee is not None
-    with function_at(callee, call.values, parameters_of(function)) as copy:
+    with function_at(callee, call.values, parameters_of(function), call.place(callee)) as copy:
         if call.fused is not None:
             for nested in list(calls_in(copy)):
                 _ = inline_call(nested, copy)

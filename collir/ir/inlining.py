@@ -6,6 +6,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import module_of
+from collir.dialects.nested import RepeatOp
 from collir.ir.calls import callees_first, calls_in, inline_call
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.differentiation import gradients_as_calls
@@ -33,10 +34,14 @@ def functions_without_calls(functions: Sequence[FuncOp]) -> list[FuncOp]:
     return [copies[name] for name in names]
 
 
-def inline_calls(module: ModuleOp) -> None:
+def inline_calls(module: ModuleOp, tasks: bool = True) -> None:
     """Put the steps of callees in the place of calls, in all functions of a module.
 
-    A gradient is the call of a function that is made for it and does not stay.
+    A gradient is the call of a function that is made for it and does not stay. A loop whose tasks
+    become steps has no schedule any more, and computes the same.
+
+    Args:
+        tasks: whether tasks of loops with schedules become steps too.
 
     Raises:
         DiagnosticError: a function cannot be differentiated, or has too many steps.
@@ -46,6 +51,11 @@ def inline_calls(module: ModuleOp) -> None:
     _check_length(functions)
     for function in functions:
         for call in list(calls_in(function)):
+            loop = call.parent_op()
+            if isinstance(loop, RepeatOp) and loop.schedule is not None:
+                if not tasks:
+                    continue
+                loop.schedule = None
             _ = inline_call(call, function)
     for function in made:
         function.detach()

@@ -10,7 +10,7 @@ from functools import partial
 
 from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import (
@@ -26,7 +26,7 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.parameters import parameters_of, set_parameters, with_sizes_changed
 from collir.ir.renaming import map_attributes, set_type
-from collir.layout import DistType, LayoutError, Mesh, check_type
+from collir.layout import DistType, LayoutError, Mesh, Place, check_type
 from collir.layout.formulas import Formula, FormulaError
 from collir.layout.sizes import formula_of, size_at, size_with, substituted
 
@@ -110,7 +110,10 @@ def _error_at(item: Operation | SSAValue, error: FormulaError | LayoutError) -> 
 
 @contextmanager
 def function_at(
-    function: FuncOp, bindings: Mapping[str, int], parameters: Mapping[str, int]
+    function: FuncOp,
+    bindings: Mapping[str, int],
+    parameters: Mapping[str, int],
+    place: Place = (),
 ) -> Generator[FuncOp]:
     """Insert a copy of a function at other values behind it, and remove the copy again.
 
@@ -118,6 +121,7 @@ def function_at(
         bindings: the values of parameters of the function, with their formulas over ``parameters``;
             a parameter that is not named has its default.
         parameters: the parameters of the copy: those of a caller, or none.
+        place: coordinates on sub-axes that the function does not name, where the copy runs.
 
     Raises:
         DiagnosticError: at the first type or step that is wrong at these values.
@@ -130,10 +134,19 @@ def function_at(
         if old := parameters_of(function):
             retype(copy, partial(size_with, values={**old, **bindings}))
             set_parameters(copy, parameters)
+        if place:
+            map_attributes(copy, partial(_placed, place))
         yield copy
     finally:
         copy.detach()
         copy.erase(safe_erase=False)
+
+
+def _placed(place: Place, attribute: Attribute) -> Attribute:
+    """Return a type at a place too."""
+    if isinstance(attribute, DistTensorType):
+        return DistTensorType(attribute.data.with_place(place))
+    return attribute
 
 
 def fix_parameters(function: FuncOp, names: Iterable[str]) -> None:

@@ -21,6 +21,7 @@ from collir.ir.inlining import inline_calls
 from collir.ir.instantiation import fix_parameters
 from collir.ir.loops import BODY, StepsBefore, outline_bodies, repeats_in, unroll
 from collir.ir.names import set_name
+from collir.ir.pipelines import pipelines_in, write_out
 from collir.ir.roles import pass_role
 from collir.ir.selection import erase_other_functions
 from collir.ir.steps import is_free
@@ -236,8 +237,9 @@ class _Rotation:
 
 
 def prepare(module: ModuleOp) -> None:
-    """Put the steps of callees in the place of calls, and rotate all loops, in place."""
-    inline_calls(module)
+    """Put the steps of callees in the place of calls but for tasks with a schedule, and rotate all
+    loops, in place."""
+    inline_calls(module, tasks=False)
     rotate_all(module)
 
 
@@ -285,5 +287,7 @@ def ready_for_code(module: ModuleOp) -> tuple[ModuleOp, list[FuncOp]]:
     if all(not isinstance(op, NestedOp) or BODY in op.attributes for op in ops):
         return module, []
     copy = module.clone()
+    for loop in pipelines_in(copy):
+        write_out(loop)
     prepare(copy)
     return copy, outline_bodies(copy)

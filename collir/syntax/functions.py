@@ -241,7 +241,8 @@ class FunctionLowering(StepLowering):
             self.define(token, result)
 
     def call(self, tree: SyntaxTree, block: Block) -> None:
-        *targets, keyword, symbol, given_tree, operand_tree, wrt_tree, again, fused = tree.children
+        *parts, again, fused, task = tree.children
+        *targets, keyword, symbol, given_tree, operand_tree, wrt_tree = parts
         tokens: list[Token] = operand_tree.children if operand_tree else []
         operands = [self.use(token) for token in tokens]
         given = self.given(given_tree)
@@ -267,7 +268,8 @@ class FunctionLowering(StepLowering):
                         defined = self.laid_out(defined, callee.inputs_at(self.mesh, sizes))
                 if signature is not None:
                     flags = again is not None, fused is not None
-                    op = CallOp.of(self.mesh, signature, defined, sizes, wrt, *flags)
+                    name = str(task.children[0]) if task else None
+                    op = CallOp.of(self.mesh, signature, defined, sizes, wrt, *flags, name)
                     op.location = self.position(keyword).location()
                     block.add_op(op)
             except LayoutError as error:
@@ -369,9 +371,10 @@ class FunctionLowering(StepLowering):
                 groups.append(defined[: len(bound)])
                 defined = defined[len(bound) :]
             words = {getattr(x, "type", "") for x in parts}
-            op = RepeatOp.of(
-                self.mesh, count, groups, body, "REVERSE" in words, "RECOMPUTE" in words
-            )
+            flags = "REVERSE" in words, "RECOMPUTE" in words
+            named = [x.children[0] for x in parts if getattr(x, "data", "") == "schedule"]
+            schedule = str(named[0])[1:-1] if named else None
+            op = RepeatOp.of(self.mesh, count, groups, body, *flags, schedule)
             op.location = self.position(keyword).location()
         if op is not None:
             block.add_op(op)

@@ -88,6 +88,8 @@ _TERMINALS = {
     "REPEAT": "`repeat`",
     "REVERSE": "`reverse`",
     "RECOMPUTE": "`recompute`",
+    "_TASK": "`task`",
+    "_SCHEDULE": "`schedule`",
     "FUSED": "`fused`",
     "_WRT": "`wrt`",
     "MEMORY": "`memory`",

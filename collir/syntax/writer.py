@@ -353,7 +353,8 @@ def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:
         called = f"{op.mnemonic} @{op.symbol}{bindings}({text(op.operands)})"
         wrt = f" wrt {text(op.operands[n] for n in op.sought)}" if op.sought else ""
         flags = {"recompute": op.recompute, "fused": op.fused}
-        return " ".join([called + wrt, *(word for word, flag in flags.items() if flag)])
+        task = [f"task {op.task.data}"] if op.task else []
+        return " ".join([called + wrt, *(word for word, flag in flags.items() if flag), *task])
     assert isinstance(op, RepeatOp)
     count = written(op.times)
     words = [
@@ -365,7 +366,8 @@ def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:
             bound = [f"{text([next(arguments)])} = {text([operand])}" for operand in operands]
             words.append(f"{word}({', '.join(bound)})")
     flags = {"reverse": op.is_reverse, "recompute": op.recompute is not None}
-    return " ".join([*words, *(word for word, given in flags.items() if given)])
+    schedule = [f'schedule "{op.schedule.data}"'] if op.schedule else []
+    return " ".join([*words, *(word for word, given in flags.items() if given), *schedule])
 
 
 def _type_text(attribute: Attribute, mesh: Mesh) -> str:

@@ -25,6 +25,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.calls import calls_in
 from collir.ir.inlining import function_without_calls
 from collir.ir.retyping import function_at
+from collir.layout import Place
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
 from collir.semantics.reference.steps import Args, meaning_of
 
@@ -106,12 +107,12 @@ class _NestedFunctions(InterpreterFunctions):
 
     Attributes:
         copies: what removes the functions at the values of calls again, behind the run.
-        at_values: the functions that calls run, by what is called and at which values.
+        at_values: the functions that calls run, by what is called, at which values and where.
     """
 
     def __init__(self, copies: ExitStack):
         self.copies = copies
-        self.at_values: dict[tuple[FuncOp, tuple[tuple[str, int], ...]], FuncOp] = {}
+        self.at_values: dict[tuple[FuncOp, tuple[tuple[str, int], ...], Place], FuncOp] = {}
 
     @impl_callable(FuncOp)
     def run_function(self, interpreter: Interpreter, op: FuncOp, args: Args) -> Args:
@@ -129,9 +130,10 @@ class _NestedFunctions(InterpreterFunctions):
         if callee is None:
             raise ExecutionError(f"there is no function @{op.symbol}")
         values = {name: int(value) for name, value in op.values.items()}
-        key = (callee, tuple(values.items()))
-        if values and key not in self.at_values:
-            copy = self.copies.enter_context(function_at(callee, values, {}))
+        place = op.place(callee)
+        key = (callee, tuple(values.items()), place)
+        if (values or place) and key not in self.at_values:
+            copy = self.copies.enter_context(function_at(callee, values, {}, place))
             self.at_values[key] = copy
         return interpreter.call_op(self.at_values.get(key, callee), args)
 
