@@ -499,7 +499,7 @@ def _iota(mesh: Mesh, dim: int, to: DistType) -> DistType:
     return to
 
 
-row(
+CONSTANT = row(
     name="constant",
     rule=_constant,
     parameters=(VALUE, TO),

@@ -1,0 +1,114 @@
+"""Which task of a pipeline does each step of a microbatch.
+
+Loops over layers are in the task of their chunk. A forward step is in the chunk of the last value
+that it needs; one that needs inputs of the step alone, in the first chunk that needs it. What is in
+front of the layers is so in the first chunk, and what is behind them in the last. A backward step
+is in the chunk of the last gradient that it needs, which is the lowest, or else in that of the
+steps that need it. Where gradients of weights are tasks of their own (W), they have what no
+gradient of a lower chunk waits for.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import Operation, SSAValue
+
+from collir.ir.staging.chunks import Flat
+from collir.ir.staging.stacks import users_in
+from collir.layout.pipelines.tasks import Part
+
+
+def needed_by(values: Iterable[SSAValue]) -> set[Operation]:
+    """Return the operations that values in a block are computed by, directly or not."""
+    found: set[Operation] = set()
+    left = [value.owner for value in values]
+    while left:
+        op = left.pop()
+        if isinstance(op, Operation) and op not in found:
+            found.add(op)
+            left += [operand.owner for operand in op.operands]
+    return found
+
+
+def made_of_nothing(ops: Sequence[Operation]) -> set[Operation]:
+    """Return the operations that depend on no argument, which each task makes for itself."""
+    found: set[Operation] = set()
+    for op in ops:
+        if not op.regions and all(operand.owner in found for operand in op.operands):
+            found.add(op)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """The tasks of the steps of a microbatch.
+
+    Attributes:
+        task: the task of each operation.
+        everywhere: the operations that each task makes for itself.
+    """
+
+    task: Mapping[Operation, Part]
+    everywhere: set[Operation]
+
+
+def assigned(
+    flat: Flat,
+    chunks: int,
+    backward: set[Operation],
+    weights: set[Operation],
+    forward: Iterable[SSAValue],
+    splits: bool,
+) -> Assignment:
+    """Return the tasks of the steps of a flat body.
+
+    Args:
+        backward: the loops over layers (of the whole body) that are of the backward pass.
+        weights: those of them that compute gradients of weights alone.
+        forward: the yielded values that are of the forward pass, such as the loss.
+        splits: whether gradients of weights are tasks of their own.
+    """
+    ops = flat.ops
+    cheap = made_of_nothing(ops)
+    loops = {op: (chunk, old) for op, (chunk, old) in flat.loops.items()}
+    first = {op for op, (_, old) in loops.items() if old not in backward}
+    ahead = needed_by([*forward, *(value for op in first for value in op.operands)]) | first
+    after = 2 * chunks - 1
+    position = {
+        op: after - chunk if old in backward else chunk for op, (chunk, old) in loops.items()
+    }
+    open_ops: list[Operation] = []
+    for op in ops:
+        if op in position or op in cheap:
+            continue
+        known = [position[x.owner] for x in op.operands if x.owner in position]
+        if op not in ahead:
+            known = [number for number in known if number >= chunks]
+        if known:
+            position[op] = max(known)
+        else:
+            open_ops.append(op)
+    for op in reversed(open_ops):
+        users = [user for result in op.results for user in users_in(result, position)]
+        if op in ahead:
+            users = [user for user in users if user in ahead]
+            position[op] = min((position[user] for user in users), default=0)
+            continue
+        needed = [position[x.owner] for x in op.operands if x.owner in position]
+        last = after - max(needed, default=chunks - 1)
+        position[op] = min((position[user] for user in users), default=last)
+    flow = needed_by(
+        value
+        for op, (_, old) in loops.items()
+        if old in backward - weights
+        for value in op.operands
+    )
+    flow |= {op for op, (_, old) in loops.items() if old in backward - weights}
+    task: dict[Operation, Part] = {}
+    for op, number in position.items():
+        if op in ahead:
+            task[op] = "F", number
+        else:
+            kind = "B" if not splits or op in flow else "W"
+            task[op] = kind, after - number
+    return Assignment(task, cheap)

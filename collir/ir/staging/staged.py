@@ -1,0 +1,218 @@
+"""A training step as a pipeline: its loop over microbatches with a schedule, its layers at places."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+
+from collir.dialects.machine import module_of
+from collir.dialects.nested import RepeatOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, dist_type
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.fission import Fission
+from collir.ir.names import unused_symbol
+from collir.ir.parameters import parameters_of
+from collir.ir.retyping import fix_parameters
+from collir.ir.roles import Role, role_of
+from collir.ir.staging.around import Around
+from collir.ir.staging.assignment import Assignment, assigned
+from collir.ir.staging.chunks import Flat, flattened
+from collir.ir.staging.outlining import Axis, Outlining
+from collir.ir.staging.stacks import stacks_of
+from collir.ir.staging.sums import split_sums
+from collir.layout import LayoutError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a step is cut.
+
+    Attributes:
+        schedule: the name or the text of the schedule.
+        places: the place of each chunk.
+        splits: whether gradients of weights are tasks of their own.
+        layers: the layers of each chunk; None: equally many.
+    """
+
+    schedule: str
+    places: Sequence[int]
+    splits: bool
+    layers: Sequence[int] | None = None
+
+
+def microbatch_loop(function: FuncOp) -> RepeatOp | None:
+    """Return the loop of a function over microbatches, which contains loops over layers forward and
+    backward; None if there is none, or several."""
+    loops = [
+        op
+        for op in function.body.block.ops
+        if isinstance(op, RepeatOp) and any(inner.is_reverse for inner in _layer_loops(op))
+    ]
+    return loops[0] if len(loops) == 1 else None
+
+
+def _layer_loops(loop: RepeatOp) -> list[RepeatOp]:
+    return [op for op in loop.body.block.ops if isinstance(op, RepeatOp)]
+
+
+def stage(function: FuncOp, axis: Axis, plan: Plan) -> FuncOp:
+    """Replace a function without calls by one with a pipeline over an axis, and return that.
+
+    Raises:
+        DiagnosticError: it has no one loop over microbatches, or a step in it does not allow that
+            its layers are at several places.
+    """
+    loop = microbatch_loop(function)
+    if loop is None:
+        raise DiagnosticError.at(
+            function,
+            f"@{function.sym_name.data} has no one loop over microbatches with layers forward and "
+            "backward in it: say microbatches=, or write a repeat around the gradient",
+        )
+    _check_unused(function, axis)
+    fix_parameters(function, list(parameters_of(function)))
+    backward, weights = _backward_loops(loop, plan.splits)
+    layers = _layer_loops(loop)
+    sizes = _sizes(layers, plan, loop)
+    stacks = stacks_of(function, loop, layers)
+    try:
+        flat = flattened(loop, layers, stacks, sizes)
+        tasks = _tasks(loop, flat, plan, backward, weights)
+        if split_sums(flat, tasks, axis.mesh):
+            tasks = _tasks(loop, flat, plan, backward, weights)
+        outlined = Outlining(flat, tasks, plan.places, axis).run()
+        new = Around(function, loop, stacks, flat, outlined, plan.places, axis).run(plan.schedule)
+    except LayoutError as error:
+        raise DiagnosticError.at(loop, f"this loop cannot be a pipeline: {error}") from error
+    module, block = module_of(function), function.parent_block()
+    assert block is not None
+    for task in outlined.functions:
+        _rename(task, module, outlined.block)
+        block.insert_op_before(task, function)
+    block.insert_op_before(new, function)
+    function.detach()
+    function.erase()
+    return new
+
+
+def _rename(task: FuncOp, module: ModuleOp, body: object) -> None:
+    """Give the function of a task a name that the module has not."""
+    from xdsl.dialects.builtin import StringAttr, SymbolRefAttr
+
+    from collir.dialects.nested import CallOp
+
+    old = task.sym_name.data
+    name = unused_symbol(module, old)
+    if name != old:
+        task.properties["sym_name"] = StringAttr(name)
+        for op in body.ops:
+            if isinstance(op, CallOp) and op.symbol == old:
+                op.properties["callee"] = SymbolRefAttr(name)
+
+
+def _check_unused(function: FuncOp, axis: Axis) -> None:
+    """Check that nothing in a function is over the axis.
+
+    Raises:
+        DiagnosticError: something is.
+    """
+    subs = set(axis.subs)
+
+    def names(op: Operation) -> bool:
+        types = [
+            x.data
+            for x in (value.type for value in (*op.operands, *op.results))
+            if isinstance(x, DistTensorType)
+        ]
+        axes = [name for x in types for name in x.axes]
+        for attribute in op.properties.values():
+            if isinstance(attribute, AxesAttr):
+                axes += attribute.data
+            elif isinstance(attribute, PlaceAttr):
+                axes += dict(attribute.data)
+        return not subs.isdisjoint(axes)
+
+    for op in function.walk():
+        if names(op):
+            raise DiagnosticError.at(
+                op, "this uses the axis of the pipeline, which is for its stages alone"
+            )
+
+
+def _backward_loops(loop: RepeatOp, splits: bool) -> tuple[set[Operation], set[Operation]]:
+    """Return the loops of the backward pass, and those of them for gradients of weights alone."""
+    backward: set[Operation] = set()
+    weights: set[Operation] = set()
+    for inner in [op for op in _layer_loops(loop) if op.is_reverse]:
+        parts = Fission.of(inner) if splits else None
+        if parts is not None and parts.why_not() is None:
+            first, second = parts.cut()
+            backward |= {first, second}
+            weights.add(second)
+        else:
+            backward.add(inner)
+            if not inner.carried:
+                weights.add(inner)
+    return backward, weights
+
+
+def _sizes(layers: Sequence[RepeatOp], plan: Plan, loop: RepeatOp) -> list[int]:
+    """Return the layers of each chunk.
+
+    Raises:
+        DiagnosticError: loops have different numbers of layers, or they do not divide.
+    """
+    counts = sorted({op.times for op in layers})
+    if len(counts) > 1:
+        listed = " and ".join(map(str, counts))
+        raise DiagnosticError.at(
+            loop, f"a pipeline cuts one stack of layers, and there are loops over {listed}"
+        )
+    [count], chunks = counts, len(plan.places)
+    if plan.layers is not None:
+        return list(plan.layers)
+    if count % chunks:
+        raise DiagnosticError.at(
+            loop,
+            f"{count} layers do not divide into {chunks} chunks of equally many: "
+            f"say layers=, as in layers={','.join(map(str, _near(count, chunks)))}",
+        )
+    return [count // chunks] * chunks
+
+
+def _near(count: int, chunks: int) -> list[int]:
+    return [(index + 1) * count // chunks - index * count // chunks for index in range(chunks)]
+
+
+def _tasks(
+    loop: RepeatOp,
+    flat: Flat,
+    plan: Plan,
+    backward: set[Operation],
+    weights: set[Operation],
+) -> Assignment:
+    forward = [value for value in flat.last.operands if not _is_gradient(value)]
+    return assigned(flat, len(plan.places), backward, weights, forward, plan.splits)
+
+
+def _is_gradient(value: SSAValue) -> bool:
+    """Return whether a value is a gradient, or a sum or another form of one."""
+    left, seen = [value], set[SSAValue]()
+    while left:
+        value = left.pop()
+        if role_of_result(value) is Role.GRADIENT:
+            return True
+        owner = value.owner
+        if value not in seen and isinstance(owner, DistOp) and dist_type(value).dims:
+            same = dist_type(value).shape
+            left += [x for x in owner.operands if dist_type(x).shape == same]
+        seen.add(value)
+    return False
+
+
+def role_of_result(value: SSAValue) -> Role | None:
+    """Return the role that the operation gives which makes a value, or None."""
+    return role_of(value) if isinstance(value.owner, Operation) else None
