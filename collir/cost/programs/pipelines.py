@@ -6,7 +6,7 @@ F until B, and what W needs until W. So how much a place keeps depends on its or
 depends on the times.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -110,11 +110,13 @@ def run_pipeline(
 def held_activations(orders: Orders, place: int, kept: Mapping[int, Kept] | None = None) -> Amounts:
     """Return what a place keeps from the start and from the end of each of its tasks on."""
     order = orders[place]
-    changes = _changes({task[:2] for task in order}, kept or {})
+    changes = kept_changes({task[:2] for task in order}, kept or {})
     return np.cumsum([change for task in order for change in changes[task[:2]]], dtype=np.float64)
 
 
-def _changes(parts: set[Part], kept: Mapping[int, Kept]) -> dict[Part, tuple[float, float]]:
+def kept_changes(
+    parts: Collection[Part], kept: Mapping[int, Kept]
+) -> dict[Part, tuple[float, float]]:
     """Return by how much each part changes what its place keeps, at its start and at its end."""
     changes = dict.fromkeys(parts, (0.0, 0.0))
     for chunk in {chunk for _, chunk in parts}:
