@@ -1,0 +1,133 @@
+"""The time of a pipeline and what it keeps, without contention.
+
+Each place runs its tasks in order, one at a time; results arrive a fixed time after their task has
+ended, whatever else is sent. A place keeps activations of a microbatch of a chunk from the start of
+F until B, and what W needs until W. So how much a place keeps depends on its order alone; when
+depends on the times.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collir.layout.pipelines.schedule import Schedule, schedule_timing
+from collir.layout.pipelines.tasks import Part, TaskGraph
+from collir.layout.pipelines.timing import Orders
+
+Amounts = NDArray[np.float64]
+
+
+class Kept(NamedTuple):
+    """The activations that a chunk keeps of one microbatch, in bytes (or microbatches).
+
+    Attributes:
+        until_backward: from the start of F to the end of B; without B, to the end of W or F.
+        until_weights: from the end of B to the end of W, where W is a task of its own.
+    """
+
+    until_backward: float = 1.0
+    until_weights: float = 1.0
+
+
+@dataclass(frozen=True)
+class PipelineRun:
+    """A schedule with the start and end of each task.
+
+    Attributes:
+        starts, ends: seconds for each place and each of its tasks, in order.
+    """
+
+    schedule: Schedule
+    starts: Sequence[Sequence[float]]
+    ends: Sequence[Sequence[float]]
+
+    @cached_property
+    def time(self) -> float:
+        """Seconds until the last task has ended."""
+        return max((ends[-1] for ends in self.ends if ends), default=0.0)
+
+    @cached_property
+    def busy(self) -> tuple[float, ...]:
+        """Seconds that each place runs tasks."""
+        pairs = zip(self.starts, self.ends, strict=True)
+        return tuple(float(np.sum(np.asarray(e) - np.asarray(s))) for s, e in pairs)
+
+    @property
+    def bubbles(self) -> tuple[float, ...]:
+        """Seconds that each place is idle from 0 to the end of the last task of all."""
+        return tuple(self.time - busy for busy in self.busy)
+
+    @property
+    def inner_bubbles(self) -> tuple[float, ...]:
+        """Seconds that each place is idle between its first and its last task."""
+        return tuple(
+            ends[-1] - starts[0] - busy if starts else 0.0
+            for starts, ends, busy in zip(self.starts, self.ends, self.busy, strict=True)
+        )
+
+    def held(
+        self, place: int, kept: Mapping[int, Kept] | None = None
+    ) -> tuple[NDArray[np.float64], Amounts]:
+        """Return when the activations at a place change, and what is kept from then on.
+
+        Args:
+            kept: what each chunk keeps; by default 1 until B and W, so microbatches are counted.
+
+        Returns: seconds, and what is kept from then on, for the start and the end of each task.
+        """
+        times = np.column_stack((self.starts[place], self.ends[place])).ravel()
+        return times, held_activations(self.schedule.orders, place, kept)
+
+    def peak(self, place: int, kept: Mapping[int, Kept] | None = None) -> float:
+        """Return the most that a place keeps at a time; see ``held``."""
+        return float(held_activations(self.schedule.orders, place, kept).max(initial=0.0))
+
+
+def run_pipeline(
+    schedule: Schedule,
+    graph: TaskGraph,
+    durations: Mapping[Part, float],
+    sends: Mapping[tuple[Part, Part], float] | None = None,
+) -> PipelineRun:
+    """Return the run of a schedule, each task as early as possible, in time linear in the tasks.
+
+    Args:
+        durations: seconds of each part.
+        sends: seconds from the end of a part to the arrival of its result at one that needs it;
+            0 where nothing is said.
+
+    Raises:
+        ValueError: the schedule deadlocks.
+    """
+    timing = schedule_timing(schedule, graph, durations, sends)
+    return PipelineRun(schedule, timing.starts, timing.ends)
+
+
+def held_activations(orders: Orders, place: int, kept: Mapping[int, Kept] | None = None) -> Amounts:
+    """Return what a place keeps from the start and from the end of each of its tasks on."""
+    order = orders[place]
+    changes = kept_changes({task[:2] for task in order}, kept or {})
+    return np.cumsum([change for task in order for change in changes[task[:2]]], dtype=np.float64)
+
+
+def kept_changes(
+    parts: Collection[Part], kept: Mapping[int, Kept]
+) -> dict[Part, tuple[float, float]]:
+    """Return by how much each part changes what its place keeps, at its start and at its end."""
+    changes = dict.fromkeys(parts, (0.0, 0.0))
+    for chunk in {chunk for _, chunk in parts}:
+        until_backward, until_weights = kept.get(chunk, Kept())
+        phases = [kind for kind in "FBW" if (kind, chunk) in parts]
+        levels = [until_backward, until_weights] if phases[1:] == ["B", "W"] else [until_backward]
+        if phases[0] == "F":
+            changes["F", chunk] = (until_backward, 0.0)
+            for kind, level, after in zip(
+                phases[-len(levels) :], levels, [*levels[1:], 0.0], strict=True
+            ):
+                start, end = changes[kind, chunk]
+                changes[kind, chunk] = (start, end + after - level)
+    return changes

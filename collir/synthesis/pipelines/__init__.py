@@ -1,0 +1,1 @@
+"""Schedules of pipelines that are searched for given times and memory."""
