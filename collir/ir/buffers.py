@@ -136,14 +136,21 @@ def plan_buffers(function: FuncOp) -> BufferPlan:
 
 
 def _stacks_of_loops(function: FuncOp, owner: dict[SSAValue, SSAValue]) -> list[SSAValue]:
-    """Return the concats that have results of loops among their parts, the last one first."""
+    """Return the concats that have results of loops among their parts, and what is assembled of
+    results of loops with a schedule, the last one first."""
     return [
         op.result
         for op in reversed(function.body.block.ops)
         if isinstance(op, DistOp)
-        and op.kind.packs
-        and any(isinstance(owner[operand].owner, NestedOp) for operand in op.operands)
+        and (
+            (op.kind.packs and any(isinstance(owner[x].owner, NestedOp) for x in op.operands))
+            or (op.kind.assembles and all(_is_scheduled(owner[x].owner) for x in op.operands))
+        )
     ]
+
+
+def _is_scheduled(op: object) -> bool:
+    return isinstance(op, RepeatOp) and op.schedule is not None
 
 
 def _first_writes(

@@ -32,7 +32,7 @@ from collir.cost.programs.kinds import (
     share_links,
 )
 from collir.dialects.machine import mesh_of
-from collir.dialects.nested import NestedOp, RepeatOp
+from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.steps import PlannedStep, Step, steps_of
@@ -244,6 +244,13 @@ class Classes:
                 instances.append(self._instance(step, on, tuple(after)))
         return instances
 
+    def instances_of(self, op: DistOp | CallOp) -> list[Instance]:
+        """Return a step, or a call of a function that names no places, as classes run it."""
+        if isinstance(op, DistOp):
+            return [self._instance(op, on, ()) for on in self._groups(op)]
+        held = self.holding(dist_type(op.operands[0]))
+        return [self._located(op, (number,), (), ()) for number in held]
+
     def _groups(self, step: Step) -> list[tuple[int, ...]]:
         """Return the sets of classes that run a step, each together."""
         if not self._told_apart:
@@ -278,7 +285,18 @@ class Classes:
             return Instance(step, on, after, kinds=self.kinds_of(on))
         source, target = _ends_of(step)
         over = _coupled(step, source, target)
-        ends = _ends(source, target, over)
+        return replace(self._located(step, on, over, _ends(source, target, over)), after=after)
+
+    def _located(
+        self,
+        step: Step,
+        on: tuple[int, ...],
+        over: Sequence[str],
+        ends: Sequence[Mapping[str, int]],
+    ) -> Instance:
+        """Return a step of classes that are coupled along sub-axes, with the ports that it uses."""
+        if not self._told_apart:
+            return Instance(step, on, (), kinds=self.kinds_of(on))
         place = {axis: n for axis, n in self.places[on[0]].items() if axis not in over}
         ports: list[tuple[str, ...]] = []
         inside: list[tuple[str, ...]] = []
@@ -294,7 +312,7 @@ class Classes:
             inside.append(tuple(dict.fromkeys(self._path(n, level).rstrip(", ") for n in on)))
         sites = Sites(tuple(ports), tuple(inside))
         text = ", ".join(filter(None, (self._text(on, ends), self._kind_text(on))))
-        return Instance(step, on, after, place_at(place), text, sites, self.kinds_of(on))
+        return Instance(step, on, (), place_at(place), text, sites, self.kinds_of(on))
 
     def _path(self, number: int, levels: int) -> str:
         """Return the coordinates of a class on the outer levels, as the start of a text."""

@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
+from types import MappingProxyType
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from collir.cost.programs.kernels import Kernels
 from collir.cost.programs.schedule import TimeSpan
+from collir.dialects.nested import RepeatOp
 from collir.ir.buffers import BufferPlan, copied_results
 from collir.ir.roles import ROLE, Role, argument_roles, result_roles, role_of
 
@@ -80,6 +82,7 @@ def buffers_of(
     number_of: Mapping[Operation, int],
     is_held: Callable[[SSAValue], bool],
     bytes_of: Callable[[SSAValue], int],
+    last_of: Mapping[Operation, int] = MappingProxyType({}),
 ) -> Iterator[Buffer]:
     """Yield the buffers that a device of one class holds.
 
@@ -92,6 +95,8 @@ def buffers_of(
             of a kernel that of the kernel.
         is_held: a function that returns whether the class holds a value.
         bytes_of: a function that returns the bytes of a value on a device of the class.
+        last_of: the last step of an operation that is several steps, which reads all operands but
+            those that the first one carries on.
     """
     uses = _uses(function, where)
     for argument in filter(is_held, function.args):
@@ -104,8 +109,10 @@ def buffers_of(
     written: dict[SSAValue, int] = {}
     read: dict[SSAValue, list[int]] = {}
     for op, number in number_of.items():
-        for buffer in map(where.buffer, op.operands):
-            read.setdefault(buffer, []).append(number)
+        carried = len(op.carried) if isinstance(op, RepeatOp) else 0
+        for index, buffer in enumerate(map(where.buffer, op.operands)):
+            until = number if index < carried else last_of.get(op, number)
+            read.setdefault(buffer, []).append(until)
         for buffer in map(where.buffer, op.results):
             written.setdefault(buffer, number)
     for value, first in written.items():

@@ -37,6 +37,7 @@ from collir.cost.programs.simulation import (
     local_phases,
     sent_phases,
 )
+from collir.cost.programs.tasks import Listed, Lister
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, is_collective
@@ -45,6 +46,7 @@ from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
 from collir.ir.diagnostics import DiagnosticError, Position
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import as_function
+from collir.ir.pipelines import Pipeline
 from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
@@ -113,9 +115,20 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
     steps: list[SimulatedStep] = []
     number_of: list[dict[Operation, int]] = [{} for _ in classes.places]
     inside: list[list[Buffer]] = [[] for _ in classes.places]  # of loops
-    for instance, after in _with_kernels(classes.instances(function.body.ops), kernels):
+    last_of: list[dict[Operation, int]] = [{} for _ in classes.places]
+    for instance, after in _with_kernels(classes.instances(function.body.ops), kernels, steps):
         op = instance.step
         assert not isinstance(op, PlannedStep)
+        if type(op) is RepeatOp and op.schedule is not None:
+            listed = _pipeline(
+                op, replace(instance, after=after), model, len(steps), where, classes
+            )
+            for device_class, first in listed.first.items():
+                number_of[device_class][op] = first
+                last_of[device_class][op] = listed.last[device_class]
+                inside[device_class] += listed.inside.get(device_class, ())
+            steps += listed.steps
+            continue
         for device_class in instance.on:
             parts = kernels.of(op) if isinstance(op, DistOp) else (op,)
             number_of[device_class] |= dict.fromkeys(parts, len(steps))
@@ -140,6 +153,7 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
                 numbers,
                 partial(_is_held, classes, device_class),
                 partial(classes.bytes_of, device_class),
+                last_of[device_class],
             ),
             *inside[device_class],
         )
@@ -148,6 +162,35 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
     places = tuple(classes.text(number) for number in range(len(classes.places)))
     kinds = tuple(classes.kinds_of((number,)) for number in range(len(classes.places)))
     return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers, places, kinds)
+
+
+def _pipeline(
+    op: RepeatOp,
+    instance: Instance,
+    model: CostModel,
+    before: int,
+    where: BufferPlan,
+    classes: Classes,
+) -> Listed:
+    """Return the tasks and sends of a loop with a schedule."""
+    mesh = mesh_of(op)
+    known: dict[FuncOp, Simulation] = {}
+
+    def simulated(function: FuncOp) -> Simulation:
+        if function not in known:
+            alone = classes_of(function.body.ops, mesh)
+            compiled = runs_compiled(function.body.block)
+            known[function] = _simulated(function, model, alone, compiled)
+        return known[function]
+
+    def sent(send: DistOp, at: Instance) -> SimulatedStep:
+        does = op_cost(send, seen_by(mesh, at.kinds), model, at.place)
+        phases = at.located(sent_phases(does))
+        task = StepTask(phases, stream_of(does.collective), on=at.on)
+        name = send.result.name_hint or send.mnemonic
+        return SimulatedStep(name, does, task, at.at, at.sites, at.kinds)
+
+    return Lister(Pipeline.of(op), instance, before, classes, simulated, sent).run()
 
 
 def _step(
@@ -178,13 +221,16 @@ def _step(
 
 
 def _with_kernels(
-    instances: Sequence[Instance], kernels: Kernels
+    instances: Sequence[Instance], kernels: Kernels, steps: Sequence[SimulatedStep]
 ) -> Iterator[tuple[Instance, tuple[int, ...]]]:
     """Yield the instances that run as steps of their own, each with the numbers of those that it
-    needs: of an operation that is a part of a kernel, those that the kernel needs."""
+    needs: of an operation that is a part of a kernel, those that the kernel needs.
+
+    Args:
+        steps: the steps so far, to which those of an instance are added before the next one.
+    """
     needed: dict[int, set[int]] = {}  # of each instance: itself, or what it needs as a part
     inside: dict[Operation, list[int]] = {}  # the instances that are parts of a kernel
-    count = 0
     for number, instance in enumerate(instances):
         after = set[int]().union(*(needed[before] for before in instance.after))
         if not kernels.is_step(instance.step):
@@ -195,10 +241,13 @@ def _with_kernels(
         parts = kernels.of(instance.step) if isinstance(instance.step, DistOp) else ()
         for part in (part for op in parts for part in inside.get(op, ())):
             after |= needed[part]
-            needed[part] = {count}
-        needed[number] = {count}
-        count += 1
-        yield instance, tuple(sorted(after))
+            needed[part] = {len(steps)}
+        first, on = len(steps), set(instance.on)
+        yield instance, tuple(sorted(n for n in after if not on.isdisjoint(steps[n].task.on)))
+        needed[number] = {len(steps) - 1}
+        if len(steps) > first + 1:  # a pipeline, of which each class has its last step
+            last = {c: n for n in range(first, len(steps)) for c in steps[n].task.on}
+            needed[number] = set(last.values())
 
 
 def _line(op: Operation) -> int:

@@ -110,18 +110,51 @@ class LoopStep:
     @property
     def phases(self) -> tuple[Phase, ...]:
         """One phase, which uses the resources as much as an iteration does on average."""
-        time = self.body.time
-        if not time:
-            return ()
-        uses = tuple((part, min(1.0, busy / time)) for part, busy in self.body.busy.items())
-        return (Phase(work=self.times * time, uses=uses),)
+        return _average(self.body, self.times)
 
     @cached_property
     def peak(self) -> Peak:
         """The bytes that a device needs for an iteration, without its arguments and results, if one
         class of devices runs it."""
-        (buffers,) = self.body.buffers
-        return peak_of([buffer for buffer in buffers if buffer.is_inside], self.body.spans)
+        return _inner_peak(self.body)
+
+
+@dataclass(frozen=True)
+class TaskStep:
+    """A task of a pipeline.
+
+    Attributes:
+        kind: its name in the schedule.
+        body: the simulation of its function on the devices of its place.
+    """
+
+    kind: str
+    body: "Simulation"
+
+    @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """One phase, which uses the resources as much as the function does on average."""
+        return _average(self.body, 1)
+
+    @cached_property
+    def peak(self) -> Peak:
+        """The bytes that a device needs for it, without its arguments and results."""
+        return _inner_peak(self.body)
+
+
+def _average(body: "Simulation", times: int) -> tuple[Phase, ...]:
+    """Return one phase for a program, which uses the resources as much as it does on average."""
+    time = body.time
+    if not time:
+        return ()
+    uses = tuple((part, min(1.0, busy / time)) for part, busy in body.busy.items())
+    return (Phase(work=times * time, uses=uses),)
+
+
+def _inner_peak(body: "Simulation") -> Peak:
+    """Return the bytes that a device of the one class needs beside arguments and results."""
+    (buffers,) = body.buffers
+    return peak_of([buffer for buffer in buffers if buffer.is_inside], body.spans)
 
 
 @dataclass(frozen=True)
@@ -130,7 +163,8 @@ class SimulatedStep:
 
     Attributes:
         result: the name of its (first) result in the program.
-        does: the cost of a collective that runs alone, a local step, or a loop.
+        does: the cost of a collective that runs alone, a local step, a loop, or a task of a
+            pipeline.
         task: its scheduler task.
         at: the place of the devices that run it, where places are told apart; else empty.
         sites: the ports that it uses there.
@@ -140,7 +174,7 @@ class SimulatedStep:
     """
 
     result: str
-    does: StepCost | LocalStep | LoopStep
+    does: StepCost | LocalStep | LoopStep | TaskStep
     task: StepTask
     at: str = ""
     sites: Sites | None = None
@@ -171,8 +205,8 @@ class SimulatedStep:
     @property
     def size(self) -> float:
         """The bytes of a collective's full buffer, or those that a local step reads and writes; 0
-        for a loop."""
-        if isinstance(self.does, LoopStep):
+        for a loop or a task."""
+        if isinstance(self.does, LoopStep | TaskStep):
             return 0.0
         return self.does.size if isinstance(self.does, LocalStep) else self.does.collective.size
 
@@ -180,6 +214,11 @@ class SimulatedStep:
     def lane(self) -> int:
         """The first class of devices that takes part."""
         return self.task.on[0]
+
+    @property
+    def pipelined(self) -> TaskStep | None:
+        """The task of a pipeline; None for other steps."""
+        return self.does if isinstance(self.does, TaskStep) else None
 
     def over(self, mesh: Mesh) -> str:
         """Return the axes of a collective as a user writes them."""
@@ -190,6 +229,8 @@ class SimulatedStep:
         """A lower bound of its seconds."""
         if self.loop:
             return self.loop.times * self.loop.body.bound
+        if self.pipelined:
+            return self.pipelined.body.bound
         return self.sent.bound if self.sent and not copied_bytes(self.sent) else self.task.time
 
 
@@ -390,6 +431,12 @@ class Simulation:
             loop = replace(step.does, body=body)
             phases = () if len(self.places) > 1 else loop.phases
             return replace(step, does=loop, task=replace(step.task, phases=phases))
+        if isinstance(step.does, TaskStep):
+            body = step.does.body
+            body = body.scaled(factor) if mesh == self.mesh else body.on(mesh.machine)
+            task = replace(step.does, body=body)
+            phases = step.sites.located(task.phases) if step.sites else task.phases
+            return replace(step, does=task, task=replace(step.task, phases=phases))
         if isinstance(step.does, LocalStep):
             local = step.does.scaled(factor)
             phases = local_phases(local, mesh.machine.slowest_of(step.kinds))
