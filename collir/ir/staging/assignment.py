@@ -3,8 +3,7 @@
 Loops over layers are in the task of their chunk. A forward step is in the chunk of the last value
 that it needs; one that needs inputs of the step alone, in the first chunk that needs it. What is in
 front of the layers is so in the first chunk, and what is behind them in the last. A backward step
-is in the chunk of the last gradient that it needs, which is the lowest, or else in that of the
-steps that need it. Where gradients of weights are tasks of their own (W), they have what no
+is in the chunk of the last gradient that it needs, or else of the last forward value. Where gradients of weights are tasks of their own (W), they have what no
 gradient of a lower chunk waits for.
 """
 
@@ -82,21 +81,19 @@ def assigned(
         if op in position or op in cheap:
             continue
         known = [position[x.owner] for x in op.operands if x.owner in position]
-        if op not in ahead:
-            known = [number for number in known if number >= chunks]
-        if known:
+        later = [number for number in known if number >= chunks]
+        if not known:
+            open_ops.append(op)
+        elif op in ahead:
             position[op] = max(known)
         else:
-            open_ops.append(op)
+            position[op] = max(later, default=after - max(known))
     for op in reversed(open_ops):
         users = [user for result in op.results for user in users_in(result, position)]
         if op in ahead:
             users = [user for user in users if user in ahead]
-            position[op] = min((position[user] for user in users), default=0)
-            continue
-        needed = [position[x.owner] for x in op.operands if x.owner in position]
-        last = after - max(needed, default=chunks - 1)
-        position[op] = min((position[user] for user in users), default=last)
+        first = 0 if op in ahead else chunks
+        position[op] = min((position[user] for user in users), default=first)
     flow = needed_by(
         value
         for op, (_, old) in loops.items()

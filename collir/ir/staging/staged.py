@@ -18,7 +18,7 @@ from collir.ir.parameters import parameters_of
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import Role, role_of
 from collir.ir.staging.around import Around
-from collir.ir.staging.assignment import Assignment, assigned
+from collir.ir.staging.assignment import Assignment, assigned, needed_by
 from collir.ir.staging.chunks import Flat, flattened
 from collir.ir.staging.outlining import Axis, Outlining
 from collir.ir.staging.stacks import stacks_of
@@ -194,25 +194,21 @@ def _tasks(
     backward: set[Operation],
     weights: set[Operation],
 ) -> Assignment:
-    forward = [value for value in flat.last.operands if not _is_gradient(value)]
+    last = {op for op, (_, old) in flat.loops.items() if old in backward}
+    forward = [x for x in flat.last.operands if _is_loss(x) and last.isdisjoint(needed_by([x]))]
     return assigned(flat, len(plan.places), backward, weights, forward, plan.splits)
 
 
-def _is_gradient(value: SSAValue) -> bool:
-    """Return whether a value is a gradient, or a sum or another form of one."""
-    left, seen = [value], set[SSAValue]()
-    while left:
-        value = left.pop()
-        if role_of_result(value) is Role.GRADIENT:
-            return True
-        owner = value.owner
-        if value not in seen and isinstance(owner, DistOp) and dist_type(value).dims:
-            same = dist_type(value).shape
-            left += [x for x in owner.operands if dist_type(x).shape == same]
-        seen.add(value)
-    return False
+def _is_loss(value: SSAValue) -> bool:
+    """Return whether a value is a number, and no gradient nor a sum of gradients.
 
-
-def role_of_result(value: SSAValue) -> Role | None:
-    """Return the role that the operation gives which makes a value, or None."""
-    return role_of(value) if isinstance(value.owner, Operation) else None
+    Any other value that is no gradient may as well be computed in the backward pass.
+    """
+    left = [] if dist_type(value).dims else [value]
+    number = bool(left)
+    for value in left:  # grows meanwhile
+        if role_of(value) is Role.GRADIENT:
+            return False
+        if isinstance(value.owner, DistOp):
+            left += (x for x in value.owner.operands if isinstance(x.owner, DistOp))
+    return number

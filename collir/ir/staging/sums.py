@@ -69,11 +69,11 @@ def _split(
     chunks: list[int],
     mesh: Mesh,
 ) -> None:
-    """Replace the sum of a carry by one for each chunk; the first has the carry."""
+    """Replace the sum of a carry by one for each chunk; the lowest has the carry."""
     block, last = flat.block, flat.last
     old = flat.block.args[number]
     yielded = list(last.operands)
-    for index, chunk in enumerate(dict.fromkeys(chunks)):
+    for index, chunk in enumerate(sorted(set(chunks))):
         if index:
             carry: SSAValue = block.insert_arg(old.type, flat.carries)
             set_name(carry, old.name_hint)
