@@ -168,6 +168,7 @@ PROOFS = (
     "tests/semantics/test_proofs_of_models.py",
     "tests/semantics/test_validation_symbolic.py",
     "tests/semantics/test_loops.py",
+    "tests/semantics/test_validation.py",
 )
 
 plant(

@@ -172,11 +172,11 @@ class Cotangents:
         if (g := self.of(op.result)) is None:
             return
         if kind.gradient is None:
+            advice = f"{kind.no_gradient}, or " if kind.no_gradient else ""
             raise DiagnosticError.at(
                 op,
-                f"{op.mnemonic} has no gradient, and the result depends on it: "
-                f"{_WAYS.get(op.mnemonic, '')}put `stop_gradient` in front of it to take its "
-                "operand for a constant",
+                f"{op.mnemonic} has no gradient, and the result depends on it: {advice}put "
+                "`stop_gradient` in front of it to take its operand for a constant",
             )
         at = _AtStep(op, Value(self.steps, g), self.kept)
         for number, operand in enumerate(op.operands):
@@ -185,10 +185,6 @@ class Cotangents:
                 if part is not None:
                     assert isinstance(part, Value)
                     self.add(operand, part.summed_to(dist_type(operand)).value)
-
-
-_WAYS = {"terms": "terms depend on how a value was made; reduce it in their place, or "}
-"""What to do about operations that have no gradient, beside ``stop_gradient``."""
 
 
 class _Operands(Sequence[Value]):

@@ -258,6 +258,7 @@ MASK = row(
 TERMS = row(
     name="terms",
     rule=rules.terms,
+    no_gradient="terms depend on how a value was made; reduce it in their place",
     parameters=(OVER, DIM),
     by_layout=True,
     is_view=True,

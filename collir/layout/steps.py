@@ -146,6 +146,7 @@ class StepKind:
             relate, from which rule and work follow; None if the rule is its own.
         gradient: the cotangents of the operands; None if it has none, or is ``layout_only``: the
             cotangent is then that of the result.
+        no_gradient: why it has no gradient, and what to do about that; may be empty.
         undone: a function of the arguments that returns those of the same step that undoes it, or
             None; without the function, no step undoes it.
         expansion: steps that do the same; None if it is no composite of others.
@@ -173,6 +174,7 @@ class StepKind:
     identity: Callable[[DistType, DistType, Arguments], bool] | None = None
     structure: Callable[[Sequence[DistType], Arguments], Structure] | None = None
     gradient: Gradient | None = None
+    no_gradient: str = ""
     undone: Callable[[Arguments], Arguments | None] | None = None
     expansion: Expansion | None = None
     aliases: tuple[str, ...] = ()

@@ -363,7 +363,7 @@ class FunctionLowering(StepLowering):
         defined = [operand for operand in operands if operand is not None]
         if count is not None and len(self.errors) == errors_before and None not in operands:
             types = self.argument_types(first_token(number), count, bindings, defined, tokens)
-        body = self.body(parts, bindings, types, count if types else None)
+        body = self.body(parts, bindings, types, None if types is None else count)
         op = None
         if len(self.errors) == errors_before and body is not None and count is not None:
             groups: list[list[SSAValue]] = []
@@ -425,7 +425,7 @@ class FunctionLowering(StepLowering):
         outer = self.values, self.tokens
         self.outside.append(set(self.values))
         self.values, self.tokens = {}, {}
-        arguments: list[BlockArgument | None] = [*block.args] if types else [None] * len(names)
+        arguments: list[BlockArgument | None] = [*(block.args or [None] * len(names))]
         for token, argument in zip(names, arguments, strict=True):
             self.define(token, argument)
         whole = types is not None

@@ -114,6 +114,7 @@ class _ModuleLowering(MachineLowering):
         )
         if errors := self.errors or alternative_errors(module) or self.errors_of_calls(module):
             raise DiagnosticError(errors)
+        assert not self.failed, f"left out without an error: {', '.join(self.failed)}"
         return module
 
     def errors_of_calls(self, module: ModuleOp) -> list[Diagnostic]:

@@ -33,7 +33,7 @@ from collir.tools.pass_pages import (
     summary,
     target_page,
 )
-from collir.tools.shell import Once, UsageError
+from collir.tools.shell import Once, UsageError, function_name
 from collir.tools.specifications import check_text, unknown_target, usage_error
 from collir.tools.universe import known_passes, known_targets, of_other_packages
 
@@ -227,6 +227,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--function",
+        type=function_name,
         metavar="NAME",
         action="append",
         default=[],

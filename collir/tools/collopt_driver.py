@@ -152,8 +152,7 @@ class CollOpt:
         unnamed = self.args.frontend is None and self.args.input_file in (None, "-")
         if unnamed and is_mlir(text):
             return self._read_mlir(text)
-        functions = [name.removeprefix("@") for name in self.args.function]
-        return read(text, self.command.get_input_name(), self.sources, functions)
+        return read(text, self.command.get_input_name(), self.sources, self.args.function)
 
     def _read_mlir(self, text: str) -> ModuleOp:
         return read_mlir(

@@ -16,7 +16,7 @@ from pathlib import Path
 import collir
 from collir.ir.diagnostics import Sources
 from collir.tools import completion
-from collir.tools.shell import Arguments, run_tool
+from collir.tools.shell import Arguments, function_name, run_tool
 
 
 def _seed(text: str) -> int:
@@ -40,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--function",
+        type=function_name,
         metavar="NAME",
         action="append",
         default=[],

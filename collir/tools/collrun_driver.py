@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
     repeats = _repeats(options, engine)
     if engine is not None:
         engine.check_installed()
-    asked = {name.removeprefix("@") for name in options.function}
+    asked = set[str](options.function)
     module = api.parse(options.file, sources=sources, functions=asked)
     keep_functions(module, options.function)
     needed = {f.sym_name.data for f in functions_of(module)} - asked if asked else set[str]()

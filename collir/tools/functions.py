@@ -25,12 +25,11 @@ def keep_functions(module: ModuleOp, names: Sequence[str]) -> None:
     if not names:
         return
     functions = [function.sym_name.data for function in functions_of(module)]
-    chosen = [name.removeprefix("@") for name in names]
-    for name in chosen:
+    for name in names:
         if name not in functions:
             known = ", ".join(functions) or "no functions"
             raise UsageError(f"there is no function @{name} (there are {known})")
-    erase_other_functions(module, chosen)
+    erase_other_functions(module, names)
 
 
 def reported(module: ModuleOp, names: Sequence[str]) -> list[str]:
@@ -43,11 +42,10 @@ def reported(module: ModuleOp, names: Sequence[str]) -> list[str]:
         names: the names that ``--function`` gives.
     """
     functions = {function.sym_name.data: function for function in functions_of(module)}
-    asked = {name.removeprefix("@") for name in names}
     chosen = [
         name
         for name, function in functions.items()
-        if name in asked or ((place := place_of(function)) is not None and place[0] in asked)
+        if name in names or ((place := place_of(function)) is not None and place[0] in names)
     ]
     return (
         chosen

@@ -53,6 +53,11 @@ class Arguments(argparse.ArgumentParser):
         raise UsageError(message)
 
 
+def function_name(text: str) -> str:
+    """Return the name of a function, which may be given as a symbol, with ``@``."""
+    return text.removeprefix("@")
+
+
 def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) -> int:
     """Return the exit status of ``work``; errors are reported on stderr, never as a traceback.
 

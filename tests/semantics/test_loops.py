@@ -113,7 +113,7 @@ def test_other_bodies_and_orders_are_proven_to_differ(other: ModuleOp) -> None:
 
 
 def test_bodies_of_as_many_steps_are_not_the_same() -> None:
-    """What is unrolled has sums of other forms, so nothing is proven, and they differ in a run."""
+    """Unrolled loops have sums of other forms, so nothing is proven, and they differ in a run."""
     body = "%r = all_reduce %v over data %a = {} %r %b = mul %a, %h"
     one, other = (program(body.format(name), 2) for name in ("exp", "sin"))
     assert verdict(one, other)[0] is not Outcome.SAME

@@ -67,6 +67,25 @@ PAIRS = {
            %r = merge %0 dim 0""",
         Outcome.SAME,
     ),
+    "parts of a contraction may be added before their neighbours": (
+        "(%x: f32[5, 24@data], %y: f32[24@data, 5]) -> f32[5, 5] on @m",
+        """%0 = all_gather %x over data dim 1
+           %1 = all_gather %y over data dim 0
+           %r = einsum "i j, j k -> i k" %0, %1""",
+        """%0 = einsum "i j, j k -> i k" %x, %y
+           %1 = all_reduce %0 over data.node
+           %r = all_reduce %1 over data.gpu""",
+        Outcome.SAME,
+    ),
+    "parts of a contraction may be single positions": (
+        "(%x: f32[5, 12@data], %y: f32[12@data, 5]) -> f32[5, 5] on @m",
+        """%0 = einsum "i j, j k -> i k" %x, %y
+           %r = all_reduce %0 over data""",
+        """%0 = einsum "i j, j k -> i k" %x, %y
+           %1 = all_reduce %0 over data.node
+           %r = all_reduce %1 over data.gpu""",
+        Outcome.SAME,
+    ),
     "blocks of which only the order of sub-axes differs are other blocks": (
         "(%g: f32[16]) -> f32[16] on @xy",
         "%r = scale %g by 1",

@@ -109,8 +109,8 @@ func @signs(%x: f32[64@data, 32]) -> f32[32] on @m {
 def test_results_that_are_noise_are_not_called_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is 0 but for rounding, divided by its size, is as wrong on one device as on all. In f32
-    it is 0, and the result NaN; the comparison is in f64."""
+    """Divide a sum that is 0 but for rounding by its size: the result is as wrong on one device as
+    on all. In f32 the sum is 0 and the result NaN; the comparison is in f64."""
     path = tmp_path / "noise.coll"
     path.write_text(NOISE)
     assert collrun.main([str(path)]) == 0

@@ -58,11 +58,11 @@ def indices_of(node: Node) -> Iterator[Index]:
             for _, value in node.branches:
                 yield from indices_of(value)
         case _:
-            for child in _children(node):
+            for child in children_of(node):
                 yield from indices_of(child)
 
 
-def _children(node: Node) -> Iterator[Node]:
+def children_of(node: Node) -> Iterator[Node]:
     """Yield the parts that a part of an expression has inside, other than indices."""
     match node:
         case Cast() | SummedSelect() | Family():
@@ -308,7 +308,7 @@ class _Colouring:
                     self.visit(term, _number((path, self.key(node), times)))
             case _:
                 here = _number((path, self.key(node)))
-                for child in _children(node):
+                for child in children_of(node):
                     self.visit(child, here)
 
     def _visit_index(self, index: Index, place: Hashable) -> None:

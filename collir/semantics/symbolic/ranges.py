@@ -2,12 +2,14 @@
 
 Where devices have blocks of different sizes, the parts of a contraction are sums over 3, 3 and 2
 positions, say. They are the sum over all 8 if each continues the one before it. A candidate for the
-joined sum is made from one of two parts, and both are compared with its halves.
+joined sum is made from one of two parts, and both are compared with its halves. This is done only
+where the values of the indices show that one part begins where the other ends.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from fractions import Fraction
+from functools import lru_cache
 
 from collir.semantics.symbolic.algebra import (
     collected,
@@ -18,9 +20,17 @@ from collir.semantics.symbolic.algebra import (
     summed_over,
     with_indices,
 )
-from collir.semantics.symbolic.expressions import Expr, Sum, Term, term_expr
-from collir.semantics.symbolic.indices import Index, Var, shifted, stretched, variable, weighted_sum
-from collir.semantics.symbolic.naming import indices_of
+from collir.semantics.symbolic.expressions import Expr, Select, Sum, Term, term_expr
+from collir.semantics.symbolic.indices import (
+    Index,
+    Var,
+    evaluated,
+    shifted,
+    stretched,
+    variable,
+    weighted_sum,
+)
+from collir.semantics.symbolic.naming import Node, children_of, indices_of
 from collir.semantics.symbolic.values import outline_of
 
 
@@ -93,19 +103,23 @@ def _candidates(
         at: the place of the variable of the first range, if that has more than one position.
         more: the length of the second range.
     """
-    expr, bound = _opened(first)
+    begin, later = _begin(first), _begin(second)
     if at is not None:
+        if later != _end(first, at):
+            return
+        expr, bound = _opened(first)
         old = bound.pop(at)
         wide = fresh_variable(old.size + more)
         yield with_indices(expr, lambda index: stretched(index, old, wide)), wide, bound
     elif more > 1:
         for place, var in enumerate(second.bound):
-            if var.size == more:
+            if var.size == more and begin == _before(second, place):
                 expr, bound = _opened(second)
                 old = bound.pop(place)
                 wide = fresh_variable(1 + more)
                 yield with_indices(expr, lambda i, o=old, w=wide: _ahead(i, o, w)), wide, bound
-    elif first.bound == second.bound:
+    elif first.bound == second.bound and (begin is None or later is None or _is_step(begin, later)):
+        expr, bound = _opened(first)
         pairs = list(zip(indices_in(expr), indices_in(_opened(second)[0]), strict=False))
         steps = iter([b.offset - a.offset for a, b in pairs])
         wide = fresh_variable(2)
@@ -115,6 +129,54 @@ def _candidates(
 
         if all(b.offset - a.offset in (0, 1) for a, b in pairs):
             yield with_indices(expr, stepped), wide, bound
+
+
+# --- where ranges begin and end ------------------------------------------------------------------
+
+Places = frozenset[int]
+"""The values of the indices of a term at some values of its variables."""
+
+
+@lru_cache(maxsize=2**12)
+def _begin(term: Term) -> Places | None:
+    """Return the places where all variables are 0; None for a term with a choice, as a choice has
+    other indices over other ranges."""
+    if _has_choice(term):
+        return None
+    return frozenset(evaluated(index, Counter()) for index in indices_of(term))
+
+
+@lru_cache(maxsize=2**12)
+def _end(term: Term, at: int) -> Places | None:
+    """Return the places where the range of a bound variable has ended, and all others are 0."""
+    if _has_choice(term):
+        return None
+    old = term.bound[at]
+    wide = fresh_variable(old.size + 1)
+    values = Counter({wide: old.size})
+    return frozenset(evaluated(stretched(i, old, wide), values) for i in indices_of(term))
+
+
+@lru_cache(maxsize=2**12)
+def _before(term: Term, at: int) -> Places | None:
+    """Return the places one position before the range of a bound variable, if all others are 0."""
+    if _has_choice(term):
+        return None
+    old = term.bound[at]
+    wide = fresh_variable(old.size + 1)
+    return frozenset(evaluated(_ahead(i, old, wide), Counter()) for i in indices_of(term))
+
+
+def _is_step(first: Places, second: Places) -> bool:
+    """Return whether all places of a term may be those of another or one behind them."""
+    return second <= first | {place + 1 for place in first}
+
+
+def _has_choice(node: Node) -> bool:
+    return isinstance(node, Select) or any(map(_has_choice, children_of(node)))
+
+
+# --- candidates ----------------------------------------------------------------------------------
 
 
 def _opened(term: Term) -> tuple[Expr, list[Var]]:

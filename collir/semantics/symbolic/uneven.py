@@ -203,7 +203,7 @@ class UnevenRun(AnyRun[Pieces]):
     # --- collectives --------------------------------------------------------------------------
 
     def over(self, x: Pieces, axes: Axes, reduction: Reduction) -> Pieces:
-        for axis in axes:
+        for axis in reversed(axes):  # blocks along a minor sub-axis are neighbours, and join
             x = self._over(x, axis, reduction)
         return x
 

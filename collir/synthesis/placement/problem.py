@@ -78,7 +78,7 @@ class PartialMatrix(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether all levels have factors."""
+        """Return whether all levels have factors."""
         return self.part is not None and len(self.columns) == len(self.part)
 
 
