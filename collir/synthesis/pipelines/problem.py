@@ -54,12 +54,17 @@ class State(NamedTuple):
 
 
 class SchedulingProblem(Problem[State]):
-    """The schedules of a work; the objective is the time in seconds."""
+    """The schedules of a work; the objective is the time in seconds.
+
+    Attributes:
+        slack: relative difference of times below which a schedule does not count as better.
+    """
 
     sense = "min"
     sorted_by_bound = True
 
-    def __init__(self, work: PipelineWork):
+    def __init__(self, work: PipelineWork, slack: float = SLACK):
+        self.slack = slack
         self._work, self._tables = work, work.tables
         self._bounds = Bounds(work)
         self._limits = work.limits
@@ -93,8 +98,8 @@ class SchedulingProblem(Problem[State]):
         return sorted(children, key=lambda child: child.bound)
 
     def bound(self, node: State) -> float:
-        """Return a lower bound in seconds, raised by ``SLACK``."""
-        return node.bound * (1 + SLACK)
+        """Return a lower bound in seconds, raised by ``slack``."""
+        return node.bound * (1 + self.slack)
 
     def objective(self, node: State) -> float | None:
         """Return the seconds of a schedule in which all tasks have started."""
@@ -107,7 +112,7 @@ class SchedulingProblem(Problem[State]):
     def cost(self, node: State) -> tuple[float, ...]:
         """Return the times that matter later: ends of places, arrivals, and the sum of starts."""
         now = self._decision(node)[0]
-        clocks = [max(now, clock) for clock in node.clocks]
+        clocks = node.clocks if now == math.inf else [max(now, clock) for clock in node.clocks]
         tables, counts = self._tables, node.counts
         arrivals = [
             max(clocks[tables.place[part]], node.ends[needed][microbatch] + send)
