@@ -33,8 +33,10 @@ class Bounds:
 
     def earliest(
         self, counts: Sequence[int], ends: Sequence[Sequence[float]], clocks: Sequence[float]
-    ) -> list[float]:
-        """Return lower bounds of the start of the next microbatch of each part.
+    ) -> tuple[list[float], list[bool]]:
+        """Return lower bounds of the start of the next task of each part, and which are exact.
+
+        A bound is exact if all that the task needs has run.
 
         Args:
             counts: number of microbatches that have run each part.
@@ -43,18 +45,21 @@ class Bounds:
         """
         tables, duration = self._tables, self._tables.duration
         earliest: list[float] = []
+        exact: list[bool] = []
         for part, count in enumerate(counts):
-            start = clocks[tables.place[part]]
+            start, known = clocks[tables.place[part]], True
             for needed, send in tables.needs[part]:
                 ahead = counts[needed] - count
                 if ahead > 0:
                     arrival = ends[needed][count] + send
                 else:
+                    known = False
                     arrival = earliest[needed] + (1 - ahead) * duration[needed] + send
                 if arrival > start:
                     start = arrival
             earliest.append(start)
-        return earliest
+            exact.append(known)
+        return earliest, exact
 
     def place_bound(
         self,
