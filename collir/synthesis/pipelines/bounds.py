@@ -148,20 +148,10 @@ class Bounds:
             return None
         number = math.floor(limit / tables.acquired[forward[0]] + 1e-9)
         freeing = [n for n in tables.of_place[place] if tables.released[n] > 0]
-        trips = [self._latency(forward[0], last) for last in freeing]
+        trips = [tables.latency(forward[0], last) for last in freeing]
         if number < 1 or not trips or sum(tables.released[n] < 0 for n in tables.of_place[place]):
             return None
         return forward[0], number, min(trips)
-
-    def _latency(self, first: int, last: int) -> float:
-        """Return the least seconds from the start of a part to the end of one that needs it."""
-        tables = self._tables
-        ends = {first: tables.duration[first]}
-        for part in range(first + 1, last + 1):
-            arrivals = [ends[n] + send for n, send in tables.needs[part] if n in ends]
-            if arrivals:
-                ends[part] = max(arrivals) + tables.duration[part]
-        return ends.get(last, 0.0)
 
 
 def _most_forward(forward: Sequence[tuple[float, float, int]], room: float) -> float:
