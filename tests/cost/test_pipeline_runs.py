@@ -1,6 +1,7 @@
 """Runs of pipelines: against a simulation by events, and the closed forms of the literature."""
 
 import random
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -134,24 +135,25 @@ def test_interleaved(size: tuple[int, int], chunks: int) -> None:
     assert peaks(whole)[0] == places * chunks + places - 1
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_zero_bubble(size: tuple[int, int]) -> None:
-    places, count = size
-    first = run("zb-h1", *size, F=1, B=1, W=1)
-    assert first.bubbles == (places - 1,) * places
+@given(st.sampled_from(SIZES), TIMES)
+def test_zero_bubble(size: tuple[int, int], times: tuple[int, int, int]) -> None:
+    """The bubbles are those of the table wherever W takes no longer than F and B."""
+    places, _ = size
+    weights, forward, backward = min(times), times[0], times[1]
+    first = run("zb-h1", *size, F=forward, B=backward, W=weights)
+    assert first.bubbles == ((places - 1) * (forward + backward - weights),) * places
     assert peaks(first) == [places] * places
-    second = run("zb-h2", *size, F=1, B=1, W=1)
-    assert second.inner_bubbles == (0,) * places
-    assert second.time == 3 * count + places - 1
+    second = run("zb-h2", *size, F=forward, B=backward, W=weights)
+    assert max(second.inner_bubbles) == (places - 1) * (forward + backward - 2 * weights)
     assert peaks(second)[0] == 2 * places - 1
 
 
-@given(st.sampled_from(SIZES), TIMES)
-def test_zb_h1_with_short_weights(size: tuple[int, int], seconds: tuple[int, int, int]) -> None:
-    """The bubble is that of the table for W <= F as well, where F = B."""
-    forward, weights = max(seconds[0], seconds[2]), min(seconds[0], seconds[2])
-    first = run("zb-h1", *size, F=forward, B=forward, W=weights)
-    assert first.bubbles[0] == (size[0] - 1) * (2 * forward - weights)
+@pytest.mark.parametrize("size", SIZES)
+def test_zb_h2_without_a_bubble(size: tuple[int, int]) -> None:
+    places, count = size
+    second = run("zb-h2", *size, F=1, B=1, W=1)
+    assert second.inner_bubbles == (0,) * places
+    assert second.time == 3 * count + places - 1
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -167,10 +169,63 @@ def test_zb_v(size: tuple[int, int]) -> None:
 @pytest.mark.parametrize("places", [2, 4, 8, 12])
 @pytest.mark.parametrize("pairs", [0, 1, 5])
 def test_dualpipe(places: int, pairs: int) -> None:
+    """Results of F are sent before the B beside it: the bubble is less than where they overlap."""
     count = 2 * (places + pairs)
     both = run("dualpipe", places, count, F=1, B=1, W=1)
     assert both.time == 3 * count + places / 2 - 1
     assert peaks(both) == [places + 1] * places
+
+
+@pytest.mark.parametrize("places", [2, 4, 8, 12])
+@pytest.mark.parametrize("pairs", [0, 1, 5])
+def test_dualpipe_with_overlap(places: int, pairs: int) -> None:
+    """Where an F and a B beside it are one block FB, the bubble is that of DeepSeek's report.
+
+    A B whose W follows is B' = B + W; blocks take as long as their tasks one after the other.
+    """
+    schedule = RULES["dualpipe"].schedule(places, 2 * (places + pairs))
+    orders = [blocks_of(schedule, place) for place in range(places)]
+    overlapped, backward, weights = 3, 2, 1
+    bubble = (places / 2 - 1) * (overlapped + backward - 3 * weights)
+    assert block_time(orders, RULES["dualpipe"].graph(places)) == 3 * 2 * (places + pairs) + bubble
+
+
+def blocks_of(schedule: Schedule, place: int) -> list[list[Task]]:
+    """Return the tasks of a place of DualPipe in blocks, those that overlap in one."""
+    order, inner = schedule.orders[place], abs(schedule.places - 1 - 2 * place) // 2
+    outer = schedule.places // 2 - inner - 1
+    alone = 2 * inner + 2 * (outer + 1) + 3 * inner
+    pairs = schedule.microbatches - schedule.places + outer + 1
+    first = [1] if inner == 0 else []  # the first pair of the middle places does not overlap
+    sizes = [1] * alone + (first + [2 if first else 3] + [3] * (2 * pairs - 1)) + [2, 3] * inner
+    blocks: list[list[Task]] = []
+    tasks = iter(order)
+    for size in sizes:
+        blocks.append(list(islice(tasks, size)))
+    for task in tasks:
+        whole = blocks[-1] == [task._replace(kind="B")] and task.kind == "W"
+        blocks[-1:] = [[*blocks[-1], task]] if whole else [blocks[-1], [task]]
+    return blocks
+
+
+def block_time(orders: list[list[list[Task]]], graph: TaskGraph) -> float:
+    """Return the time of blocks whose results are there when a block ends; a task takes 1 s."""
+    ended: dict[Task, float] = {}
+    clocks, left = [0.0] * len(orders), [iter(order) for order in orders]
+    heads = [next(blocks, None) for blocks in left]
+    while any(heads):
+        for place, block in enumerate(heads):
+            needed = {
+                Task(*part, task.microbatch)
+                for task in block or ()
+                for part in graph.needs[task.part]
+            } - set(block or ())
+            if block and needed <= ended.keys():
+                start = max([clocks[place], *(ended[task] for task in needed)])
+                clocks[place] = start + len(block)
+                ended |= dict.fromkeys(block, clocks[place])
+                heads[place] = next(left[place], None)
+    return max(clocks)
 
 
 def test_many_tasks() -> None:

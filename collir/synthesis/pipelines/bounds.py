@@ -33,8 +33,10 @@ class Bounds:
 
     def earliest(
         self, counts: Sequence[int], ends: Sequence[Sequence[float]], clocks: Sequence[float]
-    ) -> list[float]:
-        """Return lower bounds of the start of the next microbatch of each part.
+    ) -> tuple[list[float], list[bool]]:
+        """Return lower bounds of the start of the next task of each part, and which are exact.
+
+        A bound is exact if all that the task needs has run.
 
         Args:
             counts: number of microbatches that have run each part.
@@ -43,18 +45,21 @@ class Bounds:
         """
         tables, duration = self._tables, self._tables.duration
         earliest: list[float] = []
+        exact: list[bool] = []
         for part, count in enumerate(counts):
-            start = clocks[tables.place[part]]
+            start, known = clocks[tables.place[part]], True
             for needed, send in tables.needs[part]:
                 ahead = counts[needed] - count
                 if ahead > 0:
                     arrival = ends[needed][count] + send
                 else:
+                    known = False
                     arrival = earliest[needed] + (1 - ahead) * duration[needed] + send
                 if arrival > start:
                     start = arrival
             earliest.append(start)
-        return earliest
+            exact.append(known)
+        return earliest, exact
 
     def place_bound(
         self,
@@ -143,20 +148,10 @@ class Bounds:
             return None
         number = math.floor(limit / tables.acquired[forward[0]] + 1e-9)
         freeing = [n for n in tables.of_place[place] if tables.released[n] > 0]
-        trips = [self._latency(forward[0], last) for last in freeing]
+        trips = [tables.latency(forward[0], last) for last in freeing]
         if number < 1 or not trips or sum(tables.released[n] < 0 for n in tables.of_place[place]):
             return None
         return forward[0], number, min(trips)
-
-    def _latency(self, first: int, last: int) -> float:
-        """Return the least seconds from the start of a part to the end of one that needs it."""
-        tables = self._tables
-        ends = {first: tables.duration[first]}
-        for part in range(first + 1, last + 1):
-            arrivals = [ends[n] + send for n, send in tables.needs[part] if n in ends]
-            if arrivals:
-                ends[part] = max(arrivals) + tables.duration[part]
-        return ends.get(last, 0.0)
 
 
 def _most_forward(forward: Sequence[tuple[float, float, int]], room: float) -> float:

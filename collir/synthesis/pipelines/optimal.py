@@ -55,6 +55,19 @@ class NoScheduleError(Exception):
         self.proven = proven
 
 
+def best_candidate(work: PipelineWork) -> Candidate | None:
+    """Return the fastest schedule of a rule that fits; of several the one that keeps the least."""
+    known = list(candidates(work))
+    least = min((candidate.time for candidate in known), default=0.0)
+    fastest = [candidate for candidate in known if candidate.time <= least * (1 + SLACK)]
+
+    def total(candidate: Candidate) -> float:
+        run = work.run(candidate.schedule)
+        return sum(run.peak(place, work.kept) for place in range(work.places))
+
+    return min(fastest, key=total, default=None)
+
+
 def best_schedule(work: PipelineWork, seconds: float | None = None) -> BestSchedule:
     """Return the fastest schedule that fits the memory.
 
@@ -67,7 +80,7 @@ def best_schedule(work: PipelineWork, seconds: float | None = None) -> BestSched
     Raises:
         NoScheduleError: no schedule fits the memory, or none was found.
     """
-    first = min(candidates(work), key=lambda candidate: candidate.time, default=None)
+    first = best_candidate(work)
     problem = SchedulingProblem(work)
     lower = problem.root().bound
     if first is not None and lower >= first.time * (1 - SLACK):

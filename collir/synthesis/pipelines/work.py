@@ -96,6 +96,15 @@ class Tables:
     tail: tuple[float, ...]
     of_place: tuple[tuple[int, ...], ...]
 
+    def latency(self, first: int, last: int) -> float:
+        """Return the least seconds from the start of a part to the end of one that needs it."""
+        ends = {first: self.duration[first]}
+        for part in range(first + 1, last + 1):
+            arrivals = [ends[n] + send for n, send in self.needs[part] if n in ends]
+            if arrivals:
+                ends[part] = max(arrivals) + self.duration[part]
+        return ends.get(last, 0.0)
+
 
 def _tables(work: PipelineWork) -> Tables:
     graph = work.graph
