@@ -8,7 +8,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import MachineOp, MeshOp, mesh_of
-from collir.dialects.nested import NestedOp, YieldOp
+from collir.dialects.nested import CallOp, NestedOp, YieldOp
 from collir.dialects.operation import DistOp, is_placeholder, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.auto import is_auto
@@ -29,6 +29,12 @@ def meshes_of(module: ModuleOp) -> list[MeshOp]:
 def functions_of(module: ModuleOp) -> list[FuncOp]:
     """Return the functions of a module that have a body, in order."""
     return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
+
+
+def task_names(module: ModuleOp) -> set[str]:
+    """Return the names of the functions that are tasks of pipelines."""
+    calls = (op for f in functions_of(module) for op in f.walk() if type(op) is CallOp)
+    return {call.symbol for call in calls if call.task is not None}
 
 
 def check_programs(

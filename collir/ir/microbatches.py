@@ -265,9 +265,7 @@ def _states(batched: _Batched) -> list[Over]:
     except _NotSeparableError as error:
         text = f"@{batched.call.symbol} cannot be computed in microbatches: {error}"
         here = note("at this step", Position.of(error.op))
-        raise DiagnosticError(
-            Diagnostic(text, Position.of(batched.call), (here,))
-        ) from error
+        raise DiagnosticError(Diagnostic(text, Position.of(batched.call), (here,))) from error
     states: list[Over] = []
     for number, state in enumerate(found):
         if not isinstance(state, Over):
@@ -330,7 +328,9 @@ class _Splitting:
 
     def _summed(self, x: DistType) -> DistType:
         """Return the type in which values are added up: f32 for 16 bits."""
-        return DistType(DType.F32, x.dims, x.partial, x.reduction, x.place) if x.dtype.bytes < 4 else x
+        return (
+            DistType(DType.F32, x.dims, x.partial, x.reduction, x.place) if x.dtype.bytes < 4 else x
+        )
 
     def _zero(self, x: DistType) -> SSAValue:
         return self._step(CONSTANT, value=0.0, to=x)
@@ -370,9 +370,7 @@ class _Splitting:
         assert callee is not None
         values = {**call.values, self.batched.parameter: self.part}
         again = call.recompute is not None
-        own = CallOp.of(
-            self.mesh, Signature.of(callee), operands, values, call.sought, again
-        )
+        own = CallOp.of(self.mesh, Signature.of(callee), operands, values, call.sought, again)
         own.location = call.location
         block.add_op(own)
         yielded: list[SSAValue] = []

@@ -236,20 +236,27 @@ class _Rotation:
 # ---------------------------------------------------------------------------------------------
 
 
-def prepare(module: ModuleOp) -> None:
-    """Put the steps of callees in the place of calls but for tasks with a schedule, and rotate all
-    loops, in place."""
-    inline_calls(module, tasks=False)
+def prepare(module: ModuleOp, tasks: bool = False) -> None:
+    """Put the steps of callees in the place of calls, and rotate all loops, in place.
+
+    Args:
+        tasks: whether tasks of loops with schedules become steps too.
+    """
+    inline_calls(module, tasks)
     rotate_all(module)
 
 
-def as_run(module: ModuleOp) -> ModuleOp:
-    """Return a module as it runs, without calls and steps that are ahead: itself, or a copy."""
+def as_run(module: ModuleOp, tasks: bool = False) -> ModuleOp:
+    """Return a module as it runs, without calls and steps that are ahead: itself, or a copy.
+
+    Args:
+        tasks: whether tasks of loops with schedules become steps too.
+    """
     functions = [op for op in module.ops if isinstance(op, FuncOp)]
     if not any(map(_changes, functions)):
         return module
     copy = module.clone()
-    prepare(copy)
+    prepare(copy, tasks)
     return copy
 
 

@@ -29,7 +29,7 @@ from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import check_programs, functions_of
+from collir.ir.functions import check_programs, functions_of, task_names
 from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import DistType, Mesh, Place
@@ -213,7 +213,8 @@ def cost(module: ModuleOp, model: CostModel | None = None) -> list[FunctionCost]
         DiagnosticError: an operation that is not of the coll dialect, a mesh that is not placed on
             levels, an algorithm that does not fit its group; with its position.
     """
-    functions = functions_of(as_run(module))
+    tasks, ready = task_names(module), as_run(module, tasks=True)
+    functions = [op for op in functions_of(ready) if op.sym_name.data not in tasks]
     check_programs(functions, "has no cost", nested=True)
     with meshes_remembered():
         return [function_cost(function, model or CostModel()) for function in functions]

@@ -44,7 +44,7 @@ from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
 from collir.ir.diagnostics import DiagnosticError, Position
-from collir.ir.functions import check_programs, functions_of
+from collir.ir.functions import check_programs, functions_of, task_names
 from collir.ir.loops import as_function
 from collir.ir.pipelines import Pipeline
 from collir.ir.rotation import as_run
@@ -64,7 +64,8 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
             levels, an algorithm that does not fit its group, a computation on a device without a
             rate; with its position.
     """
-    functions = functions_of(as_run(module))
+    tasks, ready = task_names(module), as_run(module)
+    functions = [op for op in functions_of(ready) if op.sym_name.data not in tasks]
     check_programs(functions, "cannot be simulated", nested=True)
     with meshes_remembered():
         return [simulate_function(function, model or CostModel()) for function in functions]
@@ -190,7 +191,8 @@ def _pipeline(
         name = send.result.name_hint or send.mnemonic
         return SimulatedStep(name, does, task, at.at, at.sites, at.kinds)
 
-    return Lister(Pipeline.of(op), instance, before, classes, simulated, sent).run()
+    name = where.names[op.results[0]]
+    return Lister(Pipeline.of(op), instance, before, name, classes, simulated, sent).run()
 
 
 def _step(

@@ -126,10 +126,14 @@ class TaskStep:
     Attributes:
         kind: its name in the schedule.
         body: the simulation of its function on the devices of its place.
+        loop: the name of the first result of the loop that it is in.
+        schedule: the name of the schedule; empty if the tasks are listed.
     """
 
     kind: str
     body: "Simulation"
+    loop: str = ""
+    schedule: str = ""
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -171,6 +175,7 @@ class SimulatedStep:
         kinds: the kinds of these devices, if the machine has several; else empty.
         iterations: the numbers of the iterations that it is in, from 0, outermost first.
         line: the line of the program that it comes from; 0 if that is not known.
+        of_pipeline: whether it is a task or a send of a pipeline.
     """
 
     result: str
@@ -181,6 +186,7 @@ class SimulatedStep:
     kinds: tuple[str, ...] = ()
     iterations: tuple[int, ...] = ()
     line: int = 0
+    of_pipeline: bool = False
 
     @property
     def name(self) -> str:

@@ -48,6 +48,7 @@ class Lister:
         pipeline: Pipeline,
         instance: Instance,
         before: int,
+        name: str,
         classes: Classes,
         simulated: Callable[[FuncOp], Simulation],
         sent: Callable[[DistOp, Instance], SimulatedStep],
@@ -57,6 +58,7 @@ class Lister:
         Args:
             instance: the loop, with the numbers of the steps that it needs.
             before: the number of steps before it.
+            name: the name of its first result.
             simulated: function from a function to its simulation on the devices of one place.
             sent: function from a send and its instance to its step.
         """
@@ -64,6 +66,9 @@ class Lister:
         self.after = instance.after
         self.simulated, self.sent = simulated, sent
         loop = pipeline.loop
+        assert loop.schedule is not None
+        self.name = name
+        self.schedule = "" if "." in loop.schedule.data else loop.schedule.data
         self.carried = dict(zip(loop.yielded, loop.carries, strict=False))
         self.moves = [op for op in loop.body.block.ops if isinstance(op, DistOp)]
         self.templates: dict[Operation, list[tuple[SimulatedStep, tuple[Phase, ...]]]] = {}
@@ -108,7 +113,7 @@ class Lister:
             if any(number not in self.listed.last for number in on):
                 needed.update(self.after)
             task = replace(template.task, after=tuple(sorted(needed)))
-            step = replace(template, task=task, iterations=(microbatch,))
+            step = replace(template, task=task, iterations=(microbatch,), of_pipeline=True)
             self.listed.steps.append(step)
             for device_class in on:
                 self.listed.first.setdefault(device_class, number)
@@ -139,7 +144,8 @@ class Lister:
                 continue
             function = op.function()
             assert function is not None and op.task is not None
-            does = TaskStep(op.task.data, self.simulated(function))
+            body = self.simulated(function)
+            does = TaskStep(op.task.data, body, self.name, self.schedule)
             phases = instance.located(does.phases)
             task = StepTask(phases, levels, (), waited=False, on=instance.on)
             name = op.results[0].name_hint or op.task.data

@@ -12,6 +12,7 @@ from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.options import CostOptions
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulate import simulate
+from collir.cost.programs.stages import stages_of
 from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation
 from collir.targets.reports.cost import heading_json, title_of
 from collir.targets.reports.memory import memory_lines, peak_json
@@ -97,6 +98,7 @@ def simulation_table(simulation: Simulation) -> list[str]:
     return [
         title_of(simulation),
         *(f"  {line}" for line in table([*head, ""], rows, left=5 + apart)),
+        *(f"  {line}" for line in _stage_lines(simulation)),
         *(f"  {line}" for line in (*busy, *_iterations_text(simulation))),
         *(f"  {line}" for line in memory_lines(simulation)),
     ]
@@ -124,6 +126,47 @@ def _iterations_text(simulation: Simulation) -> Iterator[str]:
         yield f"%{step.result} = {step.kind}: all iterations are simulated, as none recur before"
 
 
+def _stage_lines(simulation: Simulation) -> Iterator[str]:
+    """Yield the lines about pipelines: their bubbles, and what each place does and keeps."""
+    for pipeline in stages_of(simulation):
+        yield (
+            f"pipeline %{pipeline.loop}: {pipeline.schedule or 'listed tasks'}, "
+            f"{pipeline.microbatches} microbatches, {seconds_text(pipeline.time)}, "
+            f"bubble {percent_text(pipeline.bubble, 1.0)}"
+        )
+        rows = [
+            [
+                stage.at,
+                ", ".join(f"{name} {seconds_text(time)}" for name, time in stage.tasks),
+                seconds_text(stage.busy),
+                seconds_text(stage.idle),
+                percent_text(stage.idle, pipeline.time),
+                str(stage.in_flight),
+                bytes_text(stage.memory),
+            ]
+            for stage in pipeline.stages
+        ]
+        head = ["at", "tasks", "busy", "idle", "bubble", "in flight", "memory"]
+        yield from (f"  {line}" for line in table(head, rows, left=2))
+
+
+def _shown_once(simulation: Simulation) -> Iterator[tuple[int, list[int]]]:
+    """Yield the steps of a report, each with its repetitions: those of a pipeline are shown once
+    for all microbatches."""
+    first: dict[tuple[str, str, str], list[int]] = {}
+    for number, step in enumerate(simulation.steps):
+        if not (step.sent or step.loop or step.size or step.task.time):
+            continue  # a view
+        key = (step.result, step.kind, step.at)
+        if step.of_pipeline and key in first:
+            first[key].append(number)
+            continue
+        same = [number]
+        if step.of_pipeline:
+            first[key] = same
+        yield number, same
+
+
 def _rows(
     simulation: Simulation, apart: bool, total: float, times: int = 1, depth: int = 0
 ) -> Iterator[list[str]]:
@@ -136,28 +179,29 @@ def _rows(
         depth: the number of loops around them.
     """
     path = {link.number for link in critical_path(simulation)}
-    for number, step in enumerate(simulation.steps):
-        if not (step.sent or step.loop or step.size or step.task.time):
-            continue  # a view
+    for number, same in list(_shown_once(simulation)):
+        step = simulation.steps[number]
         start, end = simulation.spans[number]
         share = [percent_text(times * (end - start), total)] if total else []
-        yield _row(simulation, number, number in path, apart, share, depth)
+        yield _row(simulation, same, not path.isdisjoint(same), apart, share, depth)
         if step.loop and total:
             yield from _rows(step.loop.body, apart, total, times * step.loop.times, depth + 1)
 
 
 def _row(
     simulation: Simulation,
-    number: int,
+    numbers: Sequence[int],
     critical: bool,
     apart: bool,
     share: Sequence[str],
     depth: int,
 ) -> list[str]:
-    step, (start, end) = simulation.steps[number], simulation.spans[number]
+    step, (start, end) = simulation.steps[numbers[0]], simulation.spans[numbers[0]]
+    times = f" x{len(numbers)}" if step.of_pipeline else ""
+    name = f"%{step.result}" if step.of_pipeline else step.name
     return [
         "*" if critical else "",
-        f"{'  ' * depth}{step.name} = {step.kind}",
+        f"{'  ' * depth}{name} = {step.kind}{times}",
         *([step.at] if apart else []),
         step.over(simulation.mesh),
         step.sent.algorithm if step.sent else "",
@@ -201,11 +245,38 @@ def simulation_json(simulation: Simulation) -> dict[str, Any]:
             **peak_json(simulation),
         },
         **_left_out_json(simulation),
+        **_pipelines_json(simulation),
         "steps": [
             _step_json(simulation, number, number in path)
             for number in range(len(simulation.steps))
         ],
     }
+
+
+def _pipelines_json(simulation: Simulation) -> dict[str, Any]:
+    """Return the pipelines of a function, if there are such."""
+    entries = [
+        {
+            "loop": pipeline.loop,
+            "schedule": pipeline.schedule,
+            "microbatches": pipeline.microbatches,
+            "time_s": pipeline.time,
+            "bubble": pipeline.bubble,
+            "stages": [
+                {
+                    "at": stage.at,
+                    "tasks_s": dict(stage.tasks),
+                    "busy_s": stage.busy,
+                    "idle_s": stage.idle,
+                    "in_flight": stage.in_flight,
+                    "peak_bytes": stage.memory,
+                }
+                for stage in pipeline.stages
+            ],
+        }
+        for pipeline in stages_of(simulation)
+    ]
+    return {"pipelines": entries} if entries else {}
 
 
 def _left_out_json(simulation: Simulation) -> dict[str, Any]:
