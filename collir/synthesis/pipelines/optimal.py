@@ -1,12 +1,24 @@
 """The best schedule of a pipeline for given times and memory, with a lower bound."""
 
+import math
 from dataclasses import dataclass
+from time import monotonic
 
 from collir.layout.pipelines.schedule import Schedule
 from collir.synthesis.pipelines.candidates import Candidate, candidates
+from collir.synthesis.pipelines.improve import improved_schedule
 from collir.synthesis.pipelines.problem import SLACK, SchedulingProblem, schedule_of
 from collir.synthesis.pipelines.work import PipelineWork
-from collir.synthesis.searching import best_of, gap_of
+from collir.synthesis.searching import INTERRUPTED, best_of, gap_of
+
+MOST_TASKS = 2**14
+"""The number of tasks above which a work is not searched: a state would take too long."""
+
+MOST_TRIALS = 500
+"""The number of exchanges that are tried before a search, in each round."""
+
+MOST_STARTS = 2**18
+"""The number of tasks that the exchanges of a round may start together: about half a second."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +26,7 @@ class BestSchedule:
     """The best schedule that a search has found.
 
     Attributes:
-        origin: the rule that it is from, or "search".
+        origin: the rule that it is from, "exchanges" or "search".
         time: its seconds without contention.
         bound: no schedule of the same work takes less, in seconds.
         reason: why the search ended early, as in ``Statistics.reason``; "" if it did not.
@@ -71,29 +83,55 @@ def best_candidate(work: PipelineWork) -> Candidate | None:
 def best_schedule(work: PipelineWork, seconds: float | None = None) -> BestSchedule:
     """Return the fastest schedule that fits the memory.
 
-    The search starts from the best of the named rules and of some priorities, and only looks for
-    faster schedules. At its limit, or after an interrupt, the best so far is returned.
+    The best schedule of the named rules and of some priorities is first improved by exchanges of
+    tasks. Then a search looks for faster ones. At its limit, or after an interrupt, the best so
+    far is returned. Works of more than ``MOST_TASKS`` tasks are not searched.
 
     Args:
-        seconds: limit of the search.
+        seconds: limit for exchanges and search together; the candidates take what they take.
 
     Raises:
         NoScheduleError: no schedule fits the memory, or none was found.
     """
-    first = best_candidate(work)
+    began = monotonic()
+    first, stopped = best_candidate(work), False
     problem = SchedulingProblem(work)
     lower = problem.root().bound
+    if first is not None and lower < first.time * (1 - SLACK):
+        limit = math.inf if seconds is None else seconds / 4
+        first, stopped = _improved(work, first, lower * (1 + SLACK), limit)
     if first is not None and lower >= first.time * (1 - SLACK):
         return BestSchedule(first.schedule, first.name, first.time, first.time)
-    outcome = best_of(problem, 1, seconds, better_than=None if first is None else first.time)
+    tasks = len(work.graph.places) * work.microbatches
+    if stopped or tasks > MOST_TASKS:
+        return _so_far(first, lower, INTERRUPTED if stopped else f"more than {MOST_TASKS} tasks")
+    left = None if seconds is None else max(0.0, seconds - (monotonic() - began))
+    outcome = best_of(problem, 1, left, better_than=None if first is None else first.time)
     reason = outcome.statistics.reason
-    nodes = outcome.statistics.nodes
     if outcome.best is not None:
-        found = schedule_of(work, outcome.best.node)
-        first = Candidate("search", found, work.run(found).time)
+        schedule = schedule_of(work, outcome.best.node)
+        first = Candidate("search", schedule, work.run(schedule).time)
+    if not reason:
+        lower = math.inf
+    elif outcome.bound is not None:
+        lower = max(lower, outcome.bound)
+    return _so_far(first, lower, reason, outcome.statistics.nodes)
+
+
+def _improved(
+    work: PipelineWork, first: Candidate, enough: float, seconds: float
+) -> tuple[Candidate, bool]:
+    """Return a candidate improved by exchanges, and whether the user interrupted them."""
+    trials = min(MOST_TRIALS, MOST_STARTS // (len(work.graph.places) * work.microbatches))
+    schedule, stopped = improved_schedule(work, first.schedule, trials, enough, seconds)
+    time = work.run(schedule).time
+    if time < first.time * (1 - SLACK):
+        first = Candidate("exchanges", schedule, time)
+    return first, stopped
+
+
+def _so_far(first: Candidate | None, lower: float, reason: str, nodes: int = 0) -> BestSchedule:
     if first is None:
         raise NoScheduleError(proven=not reason)
-    bound = max(lower, outcome.bound or 0.0) if reason else first.time
-    return BestSchedule(
-        first.schedule, first.name, first.time, min(first.time, bound), reason, nodes
-    )
+    bound = min(first.time, lower)
+    return BestSchedule(first.schedule, first.name, first.time, bound, reason, nodes)

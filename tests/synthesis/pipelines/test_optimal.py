@@ -13,7 +13,9 @@ from collir.layout.pipelines.rules import RULES
 from collir.layout.pipelines.schedule import problems
 from collir.layout.pipelines.tasks import chain_graph
 from collir.search import check
+from collir.synthesis.pipelines import improve, optimal
 from collir.synthesis.pipelines.candidates import candidates
+from collir.synthesis.pipelines.improve import improved_schedule
 from collir.synthesis.pipelines.optimal import BestSchedule, NoScheduleError, best_schedule
 from collir.synthesis.pipelines.problem import SLACK, SchedulingProblem
 from collir.synthesis.pipelines.work import PipelineWork
@@ -162,3 +164,59 @@ def test_more_memory_is_never_slower() -> None:
     best = [best_schedule(work) for work in works]
     assert all(result.proven for result in best)
     assert all(more.time <= less.time for less, more in pairwise(best))
+
+
+def uneven_work() -> PipelineWork:
+    """Return a work for which neither a rule nor the bound of the root is the best time."""
+    graph = RULES["1f1b"].graph(4)
+    seconds = {part: {"F": 1.0, "B": 2.0}[part[0]] + 0.3 * (part[1] % 3) for part in graph.places}
+    sends = {edge: 0.2 for edge in graph.edges if graph.places[edge[0]] != graph.places[edge[1]]}
+    return PipelineWork(graph, 8, seconds, sends, memory=[4.0] * 4)
+
+
+@given(RANDOM)
+def test_exchanges_keep_schedules_right(rng: random.Random) -> None:
+    work = random_work(rng, 30)
+    for candidate in list(candidates(work))[:2]:
+        schedule, stopped = improved_schedule(work, candidate.schedule, 10)
+        run = work.run(schedule)
+        assert not stopped
+        assert run.time <= candidate.time
+        assert work.fits(run)
+        assert not problems(schedule, work.graph)
+
+
+def test_an_interrupt_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def interrupted() -> float:
+        nonlocal calls
+        calls += 1
+        if calls > 5:
+            raise KeyboardInterrupt
+        return 0.0
+
+    work = uneven_work()
+    monkeypatch.setattr(improve, "monotonic", interrupted)
+    best = best_schedule(work)
+    assert (best.reason, best.proven) == ("interrupted", False)
+    assert best.bound < best.time <= min(candidate.time for candidate in candidates(work))
+
+
+def test_limits_return_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = uneven_work()
+    limited = best_schedule(work, seconds=0.0)
+    assert limited.reason == "time limit"
+    assert 0 < limited.gap < 0.2
+    monkeypatch.setattr(optimal, "MOST_TASKS", 10)
+    large = best_schedule(work)
+    assert (large.reason, large.nodes) == ("more than 10 tasks", 0)
+    assert large.bound < large.time
+
+
+def test_uneven_stages_are_solved() -> None:
+    work = uneven_work()
+    best = best_schedule(work)
+    assert best.proven
+    assert best.gap == 0
+    assert best.time < min(candidate.time for candidate in candidates(work))
