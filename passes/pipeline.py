@@ -1,59 +1,146 @@
 """Cut a training step into the stages of a pipeline, with a schedule.
 
-What: the loop over microbatches becomes a ``repeat`` with a schedule. Its layers are cut into
-chunks at the places of an axis; forward (F), backward (B) and, where the schedule has them, the
-gradients of weights (W) of each chunk become functions, which the loop calls at their places.
+What: a step that adds gradients up over microbatches (or, with `microbatches=`, one that takes the
+gradient of a batch) becomes a ``repeat`` with a ``schedule``. Its layers, stacked along the leading
+dimension of their weights, are cut into chunks at the places of an axis. What the forward pass does
+for a chunk becomes a function (F), and so does what the backward pass does: the gradient of its
+inputs (B), and, where the schedule has them apart, that of its weights (W).
+
+Why: stages send activations of one layer, where data parallelism sends all gradients, and tensor
+parallelism several activations of every layer. The schedule decides how long places wait, and how
+many microbatches they keep activations of.
+
+    %loss, %d_w = repeat 8 carry(%l = %zero, %d = %zeros) slice(%x = %batches) with(%w = %w) {
+      %own, %own_w = gradient @loss(%x, %w) wrt %w
+      ...
+    }
+becomes, on an axis `pipe` of two places,
+    %w_0 = part %w over pipe at 0 dim 0
+    %w_1 = part %w over pipe at 1 dim 0
+    %loss, %d_0, %d_1 = repeat 8 carry(...) slice(%x = %batches) with(%w_0 = %w_0, %w_1 = %w_1)
+        schedule "1f1b" {
+      %h, %kept = call @forward_0(%x, %w_0) task F0
+      %h_1 = send %h over pipe from 0 to 1
+      %kept_1, %l_1 = call @forward_1(%h_1, %w_1, %l) task F1
+      %g, %s_1 = call @backward_1(%kept_1, %w_1, %d_1) task B1
+      %g_0 = send %g over pipe from 1 to 0
+      %s_0 = call @backward_0(%g_0, %kept, %w_0, %d_0) task B0
+      yield %l_1, %s_0, %s_1
+    }
+    %d_w = assemble %d_0, %d_1 over pipe dim 0
+
+What stands in front of the layers is in the first chunk, and what stands behind them in the last.
+Values that another chunk needs are sent there. Weights that two places use, such as a tied
+embedding, have their home at the first; each place adds up its own gradients, which are added
+behind the loop. What is done around the loop is done where its values are: stacks of layers become
+sharded along their leading dimension, so an optimiser stays one step for all places. With several
+chunks at each place (`interleaved`, `zb-v`), a stack is as many arguments and results, one for each
+row of chunks.
+
+When not: layers of several kinds of loops, a step that needs all layers in each microbatch, values
+over the axis already; an error says where. `dualpipe` needs two copies of the weights, which the
+pass does not make.
+
+Cost: `-t simulate` shows the bubble, and what each place keeps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
-from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.cost.programs.simulate import simulate
+from collir.dialects.machine import meshes_remembered
 from collir.ir.calls import calls_in
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.inlining import inline_calls
 from collir.ir.microbatches import split_batch
-from collir.ir.staging.outlining import Axis
-from collir.ir.staging.staged import Plan, microbatch_loop, stage
+from collir.ir.models import not_called
+from collir.ir.pipelines import pipelines_in
+from collir.ir.remarks import remark
+from collir.ir.staging.staged import microbatch_loop, stage
 from collir.layout.pipelines.rules import RULES
+from collir.layout.pipelines.text import schedule_text
+from collir.syntax.units import seconds_text
+from collir.synthesis.options import TimedOptions
+from collir.synthesis.pipelines.measured import work_of
+from collir.synthesis.pipelines.optimal import NoScheduleError, best_schedule
+from collir.synthesis.pipelines.plans import OPTIMAL, Wanted, axis_of, plan_of
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
 from collir.synthesis.propagation.propagate import propagate
 
 
 @dataclass(frozen=True)
-class PipelinePass(ModulePass):
+class PipelinePass(TimedOptions, ModulePass):
     """Cut a training step into the stages of a pipeline, with a schedule."""
 
     name = "pipeline"
 
     axis: str = "pipe"
     """The axis of the mesh whose coordinates are the places."""
-
-    schedule: str = "1f1b"
-    """The name of a schedule."""
-
     microbatches: int = 0
-    """The number of microbatches that the batch of a gradient is cut into; by default the step has
-    a loop over microbatches already."""
+    """The number of microbatches that a batch is cut into; 0: the step has a loop over microbatches
+    already."""
+    schedule: str = "1f1b"
+    """The order of tasks: `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-h2`, `zb-v`, `optimal` (the
+    best that a search finds for the simulated times and the memory), or a file with the tasks of
+    each place, as in `F0.0 F0.1 B0.0 B0.1; F1.0 B1.0 F1.1 B1.1`."""
+    chunks: int = 0
+    """The chunks of layers at each place; 0: as many as the schedule has, 2 for `interleaved`."""
+    split: bool = False
+    """Whether gradients of weights are tasks of their own in schedules that allow both."""
+    layers: tuple[int, ...] = ()
+    """The layers of each chunk; by default equally many."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.microbatches:
             for function in functions_of(op):
                 if any(call.sought for call in calls_in(function)):
                     split_batch(function, self.microbatches)
+        whole = not_called(op)
         propagate(op)
         inline_calls(op)
-        for function in functions_of(op):
-            reduce_behind_loops(function)
-        rule = RULES[self.schedule]
+        functions = [f for f in functions_of(op) if f.sym_name.data in whole]
+        functions = [f for f in functions if microbatch_loop(f) is not None]
+        if not functions:
+            raise DiagnosticError(
+                Diagnostic(
+                    "no function has a loop over microbatches, forward and backward: say "
+                    "microbatches=, or write a repeat around the gradient of a function with "
+                    "layers in a repeat"
+                )
+            )
         with meshes_remembered():
-            for function in functions_of(op):
-                if microbatch_loop(function) is None:
-                    continue
-                mesh = mesh_of(function)
-                axis = Axis(mesh, mesh.named(self.axis) or ())
-                plan = Plan(self.schedule, rule.chunk_places(axis.size), rule.splits[0])
-                stage(function, axis, plan)
+            for function in functions:
+                self._cut(function, op)
+
+    def _cut(self, function: FuncOp, module: ModuleOp) -> None:
+        reduce_behind_loops(function)
+        loop = microbatch_loop(function)
+        assert loop is not None
+        axis = axis_of(function, self.axis)
+        wanted = Wanted(self.axis, self.schedule, self.chunks, self.split, self.layers)
+        plan = plan_of(wanted, loop, axis)
+        if plan.schedule != OPTIMAL:
+            stage(function, axis, plan)
+            return
+        first = "zb-h1" if len(plan.places) == axis.size else "interleaved"
+        self._search(stage(function, axis, replace(plan, schedule=first)), module)
+
+    def _search(self, function: FuncOp, module: ModuleOp) -> None:
+        """Give a function with a pipeline the best schedule that is found for it."""
+        [loop] = pipelines_in(function)
+        name = function.sym_name.data
+        [simulation] = [s for s in simulate(module, self.cost_model()) if s.name == name]
+        try:
+            best = best_schedule(work_of(loop, simulation), self.seconds)
+        except NoScheduleError as error:
+            raise DiagnosticError.at(loop, str(error)) from error
+        text = best.origin if best.origin in RULES else schedule_text(best.schedule)
+        loop.properties["schedule"] = StringAttr(text)
+        proven = "no schedule is faster" if best.proven else f"at most {best.gap:.1%} from the best"
+        origin = best.origin if best.origin in RULES else "found by search"
+        remark(loop, f"the schedule is {origin}, {seconds_text(best.time)}; {proven}{best.reason}")

@@ -400,8 +400,8 @@ class RepeatOp(NestedOp):
         "custom<IntegerDirective>($count) (`carry` `(` $carried^ `:` type($carried) `)`)? "
         "(`slice` `(` $sliced^ `:` type($sliced) `)`)? "
         "(`with` `(` $invariant^ `:` type($invariant) `)`)? "
-        "(`reverse` $reverse^)? (`recompute` $recompute^)? (`schedule` $schedule^)? `->` `(` type($outputs) `)` "
-        "attr-dict-with-keyword $body"
+        "(`reverse` $reverse^)? (`recompute` $recompute^)? (`schedule` $schedule^)? "
+        "`->` `(` type($outputs) `)` attr-dict-with-keyword $body"
     )
 
     @staticmethod

@@ -7,7 +7,7 @@ through linear steps alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -96,8 +96,9 @@ def _follow_loop(op: RepeatOp, known: dict[SSAValue, Batch]) -> None:
         if number < carries and place != known.get(op.carries[number]):
             raise _NotSeparableError(op, "a carry depends on the batch in another way at the end")
         if place is not None:
-            stacked = number >= carries and not isinstance(place, Over)
-            known[result] = place + 1 if stacked else place
+            if number >= carries and not isinstance(place, Over):
+                place += 1  # behind the dimension of the stack
+            known[result] = place
 
 
 def _result_of(op: DistOp, places: Sequence[Batch | None]) -> Batch:
@@ -113,7 +114,7 @@ def _result_of(op: DistOp, places: Sequence[Batch | None]) -> Batch:
         structure = map_structure(name, [dist_type(x) for x in op.operands])
     if reduced:
         linear = structure is None or structure.linear is not Linear.NOT
-        alone = len([x for x in op.operands]) == 1 and op.kind.structure is None
+        alone = len(op.operands) == 1 and op.kind.structure is None
         if not alone and not (linear and _stays_linear(op, places)):
             raise _NotSeparableError(op, f"{name} is not linear in what is reduced over the batch")
         return reduced[0]
@@ -356,7 +357,7 @@ class _Splitting:
     ) -> Block:
         call = self.call
         parts = [dist_type(x) for x in sliced]
-        parts = [DistType(x.dtype, x.dims[1:], x.partial, x.reduction, x.place) for x in parts]
+        parts = [replace(x, dims=x.dims[1:]) for x in parts]
         types = [*sums, *parts, *(dist_type(x) for x in others)]
         block = Block(arg_types=[DistTensorType(x) for x in types])
         operands: list[SSAValue] = []

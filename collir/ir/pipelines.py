@@ -189,7 +189,7 @@ class _WrittenOut(StepsBefore):
         self.values += [dict(self.values[0]) for _ in range(op.times - 1)]
         self.next = dict(zip(op.yielded[: len(op.carried)], op.carries, strict=True))
         sliced = op.body.block.args[len(op.carried) : len(op.carried) + len(op.sliced)]
-        self.stacks = dict(zip(sliced, op.sliced, strict=True))
+        self.stacks: dict[SSAValue, SSAValue] = dict(zip(sliced, op.sliced, strict=True))
         self.moves = [inner for inner in op.body.block.ops if _moves(inner)]
 
     def run(self) -> None:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from collir.cost.collectives.phases import Phase
 from collir.cost.programs.classes import Classes, Instance
 from collir.cost.programs.memory import Buffer, use_of
 from collir.cost.programs.schedule import StepTask
@@ -71,7 +70,7 @@ class Lister:
         self.schedule = "" if "." in loop.schedule.data else loop.schedule.data
         self.carried = dict(zip(loop.yielded, loop.carries, strict=False))
         self.moves = [op for op in loop.body.block.ops if isinstance(op, DistOp)]
-        self.templates: dict[Operation, list[tuple[SimulatedStep, tuple[Phase, ...]]]] = {}
+        self.templates: dict[Operation, list[SimulatedStep]] = {}
         self.made: list[dict[SSAValue, int]] = [{} for _ in range(loop.times)]
         self.latest: dict[SSAValue, int] = {}
         self.read: list[dict[SSAValue, list[int]]] = [{} for _ in range(loop.times)]

@@ -3,8 +3,9 @@
 Loops over layers are in the task of their chunk. A forward step is in the chunk of the last value
 that it needs; one that needs inputs of the step alone, in the first chunk that needs it. What is in
 front of the layers is so in the first chunk, and what is behind them in the last. A backward step
-is in the chunk of the last gradient that it needs, or else of the last forward value. Where gradients of weights are tasks of their own (W), they have what no
-gradient of a lower chunk waits for.
+is in the chunk of the last gradient that it needs, or else of the last forward value. Where
+gradients of weights are tasks of their own (W), they have what no gradient of a lower chunk waits
+for.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,7 +81,8 @@ def assigned(
     for op in ops:
         if op in position or op in cheap:
             continue
-        known = [position[x.owner] for x in op.operands if x.owner in position]
+        makers = [x.owner for x in op.operands if isinstance(x.owner, Operation)]
+        known = [position[maker] for maker in makers if maker in position]
         later = [number for number in known if number >= chunks]
         if not known:
             open_ops.append(op)

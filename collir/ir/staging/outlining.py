@@ -19,9 +19,16 @@ from collir.ir.staging.chunks import Flat
 from collir.layout import Mesh, Place
 from collir.layout.coll import SEND
 from collir.layout.mesh import digits_over
-from collir.layout.pipelines.tasks import Part, part_name
+from collir.layout.pipelines.tasks import KINDS, Part, part_name
 from collir.layout.steps import ArgumentKind
 from collir.layout.types import place_at
+
+
+def _order(part: Part) -> tuple[int, int]:
+    """Return the place of a task among those of a microbatch, one after the other."""
+    kind, chunk = part
+    return KINDS.index(kind), chunk if kind == "F" else -chunk
+
 
 _STEMS = {"F": "forward", "B": "backward", "W": "weights"}
 
@@ -91,10 +98,8 @@ class Outlining:
 
     def run(self) -> Outlined:
         """Return the body with its functions."""
-        chunks = len(self.places)
-        order = {"F": lambda c: c, "B": lambda c: 2 * chunks - c, "W": lambda c: 3 * chunks - c}
         self._add_arguments()
-        for part in sorted(self.groups, key=lambda part: order[part[0]](part[1])):
+        for part in sorted(self.groups, key=_order):
             self._call(part)
         yielded = [self._home(value) for value in self.flat.last.operands]
         last = YieldOp.create(operands=[self.values[key] for key in yielded])

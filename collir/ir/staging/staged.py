@@ -1,14 +1,14 @@
-"""A training step as a pipeline: its loop over microbatches with a schedule, its layers at places."""
+"""A training step as a pipeline: a loop over microbatches with a schedule, layers at places."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from collir.dialects.machine import module_of
-from collir.dialects.nested import RepeatOp
+from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
@@ -98,19 +98,16 @@ def stage(function: FuncOp, axis: Axis, plan: Plan) -> FuncOp:
     return new
 
 
-def _rename(task: FuncOp, module: ModuleOp, body: object) -> None:
+def _rename(task: FuncOp, module: ModuleOp, body: Block) -> None:
     """Give the function of a task a name that the module has not."""
-    from xdsl.dialects.builtin import StringAttr, SymbolRefAttr
-
-    from collir.dialects.nested import CallOp
-
     old = task.sym_name.data
     name = unused_symbol(module, old)
-    if name != old:
-        task.properties["sym_name"] = StringAttr(name)
-        for op in body.ops:
-            if isinstance(op, CallOp) and op.symbol == old:
-                op.properties["callee"] = SymbolRefAttr(name)
+    if name == old:
+        return
+    task.properties["sym_name"] = StringAttr(name)
+    for op in body.ops:
+        if isinstance(op, CallOp) and op.symbol == old:
+            op.properties["callee"] = SymbolRefAttr(name)
 
 
 def _check_unused(function: FuncOp, axis: Axis) -> None:

@@ -24,20 +24,17 @@ def split_sums(flat: Flat, tasks: Assignment, mesh: Mesh) -> bool:
     for number in range(flat.carries):
         total = flat.last.operands[number].owner
         carry = flat.block.args[number]
-        if not _is_sum(total) or carry not in total.operands:
+        if not isinstance(total, DistOp) or total.kind is not ADD or carry not in total.operands:
             continue
         first, second = total.operands
         terms = list(_terms(second if first is carry else first, ()))
-        chunks = [tasks.task.get(value.owner, ("", -1))[1] for value, _ in terms]
+        chunk_of: dict[object, int] = {op: chunk for op, (_, chunk) in tasks.task.items()}
+        chunks = [chunk_of.get(value.owner, -1) for value, _ in terms]
         if len(set(chunks)) == 1:
             continue
         changed = True
         _split(flat, number, terms, chunks, mesh)
     return changed
-
-
-def _is_sum(op: object) -> bool:
-    return isinstance(op, DistOp) and op.kind is ADD
 
 
 def _terms(
@@ -59,7 +56,7 @@ def _has_sum(op: DistOp) -> bool:
     owner: object = op
     while isinstance(owner, DistOp) and owner.kind is CAST:
         owner = owner.operands[0].owner
-    return _is_sum(owner)
+    return isinstance(owner, DistOp) and owner.kind is ADD
 
 
 def _split(

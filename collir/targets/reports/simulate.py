@@ -12,8 +12,8 @@ from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.options import CostOptions
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulate import simulate
-from collir.cost.programs.stages import stages_of
 from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation
+from collir.cost.programs.stages import stages_of
 from collir.targets.reports.cost import heading_json, title_of
 from collir.targets.reports.memory import memory_lines, peak_json
 from collir.targets.reports.text import bytes_text, percent_text, ratio_text, seconds_text, table

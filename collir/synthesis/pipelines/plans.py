@@ -1,0 +1,125 @@
+"""How a training step is cut, from what a user asks for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from xdsl.dialects.func import FuncOp
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.staging.outlining import Axis
+from collir.ir.staging.staged import Plan
+from collir.layout.pipelines.rules import RULES, ScheduleRule
+from collir.layout.pipelines.schedule import Schedule
+from collir.layout.pipelines.text import listed_schedule, schedule_text
+
+OPTIMAL = "optimal"
+"""The word for a schedule that is searched for."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a user asks for.
+
+    Attributes:
+        axis: the name of the axis whose coordinates are the places.
+        schedule: the name of a rule, ``OPTIMAL``, or the path of a file with tasks.
+        chunks: the number of chunks at each place; 0: as the rule has, or 2.
+        split: whether gradients of weights are tasks of their own where the rule allows both.
+        layers: the layers of each chunk; none: equally many.
+    """
+
+    axis: str
+    schedule: str
+    chunks: int
+    split: bool
+    layers: Sequence[int]
+
+
+def axis_of(function: FuncOp, name: str) -> Axis:
+    """Return the axis of a pipeline.
+
+    Raises:
+        DiagnosticError: the mesh of the function has no such axis, or it has one coordinate.
+    """
+    mesh = mesh_of(function)
+    subs = mesh.named(name)
+    if not subs:
+        known = ", ".join(axis.name for axis in mesh.axes)
+        problem = (
+            f"mesh @{mesh.name} has no axis '{name}' for a pipeline (its axes are {known}): say "
+            "which with axis="
+            if subs is None
+            else f"axis '{name}' of mesh @{mesh.name} has size 1, and a pipeline has several places"
+        )
+        raise DiagnosticError.at(function, problem)
+    return Axis(mesh, subs)
+
+
+def plan_of(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
+    """Return how a step is cut whose loop over microbatches is given.
+
+    Raises:
+        DiagnosticError: there is no such schedule, or it does not fit.
+    """
+    if wanted.schedule in RULES:
+        rule = RULES[wanted.schedule]
+        return _by_rule(rule, wanted, loop, axis)
+    if wanted.schedule == OPTIMAL:
+        places = tuple(range(axis.size)) * (wanted.chunks or 1)
+        return Plan(OPTIMAL, places, True, wanted.layers or None)
+    return _from_file(wanted, loop, axis)
+
+
+def _by_rule(rule: ScheduleRule, wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
+    if rule.directions > 1:
+        raise DiagnosticError.at(
+            loop, f"{rule.name} runs two copies of the model, which this pass does not make"
+        )
+    chunks = wanted.chunks or None
+    splits = True if wanted.split else None
+    if problems := rule.problems(axis.size, loop.times, chunks, splits):
+        raise DiagnosticError.at(loop, problems[0])
+    places = rule.chunk_places(axis.size, chunks)
+    own = rule.splits[0] if splits is None else splits
+    return Plan(rule.name, places, own, wanted.layers or None)
+
+
+def _from_file(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
+    path = Path(wanted.schedule)
+    try:
+        schedule = listed_schedule(path.read_text(), loop.times)
+    except (OSError, UnicodeDecodeError) as error:
+        known = ", ".join((*RULES, OPTIMAL))
+        raise DiagnosticError.at(
+            loop,
+            f"there is no schedule '{wanted.schedule}', and no file of this name can be read: use "
+            f"{known}, or a file with the tasks of each place",
+        ) from error
+    except ValueError as error:
+        raise DiagnosticError.at(loop, f"{path}: {error}") from error
+    if schedule.places != axis.size:
+        raise DiagnosticError.at(
+            loop,
+            f"{path} has a schedule of {schedule.places} places, and the axis has {axis.size}",
+        )
+    places = _chunk_places(schedule)
+    if None in places:
+        raise DiagnosticError.at(
+            loop, f"{path} has no task F{places.index(None)}, and tasks of later chunks"
+        )
+    at = tuple(place for place in places if place is not None)
+    return Plan(schedule_text(schedule), at, schedule.splits_backward, wanted.layers or None)
+
+
+def _chunk_places(schedule: Schedule) -> list[int | None]:
+    """Return the place of each chunk, where a task of its forward pass is; None where none is."""
+    found = {
+        task.chunk: place
+        for place, order in enumerate(schedule.orders)
+        for task in order
+        if task.kind == "F"
+    }
+    return [found.get(chunk) for chunk in range(max(found, default=-1) + 1)]
