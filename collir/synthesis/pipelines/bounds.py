@@ -101,9 +101,8 @@ class Bounds:
                 best = return_time + work - possible + tail
             if limited and (slots := self._slots[place]) and part == slots[0]:
                 _, number, trip = slots
-                time = start + (left - 1) // number * trip + duration + tail
-                time = max(time, start + left * duration + tail)
-                best = max(best, time)
+                trips, rest = divmod(left - 1, number)
+                best = max(best, start + trips * trip + (rest + 1) * duration + tail)
         return best
 
     def _before_backward(
