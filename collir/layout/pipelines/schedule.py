@@ -1,9 +1,9 @@
 """Schedules: for each place the order of its tasks, and what is wrong with one."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 
 from collir.layout.pipelines.tasks import Part, Task, TaskGraph, part_name
 from collir.layout.pipelines.timing import Orders, Timing, deadlock, timing
@@ -106,18 +106,20 @@ def _timing(
 def _misplaced(schedule: Schedule, graph: TaskGraph) -> Iterator[str]:
     """Yield the tasks that are unknown, at a wrong place, repeated, missing, or out of order."""
     next_microbatch = dict.fromkeys(graph.places, 0)
-    ordered = True
+    ordered, strange = True, defaultdict[tuple[Part, int], list[Task]](list)
     for place, order in enumerate(schedule.orders):
         for task in order:
             kind, chunk, microbatch = task
             part = kind, chunk
             if graph.places.get(part) != place or microbatch >= schedule.microbatches:
-                yield _unknown(task, place, schedule, graph)
-                ordered = False
+                strange[part, place].append(task)
             elif next_microbatch[part] != microbatch:
                 ordered = False
             else:
                 next_microbatch[part] += 1
+    for (part, place), (task, *others) in strange.items():
+        more = f" (and {len(others)} more of {part_name(part)})" if others else ""
+        yield _unknown(task, place, schedule, graph) + more
     if not ordered or any(count < schedule.microbatches for count in next_microbatch.values()):
         yield from _miscounted(schedule.orders, schedule.microbatches, graph)
 
@@ -140,10 +142,13 @@ def _miscounted(orders: Orders, microbatches: int, graph: TaskGraph) -> Iterator
     for task, count in counts.items():
         if count > 1:
             yield f"{task} is there {count} times"
-    for part in graph.places:
-        for microbatch in range(microbatches):
-            if (task := Task(*part, microbatch)) not in counts:
-                yield f"{task} is missing at place {graph.places[part]}"
+    for part, place in graph.places.items():
+        missing = [n for n in range(microbatches) if Task(*part, n) not in counts]
+        for first, last in _intervals(missing):
+            if first == last:
+                yield f"{Task(*part, first)} is missing at place {place}"
+            else:
+                yield f"{Task(*part, first)} to {Task(*part, last)} are missing at place {place}"
     latest: dict[Part, Task] = {}
     late: set[Part] = set()
     for task in chain.from_iterable(orders):
@@ -152,6 +157,13 @@ def _miscounted(orders: Orders, microbatches: int, graph: TaskGraph) -> Iterator
             late.add(task.part)
             yield f"{task} is behind {before}: {part_name(task.part)} takes microbatches in order"
         latest[task.part] = max(before, task)
+
+
+def _intervals(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last of each run of consecutive numbers; they are in order."""
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        consecutive = [number for _, number in run]
+        yield consecutive[0], consecutive[-1]
 
 
 def _deadlock_text(cycle: list[Task], graph: TaskGraph) -> str:

@@ -3,12 +3,14 @@
 Each place must run the rest of its tasks one after the other, and the last of them has a tail: the
 rest of its microbatch. A set of tasks of a place ends no earlier than its earliest start, its work
 and its least tail together, for the sets of tasks that start late and have a long tail. Before the
-next B of a place only as much F may run as there is memory for, and each microbatch that is in
-flight leaves its slot of memory no earlier than a round trip after it came.
+next B of a place only as much F may run as there is memory for. Where a place has one chunk and
+room for M microbatches, one leaves its slot no earlier than a round trip after it came, and the
+last F starts behind the tasks that free the slots of all but the last M.
 """
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from collir.synthesis.pipelines.work import PipelineWork
 
@@ -81,7 +83,8 @@ class Bounds:
         return_time, possible = 0.0, math.inf
         if limited:
             return_time, possible = self._before_backward(place, counts, earliest, held)
-        best, work = free, 0.0
+        best = self._last_forward_bound(place, counts, earliest, free, return_time, possible)
+        work = 0.0
         rows: list[tuple[float, float]] = []
         for part in tables.of_place[place]:
             left = all_count - counts[part]
@@ -99,12 +102,31 @@ class Bounds:
                     best = row_start + total
             if work > possible and return_time + work - possible + tail > best:
                 best = return_time + work - possible + tail
-            if limited and (slots := self._slots[place]) and part == slots[0]:
-                _, number, trip = slots
-                time = start + (left - 1) // number * trip + duration + tail
-                time = max(time, start + left * duration + tail)
-                best = max(best, time)
         return best
+
+    def _last_forward_bound(
+        self,
+        place: int,
+        counts: Sequence[int],
+        earliest: Sequence[float],
+        free: float,
+        return_time: float,
+        possible: float,
+    ) -> float:
+        """Return a lower bound in seconds from the last F of a place with slots.
+
+        Args:
+            return_time, possible: what ``_before_backward`` returns.
+        """
+        slots, duration = self._slots[place], self._tables.duration
+        if slots is None or counts[slots.forward] == self._microbatches:
+            return free
+        least = slots.work_before_last(counts, duration, self._microbatches)
+        start = earliest[slots.forward] + slots.delay(counts, duration, self._microbatches)
+        start = max(start, free + least)
+        if least > possible:
+            start = max(start, return_time + least - possible)
+        return start + duration[slots.forward] + self._tables.tail[slots.forward]
 
     def _before_backward(
         self, place: int, counts: Sequence[int], earliest: Sequence[float], held: float
@@ -136,22 +158,51 @@ class Bounds:
             return 0.0, math.inf
         return returned, weights + _most_forward(forward, room)
 
-    def _slots_of(self, place: int) -> tuple[int, int, float] | None:
-        """Return the F of a place with one chunk, its microbatches in flight, and a round trip.
-
-        A round trip is the least time from a start of F to the end of the task that frees its
-        room.
-        """
+    def _slots_of(self, place: int) -> "_Slots | None":
+        """Return the slots of a place with one chunk whose memory is limited."""
         tables, limit = self._tables, self._limits[place]
         forward = [n for n in tables.of_place[place] if tables.acquired[n]]
-        if limit == math.inf or len(forward) != 1 or tables.released[forward[0]]:
+        freeing = [n for n in tables.of_place[place] if tables.released[n] > 0]
+        if limit == math.inf or len(forward) != 1 or not freeing or forward[0] in freeing:
             return None
         number = math.floor(limit / tables.acquired[forward[0]] + 1e-9)
-        freeing = [n for n in tables.of_place[place] if tables.released[n] > 0]
-        trips = [tables.latency(forward[0], last) for last in freeing]
-        if number < 1 or not trips or sum(tables.released[n] < 0 for n in tables.of_place[place]):
+        first = min(freeing)
+        before = [n for n in tables.of_place[place] if forward[0] < n < first]
+        needed = {n for n, _ in tables.needs[first]}
+        if number < 1 or any(tables.released[n] < 0 for n in tables.of_place[place]):
             return None
-        return forward[0], number, min(trips)
+        behind = (first, *(n for n in before if n in needed))
+        return _Slots(forward[0], number, tables.latency(forward[0], first), behind)
+
+
+class _Slots(NamedTuple):
+    """The room of a place with one chunk.
+
+    Attributes:
+        forward: the F of the chunk.
+        number: the most microbatches in flight.
+        trip: least seconds from the start of F to the end of the task that frees its slot.
+        freeing: that task, and a task of this place that it needs.
+    """
+
+    forward: int
+    number: int
+    trip: float
+    freeing: tuple[int, ...]
+
+    def delay(self, counts: Sequence[int], duration: Sequence[float], microbatches: int) -> float:
+        """Return the least seconds from the next start of F to the last one."""
+        trips, rest = divmod(microbatches - 1 - counts[self.forward], self.number)
+        return trips * self.trip + rest * duration[self.forward]
+
+    def work_before_last(
+        self, counts: Sequence[int], duration: Sequence[float], microbatches: int
+    ) -> float:
+        """Return the least seconds of tasks of this place ahead of the last F."""
+        freed = microbatches - self.number
+        return (microbatches - 1 - counts[self.forward]) * duration[self.forward] + sum(
+            max(0, freed - counts[part]) * duration[part] for part in self.freeing
+        )
 
 
 def _most_forward(forward: Sequence[tuple[float, float, int]], room: float) -> float:

@@ -46,6 +46,14 @@ def test_a_right_schedule_has_no_problems() -> None:
     [
         (("F0.0 F0.1 B0.0 B0.1",), ["the schedule has 1 place, but the program has 2"]),
         (("F0.0 F0.1 B0.0", "F1.0 B1.0 F1.1 B1.1"), ["B0.1 is missing at place 0"]),
+        (
+            ("F0.0 F0.1", "F1.0 B1.0 F1.1 B1.1 W1.0 W1.1"),
+            [
+                "W1.0 at place 1 is no task of the program, whose tasks are B0, F0, B1, F1 (and 1 "
+                "more of W1)",
+                "B0.0 to B0.1 are missing at place 0",
+            ],
+        ),
         (("F0.0 F0.1 B0.0 B0.1 F0.1", "F1.0 B1.0 F1.1 B1.1"), ["F0.1 is there 2 times"]),
         (
             ("F0.0 F0.1 B0.0 B0.1", "F1.0 W1.0 B1.0 F1.1 B1.1"),
