@@ -248,7 +248,8 @@ class Signature:
         place = place_beyond(operands, expected)
         for index, x in enumerate(operands):
             if x != expected[index].with_place(place):
-                raise self._mismatch(mesh, index, x, self.inputs[index], expected[index])
+                declared = self.inputs[index].with_place(place)
+                raise self._mismatch(mesh, index, x, declared, expected[index].with_place(place))
         values = {**dict(self.parameters), **bindings}
         outputs = [self._at(mesh, declared, values) for declared in self.outputs]
         if any(axis in x.axes for x in outputs for axis, _ in place):

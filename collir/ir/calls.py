@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Operation
 
-from collir.dialects.machine import meshes_remembered
+from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.tensor import AxesAttr, BindingsAttr, DistTensorType, PlaceAttr
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
@@ -103,9 +103,11 @@ def place_errors(module: ModuleOp) -> list[Diagnostic]:
     for call in (call for function in functions.values() for call in calls_in(function)):
         place = call.place(functions[call.symbol]) if call.symbol in functions else ()
         for axis in (axis for axis, _ in place if axis in named[call.symbol]):
+            mesh = mesh_of(call)
             text = (
-                f"@{call.symbol} is called at {place_text(place)}, and has a step over {axis}: "
-                "a function that is called at a place names none of its sub-axes"
+                f"@{call.symbol} is called at {place_text(place, mesh)}, and has a step over "
+                f"{', '.join(mesh.short((axis,)))}: a function that is called at a place names "
+                "none of its sub-axes"
             )
             step = note("the step is here", Position.of(named[call.symbol][axis]))
             errors.append(Diagnostic(text, Position.of(call), (step,)))

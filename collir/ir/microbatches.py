@@ -113,9 +113,7 @@ def _result_of(op: DistOp, places: Sequence[Batch | None]) -> Batch:
     if structure is None and op.kind.elementwise:
         structure = map_structure(name, [dist_type(x) for x in op.operands])
     if reduced:
-        linear = structure is None or structure.linear is not Linear.NOT
-        alone = len(op.operands) == 1 and op.kind.structure is None
-        if not alone and not (linear and _stays_linear(op, places)):
+        if not _stays_linear(op, places):
             raise _NotSeparableError(op, f"{name} is not linear in what is reduced over the batch")
         return reduced[0]
     if structure is None:
@@ -146,14 +144,16 @@ def _result_of(op: DistOp, places: Sequence[Batch | None]) -> Batch:
 
 
 def _stays_linear(op: DistOp, places: Sequence[Batch | None]) -> bool:
-    """Return whether a step of a reduced value and others is linear in the reduced one."""
-    if op.structure is not None and op.structure.linear is Linear.EACH:
-        return sum(place is not None for place in places) == 1
-    return len(set(places)) == 1 or (places[0] is not None and not any(places[1:]) and _divides(op))
+    """Return whether what is a sum or a mean over the batch is so behind a step with others.
 
-
-def _divides(op: DistOp) -> bool:
-    return op.mnemonic == "div"
+    A mean stays one where something is added to it that does not depend on the batch.
+    """
+    linear = op.structure.linear if op.structure is not None else Linear.ALL
+    known = [place for place in places if place is not None]
+    if linear is Linear.ALL:
+        return len(set(known)) == 1 and (len(known) == len(places) or known[0] is Over.MEAN)
+    first = linear is Linear.FIRST and places[0] is not None
+    return len(known) == 1 and (linear is Linear.EACH or first)
 
 
 def _moved(op: DistOp, place: Batch | None) -> Batch:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from xdsl.dialects.builtin import UnitAttr
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from collir.dialects.machine import function_of, mesh_of
@@ -170,7 +170,9 @@ def _place_of(call: CallOp) -> Place:
             )
     if not place:
         name = part_name(_part_of(call))
-        raise PipelineError(call, f"task {name} is at no place: its operands are everywhere")
+        raise PipelineError(
+            call, f"task {name} is at no place: what it takes and makes is everywhere"
+        )
     return place
 
 
@@ -262,10 +264,23 @@ def pipelines_in(root: Operation) -> list[RepeatOp]:
     return [op for op in root.walk() if type(op) is RepeatOp and op.schedule is not None]
 
 
-def pipeline_errors(loop: RepeatOp) -> list[Diagnostic]:
-    """Return what is wrong with a loop with a schedule, whose calls are right."""
-    try:
-        found = [*Pipeline.of(loop).problems()]
-    except PipelineError as error:
-        found = [(error.op, str(error))]
+def pipeline_errors(module: ModuleOp) -> list[Diagnostic]:
+    """Return what is wrong with the loops with schedules of a module, and with tasks elsewhere.
+
+    The calls are right.
+    """
+    found: list[tuple[Operation, str]] = []
+    for loop in pipelines_in(module):
+        try:
+            found += Pipeline.of(loop).problems()
+        except PipelineError as error:
+            found.append((error.op, str(error)))
+    for op in module.walk():
+        if type(op) is CallOp and op.task is not None and not _is_in_pipeline(op):
+            found.append((op, "a task is in a repeat with a schedule: `repeat 8 ... schedule ...`"))
     return [Diagnostic(text, Position.of(op)) for op, text in found]
+
+
+def _is_in_pipeline(op: Operation) -> bool:
+    loop = op.parent_op()
+    return isinstance(loop, RepeatOp) and loop.schedule is not None

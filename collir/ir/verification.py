@@ -30,7 +30,7 @@ from collir.ir.calls import call_errors, fusion_errors, place_errors, recursion_
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import PARAMETERS, check_formulas, has_formulas, parameters_of
-from collir.ir.pipelines import pipeline_errors, pipelines_in
+from collir.ir.pipelines import pipeline_errors
 from collir.ir.roles import ROLE, check_roles
 from collir.layout import LayoutError, Mesh, MeshError, check_type
 from collir.layout.steps import AHEAD
@@ -68,8 +68,7 @@ def verify(module: ModuleOp) -> None:
         if not errors and any(type(op) is CallOp for op in ops):
             errors = recursion_errors(module) or call_errors(module, errors_in)
             errors = errors or fusion_errors(module) or place_errors(module)
-            loops = pipelines_in(module) if not errors else []
-            errors = errors or [error for loop in loops for error in pipeline_errors(loop)]
+            errors = errors or pipeline_errors(module)
     if errors:
         raise DiagnosticError(errors)
 
