@@ -305,6 +305,7 @@ class _Splitting:
             if gradients.get(number, self.states[0]) is Over.MEAN:
                 value = self._step(SCALE, value, factor=1 / self.count)
             if dist_type(value).dtype is not results[number].dtype:
+                _take_exact(old, value)
                 value = self._step(CAST, value, dtype=str(results[number].dtype))
             if value not in loop.results:
                 set_name(value, old.name_hint)
@@ -388,6 +389,15 @@ class _Splitting:
             yielded.append(op.result)
         block.add_op(YieldOp.create(operands=yielded))
         return block
+
+
+def _take_exact(old: SSAValue, exact: SSAValue) -> None:
+    """Let casts of a value that lead to the type of the exact one have that."""
+    for op in [use.operation for use in old.uses]:
+        if isinstance(op, DistOp) and op.kind is CAST and op.result.type == exact.type:
+            op.result.replace_all_uses_with(exact)
+            op.detach()
+            op.erase()
 
 
 __all__ = ["Over", "reduced_over", "split_batch"]

@@ -13,7 +13,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from collir.cost.programs.classes import Classes, Instance
-from collir.cost.programs.memory import Buffer, use_of
+from collir.cost.programs.memory import Buffer, Use, use_of
 from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import SimulatedStep, Simulation, TaskStep
 from collir.dialects.nested import CallOp
@@ -74,6 +74,7 @@ class Lister:
         self.made: list[dict[SSAValue, int]] = [{} for _ in range(loop.times)]
         self.latest: dict[SSAValue, int] = {}
         self.read: list[dict[SSAValue, list[int]]] = [{} for _ in range(loop.times)]
+        self.held: dict[SSAValue, list[tuple[int, int, Use]]] = {}
         self.streams: dict[tuple[int, ...], int] = {}
         self.listed = Listed()
 
@@ -155,13 +156,15 @@ class Lister:
         that reads it."""
         read = self.read[microbatch]
         for value, number in self.made[microbatch].items():
-            x = dist_type(value)
-            for device_class in self.classes.holding(x):
+            if value not in self.held:
+                x, use = dist_type(value), use_of(value)
+                on = self.classes.holding(x)
+                self.held[value] = [(c, self.classes.local_bytes(c, x), use) for c in on]
+            for device_class, size, use in self.held[value]:
                 until = [
                     n
                     for n in read.get(value, ())
                     if device_class in self.listed.steps[n - self.start].task.on
                 ]
-                size = self.classes.local_bytes(device_class, x)
-                buffer = Buffer(size, number, (number, *until), use_of(value))
+                buffer = Buffer(size, number, (number, *until), use)
                 self.listed.inside.setdefault(device_class, []).append(buffer)
