@@ -7,7 +7,7 @@ contributions. Rounding is no difference, except for underflow whose loss is mul
 that their buffers are small enough. The verdict says which method was used.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -26,6 +26,7 @@ from collir.semantics.validation.loops import decided
 from collir.semantics.validation.proof import result_types, type_of_attribute
 from collir.semantics.validation.runs import memory_of_runs, run_both
 from collir.semantics.validation.same_mesh import copied_beside, moved_to_mesh, refined
+from collir.semantics.validation.stages import UnstagedError, without_stages
 from collir.semantics.validation.verdict import How, Outcome, Verdict
 from collir.syntax.parsing import no_gc
 
@@ -62,7 +63,19 @@ def compare(
         return Verdict(
             Outcome.UNKNOWN, "none", "not proven and not run: it is no program of collir"
         )
-    pair = _on_one_mesh(function_without_calls(before), function_without_calls(after))
+    try:
+        unstaged = without_stages(before, after)
+    except UnstagedError as error:
+        return Verdict(Outcome.DIFFERENT, "none", str(error))
+    verdict = _compared(function_without_calls(before), unstaged.function, seed, memory)
+    if verdict.result is None:
+        return verdict
+    return replace(verdict, result=unstaged.results[verdict.result])
+
+
+def _compared(before: FuncOp, after: FuncOp, seed: int, memory: int) -> Verdict:
+    """Return the verdict on functions without calls."""
+    pair = _on_one_mesh(before, after)
     if isinstance(pair, str):
         return Verdict(Outcome.DIFFERENT, "none", pair)
     old, new = pair
