@@ -27,7 +27,7 @@ from collir.semantics.symbolic.algebra import (
 )
 from collir.semantics.symbolic.atoms import atom
 from collir.semantics.symbolic.contractions import contracted, is_large, is_plain
-from collir.semantics.symbolic.expressions import Expr, Family, Sum
+from collir.semantics.symbolic.expressions import Expr, Family, Select, Sum
 from collir.semantics.symbolic.indices import Index, Var, variable
 from collir.semantics.symbolic.values import Computations, ImpossibleError, Value, position_variable
 
@@ -64,14 +64,18 @@ class Applied:
         """Return the product of expressions, one for each operand, summed over variables.
 
         Where it has too many terms, or too long ones, operands that are whole become atoms first.
+        That is decided for each choice by itself: elsewhere its elements may be other tensors.
         """
-        if is_large(exprs):
-            types = [dist_type(operand) for operand in self.op.operands]
-            exprs = [
-                e if x.partial else self._as_atom(e, x.dtype)
-                for e, x in zip(exprs, types, strict=True)
-            ]
-        return contracted(exprs, over)
+        if not is_large(exprs):
+            return contracted(exprs, over)
+        if any(isinstance(expr, Select) for expr in exprs):
+            return summed_over(_zipped(exprs, lambda *sums: self.product(sums)), over)
+        types = [dist_type(operand) for operand in self.op.operands]
+        atoms = [
+            e if x.partial else self._as_atom(e, x.dtype)
+            for e, x in zip(exprs, types, strict=True)
+        ]
+        return contracted(atoms, over)
 
     def _as_atom(self, expr: Expr, dtype: DType) -> Expr:
         def of(leaf: Sum) -> Expr:

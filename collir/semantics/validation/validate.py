@@ -18,6 +18,7 @@ from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
 from collir.ir.auto import is_auto, take_layouts
+from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.functions import functions_of
 from collir.ir.inlining import function_without_calls
@@ -185,7 +186,8 @@ def compare_modules(
     A function that only ``after`` has is compared with the function whose place it takes, if any.
 
     Args:
-        new: whether ``after`` may have additional functions.
+        new: whether ``after`` may have additional functions. Those that others call are parts of
+            these, and may always be there.
 
     Raises:
         DiagnosticError: functions differ, or one of the modules lacks a function.
@@ -198,11 +200,12 @@ def compare_modules(
         if name not in later
     ]
     checked: list[Checked] = []
+    called = {call.symbol for function in later.values() for call in calls_in(function)}
     for name, function in later.items():
         stands_for = place_of(function)
         original = old.get(name) or (old.get(stands_for[0]) if stands_for else None)
         if original is None:
-            if not new:
+            if not new and name not in called:
                 message = f"@{name} is not in what it is compared with"
                 errors.append(Diagnostic(message, Position.of(function)))
             continue
