@@ -72,8 +72,7 @@ class Applied:
             return summed_over(_zipped(exprs, lambda *sums: self.product(sums)), over)
         types = [dist_type(operand) for operand in self.op.operands]
         atoms = [
-            e if x.partial else self._as_atom(e, x.dtype)
-            for e, x in zip(exprs, types, strict=True)
+            e if x.partial else self._as_atom(e, x.dtype) for e, x in zip(exprs, types, strict=True)
         ]
         return contracted(atoms, over)
 

@@ -18,16 +18,16 @@ from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
 from collir.ir.auto import is_auto, take_layouts
-from collir.ir.calls import calls_in
+from collir.ir.calls import called_names
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
-from collir.ir.functions import functions_of
+from collir.ir.functions import copied_beside, functions_of
 from collir.ir.inlining import function_without_calls
+from collir.ir.unstaging import UnstagedError, without_stages
 from collir.layout import Mesh
 from collir.semantics.validation.loops import decided
 from collir.semantics.validation.proof import result_types, type_of_attribute
 from collir.semantics.validation.runs import memory_of_runs, run_both
-from collir.semantics.validation.same_mesh import copied_beside, moved_to_mesh, refined
-from collir.semantics.validation.stages import UnstagedError, without_stages
+from collir.semantics.validation.same_mesh import moved_to_mesh, refined
 from collir.semantics.validation.verdict import How, Outcome, Verdict
 from collir.syntax.parsing import no_gc
 
@@ -200,7 +200,7 @@ def compare_modules(
         if name not in later
     ]
     checked: list[Checked] = []
-    called = {call.symbol for function in later.values() for call in calls_in(function)}
+    called = called_names(after)
     for name, function in later.items():
         stands_for = place_of(function)
         original = old.get(name) or (old.get(stands_for[0]) if stands_for else None)

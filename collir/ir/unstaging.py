@@ -15,20 +15,19 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
-from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.functions import copied_beside
 from collir.ir.inlining import function_without_calls
 from collir.ir.names import set_name
 from collir.ir.pipelines import Pipeline, PipelineError, pipelines_in
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import ALL_GATHER, BROADCAST, CONCAT, KEEP, PAD, PART, SLICE
-from collir.layout.mesh import digits_over, index_over
+from collir.layout.mesh import index_over
 from collir.layout.pipelines.tasks import part_name
 from collir.layout.steps import Argument, StepKind
-from collir.layout.types import place_at, with_axes
-from collir.semantics.validation.same_mesh import copied_beside
+from collir.layout.types import with_axes
 
 Order = Sequence[Sequence[int]]
 """The chunk that each row holds at each place."""
@@ -60,14 +59,14 @@ def without_stages(before: FuncOp, after: FuncOp) -> Unstaged:
     same = Unstaged(alone, range(len(after.function_type.outputs)))
     mesh, subs = mesh_of(after), _stage_axes(before, after)
     old, new = before.function_type, after.function_type
-    taken = _counts(old.inputs, new.inputs, subs)
-    given = _counts(old.outputs, new.outputs, subs)
+    taken = _counts(old.inputs.data, new.inputs.data, subs)
+    given = _counts(old.outputs.data, new.outputs.data, subs)
     if not subs or taken is None or given is None:
         return same
     counts = {count for count in (*taken, *given) if count > 1}
     if len(counts) > 1:
         raise UnstagedError(f"its stacks are in {' and '.join(map(str, sorted(counts)))} rows")
-    order = _chunks_in_rows(after, taken, subs) if counts else []
+    order: Order = _chunks_in_rows(after, taken, subs) if counts else ()
     copy = copied_beside(alone, alone)
     try:
         _Unstaging(copy, subs, order).run(taken, given)
@@ -311,9 +310,7 @@ class _Unstaging:
         parts: list[SSAValue] = []
         for row, group in groupby(sorted(at), key=lambda chunk: at[chunk][0]):
             places = [at[chunk][1] for chunk in group]
-            parts += (
-                self._cut(whole[row], a * size, (b + 1) * size) for a, b in _runs(places)
-            )
+            parts += (self._cut(whole[row], a * size, (b + 1) * size) for a, b in _runs(places))
         return self._joined(parts)
 
     # --- pieces -------------------------------------------------------------------------------
