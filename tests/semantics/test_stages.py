@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from staged_steps import pipeline_of, staged, step_of, training_step
+from staged_steps import pipeline_of, staged, step_of, training_step, whole_batch_step
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
@@ -38,6 +38,12 @@ def test_a_signature_that_does_not_differ_stays() -> None:
     later = staged(module, "zb-v")
     assert without_stages(step_of(later), step_of(later)).results == range(4)
     verdict = compare(step_of(later), step_of(later.clone()))
+    assert (verdict.outcome, verdict.how) == ("same", "proof")
+
+
+def test_a_batch_is_proven_to_be_its_microbatches() -> None:
+    module = whole_batch_step()
+    verdict = compare(step_of(module), step_of(staged(module, "1f1b", 2)))
     assert (verdict.outcome, verdict.how) == ("same", "proof")
 
 
@@ -84,6 +90,15 @@ def test_an_activation_of_another_chunk() -> None:
 def test_a_gradient_that_is_left_out() -> None:
     error = found("1f1b", (r"%d_w_2 = assemble %d_w, ", "%d_w_2 = assemble %none_w_1, "))
     assert "@step computes something else for %new_w, result 1" in error
+
+
+def test_a_sum_over_microbatches_in_the_place_of_their_mean() -> None:
+    module = whole_batch_step()
+    text = write(staged(module, "1f1b", 2))
+    wrong = re.sub(r"scale (%d_w\w*) by 0.5", r"scale \1 by 1", text)
+    assert wrong != text
+    with pytest.raises(DiagnosticError, match="@step computes something else for %new_w"):
+        compare_modules(module, collir.parse(wrong, "after.coll"))
 
 
 def test_a_send_from_a_wrong_place() -> None:

@@ -51,6 +51,41 @@ func @step(count = {count}, batch = 2, width = 2, layers = {layers})
 }}
 """
 
+_WHOLE_BATCH = """
+machine @box { level gpu[4] { port = 100 GB/s, latency = 3 us } }
+mesh @m on @box { data = gpu:2, pipe = gpu:2 }
+
+func @loss(batch = 4, width = 2, layers = 2)
+    (%x: f32[batch@data, width], %z: f32[batch@data, width], %w: f32[layers, width, width])
+    -> f32[] on @m {
+  %y = repeat layers carry(%x = %x) slice(%w = %w) {
+    %0 = einsum "b i, i j -> b j" %x, %w
+    %1 = relu %0
+    yield %1
+  }
+  %products = mul %y, %z
+  %mean = mean %products dims [0, 1]
+  %loss = all_reduce %mean over data
+  return %loss
+}
+
+func @step(batch = 4, width = 2, layers = 2)
+    (%x: f32[batch@data, width], %z: f32[batch@data, width],
+     %w: f32[layers, width, width] parameter, %rate: f32[])
+    -> (f32[], f32[layers, width, width] parameter) on @m {
+  %loss, %d_w =
+    gradient @loss(batch = batch, width = width, layers = layers)(%x, %z, %w) wrt %w
+  %change = mul %d_w, %rate
+  %new_w = sub %w, %change
+  return %loss, %new_w
+}
+"""
+
+
+def whole_batch_step() -> ModuleOp:
+    """Return a module with a training step on a batch, without a loop over microbatches."""
+    return collir.parse(_WHOLE_BATCH, "batch.coll")
+
 
 def training_step(places: int = 2, count: int = 2, layers: int = 4) -> ModuleOp:
     """Return a module with a training step of a small network, ``@step``.
@@ -62,9 +97,14 @@ def training_step(places: int = 2, count: int = 2, layers: int = 4) -> ModuleOp:
     return collir.parse(_TEXT.format(places=places, count=count, layers=layers), "step.coll")
 
 
-def staged(module: ModuleOp, schedule: str) -> ModuleOp:
-    """Return a copy of a module with its step cut into the stages of a pipeline."""
-    return collir.run_passes(module.clone(), f"pipeline{{schedule={schedule}}}")
+def staged(module: ModuleOp, schedule: str, microbatches: int = 0) -> ModuleOp:
+    """Return a copy of a module with its step cut into the stages of a pipeline.
+
+    Args:
+        microbatches: the number of parts of a whole batch; 0 if there is a loop over microbatches.
+    """
+    options = f"schedule={schedule} microbatches={microbatches}"
+    return collir.run_passes(module.clone(), f"pipeline{{{options}}}")
 
 
 def step_of(module: ModuleOp) -> FuncOp:
