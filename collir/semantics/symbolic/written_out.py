@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from functools import reduce
 from itertools import product
-from operator import and_
 
 from collir.semantics.symbolic.algebra import added, substituted, summed_over, zipped
 from collir.semantics.symbolic.expressions import (
@@ -43,11 +42,11 @@ def equal_written_out(a: Expr, b: Expr, tolerance: Fraction) -> bool:
         if any(_count(side, sizes) > MOST_TERMS for side in terms):
             return constant_expr(1)
         numbers = x.number, y.number
-        sides = [
+        first, second = (
             reduce(added, _written_out(side, sizes), constant_expr(number))
             for side, number in zip(terms, numbers, strict=True)
-        ]
-        return constant_expr(0 if expressions_equal(*sides, tolerance) else 1)
+        )
+        return constant_expr(0 if expressions_equal(first, second, tolerance) else 1)
 
     return zipped(a, b, difference) == ZERO_EXPR
 
@@ -63,8 +62,8 @@ def _both(x: Sum, y: Sum) -> Iterator[tuple[_Terms, Sum]]:
 def _sizes_apart(terms: Sequence[Term]) -> Collection[int]:
     """Return the sizes of which terms have other numbers of bound variables."""
     counts = [Counter(var.size for var in term.bound) for term in terms]
-    common = reduce(and_, counts, counts[0] if counts else Counter[int]())
-    return {size for count in counts for size in count - common}
+    sizes = {size for count in counts for size in count}
+    return {size for size in sizes if len({count[size] for count in counts}) > 1}
 
 
 def _count(terms: _Terms, sizes: Collection[int]) -> int:

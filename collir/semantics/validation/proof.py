@@ -142,9 +142,9 @@ def _equal_or_unknown(
 
 def _is_proven_equal(mesh: Mesh, x: DistType, old: Value, new: Value) -> bool:
     same = (old.shape, old.place) == (new.shape, new.place)
-    pair = [logical_value(mesh, x, value) for value in (old, new)]
+    a, b = (logical_value(mesh, x, value) for value in (old, new))
     tolerance = tolerance_of(x)
-    return same and (expressions_equal(*pair, tolerance) or equal_written_out(*pair, tolerance))
+    return same and (expressions_equal(a, b, tolerance) or equal_written_out(a, b, tolerance))
 
 
 def _impossible(error: ImpossibleError) -> str:
