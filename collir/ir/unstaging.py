@@ -15,17 +15,19 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
+from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.calls import calls_in
 from collir.ir.functions import copied_beside
 from collir.ir.inlining import function_without_calls
 from collir.ir.names import set_name
-from collir.ir.pipelines import Pipeline, PipelineError, pipelines_in
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import ALL_GATHER, BROADCAST, CONCAT, KEEP, PAD, PART, SLICE
 from collir.layout.mesh import index_over
 from collir.layout.pipelines.tasks import part_name
+from collir.layout.pipelines.text import part_of_text
 from collir.layout.steps import Argument, StepKind
 from collir.layout.types import with_axes
 
@@ -77,16 +79,12 @@ def without_stages(before: FuncOp, after: FuncOp) -> Unstaged:
 
 
 def _stage_axes(before: FuncOp, after: FuncOp) -> tuple[str, ...]:
-    """Return the sub-axes of the places of a signature, over which there was nothing before."""
+    """Return the sub-axes of the places of tasks, over which there was nothing before."""
     old, new = mesh_of(before), mesh_of(after)
     axis_of = {sub.name: sub.axis for sub in old.sub_axes}
     known = {axis_of.get(name, name) for x in _types(before) for name in x.axes}
-    places = {axis for x in _types(after) for axis in x.placed}
-    for loop in pipelines_in(after):
-        try:
-            places |= {axis for place in Pipeline.of(loop).places for axis, _ in place}
-        except PipelineError:
-            continue
+    values = (value for call in _tasks(after) for value in call.results)
+    places = {axis for value in values for axis in dist_type(value).placed}
     return new.ordered(name for name in places if new.by_name[name].axis not in known)
 
 
@@ -172,19 +170,23 @@ def _chunk_held(chunks: dict[int, BlockArgument], row: int, place: int) -> int:
     return next(iter(chunks))
 
 
+def _tasks(function: FuncOp) -> list[CallOp]:
+    """Return the calls of a function that are tasks of a pipeline, in its loop or written out."""
+    return [call for call in calls_in(function) if call.task is not None]
+
+
 def _taken_by_chunks(function: FuncOp) -> Iterator[tuple[int, SSAValue]]:
     """Yield what the forward tasks of a function take from outside of its loops, each with the
     chunk of the task."""
-    for loop in pipelines_in(function):
-        operands = dict(zip(loop.body.block.args, loop.operands, strict=True))
-        try:
-            tasks = Pipeline.of(loop).tasks
-        except PipelineError:
-            continue
-        for (kind, chunk), call in tasks.items():
-            for value in call.operands if kind == "F" else ():
-                if isinstance(value, BlockArgument):
-                    yield chunk, operands[value]
+    for call in _tasks(function):
+        assert call.task is not None
+        kind, chunk = part_of_text(call.task.data)
+        loop = call.parent_op()
+        taken: dict[SSAValue, SSAValue] = {}
+        if isinstance(loop, RepeatOp):
+            taken |= zip(loop.body.block.args, loop.operands, strict=True)
+        for value in call.operands if kind == "F" else ():
+            yield chunk, taken.get(value, value)
 
 
 def _parts(
