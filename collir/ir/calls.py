@@ -31,6 +31,12 @@ def calls_in(function: FuncOp) -> Iterator[CallOp]:
                 blocks += op.body.blocks
 
 
+def called_names(module: ModuleOp) -> set[str]:
+    """Return the names of the functions that functions of a module call."""
+    functions = (op for op in module.ops if isinstance(op, FuncOp))
+    return {call.symbol for function in functions for call in calls_in(function)}
+
+
 def recursion_errors(module: ModuleOp) -> list[Diagnostic]:
     """Return an error for each cycle of functions that call each other."""
     functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}

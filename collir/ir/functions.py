@@ -7,7 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.utils.exceptions import VerifyException
 
-from collir.dialects.machine import MachineOp, MeshOp, mesh_of
+from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of, module_of
 from collir.dialects.nested import CallOp, NestedOp, YieldOp
 from collir.dialects.operation import DistOp, is_placeholder, value_text
 from collir.dialects.tensor import DistTensorType
@@ -175,6 +175,17 @@ _ADVICE = {
     "repeat": "put its iterations in its place with -p unroll",
 }
 """The pass that replaces operations that run others, by their names."""
+
+
+def copied_beside(function: FuncOp, reference: FuncOp) -> FuncOp:
+    """Return a copy of a function in a new module, on the mesh of ``reference``, which is copied
+    too."""
+    module, mesh = module_of(reference), mesh_of(reference)
+    copy = function.clone()
+    copy.attributes[MESH_ATTRIBUTE] = reference.attributes[MESH_ATTRIBUTE]
+    meshes = [op for op in meshes_of(module) if op.sym_name.data == mesh.name]
+    _ = ModuleOp([op.clone() for op in (*machines_of(module), *meshes)] + [copy])
+    return copy
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from collir.semantics.symbolic.algebra import (
 )
 from collir.semantics.symbolic.atoms import atom
 from collir.semantics.symbolic.contractions import contracted, is_large, is_plain
-from collir.semantics.symbolic.expressions import Expr, Family, Sum
+from collir.semantics.symbolic.expressions import ZERO_EXPR, Expr, Family, Select, Sum
 from collir.semantics.symbolic.indices import Index, Var, variable
 from collir.semantics.symbolic.values import Computations, ImpossibleError, Value, position_variable
 
@@ -64,14 +64,17 @@ class Applied:
         """Return the product of expressions, one for each operand, summed over variables.
 
         Where it has too many terms, or too long ones, operands that are whole become atoms first.
+        That is decided for each choice by itself: elsewhere its elements may be other tensors.
         """
-        if is_large(exprs):
-            types = [dist_type(operand) for operand in self.op.operands]
-            exprs = [
-                e if x.partial else self._as_atom(e, x.dtype)
-                for e, x in zip(exprs, types, strict=True)
-            ]
-        return contracted(exprs, over)
+        if not is_large(exprs):
+            return contracted(exprs, over)
+        if any(isinstance(expr, Select) for expr in exprs):
+            return summed_over(_zipped(exprs, lambda *sums: self.product(sums)), over)
+        types = [dist_type(operand) for operand in self.op.operands]
+        atoms = [
+            e if x.partial else self._as_atom(e, x.dtype) for e, x in zip(exprs, types, strict=True)
+        ]
+        return contracted(atoms, over)
 
     def _as_atom(self, expr: Expr, dtype: DType) -> Expr:
         def of(leaf: Sum) -> Expr:
@@ -211,6 +214,19 @@ def _unknown(s: Applied, *exprs: Expr) -> Expr:
     return s.mapped(s.op.mnemonic, *exprs)
 
 
+def _where(s: Applied, condition: Expr, x: Expr, y: Expr) -> Expr:
+    """Return a choice between two expressions, with their largest factor in front of it."""
+
+    def of(known: Sum, a: Sum, b: Sum) -> Expr:
+        factors = [a.number, b.number, *(times for side in (a, b) for _, times in side.terms)]
+        if not (largest := max(map(abs, factors))):
+            return ZERO_EXPR
+        alike = [scaled(side, 1 / largest) for side in (a, b)]
+        return scaled(_unknown(s, known, *alike), largest)
+
+    return _zipped([condition, x, y], of)
+
+
 # --- reductions ---------------------------------------------------------------------------------
 
 
@@ -272,6 +288,7 @@ RULES: dict[str, Rule] = {
     "div": _map(_div),
     "maximum": _map(_extreme(Reduction.MAX)),
     "minimum": _map(_extreme(Reduction.MIN)),
+    "where": _map(_where),
     "sum": _reduction(Reduction.SUM),
     "mean": _reduction(Reduction.AVG),
     "max": _reduction(Reduction.MAX),

@@ -48,6 +48,7 @@ from collir.semantics.symbolic.values import (
     coordinate_variable,
     position_variable,
 )
+from collir.semantics.symbolic.written_out import equal_written_out
 from collir.semantics.validation.verdict import Outcome, Verdict
 
 _FORMS = "its sums have other forms"
@@ -141,8 +142,9 @@ def _equal_or_unknown(
 
 def _is_proven_equal(mesh: Mesh, x: DistType, old: Value, new: Value) -> bool:
     same = (old.shape, old.place) == (new.shape, new.place)
-    pair = [logical_value(mesh, x, value) for value in (old, new)]
-    return same and expressions_equal(pair[0], pair[1], tolerance_of(x))
+    a, b = (logical_value(mesh, x, value) for value in (old, new))
+    tolerance = tolerance_of(x)
+    return same and (expressions_equal(a, b, tolerance) or equal_written_out(a, b, tolerance))
 
 
 def _impossible(error: ImpossibleError) -> str:

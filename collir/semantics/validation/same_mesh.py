@@ -5,11 +5,10 @@ axis stays the same: ``data`` becomes ``data.node, data.gpu``, major to minor. T
 therefore keeps its meaning with the new names.
 """
 
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, module_of
-from collir.ir.functions import machines_of, meshes_of
+from collir.dialects.machine import mesh_of
+from collir.ir.functions import copied_beside
 from collir.ir.renaming import Renaming, rename_sub_axes
 from collir.layout import Mesh
 
@@ -40,15 +39,4 @@ def moved_to_mesh(function: FuncOp, reference: FuncOp, renaming: Renaming) -> Fu
     """Return a copy of a function on the mesh of ``reference``, in a new module."""
     copy = copied_beside(function, reference)
     rename_sub_axes(copy, renaming, mesh_of(function), mesh_of(reference))
-    return copy
-
-
-def copied_beside(function: FuncOp, reference: FuncOp) -> FuncOp:
-    """Return a copy of a function in a new module, on the mesh of ``reference``, which is copied
-    too."""
-    module, mesh = module_of(reference), mesh_of(reference)
-    copy = function.clone()
-    copy.attributes[MESH_ATTRIBUTE] = reference.attributes[MESH_ATTRIBUTE]
-    meshes = [op for op in meshes_of(module) if op.sym_name.data == mesh.name]
-    _ = ModuleOp([op.clone() for op in (*machines_of(module), *meshes)] + [copy])
     return copy

@@ -7,7 +7,7 @@ contributions. Rounding is no difference, except for underflow whose loss is mul
 that their buffers are small enough. The verdict says which method was used.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -18,14 +18,16 @@ from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
 from collir.ir.auto import is_auto, take_layouts
+from collir.ir.calls import called_names
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
-from collir.ir.functions import functions_of
+from collir.ir.functions import copied_beside, functions_of
 from collir.ir.inlining import function_without_calls
+from collir.ir.unstaging import UnstagedError, without_stages
 from collir.layout import Mesh
 from collir.semantics.validation.loops import decided
 from collir.semantics.validation.proof import result_types, type_of_attribute
 from collir.semantics.validation.runs import memory_of_runs, run_both
-from collir.semantics.validation.same_mesh import copied_beside, moved_to_mesh, refined
+from collir.semantics.validation.same_mesh import moved_to_mesh, refined
 from collir.semantics.validation.verdict import How, Outcome, Verdict
 from collir.syntax.parsing import no_gc
 
@@ -62,7 +64,19 @@ def compare(
         return Verdict(
             Outcome.UNKNOWN, "none", "not proven and not run: it is no program of collir"
         )
-    pair = _on_one_mesh(function_without_calls(before), function_without_calls(after))
+    try:
+        unstaged = without_stages(before, after)
+    except UnstagedError as error:
+        return Verdict(Outcome.DIFFERENT, "none", str(error))
+    verdict = _compared(function_without_calls(before), unstaged.function, seed, memory)
+    if verdict.result is None:
+        return verdict
+    return replace(verdict, result=unstaged.results[verdict.result])
+
+
+def _compared(before: FuncOp, after: FuncOp, seed: int, memory: int) -> Verdict:
+    """Return the verdict on functions without calls."""
+    pair = _on_one_mesh(before, after)
     if isinstance(pair, str):
         return Verdict(Outcome.DIFFERENT, "none", pair)
     old, new = pair
@@ -172,7 +186,8 @@ def compare_modules(
     A function that only ``after`` has is compared with the function whose place it takes, if any.
 
     Args:
-        new: whether ``after`` may have additional functions.
+        new: whether ``after`` may have additional functions. Those that others call are parts of
+            these, and may always be there.
 
     Raises:
         DiagnosticError: functions differ, or one of the modules lacks a function.
@@ -185,11 +200,12 @@ def compare_modules(
         if name not in later
     ]
     checked: list[Checked] = []
+    called = called_names(after)
     for name, function in later.items():
         stands_for = place_of(function)
         original = old.get(name) or (old.get(stands_for[0]) if stands_for else None)
         if original is None:
-            if not new:
+            if not new and name not in called:
                 message = f"@{name} is not in what it is compared with"
                 errors.append(Diagnostic(message, Position.of(function)))
             continue
