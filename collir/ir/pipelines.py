@@ -265,22 +265,11 @@ def pipelines_in(root: Operation) -> list[RepeatOp]:
 
 
 def pipeline_errors(module: ModuleOp) -> list[Diagnostic]:
-    """Return what is wrong with the loops with schedules of a module, and with tasks elsewhere.
-
-    The calls are right.
-    """
+    """Return what is wrong with the loops with schedules of a module, whose calls are right."""
     found: list[tuple[Operation, str]] = []
     for loop in pipelines_in(module):
         try:
             found += Pipeline.of(loop).problems()
         except PipelineError as error:
             found.append((error.op, str(error)))
-    for op in module.walk():
-        if type(op) is CallOp and op.task is not None and not _is_in_pipeline(op):
-            found.append((op, "a task is in a repeat with a schedule: `repeat 8 ... schedule ...`"))
     return [Diagnostic(text, Position.of(op)) for op, text in found]
-
-
-def _is_in_pipeline(op: Operation) -> bool:
-    loop = op.parent_op()
-    return isinstance(loop, RepeatOp) and loop.schedule is not None
