@@ -341,6 +341,10 @@ class Simulation:
         on; see ``memory_use``."""
         return self._memory_uses[self.peaks.index(self.peak)]
 
+    def memory_on(self, device_class: int) -> list[tuple[float, float]]:
+        """Return the bytes that a device of a class holds from each time on; see ``memory_use``."""
+        return self._memory_uses[device_class]
+
     @property
     def memory_by_use(self) -> list[tuple[float, dict[Use, float]]]:
         """The bytes of each use, from each time on, on a device of the class that holds most."""

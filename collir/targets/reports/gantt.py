@@ -63,7 +63,7 @@ def charts(simulations: list[Simulation]) -> str:
                 lane_name(simulation, step),
                 *span,
                 _texts(simulation, step),
-                step.kind,
+                step.kind[0] if step.pipelined else step.kind,
                 number in path,
             )
             for number, (step, span) in enumerate(
@@ -75,15 +75,24 @@ def charts(simulations: list[Simulation]) -> str:
         steps = sorted(simulation.steps, key=lambda step: (step.lane, step.task.stream))
         lanes = dict.fromkeys(lane_name(simulation, step) for step in steps)
         used = [lane for lane in lanes if any(bar.lane == lane for bar in bars)]
+        busiest = sorted(simulation.busy, key=lambda x: -simulation.busy[x])[:_MOST_CURVES]
         shares = {
             resource_name(simulation, resource): uses
             for resource, uses in simulation.in_use.items()
+            if resource in busiest
         }
-        return Timeline(
-            title_of(simulation), simulation.time, used, bars, shares, simulation.memory
-        )
+        memory = {
+            place: simulation.memory_on(number) for number, place in enumerate(simulation.places)
+        }
+        if len(memory) > _MOST_CURVES:
+            memory = {"the fullest": simulation.memory}
+        return Timeline(title_of(simulation), simulation.time, used, bars, shares, memory)
 
     return timelines([timeline(simulation) for simulation in simulations])
+
+
+_MOST_CURVES = 8
+"""The most ports, and places with a memory of their own, that have a curve: the busiest."""
 
 
 def _texts(simulation: Simulation, step: SimulatedStep) -> tuple[str, ...]:

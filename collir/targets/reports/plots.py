@@ -50,7 +50,7 @@ class Timeline:
     Attributes:
         lanes: names from top to bottom.
         shares: named curves from 0 to 1, as (start, value).
-        memory: the bytes held, as (start, value).
+        memory: the bytes held, as (start, value), by the place of the devices.
     """
 
     title: str
@@ -58,7 +58,7 @@ class Timeline:
     lanes: Sequence[str]
     bars: Sequence[Bar]
     shares: Mapping[str, Sequence[tuple[float, float]]]
-    memory: Sequence[tuple[float, float]]
+    memory: Mapping[str, Sequence[tuple[float, float]]]
 
 
 _WIDTH = 10.0
@@ -116,14 +116,20 @@ def _draw(chart: Timeline, rows: Sequence[Any], colours: Mapping[str, Any]) -> N
     """Draw a chart in its rows."""
     bars, *between, memory = rows
     second, time_unit = seconds_unit(chart.end)
-    byte, size_unit = bytes_unit(max((size for _, size in chart.memory), default=0))
+    held = [size for points in chart.memory.values() for _, size in points]
+    byte, size_unit = bytes_unit(max(held, default=0))
     _bars(bars, chart, colours, second)
     for shares in between:
         for name, points in chart.shares.items():
             shares.step(*_steps(points, chart.end, second, 0.01), where="post", label=name)
         shares.set(ylabel="% in use", ylim=(0, 105))
         shares.legend(loc="upper right", fontsize="small")
-    memory.step(*_steps(chart.memory, chart.end, second, byte), where="post", color="black")
+    for name, points in chart.memory.items():
+        color = "black" if len(chart.memory) == 1 else None
+        corners = _steps(points, chart.end, second, byte)
+        memory.step(*corners, where="post", color=color, label=name)
+    if len(chart.memory) > 1:
+        memory.legend(loc="upper right", fontsize="small")
     memory.set(ylabel=f"{size_unit} held", xlabel=time_unit, ylim=(0, None))
     for axes in rows:
         axes.set_xlim(0, max(chart.end, 1e-12) / second)
