@@ -91,7 +91,7 @@ def charts(simulations: list[Simulation]) -> str:
     return timelines([timeline(simulation) for simulation in simulations])
 
 
-_MOST_CURVES = 8
+_MOST_CURVES = 4
 """The most ports, and places with a memory of their own, that have a curve: the busiest."""
 
 
