@@ -66,7 +66,7 @@ from collir.layout.pipelines.rules import RULES
 from collir.layout.pipelines.text import schedule_text
 from collir.syntax.units import seconds_text
 from collir.synthesis.options import TimedOptions
-from collir.synthesis.pipelines.measured import work_of
+from collir.synthesis.pipelines.measured import shortage, work_of
 from collir.synthesis.pipelines.optimal import NoScheduleError, best_schedule
 from collir.synthesis.pipelines.plans import OPTIMAL, Wanted, axis_of, plan_of
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
@@ -135,10 +135,11 @@ class PipelinePass(TimedOptions, ModulePass):
         [loop] = pipelines_in(function)
         name = function.sym_name.data
         [simulation] = [s for s in simulate(module, self.cost_model()) if s.name == name]
+        work = work_of(loop, simulation)
         try:
-            best = best_schedule(work_of(loop, simulation), self.seconds)
+            best = best_schedule(work, self.seconds)
         except NoScheduleError as error:
-            raise DiagnosticError.at(loop, str(error)) from error
+            raise DiagnosticError.at(loop, f"{error}{shortage(work)}") from error
         text = best.origin if best.origin in RULES else schedule_text(best.schedule)
         loop.properties["schedule"] = StringAttr(text)
         proven = "no schedule is faster" if best.proven else f"at most {best.gap:.1%} from the best"

@@ -20,6 +20,7 @@ class Stage:
         in_flight: the most microbatches whose activations it keeps at a time, counted for each
             chunk of layers: from the start of F to the end of the last of its tasks.
         memory: the most bytes that a device of it holds in the whole function.
+        missing: the bytes of these that the device does not have.
     """
 
     at: str
@@ -28,6 +29,7 @@ class Stage:
     idle: float
     in_flight: int
     memory: float
+    missing: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,9 @@ def _stages(simulation: Simulation, loop: str, schedule: str, numbers: Sequence[
     for lane, own in sorted(lanes.items()):
         busy = sum(spans[n][1] - spans[n][0] for n in own)
         alone = {simulation.steps[n].kind: simulation.steps[n].task.time for n in own}
+        device = simulation.mesh.machine.slowest_of(simulation.kinds[lane])
+        has = device.memory if device else None
+        missing = 0.0 if has is None else max(0.0, simulation.peaks[lane] - has)
         stages.append(
             Stage(
                 simulation.places[lane],
@@ -82,6 +87,7 @@ def _stages(simulation: Simulation, loop: str, schedule: str, numbers: Sequence[
                 time - busy,
                 _in_flight(simulation, own),
                 simulation.peaks[lane],
+                missing,
             )
         )
     count = 1 + max(simulation.steps[n].iterations[-1] for n in numbers)

@@ -68,13 +68,14 @@ def _split(
 ) -> None:
     """Replace the sum of a carry by one for each chunk; the lowest has the carry."""
     block, last = flat.block, flat.last
-    old = flat.block.args[number]
+    old, origin = flat.block.args[number], flat.sources[number][0]
+    assert origin is not None
     yielded = list(last.operands)
     for index, chunk in enumerate(sorted(set(chunks))):
         if index:
             carry: SSAValue = block.insert_arg(old.type, flat.carries)
             set_name(carry, old.name_hint)
-            flat.sources.insert(flat.carries, (None, number))
+            flat.sources.insert(flat.carries, (None, origin.index))
         else:
             carry = old
         total = carry

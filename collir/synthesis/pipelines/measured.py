@@ -10,6 +10,7 @@ from collir.ir.pipelines import Pipeline
 from collir.layout import Mesh
 from collir.layout.pipelines.tasks import Part
 from collir.layout.pipelines.text import part_of_text
+from collir.syntax.units import bytes_text
 from collir.synthesis.pipelines.work import PipelineWork
 
 
@@ -51,6 +52,25 @@ def work_of(loop: RepeatOp, simulation: Simulation) -> PipelineWork:
         for place in range(work.places)
     ]
     return PipelineWork(work.graph, work.microbatches, durations, edges, kept, limits)
+
+
+def shortage(work: PipelineWork) -> str:
+    """Return what a place lacks to keep one microbatch of each of its chunks, as the end of a
+    sentence; empty if all can."""
+    needed = [0.0] * work.places
+    for (kind, chunk), place in work.graph.places.items():
+        if kind == "F":
+            needed[place] += max(work.kept[chunk])
+    missing = [need - limit for need, limit in zip(needed, work.limits, strict=True)]
+    worst = max(range(work.places), key=missing.__getitem__)
+    if missing[worst] <= 0:
+        return ""
+    has = bytes_text(max(0.0, work.limits[worst]))
+    return (
+        f": place {worst} keeps {bytes_text(needed[worst])} of activations for one microbatch, "
+        f"and has {has} beside what else it holds ({bytes_text(missing[worst])} are missing); "
+        "recompute layers, or take smaller microbatches or more devices"
+    )
 
 
 def _kept(pipeline: Pipeline, mesh: Mesh) -> Mapping[int, Kept]:

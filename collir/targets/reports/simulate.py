@@ -13,7 +13,7 @@ from collir.cost.options import CostOptions
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation
-from collir.cost.programs.stages import stages_of
+from collir.cost.programs.stages import Stage, stages_of
 from collir.targets.reports.cost import heading_json, title_of
 from collir.targets.reports.memory import memory_lines, peak_json
 from collir.targets.reports.text import bytes_text, percent_text, ratio_text, seconds_text, table
@@ -142,12 +142,18 @@ def _stage_lines(simulation: Simulation) -> Iterator[str]:
                 seconds_text(stage.idle),
                 percent_text(stage.idle, pipeline.time),
                 str(stage.in_flight),
-                bytes_text(stage.memory),
+                _memory_text(stage),
             ]
             for stage in pipeline.stages
         ]
         head = ["at", "tasks", "busy", "idle", "bubble", "in flight", "memory"]
         yield from (f"  {line}" for line in table(head, rows, left=2))
+
+
+def _memory_text(stage: Stage) -> str:
+    """Return the memory of a stage, and how much of it its devices do not have."""
+    text = bytes_text(stage.memory)
+    return f"{text}, {bytes_text(stage.missing)} too much" if stage.missing else text
 
 
 def _shown_once(simulation: Simulation) -> Iterator[tuple[int, list[int]]]:
