@@ -106,7 +106,7 @@ def for_code(
     Raises:
         DiagnosticError: operations that are not collectives, or have no form for any size.
     """
-    ready, bodies = models_for_code(module, named)
+    ready, bodies = models_for_code(module, named, tasks=not sized)
     cannot = f"has no form in {library}"
     check_programs(functions_of(ready), cannot, nested=True)
     if not sized:
@@ -124,10 +124,10 @@ Text = TypeVar("Text", bound=CFunction)
 
 
 def called_by_others(texts: Sequence[Text]) -> list[Text]:
-    """Return the functions that others call, for larger values or as the bodies of loops, and that
-    are declared first."""
+    """Return the functions that others call, for larger values, as tasks or as the bodies of loops,
+    and that are declared first."""
     called = {function for text in texts for _, function in text.instead}
-    bodies = {body_name(op) for text in texts for op in text.loops}
+    bodies = {body_name(op) for text in texts for op in text.nested}
     return [
         text for text in texts if text.function in called or text.function.sym_name.data in bodies
     ]

@@ -46,6 +46,7 @@ class Mpi4pyFunction(ModelFunction):
 
     rest: ClassVar[str] = ", ..."
     array: ClassVar[str] = "an array"
+    WAIT: ClassVar[str] = "Wait"
 
     operators: set[tuple[DType, Reduction]] = field(default_factory=set[tuple[DType, Reduction]])
 
@@ -336,8 +337,9 @@ class Mpi4pyFunction(ModelFunction):
 
     def _send(self, s: Sent) -> list[str]:
         to, source = s.op.integer("receiver"), s.op.integer("sender")
-        send = self.send(s, "Send", [s.operand], f"dest={to}")
-        return self.exchange(s, send, self.send(s, "Recv", [s.out], f"source={source}"))
+        verbs = ("Isend", "Irecv") if s.op.is_async else ("Send", "Recv")
+        send = self.send(s, verbs[0], [s.operand], f"dest={to}")
+        return self.exchange(s, send, self.send(s, verbs[1], [s.out], f"source={source}"))
 
     def _shift(self, s: Sent) -> list[str]:
         by, is_open = s.op.integer("distance"), "open" in s.op.properties

@@ -382,7 +382,8 @@ class TorchFunction(ModelFunction):
         places = [digits_over(self.mesh, s.axes, s.op.integer(n)) for n in ("sender", "receiver")]
         ahead = sum((places[1][a] - places[0][a]) * self.mesh.by_name[a].stride for a in s.axes)
         to, source = (f"self.rank {'+-'[n < 0]} {abs(n)}" for n in (ahead, -ahead))
-        send, receive = f"dist.send({s.operand}, {to})", f"dist.recv({s.out}, {source})"
+        verbs = ("isend", "irecv") if s.op.is_async else ("send", "recv")
+        send, receive = f"dist.{verbs[0]}({s.operand}, {to})", f"dist.{verbs[1]}({s.out}, {source})"
         return self.exchange(s, [send], [receive])
 
     def _shift(self, s: Sent) -> list[str]:
