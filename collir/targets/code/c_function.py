@@ -417,7 +417,7 @@ class CFunction(StepEmitter):
         return []
 
     def is_allocated(self, value: SSAValue) -> bool:
-        """Return whether a temporary gets memory where a loop first writes to it."""
+        """Return whether a temporary gets memory where it is first written to."""
         return True
 
     @abstractmethod
@@ -432,6 +432,8 @@ class CFunction(StepEmitter):
         """Return the statements that get memory for the temporary that it is the first to write."""
         lines: list[str] = []
         for value in self.plan.begun_by(op):
+            if not self.is_allocated(value):
+                continue
             y = dist_type(value)
             more = self.names.at_place(y.without_place(dict(taking_part(op))).place)
             lines += [only_if(more, line) for line in self.new(self.variable[value], y)]
