@@ -18,7 +18,8 @@ from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
 from collir.targets.code.numpy_methods import USES
 from collir.targets.code.numpy_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, VIEWS, NumpyStep
 from collir.targets.code.python_file import classes, example, header, helpers
-from collir.targets.code.python_function import Blocks, CutDim, PythonFunction, Sent, is_first
+from collir.targets.code.python_function import PythonFunction, is_first
+from collir.targets.code.python_steps import Blocks, CutDim, Sent
 from collir.targets.code.python_text import call, number_text, tuple_text
 from collir.targets.code.rank_forms import DTYPES
 from collir.targets.code.rank_function import ModelFunction

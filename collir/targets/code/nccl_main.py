@@ -17,7 +17,7 @@ from collir.cost.collectives.table import COSTS
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
-from collir.ir.inlining import inline_calls
+from collir.ir.inlining import function_without_calls, inline_calls
 from collir.ir.loops import outline_bodies, repeats_in, steps_with_times
 from collir.ir.rotation import rotate_all
 from collir.layout import DistType, Mesh, Reduction
@@ -177,7 +177,7 @@ def averages_round(function: FuncOp) -> bool:
     """Return whether a function has an average over a number of ranks that is no power of two: NCCL
     multiplies by the rounded 1/n before it adds up."""
     mesh = mesh_of(function)
-    for op, _ in steps_with_times(function.body.ops):
+    for op, _ in steps_with_times(function_without_calls(function).body.ops):
         if not op.kind.reduces:
             continue
         if dist_type(op.input).reduction is Reduction.AVG:

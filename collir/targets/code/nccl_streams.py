@@ -118,7 +118,7 @@ class Streams:
     def waits_at_sender(self, op: DistOp | NestedOp) -> bool:
         """Return whether only the rank that sends waits for the operand of an operation: the other
         one is ready to receive while its own stream works."""
-        return op in self.events and op.kind is SEND
+        return isinstance(op, DistOp) and op in self.events and op.kind is SEND
 
     def _written(self, value: SSAValue) -> SSAValue:
         """Return the value that is written when a value is ready: the origin of a view."""

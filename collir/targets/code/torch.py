@@ -17,7 +17,8 @@ from collir.layout.cuts import places
 from collir.layout.mesh import digits_over, index_over
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_file import classes, example, header, helpers
-from collir.targets.code.python_function import Blocks, CutDim, PythonFunction, Sent, is_first
+from collir.targets.code.python_function import PythonFunction, is_first
+from collir.targets.code.python_steps import Blocks, CutDim, Sent
 from collir.targets.code.python_text import WIDTH, call, comment, number_text, summed, tuple_text
 from collir.targets.code.rank_forms import DTYPES
 from collir.targets.code.rank_function import ModelFunction
