@@ -292,14 +292,18 @@ def ready_for_code(module: ModuleOp, tasks: bool = True) -> tuple[ModuleOp, list
     if all(not isinstance(op, NestedOp) or BODY in op.attributes for op in ops):
         return module, []
     copy = module.clone()
-    write_out_pipelines(copy)
-    if not tasks:
-        prepare(copy)
+    write_out_pipelines(copy, tasks)
     return copy, [*outline_tasks(copy), *outline_bodies(copy)]
 
 
-def write_out_pipelines(module: ModuleOp) -> None:
-    """Make a module as it runs, and write out its pipelines: their tasks are calls, in order."""
+def write_out_pipelines(module: ModuleOp, tasks: bool = True) -> None:
+    """Make a module as it runs, and write out its pipelines.
+
+    Args:
+        tasks: whether tasks of pipelines are calls; else they are steps.
+    """
     prepare(module)
     for loop in pipelines_in(module):
         write_out(loop)
+    if not tasks:
+        prepare(module)

@@ -93,6 +93,8 @@ def for_code(
     sized: bool,
     words: Words = C,
     named: Collection[str] | None = None,
+    *,
+    tasks: bool,
 ) -> tuple[ModuleOp, set[FuncOp], set[FuncOp]]:
     """Return a module as code has it, its functions that are for the file only, and those whose
     size parameter is a width; if not ``sized``, none.
@@ -102,11 +104,12 @@ def for_code(
         sized: whether size parameters are arguments of functions.
         named: the functions to print of a module with operations of models; by default those that
             no other calls.
+        tasks: whether tasks of pipelines are functions; else they are steps.
 
     Raises:
         DiagnosticError: operations that are not collectives, or have no form for any size.
     """
-    ready, bodies = models_for_code(module, named, tasks=not sized)
+    ready, bodies = models_for_code(module, named, tasks)
     cannot = f"has no form in {library}"
     check_programs(functions_of(ready), cannot, nested=True)
     if not sized:

@@ -556,9 +556,12 @@ class Mpi4pyTarget(Target):
     Operations of models are expressions of numpy on the blocks of a rank (`xp.einsum`, ...), or
     calls of methods that are printed where they are used; of another library they need numpy's
     functions beyond the array API. A `repeat` is a loop that calls the method of its body, a
-    `call` is its steps, and so is a gradient. In f16 and bf16 an operation of more than one
-    function is computed in f32 and rounded once. Functions with operations of models that others
-    call are not printed by themselves.
+    `call` is its steps, and so is a gradient. Each task of a pipeline is a method, which is called
+    for every microbatch at the ranks of its place, in the order of the schedule; what a task is the
+    last to need is forgotten then. An `async` send is started, and waited for by both ends before
+    its result is used; other `async` steps are not started early. In f16 and bf16 an operation of
+    more than one function is computed in f32 and rounded once. Functions with operations of models
+    that others call are not printed by themselves.
     """
 
     name = "mpi4py"

@@ -581,9 +581,12 @@ class TorchTarget(Target):
     Operations of models are functions of torch on the blocks of a rank (`torch.einsum`,
     `F.layer_norm`, ...), or calls of methods that are printed where they are used. Gradients are
     in the program, so nothing is left to autograd. A `repeat` is a loop that calls the method of
-    its body, a `call` is its steps. Numbers of 16 bits stay in their type: functions of torch add
-    in f32 and round once. Functions with operations of models that others call are not printed by
-    themselves.
+    its body, a `call` is its steps. Each task of a pipeline is a method, which is called for every
+    microbatch at the ranks of its place, in the order of the schedule; what a task is the last to
+    need is forgotten then. An `async` send is an `isend` and an `irecv`, waited for before its
+    result is used; other `async` steps are not started early. Numbers of 16 bits stay in their
+    type: functions of torch add in f32 and round once. Functions with operations of models that
+    others call are not printed by themselves.
     """
 
     name = "torch"
