@@ -14,7 +14,7 @@ from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import chain_ahead, start_early
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.ir.names import set_name, unused_symbol
+from collir.ir.names import numbered_symbol, set_name
 from collir.ir.parameters import shared_attributes
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import pass_role
@@ -26,7 +26,7 @@ MOST_STEPS = 10**6
 """The most steps that loops are unrolled to, or calls inlined to."""
 
 BODY = "coll.body"
-"""The attribute of a loop that names the function that its body has become."""
+"""The attribute that names the function that code calls: of a loop, that of its body."""
 
 
 def repeats_in(op: Operation) -> list[RepeatOp]:
@@ -254,7 +254,7 @@ def outline_bodies(module: ModuleOp, of: Sequence[FuncOp] | None = None) -> list
     for function in functions:  # grows meanwhile
         for op in function.body.block.ops if function.body.blocks else ():
             if isinstance(op, RepeatOp):
-                name = _unused(module, stems[function])
+                name = numbered_symbol(module, stems[function])
                 body = body_function(op, name)
                 op.attributes[BODY] = SymbolRefAttr(name)
                 module.body.block.add_op(body)
@@ -264,17 +264,9 @@ def outline_bodies(module: ModuleOp, of: Sequence[FuncOp] | None = None) -> list
     return added
 
 
-def _unused(module: ModuleOp, stem: str) -> str:
-    """Return a symbol that a module does not have: the stem, or the stem with a number."""
-    name, number = stem, 1
-    while unused_symbol(module, name) != name:
-        number += 1
-        name = f"{stem}_{number}"
-    return name
-
-
-def body_name(op: RepeatOp) -> str:
-    """Return the name of the function that the body of a loop has become."""
+def body_name(op: NestedOp) -> str:
+    """Return the name of the function that code calls for a call, or for each iteration of a loop,
+    whose body it was."""
     reference = op.attributes[BODY]
     assert isinstance(reference, SymbolRefAttr)
     return reference.string_value()

@@ -8,6 +8,7 @@ from xdsl.ir import Operation
 
 from collir.dialects.operation import DistOp, is_of_model
 from collir.ir.calls import calls_in
+from collir.ir.functions import functions_of
 from collir.ir.rotation import ready_for_code
 from collir.ir.selection import erase_other_functions
 
@@ -26,19 +27,23 @@ def not_called(module: ModuleOp) -> list[str]:
 
 
 def models_for_code(
-    module: ModuleOp, named: Collection[str] | None = None
+    module: ModuleOp, named: Collection[str] | None = None, tasks: bool = True
 ) -> tuple[ModuleOp, list[FuncOp]]:
-    """Return a module as it runs in which the bodies of loops are functions, and these.
+    """Return a module as it runs in which tasks and the bodies of loops are functions, and those
+    that are for the code of others only.
 
-    Where there are operations of models, functions that others call are left out: their steps are
-    in those.
+    Where there are operations of models, functions that others call are such, or left out where
+    their steps are in those.
 
     Args:
         named: the functions to keep of a module with operations of models instead.
+        tasks: whether tasks of pipelines are functions; else they are steps.
     """
     own = not_called(module) if named is None else named
-    ready, bodies = ready_for_code(module)
+    ready, bodies = ready_for_code(module, tasks)
     if ready is module or not has_models(ready):
         return ready, bodies
     erase_other_functions(ready, own)
-    return ready, [body for body in bodies if body.parent is not None]
+    called = {call.symbol for function in functions_of(ready) for call in calls_in(function)}
+    hidden = {*bodies, *(f for f in functions_of(ready) if f.sym_name.data in called)}
+    return ready, [function for function in functions_of(ready) if function in hidden]

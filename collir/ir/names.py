@@ -78,6 +78,15 @@ def unused_symbol(module: ModuleOp, name: str) -> str:
     return name
 
 
+def numbered_symbol(module: ModuleOp, stem: str) -> str:
+    """Return a symbol that a module does not have: the stem, or the stem with a number."""
+    name, number = stem, 1
+    while unused_symbol(module, name) != name:
+        number += 1
+        name = f"{stem}_{number}"
+    return name
+
+
 def set_name(value: SSAValue, name: str | None) -> None:
     """Set the name of a value; the setter of ``name_hint`` would cut off a suffix like ``_1``."""
     value._name = name  # pyright: ignore[reportPrivateUsage]

@@ -25,6 +25,7 @@ from collir.ir.pipelines import pipelines_in, write_out
 from collir.ir.roles import pass_role
 from collir.ir.selection import erase_other_functions
 from collir.ir.steps import is_free
+from collir.ir.tasks import outline_tasks
 from collir.layout import Mesh
 from collir.layout.coll import CONCAT, PAD, RESHAPE
 from collir.layout.sizes import formula_of
@@ -284,17 +285,32 @@ def _changes(function: FuncOp) -> bool:
     )
 
 
-def ready_for_code(module: ModuleOp) -> tuple[ModuleOp, list[FuncOp]]:
-    """Return a module as it runs in which the bodies of loops are functions, and these.
+def ready_for_code(module: ModuleOp, tasks: bool = True) -> tuple[ModuleOp, list[FuncOp]]:
+    """Return a module as it runs in which tasks and the bodies of loops are functions, and those
+    that are new.
 
     It is the module itself if that is so already; else it is a copy.
+
+    Args:
+        tasks: whether tasks of pipelines are functions; else they are steps.
     """
     functions = [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
     ops = [op for function in functions for op in function.body.block.ops]
     if all(not isinstance(op, NestedOp) or BODY in op.attributes for op in ops):
         return module, []
     copy = module.clone()
-    for loop in pipelines_in(copy):
+    write_out_pipelines(copy, tasks)
+    return copy, [*outline_tasks(copy), *outline_bodies(copy)]
+
+
+def write_out_pipelines(module: ModuleOp, tasks: bool = True) -> None:
+    """Make a module as it runs, and write out its pipelines.
+
+    Args:
+        tasks: whether tasks of pipelines are calls; else they are steps.
+    """
+    prepare(module)
+    for loop in pipelines_in(module):
         write_out(loop)
-    prepare(copy)
-    return copy, outline_bodies(copy)
+    if not tasks:
+        prepare(module)

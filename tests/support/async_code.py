@@ -293,8 +293,9 @@ class _Clocks:
 def _on_streams(function: FuncOp, parameters: list[str], lines: list[str]) -> Iterator[str]:
     """Yield the faults of NCCL code.
 
-    Before a stream uses memory or values of other streams, it must have waited for them. The
-    caller's stream must have waited for all streams before memory is freed and at the end.
+    Before a stream uses memory or values of other streams, it must have waited for them. It must
+    have waited for all that uses memory before that is freed, and the caller's stream for all
+    streams at the end.
 
     An operation that uses a piece of memory must know of all earlier operations on it, except those
     that only read: arguments, and values that an earlier operation has finished.
@@ -304,6 +305,7 @@ def _on_streams(function: FuncOp, parameters: list[str], lines: list[str]) -> It
     stamps = [clocks.tick(CALLERS)]  # the caller's own work, such as the arguments
     since = dict.fromkeys(memory.known, stamps[0])
     freed_on: dict[str, str] = {}
+    uses: dict[str, list[Stamp]] = {}
     written: list[tuple[Piece, Stamp, DistOp | None]] = []
     for line in lines:
         if line.startswith(("//", "(void)")):
@@ -325,7 +327,7 @@ def _on_streams(function: FuncOp, parameters: list[str], lines: list[str]) -> It
             continue
         if grown := re.search(r"\b(\w+)\.(allocate|release)\(", line):
             name = grown.group(1)
-            late = not all(clocks.knows(freed_on[name], stamp) for stamp in stamps)
+            late = not all(clocks.knows(freed_on[name], stamp) for stamp in uses.get(name, []))
             if late and grown.group(2) == "release":
                 yield f"freed in use: {line}"
             since[name] = clocks.tick(freed_on[name])
@@ -342,6 +344,8 @@ def _on_streams(function: FuncOp, parameters: list[str], lines: list[str]) -> It
             unknown = [p for p, stamp, _ in written if not clocks.knows(on, stamp)]
             yield from [f"{piece} may not be there yet: {line}" for p in unknown if p.meets(piece)]
         stamps.append(clocks.tick(on))
+        for piece in pieces:
+            uses.setdefault(piece.name, []).append(stamps[-1])
         operands = [] if memory.now is None else [memory.of(x) for x in memory.now.operands]
         computed = "compute_for(" in line and memory.now is not None
         made = [memory.of(memory.now.result)] if computed and memory.now else pieces

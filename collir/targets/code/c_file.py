@@ -93,6 +93,8 @@ def for_code(
     sized: bool,
     words: Words = C,
     named: Collection[str] | None = None,
+    *,
+    tasks: bool,
 ) -> tuple[ModuleOp, set[FuncOp], set[FuncOp]]:
     """Return a module as code has it, its functions that are for the file only, and those whose
     size parameter is a width; if not ``sized``, none.
@@ -102,11 +104,12 @@ def for_code(
         sized: whether size parameters are arguments of functions.
         named: the functions to print of a module with operations of models; by default those that
             no other calls.
+        tasks: whether tasks of pipelines are functions; else they are steps.
 
     Raises:
         DiagnosticError: operations that are not collectives, or have no form for any size.
     """
-    ready, bodies = models_for_code(module, named)
+    ready, bodies = models_for_code(module, named, tasks)
     cannot = f"has no form in {library}"
     check_programs(functions_of(ready), cannot, nested=True)
     if not sized:
@@ -124,10 +127,10 @@ Text = TypeVar("Text", bound=CFunction)
 
 
 def called_by_others(texts: Sequence[Text]) -> list[Text]:
-    """Return the functions that others call, for larger values or as the bodies of loops, and that
-    are declared first."""
+    """Return the functions that others call, for larger values, as tasks or as the bodies of loops,
+    and that are declared first."""
     called = {function for text in texts for _, function in text.instead}
-    bodies = {body_name(op) for text in texts for op in text.loops}
+    bodies = {body_name(op) for text in texts for op in text.nested}
     return [
         text for text in texts if text.function in called or text.function.sym_name.data in bodies
     ]

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
-from collir.dialects.nested import RepeatOp
+from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.any_size import Condition, conditions
@@ -121,6 +121,11 @@ class CFunction(StepEmitter):
         memory |= {owner: self.results[index] for owner, index in self.plan.result_of.items()}
         self.places = {value: self._place(memory, value) for value in self.plan.owner}
         self.variable = {value: self._place_text(*place) for value, place in self.places.items()}
+
+    @property
+    def nested(self) -> list[NestedOp]:
+        """The loops and calls of the function."""
+        return [op for op in self.function.body.ops if isinstance(op, NestedOp)]
 
     @property
     @abstractmethod
@@ -299,25 +304,51 @@ class CFunction(StepEmitter):
                 lines += self.step(op)
             elif isinstance(op, RepeatOp):
                 lines += self.loop(op)
+            elif isinstance(op, CallOp):
+                lines += self.call_of(op)
         return lines
 
-    def loop(self, op: RepeatOp) -> list[str]:
-        """Return the lines of a loop, which calls the function of its body."""
+    def call_of(self, op: CallOp) -> list[str]:
+        """Return the lines of a call, at the ranks of its place."""
+        callee = op.function()
+        assert callee is not None
+        last = [name for _, name in self.last_parameters]
+        buffers = [self.variable[value] for value in (*op.operands, *op.results)]
+        call = self.attempt(f"{body_name(op)}({', '.join([*buffers, *last])})")
+        return [
+            *self.before_call(op),
+            self._shown_nested(op),
+            *self._begun(op),
+            f"  {only_if(self.names.at_place(op.place(callee)), call)}",
+            *self.after_loop(op),
+            *self.release(op),
+        ]
+
+    def _shown_nested(self, op: NestedOp) -> Comment:
+        """Return a comment with an operation that runs others in ``.coll``."""
         text = nested_text(op, lambda values: ", ".join(f"%{self.plan.names[x]}" for x in values))
         names = ", ".join(f"%{self.plan.names[result]}" for result in op.results)
-        new = [
-            only_if(self.holds(y), statement)
+        return Comment(f"  // {comment(f'{names} = {text}')}")
+
+    def _begun(self, op: NestedOp) -> list[str]:
+        """Return the lines that get memory for what an operation is the first to write to."""
+        return [
+            f"  {only_if(self.holds(y), statement)}"
             for value in self.plan.begun_by(op)
             if (y := dist_type(value)) and self.is_allocated(value)
             for statement in self.new(self.variable[value], y)
         ]
+
+    def loop(self, op: RepeatOp) -> list[str]:
+        """Return the lines of a loop, which calls the function of its body."""
+        new = self._begun(op)
         block = self._iterations(op)
         if op.carried:
             block = ["{", *(f"  {line}" for line in (*self._carried(op), *block)), "}"]
         return [
             *self.before_loop(op),
-            Comment(f"  // {comment(f'{names} = {text}')}"),
-            *(f"  {statement}" for statement in new),
+            self._shown_nested(op),
+            *new,
             *(f"  {line}" for line in block),
             *self.after_loop(op),
             *self.release(op),
@@ -377,12 +408,16 @@ class CFunction(StepEmitter):
         """Return the lines that wait for all that is under way."""
         return []
 
-    def after_loop(self, op: RepeatOp) -> list[str]:
-        """Return the lines behind a loop."""
+    def before_call(self, op: CallOp) -> list[str]:
+        """Return the lines that wait for the operands of a call."""
+        return []
+
+    def after_loop(self, op: NestedOp) -> list[str]:
+        """Return the lines behind a loop or a call."""
         return []
 
     def is_allocated(self, value: SSAValue) -> bool:
-        """Return whether a temporary gets memory where a loop first writes to it."""
+        """Return whether a temporary gets memory where it is first written to."""
         return True
 
     @abstractmethod
@@ -397,6 +432,8 @@ class CFunction(StepEmitter):
         """Return the statements that get memory for the temporary that it is the first to write."""
         lines: list[str] = []
         for value in self.plan.begun_by(op):
+            if not self.is_allocated(value):
+                continue
             y = dist_type(value)
             more = self.names.at_place(y.without_place(dict(taking_part(op))).place)
             lines += [only_if(more, line) for line in self.new(self.variable[value], y)]

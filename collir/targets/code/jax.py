@@ -599,6 +599,7 @@ class JaxTarget(Target):
     function on blocks, which is printed once for all shapes that it has the same text for. A
     gradient is one as well: its steps are in the program, and nothing is differentiated by jax.
     Functions that others call are not printed for whole arrays, unless a gradient of them is taken.
+    The loop of a pipeline is such a scan too, whatever its schedule: XLA orders the program itself.
 
     A value that is partial or held at a place has a leading dimension, for the coordinates along
     these sub-axes: `g[i]` is what coordinate `i` holds. Devices that hold nothing of a value carry

@@ -36,6 +36,10 @@ class MpiTarget(Target):
     written. Temporaries of a function lie in one allocation. A gradient is one of its steps, and so
     is a call, whose function is not printed by itself. `sized=true` has no operations of models.
 
+    Each task of a pipeline is a function, which is called for every microbatch at the ranks of its
+    place, in the order of the schedule. Its sends are started, and waited for by both ends before
+    the task that needs them. With `sized=true` tasks are steps.
+
     Products of two matrices are a function that works on blocks. With `-DCOLLIR_CBLAS`, those of
     f32 and f64 call `cblas_sgemm` and `cblas_dgemm` of `<cblas.h>`: link with a BLAS, as by
     `-lopenblas`. Programs with functions like `exp` need `-lm`.

@@ -18,7 +18,8 @@ from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
 from collir.targets.code.numpy_methods import USES
 from collir.targets.code.numpy_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, VIEWS, NumpyStep
 from collir.targets.code.python_file import classes, example, header, helpers
-from collir.targets.code.python_function import Blocks, CutDim, PythonFunction, Sent, is_first
+from collir.targets.code.python_function import PythonFunction, is_first
+from collir.targets.code.python_steps import Blocks, CutDim, Sent
 from collir.targets.code.python_text import call, number_text, tuple_text
 from collir.targets.code.rank_forms import DTYPES
 from collir.targets.code.rank_function import ModelFunction
@@ -46,6 +47,7 @@ class Mpi4pyFunction(ModelFunction):
 
     rest: ClassVar[str] = ", ..."
     array: ClassVar[str] = "an array"
+    WAIT: ClassVar[str] = "Wait"
 
     operators: set[tuple[DType, Reduction]] = field(default_factory=set[tuple[DType, Reduction]])
 
@@ -336,8 +338,9 @@ class Mpi4pyFunction(ModelFunction):
 
     def _send(self, s: Sent) -> list[str]:
         to, source = s.op.integer("receiver"), s.op.integer("sender")
-        send = self.send(s, "Send", [s.operand], f"dest={to}")
-        return self.exchange(s, send, self.send(s, "Recv", [s.out], f"source={source}"))
+        verbs = ("Isend", "Irecv") if s.op.is_async else ("Send", "Recv")
+        send = self.send(s, verbs[0], [s.operand], f"dest={to}")
+        return self.exchange(s, send, self.send(s, verbs[1], [s.out], f"source={source}"))
 
     def _shift(self, s: Sent) -> list[str]:
         by, is_open = s.op.integer("distance"), "open" in s.op.properties
@@ -553,9 +556,12 @@ class Mpi4pyTarget(Target):
     Operations of models are expressions of numpy on the blocks of a rank (`xp.einsum`, ...), or
     calls of methods that are printed where they are used; of another library they need numpy's
     functions beyond the array API. A `repeat` is a loop that calls the method of its body, a
-    `call` is its steps, and so is a gradient. In f16 and bf16 an operation of more than one
-    function is computed in f32 and rounded once. Functions with operations of models that others
-    call are not printed by themselves.
+    `call` is its steps, and so is a gradient. Each task of a pipeline is a method, which is called
+    for every microbatch at the ranks of its place, in the order of the schedule; what a task is the
+    last to need is forgotten then. An `async` send is started, and waited for by both ends before
+    its result is used; other `async` steps are not started early. In f16 and bf16 an operation of
+    more than one function is computed in f32 and rounded once. Functions with operations of models
+    that others call are not printed by themselves.
     """
 
     name = "mpi4py"

@@ -66,7 +66,7 @@ def emit_c(
     """
     if sized:
         _refuse_models(module)
-    module, hidden, wide = for_code(module, static, "MPI", sized, named=named)
+    module, hidden, wide = for_code(module, static, "MPI", sized, named=named, tasks=not sized)
     functions = functions_of(module)
     # A mesh that is only for this file, of one device, needs no communicators.
     open_on = {mesh_of(function).name for function in functions if function not in hidden}

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from xdsl.ir import Operation, SSAValue
 
-from collir.dialects.nested import RepeatOp
+from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp, is_of_model
 from collir.dialects.tensor import dist_type
 from collir.ir.any_size import Condition
@@ -229,9 +229,13 @@ class MpiFunction(CFunction):
     def before_loop(self, op: RepeatOp) -> list[str]:
         return self._wait(started.result for started in list(self.started))
 
-    def after_loop(self, op: RepeatOp) -> list[str]:
+    def before_call(self, op: CallOp) -> list[str]:
+        return self._wait(op.operands)
+
+    def after_loop(self, op: NestedOp) -> list[str]:
         self.passed.add(op)
-        spares = [names.spare for names in self.loops[op] if names.spare in self.spares]
+        carries = self.loops[op] if isinstance(op, RepeatOp) else []
+        spares = [names.spare for names in carries if names.spare in self.spares]
         return [line for name in spares for line in self.freed(name)]
 
     def is_last_use(self, owner: SSAValue, op: Operation) -> bool:

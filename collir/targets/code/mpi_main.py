@@ -7,9 +7,11 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
+from collir.ir.functions import functions_of
 from collir.ir.inlining import inline_calls
 from collir.ir.loops import outline_bodies
-from collir.ir.rotation import rotate_all
+from collir.ir.rotation import write_out_pipelines
+from collir.ir.tasks import outline_tasks
 from collir.targets.code.c_main import (
     DIFFER,
     INPUTS,
@@ -89,19 +91,19 @@ def emit_with_main(module: ModuleOp) -> str:
     Raises:
         DiagnosticError: names that C cannot have, meshes of different sizes.
     """
-    program = module.clone()
-    inline_calls(program)
+    program, plain = module.clone(), module.clone()
+    inline_calls(plain)  # for references that do not depend on how loops run
+    write_out_pipelines(program)
     functions = runnable_functions(program, "has no form in MPI")
     names = mesh_names(functions)
     hidden: list[FuncOp] = []
     runs: list[str] = []
-    for function in functions:
-        reference = add_reference(program, function)
+    for function, original in zip(functions, functions_of(plain), strict=True):
+        reference = add_reference(program, original)
         total = add_total(program, function)
         hidden += [reference] if total is None else [reference, total]
         runs.append(_MpiRun(function, reference, total, names[mesh_of(function).name]).text())
-    rotate_all(program)  # not before: the references do not depend on it
-    hidden += outline_bodies(program)
+    hidden += [*outline_tasks(program), *outline_bodies(program)]
     types = exchanged_types(functions)
     sections = {x.dtype.value for x in types if x.dtype in AS_BITS}
     return "\n".join(

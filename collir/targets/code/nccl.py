@@ -26,6 +26,10 @@ class NcclTarget(Target):
     that compute elements are kernels, which need nvcc; any C++ compiler takes a file without
     kernels.
 
+    Each task of a pipeline is a function, which is called for every microbatch at the ranks of its
+    place, in the order of the schedule; it waits for its own operands alone, and a rank is ready to
+    receive while it computes. With `sized=true` or `symmetric=true` tasks are steps.
+
     On axes with weights, an all_gather or reduce_scatter pads its blocks to the largest, or is a
     group of broadcasts or reductions, one for each block, whichever is faster by the model of NCCL
     (and a group on a mesh without levels). Other collectives are sends and receives of each block.

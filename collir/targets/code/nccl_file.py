@@ -97,7 +97,9 @@ def emit_cpp(
     Raises:
         DiagnosticError: names that C++ cannot have, operations that are not collectives.
     """
-    module, hidden, wide = for_code(module, static, "NCCL", sized, CPP)
+    module, hidden, wide = for_code(
+        module, static, "NCCL", sized, CPP, tasks=not (sized or symmetric)
+    )
     functions = functions_of(module)
     if symmetric:
         refuse_nested(functions, "has no form in NCCL with symmetric memory")

@@ -9,7 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.programs.cost import runs_grouped
-from collir.dialects.nested import RepeatOp
+from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.any_size import Condition
@@ -158,11 +158,12 @@ class NcclFunction(CFunction):
         return []
 
     def _all_memory(self) -> list[str]:
-        """Return the lines that get memory for all temporaries until the end of the function, which
-        is needed where several streams use them."""
+        """Return the lines that get memory until the end of the function for the temporaries that
+        several streams use."""
         return [
             f"  {only_if(self.holds(dist_type(value)), statement)}"
             for value in self.temporaries()
+            if value in self.streams.shared
             for statement in self.new(self.variable[value], dist_type(value))
         ]
 
@@ -172,14 +173,8 @@ class NcclFunction(CFunction):
         new = self._memory(name, count, dtype)
         return [self._declaration(name, dtype), *(only_if(only, statement) for statement in new)]
 
-    def allocation(self, op: DistOp) -> list[str]:
-        return [] if self.streams.events else super().allocation(op)
-
     def new(self, name: str, y: DistType) -> list[str]:
         return self._memory(name, element_count(y, self.mesh), y.dtype)
-
-    def release(self, op: Operation) -> list[str]:
-        return [] if self.streams.events else super().release(op)
 
     def checked(self, condition: Condition) -> str:
         return f"if (!({condition_text(condition)})) return ncclInvalidArgument;"
@@ -189,7 +184,7 @@ class NcclFunction(CFunction):
         return f"TRY({call});"
 
     def is_allocated(self, value: SSAValue) -> bool:
-        return not self.streams.events
+        return value not in self.streams.shared
 
     def new_spare(self, name: str, y: DistType) -> list[str]:
         new = (only_if(self.holds(y), statement) for statement in self.new(name, y))
@@ -198,8 +193,11 @@ class NcclFunction(CFunction):
     def before_loop(self, op: RepeatOp) -> list[str]:
         return [f"  {line}" for line in self.streams.join()]
 
+    def before_call(self, op: CallOp) -> list[str]:
+        return [f"  {line}" for line in self.streams.before(op)]
+
     def is_last_use(self, owner: SSAValue, op: Operation) -> bool:
-        return self.plan.last_use[owner] is op
+        return self.plan.last_use[owner] is op and self.is_allocated(owner)
 
     def freed(self, name: str) -> list[str]:
         if self.workspace is None:
@@ -210,7 +208,11 @@ class NcclFunction(CFunction):
     # --- steps ------------------------------------------------------------------------------
 
     def heading(self, op: DistOp) -> list[str]:
-        return [self.shown(op), *(f"  {line}" for line in self.streams.before(op))]
+        waits = self.streams.before(op)
+        if self.streams.waits_at_sender(op):
+            sends, _ = self.ends(op)
+            waits = [only_if(sends, line) for line in waits]
+        return [self.shown(op), *(f"  {line}" for line in waits)]
 
     def ending(self, op: DistOp) -> list[str]:
         return [f"  {line}" for line in self.streams.after(op)]

@@ -17,9 +17,10 @@ from collir.cost.collectives.table import COSTS
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
-from collir.ir.inlining import inline_calls
+from collir.ir.inlining import function_without_calls, inline_calls
 from collir.ir.loops import outline_bodies, repeats_in, steps_with_times
-from collir.ir.rotation import rotate_all
+from collir.ir.rotation import write_out_pipelines
+from collir.ir.tasks import outline_tasks
 from collir.layout import DistType, Mesh, Reduction
 from collir.targets.code import mpi_function
 from collir.targets.code.c_file import called_by_others, runtime
@@ -177,7 +178,7 @@ def averages_round(function: FuncOp) -> bool:
     """Return whether a function has an average over a number of ranks that is no power of two: NCCL
     multiplies by the rounded 1/n before it adds up."""
     mesh = mesh_of(function)
-    for op, _ in steps_with_times(function.body.ops):
+    for op, _ in steps_with_times(function_without_calls(function).body.ops):
         if not op.kind.reduces:
             continue
         if dist_type(op.input).reduction is Reduction.AVG:
@@ -190,7 +191,8 @@ def averages_round(function: FuncOp) -> bool:
 def traffic(function: FuncOp) -> tuple[int, float] | None:
     """Return the bytes of a function that is one collective, and the factor from its algbw to its
     busbw, as nccl-tests define them; None for other functions."""
-    ops = [op for op, _ in steps_with_times(function.body.ops) if not op.kind.is_view]
+    steps = steps_with_times(function_without_calls(function).body.ops)
+    ops = [op for op, _ in steps if not op.kind.is_view]
     if len(ops) != 1 or not ops[0].kind.sends or repeats_in(function):
         return None
     op, mesh = ops[0], mesh_of(function)
@@ -356,14 +358,13 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
     Raises:
         DiagnosticError: names that C++ cannot have, meshes of different sizes.
     """
-    program = module.clone()
-    inline_calls(program)
-    plain = program.clone()  # for references that do not depend on how loops are rotated
-    rotate_all(program)
+    program, plain = module.clone(), module.clone()
+    inline_calls(plain)  # for references that do not depend on how loops run
+    write_out_pipelines(program, tasks=not symmetric)
     functions = runnable_functions(program, "has no form in NCCL", CPP, _LOCALS)
     totals = {function: add_total(program, function) for function in functions}
     hidden = [total for total in totals.values() if total is not None]
-    hidden += outline_bodies(program)
+    hidden += [*outline_tasks(program), *outline_bodies(program)]
     device_functions = functions_of(program)
     names = mesh_names(device_functions)
     library = ["mpi.h"] if processes else ["condition_variable", "mutex", "thread", "vector"]

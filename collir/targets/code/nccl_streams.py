@@ -14,10 +14,11 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from collir.dialects.machine import mesh_of
-from collir.dialects.nested import RepeatOp
+from collir.dialects.nested import CallOp, NestedOp
 from collir.dialects.operation import DistOp
 from collir.ir.buffers import BufferPlan
 from collir.ir.steps import is_free
+from collir.layout.coll import SEND
 from collir.targets.code.ranks import outermost
 
 CALLERS = "stream"
@@ -43,8 +44,19 @@ def levels_of(functions: Iterable[FuncOp]) -> tuple[str, ...]:
 def events_of(functions: Iterable[FuncOp]) -> int:
     """Return the number of events that functions on one mesh need: one for each collective that is
     not waited for, and the first for the caller's stream."""
-    counts = [sum(map(is_async, function.body.ops)) for function in functions]
-    return 1 + max(counts) if any(counts) else 0
+    most = max(map(_events_with_callees, functions), default=0)
+    return 1 + most if most else 0
+
+
+def _events_with_callees(function: FuncOp) -> int:
+    """Return the most events that wait to be used at once by a function and those it calls."""
+    return sum(map(is_async, function.body.ops)) + _events_of_callees(function)
+
+
+def _events_of_callees(function: FuncOp) -> int:
+    calls = (op for op in function.body.ops if isinstance(op, CallOp))
+    callees = {callee for call in calls if (callee := call.function())}
+    return max(map(_events_with_callees, callees), default=0)
 
 
 @dataclass
@@ -55,6 +67,7 @@ class Streams:
         mesh: the variable of the mesh.
         levels: the levels that have a stream.
         events: the number of the event of each ``async`` collective.
+        shared: the values whose memory other streams than the caller's use.
         _seen: for a stream and another one, the place of the last operation of the other stream
             that the first has waited for.
         _last: the place of the last operation on each stream.
@@ -68,18 +81,21 @@ class Streams:
     events: dict[DistOp, int] = field(default_factory=dict[DistOp, int])
     _seen: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     _last: dict[str, int] = field(default_factory=dict[str, int])
-    _places: dict[DistOp | RepeatOp, int] = field(default_factory=dict[DistOp | RepeatOp, int])
+    _places: dict[DistOp | NestedOp, int] = field(default_factory=dict[DistOp | NestedOp, int])
 
     def __post_init__(self) -> None:
-        self.on: dict[DistOp | RepeatOp, str] = {}
+        self.shared: set[SSAValue] = set()
+        self.on: dict[DistOp | NestedOp, str] = {}
+        first = 1 + _events_of_callees(self.function)
         for place, op in enumerate(self.function.body.ops):
-            if isinstance(op, DistOp | RepeatOp):
+            if isinstance(op, DistOp | NestedOp):
                 self._places[op] = place
                 self.on[op] = CALLERS
                 if is_async(op):
-                    self.events[op] = 1 + len(self.events)
+                    self.events[op] = first + len(self.events)
                     number = self.levels.index(outermost(mesh_of(self.function), op))
                     self.on[op] = f"{self.mesh}.streams[{number}]"
+                    self.shared |= set(map(self.plan.buffer, (*op.operands, *op.results)))
 
     def fork(self) -> list[str]:
         """Return the statements that let the streams of the mesh start."""
@@ -89,12 +105,20 @@ class Streams:
             lines.append(self._waits(stream, 0))
         return lines
 
-    def before(self, op: DistOp) -> list[str]:
+    def before(self, op: DistOp | NestedOp) -> list[str]:
         """Return the statements that let the stream of an operation wait for its operands."""
+        seen = dict(self._seen)
         lines: list[str] = []
         for operand in dict.fromkeys(map(self._written, op.operands)):
             lines += self._awaits(self.on[op], operand, self._places[op])
+        if self.waits_at_sender(op):
+            self._seen = seen
         return lines
+
+    def waits_at_sender(self, op: DistOp | NestedOp) -> bool:
+        """Return whether only the rank that sends waits for the operand of an operation: the other
+        one is ready to receive while its own stream works."""
+        return isinstance(op, DistOp) and op in self.events and op.kind is SEND
 
     def _written(self, value: SSAValue) -> SSAValue:
         """Return the value that is written when a value is ready: the origin of a view."""
@@ -124,7 +148,7 @@ class Streams:
         """Return the statements that let a stream wait for a value of another stream, if it has not
         waited yet."""
         op = value.owner
-        if not isinstance(op, DistOp | RepeatOp) or self.on[op] == stream:
+        if not isinstance(op, DistOp | NestedOp) or self.on[op] == stream:
             return []
         source, place = self.on[op], self._places[op]
         if self._seen.get((stream, source), -1) >= place:

@@ -6,21 +6,21 @@ rank holds nothing of a value, the variable is None. Steps that no result needs 
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
-from collir.dialects.nested import RepeatOp
+from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.blocks import Part, parts_of, shares_by_dim
 from collir.ir.buffers import plan_buffers
 from collir.ir.loops import body_name, repeats_in
 from collir.layout import DistType, DType, Reduction, place_at
-from collir.layout.coll import MASK, PAD
+from collir.layout.coll import MASK, PAD, SEND
 from collir.layout.mesh import digits_over
 from collir.syntax.writer import nested_text
 from collir.targets.code.emitters import (
@@ -31,6 +31,8 @@ from collir.targets.code.emitters import (
     taking_part,
     written_step,
 )
+from collir.targets.code.python_lines import lines_of
+from collir.targets.code.python_steps import Blocks, CutDim, Local, Sent
 from collir.targets.code.python_text import (
     WIDTH,
     Assignment,
@@ -44,90 +46,6 @@ from collir.targets.code.python_text import (
     wrapped,
 )
 from collir.targets.code.rank_mesh import MeshText
-from collir.targets.code.ranks import OverList
-
-
-@dataclass(frozen=True)
-class Sent:
-    """A collective with the variables of its arrays.
-
-    Attributes:
-        operand, out: the variables of the operand and of the result.
-        x, y: the types of the operand and of the result.
-        axes: the sub-axes in order.
-        root: the condition that this rank is the root.
-        group: the number of ranks in a group.
-        before, after: the shapes of the arrays of the operand and of the result.
-        new: the statement that makes an array for the result.
-    """
-
-    op: DistOp
-    operand: str
-    out: str
-    x: DistType
-    y: DistType
-    axes: OverList
-    root: str
-    group: int
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    new: str
-
-
-@dataclass(frozen=True)
-class CutDim:
-    """A dimension whose blocks differ in size.
-
-    Attributes:
-        parts: the sequence of the units of the ranks of this rank's group.
-        unit: the size of a unit in the dimension.
-        elements: the elements of a unit, in all dimensions.
-    """
-
-    dim: int
-    parts: str
-    unit: int
-    elements: int
-
-    @property
-    def counts(self) -> str:
-        """The elements of the ranks of the group, as a list."""
-        return f"[{self.elements} * part for part in {self.parts}]"
-
-
-NOWHERE = CutDim(0, "()", 1, 1)
-"""The dimension that a collective does not have."""
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """The dimensions that a collective cuts and joins, whose blocks differ in size."""
-
-    leaves: CutDim = NOWHERE
-    comes: CutDim = NOWHERE
-
-
-@dataclass(frozen=True)
-class Local:
-    """A step that sends nothing, with the variables of its arrays.
-
-    Attributes:
-        operands, out: the variables of the operands and of the result.
-        x, y: the types of the first operand and of the result.
-        shape: the shape of the result's array.
-    """
-
-    op: DistOp
-    operands: list[str]
-    out: str
-    x: DistType
-    y: DistType
-    shape: tuple[int, ...]
-
-    @property
-    def operand(self) -> str:
-        """The name of the first operand."""
-        return self.operands[0]
 
 
 @dataclass
@@ -136,16 +54,20 @@ class PythonFunction(StepEmitter):
 
     Attributes:
         needs: the helpers and modules that the method uses.
+        pending: the statements that wait for the values that are under way.
     """
 
     function: FuncOp
     names: MeshText
     needs: set[str] = field(default_factory=set[str])
+    pending: dict[SSAValue, list[str]] = field(default_factory=dict[SSAValue, list[str]])
 
     rest: ClassVar[str] = ""
     """The end of an index of the first dimensions only."""
     array: ClassVar[str]
     """The word for an array in docstrings, with its article."""
+    WAIT: ClassVar[str] = "wait"
+    """The method that waits for what was started."""
 
     def __post_init__(self) -> None:
         self.mesh = self.names.mesh
@@ -154,13 +76,18 @@ class PythonFunction(StepEmitter):
         self.shown = plan.names
         self.variable = dict(zip(plan.names, variables(list(plan.names.values())), strict=True))
         self.live = set(self.returned)
+        self.last_reader = {x: op for op in self.function.body.ops for x in op.operands}
         for op in reversed(list(self.function.body.ops)):
             if any(result in self.live for result in op.results):
                 self.live |= set(op.operands)
         taken = self.variable.values()
         most = max([len(op.results) for op in repeats_in(self.function)], default=0)
         rows = [f"row{index}" for index in range(most)]
-        self.number, self.made, *self.rows = variables(["i", "made", *rows], taken)
+        sends = [op for op in self.function.body.ops if isinstance(op, DistOp) and is_started(op)]
+        started = [f"{self.variable[op.result]}_sent" for op in sends]
+        names = variables(["i", "made", *rows, *started], taken)
+        self.number, self.made, *self.rows = names[: 2 + most]
+        self.started = dict(zip(sends, names[2 + most :], strict=True))
 
     # --- what a target says -----------------------------------------------------------------
 
@@ -243,10 +170,16 @@ class PythonFunction(StepEmitter):
         """Return the lines of the method, indented as in a class."""
         body = [line for arg in self.function.args for line in self._check_argument(arg)]
         for op in self.function.body.ops:
-            if isinstance(op, DistOp) and op.result in self.live:
+            if not self.live.intersection(op.results):
+                continue
+            body += self.waits(op.operands)
+            if isinstance(op, DistOp):
                 body += self._step(op)
-            elif isinstance(op, RepeatOp) and self.live.intersection(op.results):
+            elif isinstance(op, RepeatOp):
                 body += self._loop(op)
+            elif isinstance(op, CallOp):
+                body += self._call(op)
+        body += self.waits(list(self.pending))
         body += self._return()
         arguments = [self.variable[arg] for arg in self.function.args]
         definition = call(f"def {self.function.sym_name.data}", ["self", *arguments], 5)
@@ -349,11 +282,28 @@ class PythonFunction(StepEmitter):
         )
         return sender, receiver
 
+    def waits(self, values: Iterable[SSAValue]) -> list[str]:
+        """Return the statements that wait for those of some values that are under way."""
+        return [line for value in values for line in self.pending.pop(value, [])]
+
     def exchange(self, s: Sent, send: Sequence[str], received: Sequence[str]) -> list[str]:
-        """Return the statements of a send: those that send, and those that receive."""
+        """Return the statements of a send: those that send, and those that receive.
+
+        An ``async`` send is started, and waited for where its result is used first.
+        """
         sends, receives = self.ends(s.op)
+        if s.op.is_async:
+            started = self.started[s.op]
+            dead = self._ends_at(s.op.input, s.op)
+            self.pending[s.op.result] = [
+                f"if {started} is not None:",
+                f"    {started}.{self.WAIT}()",
+                *([f"del {s.operand}"] if dead else []),
+            ]
+            send = _assigned(started, send)
+            received = _assigned(started, received)
         return [
-            f"{s.out} = None",
+            f"{s.out} = {self.started[s.op]} = None" if s.op.is_async else f"{s.out} = None",
             f"if {sends}:",
             *(f"    {line}" for line in send),
             f"elif {receives}:",
@@ -363,11 +313,9 @@ class PythonFunction(StepEmitter):
 
     def _loop(self, op: RepeatOp) -> list[str]:
         """Return the lines of a loop, which calls the method of its body."""
-        text = nested_text(op, lambda values: ", ".join(f"%{self.shown[x]}" for x in values))
         carries = [self.variable[result] for result in op.results[: len(op.carried)]]
         operands = [self.variable[operand] for operand in op.carried]
-        results = ", ".join(f"%{self.shown[result]}" for result in op.results)
-        lines = [f"# {remark(f'{results} = {text}')}"]
+        lines = [self._shown_nested(op)]
         # All at once, as a carry may begin as the result of the same name of another loop.
         lines += [f"{', '.join(carries)} = {', '.join(operands)}"] if carries else []
         arguments = [*carries, *(self._slice_of(x) for x in op.sliced)]
@@ -399,6 +347,35 @@ class PythonFunction(StepEmitter):
             made = call(f"{self.made} = {method}", arguments, 12)
             made += [f"{target} = {self.made}[{n}]" for n, target in enumerate(targets)]
         return [*lines, *(f"    {line}" for line in (*made, *behind))]
+
+    def _shown_nested(self, op: NestedOp) -> str:
+        """Return a comment with an operation that runs others in ``.coll``."""
+        text = nested_text(op, lambda values: ", ".join(f"%{self.shown[x]}" for x in values))
+        results = ", ".join(f"%{self.shown[result]}" for result in op.results)
+        return f"# {remark(f'{results} = {text}')}"
+
+    def _call(self, op: CallOp) -> list[str]:
+        """Return the lines of a call at the ranks of its place, and those that forget what nothing
+        else needs: between the tasks of a pipeline lie activations."""
+        callee = op.function()
+        assert callee is not None
+        targets = [self.variable[result] for result in op.results]
+        condition = self.names.at_place(op.place(callee))
+        statement = f"{', '.join(targets)} = self.{body_name(op)}"
+        arguments = ", ".join(self.variable[operand] for operand in op.operands)
+        indent = 12 if condition else 8
+        made = lines_of(f"{statement}({arguments})", indent)
+        nothing = "None" if len(targets) == 1 else f"(None,) * {len(targets)}"
+        nowhere = lines_of(f"{', '.join(targets)} = {nothing}", 8)
+        lines = [self._shown_nested(op), *self._where(condition, nowhere, made)]
+        dead = [self.variable[x] for x in dict.fromkeys(op.operands) if self._ends_at(x, op)]
+        return [*lines, *(lines_of(f"del {', '.join(dead)}", 8) if dead else [])]
+
+    def _ends_at(self, value: SSAValue, op: CallOp | DistOp) -> bool:
+        """Return whether an operation is the last that reads what a call or a send made."""
+        owner = value.owner
+        made = isinstance(owner, CallOp) or (isinstance(owner, DistOp) and owner.kind.pairs)
+        return made and self.last_reader[value] is op
 
     def _slice_of(self, value: SSAValue) -> str:
         row = f"{self.variable[value]}[{self.number}, ...]"
@@ -542,6 +519,16 @@ class PythonFunction(StepEmitter):
         "pad": _pad,
     }
     """The statements of each step that sends nothing, for the ranks that hold its result."""
+
+
+def is_started(op: DistOp) -> bool:
+    """Return whether a step is a send that is waited for later."""
+    return op.is_async and op.kind is SEND
+
+
+def _assigned(variable: str, lines: Sequence[str]) -> list[str]:
+    """Return the lines of a call, with its result assigned to a variable."""
+    return [f"{variable} = {lines[0]}", *lines[1:]]
 
 
 def is_first(shape: Sequence[int], dim: int) -> bool:

@@ -17,8 +17,9 @@ def lines_of(statement: str, indent: int) -> list[str]:
     """Return the lines of a statement that is indented by a number of letters."""
     if indent + len(statement) <= WIDTH:
         return [statement]
-    if statement.startswith("return "):
-        return _expression("return ", statement.removeprefix("return "), indent)
+    for word in ("return ", "del "):
+        if statement.startswith(word):
+            return _expression(word, statement.removeprefix(word), indent)
     targets, equals, value = statement.partition(" = ")
     if not equals or not _is_target(targets):
         return _expression("", statement, indent)

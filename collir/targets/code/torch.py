@@ -17,7 +17,8 @@ from collir.layout.cuts import places
 from collir.layout.mesh import digits_over, index_over
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_file import classes, example, header, helpers
-from collir.targets.code.python_function import Blocks, CutDim, PythonFunction, Sent, is_first
+from collir.targets.code.python_function import PythonFunction, is_first
+from collir.targets.code.python_steps import Blocks, CutDim, Sent
 from collir.targets.code.python_text import WIDTH, call, comment, number_text, summed, tuple_text
 from collir.targets.code.rank_forms import DTYPES
 from collir.targets.code.rank_function import ModelFunction
@@ -382,7 +383,8 @@ class TorchFunction(ModelFunction):
         places = [digits_over(self.mesh, s.axes, s.op.integer(n)) for n in ("sender", "receiver")]
         ahead = sum((places[1][a] - places[0][a]) * self.mesh.by_name[a].stride for a in s.axes)
         to, source = (f"self.rank {'+-'[n < 0]} {abs(n)}" for n in (ahead, -ahead))
-        send, receive = f"dist.send({s.operand}, {to})", f"dist.recv({s.out}, {source})"
+        verbs = ("isend", "irecv") if s.op.is_async else ("send", "recv")
+        send, receive = f"dist.{verbs[0]}({s.operand}, {to})", f"dist.{verbs[1]}({s.out}, {source})"
         return self.exchange(s, [send], [receive])
 
     def _shift(self, s: Sent) -> list[str]:
@@ -579,9 +581,12 @@ class TorchTarget(Target):
     Operations of models are functions of torch on the blocks of a rank (`torch.einsum`,
     `F.layer_norm`, ...), or calls of methods that are printed where they are used. Gradients are
     in the program, so nothing is left to autograd. A `repeat` is a loop that calls the method of
-    its body, a `call` is its steps. Numbers of 16 bits stay in their type: functions of torch add
-    in f32 and round once. Functions with operations of models that others call are not printed by
-    themselves.
+    its body, a `call` is its steps. Each task of a pipeline is a method, which is called for every
+    microbatch at the ranks of its place, in the order of the schedule; what a task is the last to
+    need is forgotten then. An `async` send is an `isend` and an `irecv`, waited for before its
+    result is used; other `async` steps are not started early. Numbers of 16 bits stay in their
+    type: functions of torch add in f32 and round once. Functions with operations of models that
+    others call are not printed by themselves.
     """
 
     name = "torch"
