@@ -3,8 +3,8 @@
     python benchmarks/stages.py
 
 The model is examples/models/pipeline.coll with the sizes of GPT-3 175B, on 512 devices: 16 stages,
-4-way data and 8-way tensor parallel, 128 microbatches. DistIR's simulator runs some 30,000 operations
-a second, and has 1.26 million operations for one configuration of this model on 64 devices.
+4-way data and 8-way tensor parallel, 128 microbatches. DistIR's simulator runs some 30,000
+operations a second, and has 1.26 million of them for one configuration of this model on 64 devices.
 """
 
 import argparse
