@@ -1,7 +1,8 @@
 """Plans with as many layers at each place as let the longest place work shortest."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.func import FuncOp
 
@@ -25,6 +26,9 @@ MOST_ROUNDS = 8
 def balanced_plan(function: FuncOp, axis: Axis, plan: Plan, model: CostModel) -> Plan:
     """Return a plan with the layers of each chunk, and remark them.
 
+    The longest place is not all that counts where sends take long: of the numbers that were
+    simulated, the fastest that fit into memory are taken.
+
     Args:
         plan: a plan with the name of a schedule.
 
@@ -33,55 +37,98 @@ def balanced_plan(function: FuncOp, axis: Axis, plan: Plan, model: CostModel) ->
     """
     loop = microbatch_loop(function)
     assert loop is not None
-    count, rows = layer_count(loop), len(plan.places) // axis.size
-    first = balanced([PlaceWork()] * axis.size, count, rows)
-    if first is None:
+    trials = Trials(function, axis, plan, model)
+    equal = balanced([PlaceWork()] * axis.size, trials.count, trials.rows)
+    if equal is None:
         raise DiagnosticError.at(
             loop,
-            f"{count} layers cannot be shared by {axis.size} places with {rows} chunks at each in "
-            "one proportion in each round: use other numbers of layers or chunks",
+            f"{trials.count} layers cannot be shared by {axis.size} places with {trials.rows} "
+            "chunks at each in one proportion in each round: use other numbers of layers or chunks",
         )
-    works, peaks = _simulated(function, axis, plan, first, model)
-    best = balanced(works, count, rows)
-    assert best is not None
-    device = axis.mesh.machine.slowest
-    memory = device.memory if device else None
-    if memory is not None:
-        known = {first.totals: peaks}
-        for _ in range(MOST_ROUNDS):
-            if best.totals not in known:
-                known[best.totals] = _simulated(function, axis, plan, best, model)[1]
-            if max(known[best.totals]) <= memory:
-                break
-            other = balanced(limited(works, memory, known), count, rows)
-            if other is None or other.totals in known:
-                raise DiagnosticError.at(
-                    loop,
-                    "no numbers of layers fit into the memory of all places: use more places, "
-                    "or microbatches that are smaller, or recompute activations",
-                )
-            best = other
-    before = max(work.time(n) for work, n in zip(works, first.totals, strict=True))
-    layers = chunk_layers(plan.places, best.totals, best.units)
-    remark(
-        loop,
-        f"the chunks have {', '.join(map(str, layers))} layers: a place works "
-        f"{seconds_text(best.time)} at most for a microbatch, where it is {seconds_text(before)} "
-        "with numbers as equal as possible",
-    )
-    return replace(plan, layers=layers)
+    first = trials.trial(equal)
+    best = balanced(first.works, trials.count, trials.rows)
+    for _ in range(MOST_ROUNDS):
+        if best is None or trials.fits(trials.trial(best)):
+            break
+        best = balanced(trials.limited(), trials.count, trials.rows)
+    fitting = [trial for trial in trials.known.values() if trials.fits(trial)]
+    if not fitting:
+        raise DiagnosticError.at(
+            loop,
+            "no numbers of layers fit into the memory of all places: use more places, or smaller "
+            "microbatches, or recompute activations",
+        )
+    chosen = min(fitting, key=lambda trial: trial.time)
+    text = f"the chunks have {_listed(chosen.layers)} layers, {seconds_text(chosen.time)} in all"
+    if chosen is not first:
+        text += f"; with {_listed(first.layers)}, {seconds_text(first.time)}"
+        text += "" if trials.fits(first) else " and too much memory"
+    remark(loop, text)
+    return replace(plan, layers=chosen.layers)
 
 
-def _simulated(
-    function: FuncOp, axis: Axis, plan: Plan, balance: Balance, model: CostModel
-) -> tuple[list[PlaceWork], Sequence[float]]:
-    """Return the works of places of a simulated copy, and the bytes that each needs."""
-    copy = module_of(function).clone()
-    name = function.sym_name.data
-    [own] = [f for f in functions_of(copy) if f.sym_name.data == name]
-    layers = chunk_layers(plan.places, balance.totals, balance.units)
-    with meshes_remembered():
-        staged = stage(own, axis, replace(plan, layers=layers))
-    with meshes_remembered():
-        [loop] = pipelines_in(staged)
-        return works_of(loop, simulate_function(staged, model), layers)
+def _listed(layers: Sequence[int]) -> str:
+    return ", ".join(map(str, layers))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A simulated pipeline.
+
+    Attributes:
+        layers: the layers of each chunk.
+        works: the works of places.
+        peaks: the most bytes that a device of each place holds.
+        time: seconds of the function.
+    """
+
+    layers: Sequence[int]
+    works: Sequence[PlaceWork]
+    peaks: Sequence[float]
+    time: float
+
+
+class Trials:
+    """Simulated pipelines of a function with several numbers of layers.
+
+    Attributes:
+        count: the layers of the function.
+        rows: the chunks at each place.
+        known: the trials, by the layers of places.
+    """
+
+    def __init__(self, function: FuncOp, axis: Axis, plan: Plan, model: CostModel):
+        self.function, self.axis, self.plan, self.model = function, axis, plan, model
+        loop = microbatch_loop(function)
+        assert loop is not None
+        self.count, self.rows = layer_count(loop), len(plan.places) // axis.size
+        device = axis.mesh.machine.slowest
+        self.memory = device.memory if device and device.memory is not None else math.inf
+        self.known: dict[tuple[int, ...], Trial] = {}
+
+    def trial(self, balance: Balance) -> Trial:
+        """Return the simulation of a copy of the function."""
+        if balance.totals not in self.known:
+            self.known[balance.totals] = self._simulated(balance)
+        return self.known[balance.totals]
+
+    def fits(self, trial: Trial) -> bool:
+        """Return whether all places have the memory that a trial needs."""
+        return max(trial.peaks) <= self.memory
+
+    def limited(self) -> list[PlaceWork]:
+        """Return the works of places with the layers that memory has room for."""
+        peaks = {totals: trial.peaks for totals, trial in self.known.items()}
+        return limited(next(iter(self.known.values())).works, self.memory, peaks)
+
+    def _simulated(self, balance: Balance) -> Trial:
+        copy, name = module_of(self.function).clone(), self.function.sym_name.data
+        [own] = [f for f in functions_of(copy) if f.sym_name.data == name]
+        layers = chunk_layers(self.plan.places, balance.totals, balance.units)
+        with meshes_remembered():
+            staged = stage(own, self.axis, replace(self.plan, layers=layers))
+        with meshes_remembered():
+            [loop] = pipelines_in(staged)
+            simulation = simulate_function(staged, self.model)
+            works, peaks = works_of(loop, simulation, layers)
+        return Trial(layers, works, peaks, simulation.time)
