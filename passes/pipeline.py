@@ -37,6 +37,10 @@ sharded along their leading dimension, so an optimiser stays one step for all pl
 chunks at each place (`interleaved`, `zb-v`), a stack is as many arguments and results, one for each
 row of chunks.
 
+With `layers=`, chunks have different numbers of layers: the axis gets [weights](language.md#meshes)
+in the mesh, so that `f32[12@pipe, ...]` is cut as the layers are. With several chunks at each
+place, all rows are cut in the same proportion.
+
 When not: layers of several kinds of loops, a step that needs all layers in each microbatch, values
 over the axis already; an error says where. `dualpipe` needs two copies of the weights, which the
 pass does not make.
@@ -66,9 +70,16 @@ from collir.layout.pipelines.rules import RULES
 from collir.layout.pipelines.text import schedule_text
 from collir.syntax.units import seconds_text
 from collir.synthesis.options import TimedOptions
+from collir.synthesis.pipelines.balanced import balanced_plan
 from collir.synthesis.pipelines.measured import shortage, work_of
 from collir.synthesis.pipelines.optimal import NoScheduleError, best_schedule
-from collir.synthesis.pipelines.plans import OPTIMAL, Wanted, axis_of, plan_of
+from collir.synthesis.pipelines.plans import (
+    OPTIMAL,
+    Wanted,
+    axis_of,
+    layers_wanted,
+    plan_of,
+)
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
 from collir.synthesis.propagation.propagate import propagate
 
@@ -92,8 +103,10 @@ class PipelinePass(TimedOptions, ModulePass):
     """The chunks of layers at each place; 0: as many as the schedule has, 2 for `interleaved`."""
     split: bool = False
     """Whether gradients of weights are tasks of their own in schedules that allow both."""
-    layers: tuple[int, ...] = ()
-    """The layers of each chunk; by default equally many."""
+    layers: tuple[int, ...] | tuple[str, ...] = ()
+    """The layers of each chunk, as in `layers=3,4,4,1`, or `balanced`: such that the place that
+    works longest works as short as possible; by default equally many, or as the weights of the
+    axis have it."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.microbatches:
@@ -113,22 +126,28 @@ class PipelinePass(TimedOptions, ModulePass):
                     "layers in a repeat"
                 )
             )
-        with meshes_remembered():
-            for function in functions:
-                self._cut(function, op)
+        for function in functions:
+            self._cut(function, op)
 
     def _cut(self, function: FuncOp, module: ModuleOp) -> None:
-        reduce_behind_loops(function)
-        loop = microbatch_loop(function)
-        assert loop is not None
-        axis = axis_of(function, self.axis)
-        wanted = Wanted(self.axis, self.schedule, self.chunks, self.split, self.layers)
-        plan = plan_of(wanted, loop, axis)
-        if plan.schedule != OPTIMAL:
-            stage(function, axis, plan)
-            return
-        first = "zb-h1" if len(plan.places) == axis.size else "interleaved"
-        self._search(stage(function, axis, replace(plan, schedule=first)), module)
+        with meshes_remembered():
+            reduce_behind_loops(function)
+            loop = microbatch_loop(function)
+            assert loop is not None
+            axis = axis_of(function, self.axis)
+            layers = layers_wanted(self.layers)
+            wanted = Wanted(self.axis, self.schedule, self.chunks, self.split, layers or ())
+            plan = plan_of(wanted, loop, axis)
+        named = plan
+        if plan.schedule == OPTIMAL:
+            first = "zb-h1" if len(plan.places) == axis.size else "interleaved"
+            named = replace(plan, schedule=first)
+        if layers is None:
+            named = balanced_plan(function, axis, named, self.cost_model())
+        staged = stage(function, axis, named)
+        if plan.schedule == OPTIMAL:
+            with meshes_remembered():
+                self._search(staged, module)
 
     def _search(self, function: FuncOp, module: ModuleOp) -> None:
         """Give a function with a pipeline the best schedule that is found for it."""

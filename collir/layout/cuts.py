@@ -239,6 +239,22 @@ def group_shares(mesh: Mesh, held: SubAxes, over: SubAxes) -> "GroupShares | Non
     return GroupShares(rest, tuple(rows), tuple(mesh.ordered(names) for _, names in cut))
 
 
+def pieces(mesh: Mesh, held: SubAxes, over: SubAxes) -> tuple[int, ...] | None:
+    """Return the shares, without a common divisor, of the coordinates over sub-axes in a dimension.
+
+    Args:
+        held: the sub-axes in front of them that shard the dimension too.
+        over: the sub-axes, major to minor.
+
+    Returns: None if the shares depend on the coordinates over ``held``.
+    """
+    shares = group_shares(mesh, held, over)
+    if shares is None:
+        return (1,) * mesh.group_size(over)
+    first, *others = ([share // math.gcd(*row) for share in row] for row in shares.rows)
+    return tuple(first) if all(row == first for row in others) else None
+
+
 def places(mesh: Mesh, axes: Sequence[str]) -> list[dict[str, int]]:
     """Return all coordinates over sub-axes, the first most significant."""
     listed: list[dict[str, int]] = [{}]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from collir.layout.cuts import is_even, units
+from collir.layout.cuts import is_even, pieces, units
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh, index_over
 from collir.layout.sizes import explained
@@ -228,6 +228,21 @@ def require_equal_blocks(op: str, mesh: Mesh, dim: Dim, axes: Axes, index: int) 
             axes=axes,
             parameter="axes",
         )
+
+
+def require_pieces(op: str, mesh: Mesh, held: Axes, axes: Axes, index: int) -> tuple[int, ...]:
+    """Return the shares of the coordinates over sub-axes in a dimension, which has to be cut alike
+    at all coordinates of the other sub-axes that shard it."""
+    shares = pieces(mesh, held, axes)
+    if shares is None:
+        raise LayoutError(
+            f"{op} needs a piece of one size at each coordinate: the weights cut dimension "
+            f"{index} over {listed(mesh, axes)} differently along {listed(mesh, held)}: name "
+            f"{listed(mesh, held + axes)}",
+            axes=axes,
+            parameter="axes",
+        )
+    return shares
 
 
 def require_sizes(op: str, sizes: Sequence[int], parameter: str) -> None:

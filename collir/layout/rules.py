@@ -28,6 +28,7 @@ from collir.layout.requirements import (
     require_dim,
     require_divides,
     require_equal_blocks,
+    require_pieces,
     require_same,
     require_shape,
     require_sizes,
@@ -301,11 +302,13 @@ def part(mesh: Mesh, x: DistType, axes: Axes, coordinate: int, dim: int) -> Dist
     The sub-axes are the exact minor-most suffix of the dimension; the piece is at the coordinate.
     """
     require_suffix("part", mesh, x, axes, dim)
-    require_equal_blocks("part", mesh, x.dims[dim], axes, dim)
     check_coordinate(mesh, axes, coordinate, "coordinate")
     have = x.dims[dim]
-    piece = Dim(have.size // mesh.group_size(axes), have.axes[: len(have.axes) - len(axes)])
-    return with_dim(x, dim, piece).with_place(digits_over(mesh, axes, coordinate))
+    held = have.axes[: len(have.axes) - len(axes)]
+    shares = require_pieces("part", mesh, held, axes, dim)
+    size = have.size // sum(shares) * shares[coordinate]
+    whole = with_dim(x, dim, Dim(size, held))
+    return whole.with_place(digits_over(mesh, axes, coordinate))
 
 
 def assemble(mesh: Mesh, pieces: Sequence[DistType], axes: Axes, dim: int) -> DistType:
@@ -323,27 +326,56 @@ def assemble(mesh: Mesh, pieces: Sequence[DistType], axes: Axes, dim: int) -> Di
         )
     first = pieces[0].without_place(axes)
     require_dim("assemble", first, dim)
-    for index, piece in enumerate(pieces):
-        here = index_over(mesh, axes, dict(piece.place)) if piece.placed.issuperset(axes) else None
-        if here != index:
-            place = f"at {here} on" if here is not None else "at no one coordinate of"
-            advice = (
-                f"keep it at {place_text(place_at(digits_over(mesh, axes, index)), mesh)}"
-                if here is None
-                else f"send it over {listed(mesh, axes)} from {here} to {index}"
-            )
+    held = first.dims[dim].axes
+    shares = require_pieces("assemble", mesh, held, axes, dim)
+    sizes = _block_sizes(mesh, first.dims[dim].size, axes, shares, dim)
+    for index, (piece, own) in enumerate(zip(pieces, sizes, strict=True)):
+        _check_at(mesh, piece, axes, index)
+        block, whole = with_dim(first, dim, Dim(own, held)), piece.without_place(axes)
+        if own != sizes[0] and block.shape != whole.shape:
             raise LayoutError(
-                f"{{{index}}} is {place} {listed(mesh, axes)} here; assemble takes the pieces in "
-                f"the order of their coordinates, and this is number {index}: {advice} first, or "
-                "give the operands in order",
+                f"the weights of {listed(mesh, axes)} cut dimension {dim} in the proportion "
+                f"{_ratio(shares)}: where {{0}} is {list(first.shape)}, {{{index}}} has to be "
+                f"{list(block.shape)}, and it is {list(whole.shape)}",
                 operand=index,
-                axes=axes,
             )
-        whole = piece.without_place(axes)
-        require_same("assemble", mesh, first, whole, index, shown=(pieces[0], piece))
-    whole = Dim(first.dims[dim].size * size, first.dims[dim].axes + axes)
-    require_equal_blocks("assemble", mesh, whole, axes, dim)
-    return checked(mesh, with_dim(first, dim, whole))
+        require_same("assemble", mesh, block, whole, index, shown=(pieces[0], piece))
+    return checked(mesh, with_dim(first, dim, Dim(sum(sizes), held + axes)))
+
+
+def _block_sizes(mesh: Mesh, size: int, axes: Axes, shares: Sequence[int], dim: int) -> list[int]:
+    """Return the sizes of the blocks of a dimension of which the first is known."""
+    if size % shares[0]:
+        raise LayoutError(
+            f"the weights of {listed(mesh, axes)} cut dimension {dim} in the proportion "
+            f"{_ratio(shares)}, but {{0}} has {size} there, which {shares[0]} does not divide",
+            operand=0,
+        )
+    return [size // shares[0] * share for share in shares]
+
+
+def _ratio(shares: Sequence[int]) -> str:
+    return " : ".join(map(str, shares))
+
+
+def _check_at(mesh: Mesh, piece: DistType, axes: Axes, index: int) -> None:
+    """Check that a piece is at the coordinate of its number."""
+    here = index_over(mesh, axes, dict(piece.place)) if piece.placed.issuperset(axes) else None
+    if here == index:
+        return
+    place = f"at {here} on" if here is not None else "at no one coordinate of"
+    advice = (
+        f"keep it at {place_text(place_at(digits_over(mesh, axes, index)), mesh)}"
+        if here is None
+        else f"send it over {listed(mesh, axes)} from {here} to {index}"
+    )
+    raise LayoutError(
+        f"{{{index}}} is {place} {listed(mesh, axes)} here; assemble takes the pieces in "
+        f"the order of their coordinates, and this is number {index}: {advice} first, or "
+        "give the operands in order",
+        operand=index,
+        axes=axes,
+    )
 
 
 def mask(mesh: Mesh, x: DistType, axes: Axes, reduction: str) -> DistType:

@@ -105,6 +105,7 @@ _TYPES = {
     "int | str": "an integer, or a word",
     "tuple[int, ...]": "integers, as in 2,2",
     "tuple[str, ...]": "words, as in a,b",
+    "tuple[int, ...] | tuple[str, ...]": "integers, as in 2,2, or a word",
 }
 """The types of options, in words."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .indices import RULES, typed
 from .mesh import DTYPES, Axis, Mesh, Refused, Type, need
+from .rules import piece_size
 from .text import AxisText, Reader, Step
 
 NAMES = ("data", "model", "pipe")
@@ -289,15 +290,29 @@ class Maker:
             subs = self.mesh.named(over.split(", "))
         except Refused:
             subs = ()
-        pieces: list[Type] = []
-        for i in range(self.mesh.count(subs)):
+        dim, pieces = self.dim(x), list[Type]()
+        for i, shape in enumerate(self.piece_shapes(x, dim, subs)):
             place = dict(x.place) | self.mesh.coordinates(subs, i)
             pieces.append(
-                Type(x.dtype, x.shape, x.shards, x.partial, x.reduction, frozenset(place.items()))
+                Type(x.dtype, shape, x.shards, x.partial, x.reduction, frozenset(place.items()))
             )
         if self.rng.random() < 0.1:
             self.rng.shuffle(pieces)
-        return pieces, f"over {over} dim {self.dim(x)}"
+        return pieces, f"over {over} dim {dim}"
+
+    def piece_shapes(self, x: Type, dim: int, subs: tuple[str, ...]) -> list[tuple[int, ...]]:
+        """Return the shapes of pieces: those of blocks of a dimension, mostly."""
+        count = self.mesh.count(subs)
+        if self.rng.random() < 0.2 or dim >= len(x.shape):
+            return [x.shape] * count
+        try:
+            both = x.shards[dim] + subs
+            size = self.mesh.units(both) * self.rng.choice([1, 2])
+            at = [self.mesh.coordinates(subs, i) for i in range(count)]
+            sizes = [piece_size(self.mesh, size, both, own) for own in at]
+        except Refused:
+            return [x.shape] * count
+        return [(*x.shape[:dim], n, *x.shape[dim + 1 :]) for n in sizes]
 
     def terms(self) -> tuple[list[Type], str]:
         x = self.kind(states="rspppo")

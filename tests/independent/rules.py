@@ -184,26 +184,41 @@ def keep(c: Case) -> Type:
 
 def part(c: Case) -> Type:
     dim, x = c.dim(), without_shards(c)
-    need(c.mesh.even(c.x.shards[dim]), "blocks of several sizes")
-    size = c.x.shape[dim] // c.mesh.count(c.axes)
-    return placed(
-        with_dim(x, dim, size, x.shards[dim]), c.mesh.coordinates(c.axes, c.integer("at"))
-    )
+    at = c.mesh.coordinates(c.axes, c.integer("at"))
+    size = piece_size(c.mesh, c.x.shape[dim], c.x.shards[dim], at)
+    return placed(with_dim(x, dim, size, x.shards[dim]), at)
+
+
+def piece_size(mesh: Mesh, size: int, subs: tuple[str, ...], at: dict[str, int]) -> int:
+    """Return how much a coordinate holds of a dimension over all other sub-axes, which have to cut
+    that into the same blocks."""
+    others = tuple(sub for sub in subs if sub not in at)
+    rows = [{**at, **mesh.coordinates(others, i)} for i in range(mesh.count(others))]
+    blocks = [high - low for low, high in (mesh.block(size, subs, row) for row in rows)]
+    total = sum(blocks)
+    mesh.units(others)
+    for row, block in zip(rows, blocks, strict=True):
+        low, high = mesh.block(total, others, row)
+        need(high - low == block, "other blocks")
+    return total
 
 
 def assemble(c: Case) -> Type:
     dim, axes = c.dim(), c.axes
     need(len(c.types) == c.mesh.count(axes), "a piece for each coordinate")
-    need(c.mesh.even((*c.x.shards[dim], *axes)), "blocks of several sizes")
     for i, piece in enumerate(c.types):
         place = c.mesh.coordinates(axes, i)
         need(place.items() <= piece.place, "a piece elsewhere")
-        need(
-            replace(piece, place=piece.place.difference(place.items())) == without_place(c),
-            "other layout",
-        )
+        x = replace(piece, place=piece.place.difference(place.items()))
+        need(len(x.shape) == len(c.x.shape), "other layout")
+        need(with_dim(x, dim, c.x.shape[dim], x.shards[dim]) == without_place(c), "other layout")
     x = without_place(c)
-    return with_dim(x, dim, x.shape[dim] * len(c.types), x.shards[dim] + axes)
+    subs, size = x.shards[dim] + axes, sum(piece.shape[dim] for piece in c.types)
+    need(size % c.mesh.units(subs) == 0, "blocks that are no integers")
+    for i, piece in enumerate(c.types):
+        own = piece_size(c.mesh, size, subs, c.mesh.coordinates(axes, i))
+        need(own == piece.shape[dim], "a piece of another size")
+    return with_dim(x, dim, size, subs)
 
 
 def terms(c: Case) -> Type:

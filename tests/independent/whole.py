@@ -40,8 +40,17 @@ def coordinates(mesh: Mesh, c: Case, x: Array, dim: int) -> Array:
 
 def part(mesh: Mesh, c: Case, x: Array) -> Array:
     dim = c.dim()
-    made = np.take(coordinates(mesh, c, x, dim), c.integer("at"), dim + 1)
-    return made.reshape(*x.shape[:dim], -1, *x.shape[dim + 1 :])
+    blocks = pieces(mesh, c.x.shape[dim], c.x.shards[dim], c.axes, c.integer("at"))
+    return np.concatenate([np.take(x, range(*block), dim) for block in blocks], dim)
+
+
+def pieces(
+    mesh: Mesh, size: int, subs: tuple[str, ...], axes: tuple[str, ...], at: int
+) -> list[tuple[int, int]]:
+    """Return where the blocks of a coordinate begin and end in a dimension, in order."""
+    others, own = subs[: len(subs) - len(axes)], mesh.coordinates(axes, at)
+    rows = [{**own, **mesh.coordinates(others, i)} for i in range(mesh.count(others))]
+    return [mesh.block(size, subs, row) for row in rows]
 
 
 def shift(mesh: Mesh, c: Case, x: Array) -> Array:
@@ -56,11 +65,16 @@ def shift(mesh: Mesh, c: Case, x: Array) -> Array:
     return made.reshape(x.shape)
 
 
-def assemble(mesh: Mesh, c: Case, *pieces: Array) -> Array:
-    dim, before = c.dim(), mesh.count(c.x.shards[c.dim()])
-    shape = pieces[0].shape
-    rows = [x.reshape(*shape[:dim], before, 1, -1, *shape[dim + 1 :]) for x in pieces]
-    return np.concatenate(rows, dim + 1).reshape(*shape[:dim], -1, *shape[dim + 1 :])
+def assemble(mesh: Mesh, c: Case, *parts: Array) -> Array:
+    dim, subs = c.dim(), c.x.shards[c.dim()] + c.axes
+    size = sum(x.shape[dim] for x in parts)
+    blocks: dict[int, Array] = {}
+    for at, x in enumerate(parts):
+        done = 0
+        for low, high in pieces(mesh, size, subs, c.axes, at):
+            blocks[low] = np.take(x, range(done, done + high - low), dim)
+            done += high - low
+    return np.concatenate([blocks[low] for low in sorted(blocks)], dim)
 
 
 def terms(mesh: Mesh, c: Case, x: Array) -> Array:

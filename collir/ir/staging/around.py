@@ -8,8 +8,8 @@ sent to the others once in a step; else every place has it.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial, reduce
+from dataclasses import dataclass, replace
+from functools import cached_property, partial, reduce
 
 from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -44,6 +44,32 @@ _COMBINED = {Reduction.SUM: "add", Reduction.MAX: "maximum", Reduction.MIN: "min
 """The step that combines two reduced values."""
 
 
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """How the layers are cut into chunks.
+
+    Attributes:
+        stacks: the values with a dimension of layers.
+        places: the place of each chunk.
+        sizes: the layers of each chunk.
+    """
+
+    stacks: set[SSAValue]
+    places: Sequence[int]
+    sizes: Sequence[int]
+
+    @cached_property
+    def row_of(self) -> list[int]:
+        """The row of each chunk: how many chunks before it are at its place."""
+        return [list(self.places[:n]).count(place) for n, place in enumerate(self.places)]
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """The layers of each row of chunks."""
+        pairs = list(zip(self.row_of, self.sizes, strict=True))
+        return [sum(n for own, n in pairs if own == row) for row in range(max(self.row_of) + 1)]
+
+
 class Around:
     """A function with its loop over microbatches replaced by a pipeline."""
 
@@ -51,23 +77,17 @@ class Around:
         self,
         function: FuncOp,
         loop: RepeatOp,
-        stacks: set[SSAValue],
+        cut: Cut,
         flat: Flat,
         outlined: Outlined,
-        places: Sequence[int],
         axis: Axis,
     ):
-        """Prepare the new function.
-
-        Args:
-            stacks: the values with a dimension of layers.
-            places: the place of each chunk.
-        """
-        self.function, self.loop, self.stacks, self.axis = function, loop, stacks, axis
-        self.flat, self.outlined, self.places = flat, outlined, places
+        """Prepare the new function."""
+        self.function, self.loop, self.axis = function, loop, axis
+        self.flat, self.outlined = flat, outlined
+        self.stacks, self.places = cut.stacks, cut.places
         self.mesh = axis.mesh
-        self.row_of = [list(places[:chunk]).count(place) for chunk, place in enumerate(places)]
-        self.rows = max(self.row_of) + 1
+        self.row_of, self.rows = cut.row_of, cut.rows
         self.place: dict[SSAValue, int] = {}
         self.block = Block()
         self.values: dict[SSAValue, list[SSAValue]] = {}
@@ -177,8 +197,7 @@ class Around:
     def _add_argument(self, old: BlockArgument) -> None:
         x = dist_type(old)
         if old in self.stacks:
-            size = sum(1 for _ in self.places) and x.dims[0].size // self.rows
-            types = [leading(x, size, self.axis.subs)] * self.rows
+            types = [leading(x, size, self.axis.subs) for size in self.rows]
         elif old in self.place:
             types = [x.with_place(self.axis.at(self.place[old]))]
         else:
@@ -201,7 +220,7 @@ class Around:
             for old, result in zip(op.results, new.results, strict=True):
                 self.values[old] = [result]
         elif op.result in self.stacks:
-            self._define(op, [self._row(op, row) for row in range(self.rows)])
+            self._define(op, [self._row(op, row) for row in range(len(self.rows))])
         elif any(x in self.stacks for x in op.operands):
             self._define(op, [self._reduced(op)])
         else:
@@ -230,7 +249,7 @@ class Around:
             if not is_splat(op):
                 raise self._needs_all(op)
             x = dist_type(op.result)
-            to = leading(x, x.dims[0].size // self.rows, self.axis.subs)
+            to = leading(x, self.rows[row], self.axis.subs)
             return self._remade(op, [], to)
         operands = [
             self.values[x][row] if x in self.stacks else self._brought(self.values[x][0], None)
@@ -241,9 +260,9 @@ class Around:
     def _reduced(self, op: DistOp) -> SSAValue:
         """Add a step that reduces stacks to a value that every place has."""
         structure = structure_of(op)
-        if structure is None or (self.rows > 1 and structure.reduction not in _COMBINED):
+        if structure is None or (len(self.rows) > 1 and structure.reduction not in _COMBINED):
             raise self._needs_all(op)
-        rows = [self._row(op, row) for row in range(self.rows)]
+        rows = [self._row(op, row) for row in range(len(self.rows))]
         if not dist_type(rows[0]).partial.issuperset(self.axis.subs):
             raise self._needs_all(op)
         whole = reduce(partial(self._combined, structure.reduction), rows)
@@ -323,7 +342,7 @@ class Around:
     def _assembled(self, parts: dict[int, SSAValue]) -> list[SSAValue]:
         """Return the rows of a stack of which each chunk is made at its place."""
         rows: list[SSAValue] = []
-        for row in range(self.rows):
+        for row in range(len(self.rows)):
             chunks = [c for c in range(len(self.places)) if self.row_of[c] == row]
             chunks.sort(key=lambda chunk: self.places[chunk])
             values = [parts[chunk] for chunk in chunks]

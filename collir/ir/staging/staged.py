@@ -7,22 +7,24 @@ from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 
-from collir.dialects.machine import module_of
+from collir.dialects.machine import meshes_remembered, module_of
 from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, dist_type
+from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.fission import Fission
 from collir.ir.names import unused_symbol
 from collir.ir.parameters import parameters_of
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import Role, role_of
-from collir.ir.staging.around import Around
+from collir.ir.staging.around import Around, Cut
 from collir.ir.staging.assignment import Assignment, assigned, needed_by
 from collir.ir.staging.chunks import Flat, flattened
+from collir.ir.staging.layers import layer_loops, layers_of_chunks, shares_of
 from collir.ir.staging.outlining import Axis, Outlining
 from collir.ir.staging.stacks import stacks_of
 from collir.ir.staging.sums import split_sums
+from collir.ir.staging.weights import first_use, shares_on, with_shares
 from collir.layout import LayoutError
 
 
@@ -34,7 +36,8 @@ class Plan:
         schedule: the name or the text of the schedule.
         places: the place of each chunk.
         splits: whether gradients of weights are tasks of their own.
-        layers: the layers of each chunk; None: equally many.
+        layers: the layers of each chunk; None: as the weights of the axis have it, which are equal
+            unless the mesh says otherwise.
     """
 
     schedule: str
@@ -49,13 +52,9 @@ def microbatch_loop(function: FuncOp) -> RepeatOp | None:
     loops = [
         op
         for op in function.body.block.ops
-        if isinstance(op, RepeatOp) and any(inner.is_reverse for inner in _layer_loops(op))
+        if isinstance(op, RepeatOp) and any(inner.is_reverse for inner in layer_loops(op))
     ]
     return loops[0] if len(loops) == 1 else None
-
-
-def _layer_loops(loop: RepeatOp) -> list[RepeatOp]:
-    return [op for op in loop.body.block.ops if isinstance(op, RepeatOp)]
 
 
 def stage(function: FuncOp, axis: Axis, plan: Plan) -> FuncOp:
@@ -72,11 +71,23 @@ def stage(function: FuncOp, axis: Axis, plan: Plan) -> FuncOp:
             f"@{function.sym_name.data} has no one loop over microbatches with layers forward and "
             "backward in it: say microbatches=, or write a repeat around the gradient",
         )
-    _check_unused(function, axis)
+    if (op := first_use(function, axis.subs)) is not None:
+        raise DiagnosticError.at(
+            op, "this uses the axis of the pipeline, which is for its stages alone"
+        )
+    sizes = layers_of_chunks(loop, plan.places, shares_on(axis), plan.layers)
+    axis = with_shares(function, axis, shares_of(loop, plan.places, sizes))
+    with meshes_remembered():  # the weights of the axis may be others now
+        return _staged(function, loop, axis, plan, sizes)
+
+
+def _staged(
+    function: FuncOp, loop: RepeatOp, axis: Axis, plan: Plan, sizes: Sequence[int]
+) -> FuncOp:
+    """Replace a function by one with a pipeline; ``sizes`` are the layers of each chunk."""
     fix_parameters(function, list(parameters_of(function)))
     backward, weights = _backward_loops(loop, plan.splits)
-    layers = _layer_loops(loop)
-    sizes = _sizes(layers, plan, loop)
+    layers = layer_loops(loop)
     stacks = stacks_of(function, loop, layers)
     try:
         flat = flattened(loop, layers, stacks, sizes)
@@ -84,7 +95,8 @@ def stage(function: FuncOp, axis: Axis, plan: Plan) -> FuncOp:
         if split_sums(flat, tasks, axis.mesh):
             tasks = _tasks(loop, flat, plan, backward, weights)
         outlined = Outlining(flat, tasks, plan.places, axis).run()
-        new = Around(function, loop, stacks, flat, outlined, plan.places, axis).run(plan.schedule)
+        cut = Cut(stacks, plan.places, sizes)
+        new = Around(function, loop, cut, flat, outlined, axis).run(plan.schedule)
     except LayoutError as error:
         raise DiagnosticError.at(loop, f"this loop cannot be a pipeline: {error}") from error
     module, block = module_of(function), function.parent_block()
@@ -110,40 +122,11 @@ def _rename(task: FuncOp, module: ModuleOp, body: Block) -> None:
             op.properties["callee"] = SymbolRefAttr(name)
 
 
-def _check_unused(function: FuncOp, axis: Axis) -> None:
-    """Check that nothing in a function is over the axis.
-
-    Raises:
-        DiagnosticError: something is.
-    """
-    subs = set(axis.subs)
-
-    def names(op: Operation) -> bool:
-        types = [
-            x.data
-            for x in (value.type for value in (*op.operands, *op.results))
-            if isinstance(x, DistTensorType)
-        ]
-        axes = [name for x in types for name in x.axes]
-        for attribute in op.properties.values():
-            if isinstance(attribute, AxesAttr):
-                axes += attribute.data
-            elif isinstance(attribute, PlaceAttr):
-                axes += dict(attribute.data)
-        return not subs.isdisjoint(axes)
-
-    for op in function.walk():
-        if names(op):
-            raise DiagnosticError.at(
-                op, "this uses the axis of the pipeline, which is for its stages alone"
-            )
-
-
 def _backward_loops(loop: RepeatOp, splits: bool) -> tuple[set[Operation], set[Operation]]:
     """Return the loops of the backward pass, and those of them for gradients of weights alone."""
     backward: set[Operation] = set()
     weights: set[Operation] = set()
-    for inner in [op for op in _layer_loops(loop) if op.is_reverse]:
+    for inner in [op for op in layer_loops(loop) if op.is_reverse]:
         parts = Fission.of(inner) if splits else None
         if parts is not None and parts.why_not() is None:
             first, second = parts.cut()
@@ -154,34 +137,6 @@ def _backward_loops(loop: RepeatOp, splits: bool) -> tuple[set[Operation], set[O
             if not inner.carried:
                 weights.add(inner)
     return backward, weights
-
-
-def _sizes(layers: Sequence[RepeatOp], plan: Plan, loop: RepeatOp) -> list[int]:
-    """Return the layers of each chunk.
-
-    Raises:
-        DiagnosticError: loops have different numbers of layers, or they do not divide.
-    """
-    counts = sorted({op.times for op in layers})
-    if len(counts) > 1:
-        listed = " and ".join(map(str, counts))
-        raise DiagnosticError.at(
-            loop, f"a pipeline cuts one stack of layers, and there are loops over {listed}"
-        )
-    [count], chunks = counts, len(plan.places)
-    if plan.layers is not None:
-        return list(plan.layers)
-    if count % chunks:
-        raise DiagnosticError.at(
-            loop,
-            f"{count} layers do not divide into {chunks} chunks of equally many: "
-            f"say layers=, as in layers={','.join(map(str, _near(count, chunks)))}",
-        )
-    return [count // chunks] * chunks
-
-
-def _near(count: int, chunks: int) -> list[int]:
-    return [(index + 1) * count // chunks - index * count // chunks for index in range(chunks)]
 
 
 def _tasks(

@@ -254,12 +254,39 @@ def _shift_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
 
 
 def _part_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
-    x, at = dist_type(op.input), op.integer("coordinate")
-    count = mesh_of(op).group_size(op.over)
+    x, at, dim = dist_type(op.input), op.integer("coordinate"), op.integer("dim")
     alone = _Alone()
-    blocks = alone.shaped(operands[0], _blocks_shape(op, x, op.integer("dim"), count))
+    if any(axis.weights for axis in mesh_of(op).axes):
+        front, size = math.prod(x.shape[:dim]), x.shape[dim]
+        rows = alone.shaped(operands[0], (front, size, x.elements // front // size))
+        cuts = _piece_cuts(op, at)
+        pieces = alone.join([alone.cut(rows, begin, size - end) for begin, end in cuts])
+        alone.shaped(pieces, dist_type(op.result).shape)
+        return alone.ops
+    count = mesh_of(op).group_size(op.over)
+    blocks = alone.shaped(operands[0], _blocks_shape(op, x, dim, count))
     alone.shaped(alone.cut(blocks, at, count - 1 - at), dist_type(op.result).shape)
     return alone.ops
+
+
+def _piece_cuts(op: DistOp, at: int) -> list[tuple[int, int]]:
+    """Return where the blocks of a piece begin and end in a dimension, one for each coordinate on
+    the other sub-axes that shard it, in order.
+
+    Args:
+        at: the coordinate of the piece.
+    """
+    mesh, piece = mesh_of(op), op.result if op.mnemonic == "part" else op.operands[at]
+    sharded = op.operands[0] if op.mnemonic == "part" else op.result
+    dim = op.integer("dim")
+    major = dist_type(piece).dims[dim].axes
+    own = coordinates_of(mesh, op.over, at)
+    cuts: list[tuple[int, int]] = []
+    for index in range(mesh.group_size(major)):
+        coordinates = [*own, *coordinates_of(mesh, major, index)]
+        rank = sum(mesh.by_name[axis].stride * n for axis, n in coordinates)
+        cuts.append(interval(mesh, rank, dist_type(sharded).dims[dim]))
+    return cuts
 
 
 def _terms_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
@@ -277,10 +304,28 @@ def _terms_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
 
 
 def _assemble_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
-    alone, dim = _Alone(), op.integer("dim")
+    alone, dim, mesh = _Alone(), op.integer("dim"), mesh_of(op)
+    if any(axis.weights for axis in mesh.axes):
+        return _assembled_blocks(op, operands)
     shape = _blocks_shape(op, dist_type(op.input), dim, 1)
     blocks = alone.join([alone.shaped(piece, shape) for piece in operands])
     alone.shaped(blocks, dist_type(op.result).shape)
+    return alone.ops
+
+
+def _assembled_blocks(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
+    """Return the assembly of pieces from blocks of any sizes."""
+    alone, dim = _Alone(), op.integer("dim")
+    blocks: dict[int, SSAValue] = {}
+    for at, piece in enumerate(operands):
+        shape = dist_type(piece).shape
+        front, size, done = math.prod(shape[:dim]), shape[dim], 0
+        rows = alone.shaped(piece, (front, size, math.prod(shape[dim + 1 :])))
+        for begin, end in _piece_cuts(op, at):
+            blocks[begin] = alone.cut(rows, done, size - done - (end - begin))
+            done += end - begin
+    whole = alone.join([blocks[begin] for begin in sorted(blocks)])
+    alone.shaped(whole, dist_type(op.result).shape)
     return alone.ops
 
 

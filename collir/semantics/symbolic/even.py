@@ -106,13 +106,19 @@ class EvenRun(AnyRun[Value]):
     def assemble(self, op: DistOp, operands: Sequence[Value]) -> Value:
         """Return on each device of a group the value of the operand that is there."""
         rank, first = rank_in_group(self.mesh, op.over), operands[0]
-        place = first.without(op.over)
-        for index, x in enumerate(operands):
-            own = self.place(op.over, index)
-            if x.place != place_at([*place, *own]) or x.shape != first.shape:
-                raise ImpossibleError(op, f"piece {index} is not where it belongs")
+        place = self.assembled_place(op, operands)
+        if any(x.shape != first.shape for x in operands):
+            raise ImpossibleError(op, "its pieces have different shapes")
         expr = by_intervals(rank, ((1, x.expr) for x in operands))
         return Value(first.shape, place, expr)
+
+    def assembled_place(self, op: DistOp, operands: Sequence[Value]) -> Place:
+        """Return the place of what is assembled from pieces at the coordinates of a group."""
+        place = operands[0].without(op.over)
+        for index, x in enumerate(operands):
+            if x.place != place_at([*place, *self.place(op.over, index)]):
+                raise ImpossibleError(op, f"piece {index} is not where it belongs")
+        return place
 
     def permute(self, op: DistOp, x: Value, source: DistType, to: DistType) -> Value:
         """Return the blocks that ``to`` assigns to each device, read from the first holder."""

@@ -316,11 +316,13 @@ class UnevenRun(AnyRun[Pieces]):
         values: dict[Class, Value] = {}
         for of in self.classes:
             pieces = [x.values[of] for x in operands]
-            whole = self.single.assemble(op, pieces)
-            if unrolled:
-                piece = pieces[self._index(of, op.over)]
-                whole = Value(whole.shape, whole.place, piece.expr)
-            values[of] = whole
+            if not unrolled:
+                values[of] = self.single.assemble(op, pieces)
+                continue
+            own = pieces[self._index(of, op.over)]
+            if own.shape != self._shape(of, dist_type(op.result)):
+                raise ImpossibleError(op, "its pieces are not as large as the blocks")
+            values[of] = Value(own.shape, self.single.assembled_place(op, pieces), own.expr)
         return Pieces(values)
 
     def _is_unrolled(self, axes: Axes) -> bool:

@@ -8,7 +8,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
-from collir.ir.diagnostics import DiagnosticError
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.staging.outlining import Axis
 from collir.ir.staging.staged import Plan
 from collir.layout.pipelines.rules import RULES, ScheduleRule
@@ -17,6 +17,9 @@ from collir.layout.pipelines.text import listed_schedule, schedule_text
 
 OPTIMAL = "optimal"
 """The word for a schedule that is searched for."""
+
+BALANCED = "balanced"
+"""The word for layers of chunks that balance the places."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,7 @@ class Wanted:
         schedule: the name of a rule, ``OPTIMAL``, or the path of a file with tasks.
         chunks: the number of chunks at each place; 0: as the rule has, or 2.
         split: whether gradients of weights are tasks of their own where the rule allows both.
-        layers: the layers of each chunk; none: equally many.
+        layers: the layers of each chunk; none: as the weights of the axis have it.
     """
 
     axis: str
@@ -36,6 +39,26 @@ class Wanted:
     chunks: int
     split: bool
     layers: Sequence[int]
+
+
+def layers_wanted(words: Sequence[int | str]) -> tuple[int, ...] | None:
+    """Return the layers of each chunk that an option says; None if they are to be balanced.
+
+    Raises:
+        DiagnosticError: a word is no integer.
+    """
+    if tuple(words) == (BALANCED,):
+        return None
+    numbers = [word for text in words for word in str(text).split(",")]
+    for word in numbers:
+        if not word.strip().isdigit():
+            raise DiagnosticError(
+                Diagnostic(
+                    f"the layers of chunks are integers of at least 1, as in layers=3,4,4,1, or "
+                    f"layers={BALANCED}, not '{word}'"
+                )
+            )
+    return tuple(map(int, numbers))
 
 
 def axis_of(function: FuncOp, name: str) -> Axis:
