@@ -1,0 +1,77 @@
+"""The time of an iteration: the parts of a step, put together as a pipeline runs them."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from measured.programs import Layout, Sizes, parts_of, send_seconds, update_seconds
+from measured.rows import Row
+
+from collir.machine import Machine
+
+
+def predicted_seconds(row: Row, on: Machine) -> float:
+    """Return the seconds of an iteration."""
+    sizes, layout = Sizes.of(row), Layout.of(row)
+    parts = parts_of(sizes, on)
+    layers = row.layers // row.pipeline
+    back = parts.layer_back + parts.layer if row.recomputes else parts.layer_back
+    forward, backward = [parts.layer * layers] * row.pipeline, [back * layers] * row.pipeline
+    forward[0] += parts.embedding
+    backward[0] += parts.embedding_back
+    backward[-1] += parts.head
+    send = send_seconds(layout, row.micro * row.seq * row.hidden, on)
+    microbatches = one_f_one_b(
+        tuple(cost.seconds + send for cost in forward),
+        tuple(cost.seconds + send for cost in backward),
+        row.microbatches,
+    )
+    weights = weights_of_stage(row, sizes.vocab)
+    return microbatches + update_seconds(layout, weights, on)
+
+
+def weights_of_stage(row: Row, vocab: int) -> float:
+    """Return the weights of a device of the first stage."""
+    hidden, layers = row.hidden, row.layers // row.pipeline
+    divided = layers * (12 * hidden**2 + 7 * hidden) + vocab * hidden
+    return divided / row.tensor + layers * 6 * hidden + row.seq * hidden
+
+
+@lru_cache(maxsize=1 << 14)
+def one_f_one_b(forward: Sequence[float], backward: Sequence[float], count: int) -> float:
+    """Return the seconds of microbatches in the schedule 1F1B.
+
+    Args:
+        forward, backward: the seconds of a microbatch in each stage.
+        count: the number of microbatches.
+    """
+    stages = len(forward)
+    if stages == 1:
+        return count * (forward[0] + backward[0])
+    orders = [_order(stages - stage, count) for stage in range(stages)]
+    done: dict[tuple[int, bool, int], float] = {}
+    free, place = [0.0] * stages, [0] * stages
+    left = sum(map(len, orders))
+    while left:
+        for stage in range(stages):
+            while place[stage] < 2 * count:
+                back, number = orders[stage][place[stage]]
+                before = (stage + 1 if back else stage - 1, back, number)
+                if 0 <= before[0] < stages and before not in done:
+                    break
+                start = max(free[stage], done.get(before, 0.0))
+                free[stage] = start + (backward if back else forward)[stage]
+                done[stage, back, number] = free[stage]
+                place[stage] += 1
+                left -= 1
+    return max(free)
+
+
+def _order(ahead: int, count: int) -> list[tuple[bool, int]]:
+    """Return the tasks of a stage in order: whether backward, and the microbatch."""
+    ahead = min(ahead, count)
+    order = [(False, number) for number in range(ahead)]
+    for number in range(count):
+        order.append((True, number))
+        if ahead + number < count:
+            order.append((False, ahead + number))
+    return order
