@@ -81,6 +81,11 @@ class Sizes:
         return Sizes(row.micro, row.seq, row.hidden, row.heads, row.tensor)
 
     @property
+    def fuses_softmax(self) -> bool:
+        """Whether Megatron-LM's kernel of a softmax takes these matrices of scores."""
+        return self.micro * self.heads // self.tensor % 4 == 0
+
+    @property
     def vocab(self) -> int:
         """The words of the vocabulary, which one device alone does not pad."""
         step = PADDED * self.tensor
@@ -99,16 +104,24 @@ def machine(name: str = "a100.coll") -> Machine:
     return next(op for op in module.ops if isinstance(op, MachineOp)).value()
 
 
-def _module(function: str, mesh: str, nodes: int, gpus: int, more: str = "") -> ModuleOp:
+def _module(page: str, mesh: str, nodes: int, gpus: int, run: str) -> ModuleOp:
+    """Return the module of a function ``run`` that is written behind a page of programs."""
     head = f"machine @c = @a100(nodes = {nodes}, gpus = {gpus})\nmesh @p on @c {{ {mesh} }}\n"
-    text = _text("megatron.coll") + _text("a100.coll") + head + more
-    return collir.parse(text, str(FOLDER / "program.coll"), functions=[function])
+    return collir.parse(page + _text("a100.coll") + head + run, "training.coll", functions=["run"])
 
 
-def _simulation(module: ModuleOp, name: str) -> Simulation:
-    functions = functions_of(as_run(module))
+def _alone(module: ModuleOp) -> ModuleOp:
+    """Return the function ``run`` of a module, without calls of others."""
+    module = as_run(module)
+    for function in functions_of(module):
+        if function.sym_name.data != "run":
+            function.detach()
+    return module
+
+
+def _simulation(module: ModuleOp) -> Simulation:
     with meshes_remembered():
-        return simulate_function(next(f for f in functions if f.sym_name.data == name), CostModel())
+        return simulate_function(functions_of(module)[0], CostModel())
 
 
 def _axis(name: str, nodes: int, gpus: int) -> str:
@@ -117,17 +130,27 @@ def _axis(name: str, nodes: int, gpus: int) -> str:
 
 
 @cache
+def _program(tensor: int, fused: bool) -> ModuleOp:
+    """Return the program of a microbatch on a layer, forward and backward, for any sizes."""
+    nodes, inner = math.ceil(tensor / NODE), min(tensor, NODE)
+    mesh = f"{_axis('data', 1, NODE // inner)}, {_axis('model', nodes, inner)}"
+    start = f"batch = 1, seq = 16, hidden = {4 * tensor}, heads = {tensor}, layers = 1"
+    text = f"func @run = @microbatch({start}, vocab = {PADDED * tensor}) on @p\n"
+    page = _text("megatron.coll")
+    module = _module(page if fused else page.replace(FUSED, "(%scores)"), mesh, nodes, NODE, text)
+    collir.run_passes(module, "differentiate")
+    return _alone(module)
+
+
+@cache
 def microbatch(sizes: Sizes) -> Simulation:
     """Return the simulation of one microbatch on a layer, forward and backward."""
-    nodes, inner = math.ceil(sizes.tensor / NODE), min(sizes.tensor, NODE)
-    mesh = f"{_axis('data', 1, NODE // inner)}, {_axis('model', nodes, inner)}"
-    given = f"batch = {sizes.micro}, seq = {sizes.seq}, hidden = {sizes.hidden}, "
-    given += f"heads = {sizes.heads}, layers = 1, vocab = {sizes.vocab}"
-    module = _module("run", mesh, nodes, NODE, f"func @run = @microbatch({given}) on @p\n")
-    collir.run_passes(module, "differentiate")
-    return _simulation(module, "run")
+    module = _program(sizes.tensor, sizes.fuses_softmax).clone()
+    given = {"seq": sizes.seq, "hidden": sizes.hidden, "heads": sizes.heads, "vocab": sizes.vocab}
+    return _simulation(collir.instantiate(module, function="run", batch=sizes.micro, **given))
 
 
+@lru_cache(maxsize=1 << 12)
 def parts_of(sizes: Sizes, on: Machine) -> Parts:
     """Return the times of the parts of a microbatch on a machine."""
     simulation = _on(microbatch(sizes), on)
@@ -218,9 +241,10 @@ class Layout:
         )
         return ", ".join(axes)
 
-    def module(self, function: str, more: str) -> ModuleOp:
-        """Return the module of a function on these devices."""
-        return _module(function, self.mesh(), self.gpus // self.node, self.node, more)
+    def simulation(self, page: str, run: str) -> Simulation:
+        """Return the simulation of a function ``run`` on these devices, behind a page."""
+        module = _module(page, self.mesh(), self.gpus // self.node, self.node, run)
+        return _simulation(_alone(module))
 
 
 REFERENCE = 1 << 20
@@ -230,8 +254,8 @@ REFERENCE = 1 << 20
 @cache
 def _update(layout: Layout) -> Simulation:
     count = REFERENCE * layout.tensor
-    module = layout.module("run", f"func @run = @update(count = {count}) on @p\n")
-    return _simulation(module, "run")
+    run = f"func @run = @update(count = {count}) on @p\n"
+    return layout.simulation(_text("update.coll"), run)
 
 
 def update_seconds(layout: Layout, weights: float, on: Machine) -> float:
@@ -251,7 +275,7 @@ def _send(layout: Layout) -> Simulation:
         f"  %there = send %part over pipe from {before} to {before + 1}\n"
         "  %y = all_gather %there over model dim 1\n  return %y\n}\n"
     )
-    return _simulation(layout.module("run", text), "run")
+    return layout.simulation("", text)
 
 
 def send_seconds(layout: Layout, numbers: float, on: Machine) -> float:
