@@ -3,24 +3,34 @@
 FILE has the columns of vTrain's tables. The last line is JSON: the mean and the median absolute
 error as fractions of the measured times, the part of the pairs of rows (of one model; on one node,
 with the same number of GPUs and batch) more than 5 % apart that are in the right order, and the
-number of rows.
+number of rows. Without FILE it reports on the tables of a folder.
 """
 
 import argparse
 import sys
-from collections.abc import Hashable
 from pathlib import Path
 
 from measured import rows as tables
+from measured import vtrain
 from measured.iteration import predicted_seconds
 from measured.programs import machine
-from measured.rows import NODE, DataError, Row
-from measured.scores import score
+from measured.rows import DataError
+
+DATA = Path(__file__).parents[2] / "shared" / "data" / "training"
 
 
-def group_of(row: Row) -> Hashable:
-    """Return what rows have in common that are compared."""
-    return (row.gpus, row.batch, row.model) if row.gpus <= NODE else row.model
+def predict(path: Path, every: bool) -> None:
+    """Print the predictions of a table, if every one is wanted, and the line of JSON.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    rows, on = tables.read(path), machine()
+    predicted = [predicted_seconds(row, on) for row in rows]
+    for row, seconds in zip(rows, predicted, strict=True):
+        if every:
+            print(f"{path}:{row.line}: {1e3 * row.seconds:.1f} ms, {1e3 * seconds:.1f} predicted")
+    print(vtrain.scored(rows, predicted).as_json())
 
 
 def main(arguments: list[str]) -> int:
@@ -28,20 +38,20 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, help="a table of measured iterations")
     parser.add_argument("--list", action="store_true", help="print each prediction")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of all tables")
+    parser.add_argument("--fit", action="store_true", help="fit the machine, and write its file")
+    parser.add_argument("--held-out", action="store_true", help="fit to parts, predict the rest")
     options = parser.parse_args(arguments)
     try:
-        rows = tables.read(options.rows)
+        if options.rows is not None:
+            predict(options.rows, options.list)
+            return 0
+        work = vtrain.fit if options.fit else vtrain.held_out if options.held_out else vtrain.report
+        for text in work(options.data):
+            print(text, flush=True)
     except DataError as error:
         print(error, file=sys.stderr)
         return 1
-    on = machine()
-    predicted = [predicted_seconds(row, on) for row in rows]
-    if options.list:
-        for row, seconds in zip(rows, predicted, strict=True):
-            print(
-                f"{options.rows}:{row.line}: {1e3 * row.seconds:.1f} ms, predicted {1e3 * seconds:.1f} ms"
-            )
-    print(score([row.seconds for row in rows], predicted, [*map(group_of, rows)]).as_json())
     return 0
 
 

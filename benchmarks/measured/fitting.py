@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from collir.machine import Machine
-from scipy.optimize import least_squares
-
 from measured.iteration import predicted_seconds
 from measured.rows import NODE, Row
+from scipy.optimize import least_squares
+
+from collir.machine import Machine
 
 OUTLIER = 0.03
 """The error from which on a row counts less than by its square."""
@@ -90,3 +90,34 @@ def fitted(machine: Machine, rows: Sequence[Row]) -> tuple[Machine, list[float]]
     )
     values = np.exp(result.x).tolist()
     return with_numbers(machine, values), values
+
+
+def machine_text(values: Sequence[float], note: Sequence[str]) -> str:
+    """Return the file of a machine with fitted numbers.
+
+    Args:
+        note: lines about the fit.
+    """
+    by = {number.name: float(f"{x:.4g}") for number, x in zip(NUMBERS, values, strict=True)}
+    efficiency = ", ".join(
+        f"{name} = {by['efficiency ' + name]:g}" for name in ("compute", "memory", "unaligned")
+    )
+    times = "; ".join(f"{name} = {1e6 * by[name]:.4g} us" for name in ("launch", "issue", "sync"))
+    lines = "\n".join(f"// {line}" for line in note)
+    return f"""\
+{lines}
+machine @a100(nodes = 1, gpus = 8) {{
+  device {{
+    // Rates: NVIDIA A100 80 GB SXM data sheet. Tiles and depth: those of @dgx_a100_80gb.
+    compute f16 = 312 TFLOP/s, f32 = 19.5 TFLOP/s; memory = 80 GB @ 2.039 TB/s;
+    tile = 128 x 256; units = 108; depth = 64; maps = apart;
+    // Fitted.
+    efficiency {efficiency};
+    {times}
+  }}
+  // Port: fitted; the cluster's has 800 Gbit/s. Latency: as in @dgx_a100_80gb.
+  level node[nodes] {{ port = {by["node port"] / 1e9:.4g} GB/s, latency = 14 us, fabric = network }}
+  // Port and latency: as in @dgx_a100_80gb, fitted to all_reduces of nccl-tests.
+  level gpu[gpus] {{ port = 212 GB/s, latency = 6.9 us, fabric = nvlink }}
+}}
+"""

@@ -63,3 +63,14 @@ def score(
         mean(regrets) if regrets else None,
         len(errors),
     )
+
+
+HEADER = f"{'rows':32}{'number':>8}{'mean':>8}{'median':>8}{'worst':>8}{'pairs':>8}{'pick':>8}"
+"""The columns of ``line``: errors in percent, the pairs in order, the regret of the pick."""
+
+
+def line(name: str, of: Score) -> str:
+    """Return errors as a line of a table, in percent."""
+    parts = (of.mape, of.median, of.worst, of.pairs, of.regret)
+    shown = "".join(f"{'-' if part is None else f'{100 * part:.1f}':>8}" for part in parts)
+    return f"{name:32}{of.rows:8}{shown}"
