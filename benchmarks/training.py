@@ -3,18 +3,19 @@
 FILE has the columns of vTrain's tables. The last line is JSON: the mean and the median absolute
 error as fractions of the measured times, the part of the pairs of rows (of one model; on one node,
 with the same number of GPUs and batch) more than 5 % apart that are in the right order, and the
-number of rows. Without FILE it reports on the tables of a folder.
+number of rows. FILE may also be one of the other tables of docs/training.md, told by its columns.
+Without FILE the command reports on the tables of a folder.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from measured import rows as tables
-from measured import vtrain
+from measured import tables, vtrain
 from measured.iteration import predicted_seconds
 from measured.programs import machine
-from measured.rows import DataError
+from measured.rows import DataError, read
+from measured.scores import Measured
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "training"
 
@@ -25,12 +26,20 @@ def predict(path: Path, every: bool) -> None:
     Raises:
         DataError: it cannot be read.
     """
-    rows, on = tables.read(path), machine()
-    predicted = [predicted_seconds(row, on) for row in rows]
-    for row, seconds in zip(rows, predicted, strict=True):
-        if every:
-            print(f"{path}:{row.line}: {1e3 * row.seconds:.1f} ms, {1e3 * seconds:.1f} predicted")
-    print(vtrain.scored(rows, predicted).as_json())
+    found = tables.predictions(path)
+    if found is None:
+        rows, on = read(path), machine()
+        predicted = [predicted_seconds(row, on) for row in rows]
+        found = [
+            Measured(row.line, "", row.seconds, seconds)
+            for row, seconds in zip(rows, predicted, strict=True)
+        ]
+        score = vtrain.scored(rows, predicted)
+    else:
+        score = tables.score_of(found)
+    for one in found if every else ():
+        print(f"{path}:{one.line}: measured {one.measured:.6g}, predicted {one.predicted:.6g}")
+    print(score.as_json())
 
 
 def main(arguments: list[str]) -> int:
@@ -48,6 +57,8 @@ def main(arguments: list[str]) -> int:
             return 0
         work = vtrain.fit if options.fit else vtrain.held_out if options.held_out else vtrain.report
         for text in work(options.data):
+            print(text, flush=True)
+        for text in tables.report(options.data) if work is vtrain.report else ():
             print(text, flush=True)
     except DataError as error:
         print(error, file=sys.stderr)

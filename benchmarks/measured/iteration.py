@@ -14,17 +14,20 @@ def predicted_seconds(row: Row, on: Machine) -> float:
     sizes, layout = Sizes.of(row), Layout.of(row)
     parts = parts_of(sizes, on)
     layers = row.layers // row.pipeline
-    back = parts.layer_back + parts.layer if row.recomputes else parts.layer_back
+    back = parts.layer_back + parts.layer if row.recompute == "full" else parts.layer_back
     forward, backward = [parts.layer * layers] * row.pipeline, [back * layers] * row.pipeline
     forward[0] += parts.embedding
-    backward[0] += parts.embedding_back
-    backward[-1] += parts.head
+    forward[-1] += parts.head
+    backward[0] += parts.embedding_back + parts.words
+    backward[-1] += parts.head_back
+    if row.pipeline > 1:
+        backward[-1] += parts.words
     send = send_seconds(layout, row.micro * row.seq * row.hidden, on)
-    microbatches = one_f_one_b(
-        tuple(cost.seconds + send for cost in forward),
-        tuple(cost.seconds + send for cost in backward),
-        row.microbatches,
-    )
+    times = [tuple(cost.seconds + send for cost in costs) for costs in (forward, backward)]
+    if row.chunks == 1:
+        microbatches = one_f_one_b(*times, row.microbatches)
+    else:
+        microbatches = interleaved(*times, row.microbatches, row.chunks)
     weights = weights_of_stage(row, sizes.vocab)
     return microbatches + update_seconds(layout, weights, on)
 
@@ -36,6 +39,15 @@ def weights_of_stage(row: Row, vocab: int) -> float:
     return divided / row.tensor + layers * 6 * hidden + row.seq * hidden
 
 
+def interleaved(
+    forward: Sequence[float], backward: Sequence[float], count: int, chunks: int
+) -> float:
+    """Return the seconds of microbatches in interleaved 1F1B: those of the slowest stage, and a
+    bubble that is as many times shorter as there are chunks (Narayanan et al. 2021)."""
+    stages = [f + b for f, b in zip(forward, backward, strict=True)]
+    return count * max(stages) + (sum(stages) - max(stages)) / chunks
+
+
 @lru_cache(maxsize=1 << 14)
 def one_f_one_b(forward: Sequence[float], backward: Sequence[float], count: int) -> float:
     """Return the seconds of microbatches in the schedule 1F1B.
@@ -45,8 +57,6 @@ def one_f_one_b(forward: Sequence[float], backward: Sequence[float], count: int)
         count: the number of microbatches.
     """
     stages = len(forward)
-    if stages == 1:
-        return count * (forward[0] + backward[0])
     orders = [_order(stages - stage, count) for stage in range(stages)]
     done: dict[tuple[int, bool, int], float] = {}
     free, place = [0.0] * stages, [0] * stages

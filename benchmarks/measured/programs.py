@@ -7,7 +7,7 @@ are put together from.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -18,9 +18,12 @@ import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
 from collir.cost.programs.simulation import SimulatedStep, Simulation
-from collir.dialects.machine import MachineOp, meshes_remembered
+from collir.dialects.machine import MachineOp, mesh_of, meshes_remembered
+from collir.dialects.nested import RepeatOp
+from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
 from collir.ir.rotation import as_run
+from collir.layout import DType
 from collir.machine import Machine
 
 FOLDER = Path(__file__).parents[1] / "models" / "training"
@@ -30,8 +33,30 @@ PADDED = 128
 WORDS = 50257
 """The vocabulary of GPT-2."""
 
-FUSED = "(%scores) fused"
-"""The call of Megatron-LM's kernel of a softmax, which it has for multiples of 4 matrices."""
+CORE = "(%q, %k, %v, %mask_a)"
+"""The call of attention in a layer."""
+
+SEQUENCE = (
+    ("%mask_o: bool[layers, batch, seq,", "%mask_o: bool[layers, batch, seq@model,"),
+    ("%mask_d: bool[layers, batch, seq,", "%mask_d: bool[layers, batch, seq@model,"),
+    ("%mask_o: bool[batch, seq,", "%mask_o: bool[batch, seq@model,"),
+    ("%mask_d: bool[batch, seq,", "%mask_d: bool[batch, seq@model,"),
+    ("%mask_e: bool[batch, seq,", "%mask_e: bool[batch, seq@model,"),
+    ("(%x: f16[batch, seq, hidden]", "(%x: f16[batch, seq@model, hidden]"),
+    ("-> f16[batch, seq, hidden] on any", "-> f16[batch, seq@model, hidden] on any"),
+    ("%n = call @norm(%x, %gain_1, %bias_1) fused", "%n_s = call @norm(%x, %gain_1, %bias_1) fused\n"
+     "  %n = all_gather %n_s over model dim 1"),
+    ("%m = call @norm(%h, %gain_2, %bias_2) fused", "%m_s = call @norm(%h, %gain_2, %bias_2) fused\n"
+     "  %m = all_gather %m_s over model dim 1"),
+    ("%o = all_reduce %o_0 over model", "%o = reduce_scatter %o_0 over model dim 1"),
+    ("%d = all_reduce %d_0 over model", "%d = reduce_scatter %d_0 over model dim 1"),
+    ("%words = all_reduce %part over model\n", "%words = reduce_scatter %part over model dim 1\n"
+     "  %own = slice %positions over model dim 0\n"),
+    ("%sum = add %words, %positions", "%sum = add %words, %own"),
+    ("%last = call @norm(%y, %gain, %bias) fused", "%last_s = call @norm(%y, %gain, %bias) fused\n"
+     "  %last = all_gather %last_s over model dim 1"),
+)  # fmt: skip
+"""The changes of the program for sequence parallelism."""
 
 
 @dataclass(frozen=True)
@@ -56,29 +81,48 @@ class Cost:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a microbatch: a layer, what is before the first, and what is behind the last."""
+    """The parts of a microbatch.
+
+    Attributes:
+        layer, layer_back: a layer, forward and backward.
+        embedding, embedding_back: what is before the first layer.
+        head, head_back: what is behind the last layer.
+        words: the sum of the gradients of the words, which the first stage and the last have.
+    """
 
     layer: Cost
     layer_back: Cost
     embedding: Cost
     embedding_back: Cost
     head: Cost
+    head_back: Cost
+    words: Cost
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a program of one microbatch."""
+    """The sizes of a program of one microbatch, and what differs in it.
+
+    Attributes:
+        core: how attention runs: "recompute" again in the backward pass, or "fused" in one kernel.
+        sequence: whether the sequence is divided between the products.
+        words: the vocabulary.
+    """
 
     micro: int
     seq: int
     hidden: int
     heads: int
     tensor: int
+    core: str = ""
+    sequence: bool = False
+    words: int = WORDS
 
     @staticmethod
     def of(row: Row) -> "Sizes":
         """Return those of a row."""
-        return Sizes(row.micro, row.seq, row.hidden, row.heads, row.tensor)
+        core = "recompute" if row.recompute == "core" else ""
+        return Sizes(row.micro, row.seq, row.hidden, row.heads, row.tensor, core, row.sequence)
 
     @property
     def fuses_softmax(self) -> bool:
@@ -88,8 +132,26 @@ class Sizes:
     @property
     def vocab(self) -> int:
         """The words of the vocabulary, which one device alone does not pad."""
+        return self.words if self.tensor == 1 else self.padded(self.words)
+
+    def padded(self, words: int) -> int:
+        """Return a vocabulary as Megatron-LM pads it."""
         step = PADDED * self.tensor
-        return WORDS if self.tensor == 1 else step * math.ceil(WORDS / step)
+        return step * math.ceil(words / step)
+
+    @property
+    def page(self) -> str:
+        """The text of its program."""
+        text = _text("megatron.coll")
+        edits = SEQUENCE if self.sequence and self.tensor > 1 else ()
+        if not self.fuses_softmax:
+            edits = (*edits, ("(%scores) fused", "(%scores)"))
+        if self.core:
+            edits = (*edits, (CORE, f"{CORE} {self.core}"))
+        for old, new in edits:
+            assert old in text, old
+            text = text.replace(old, new)
+        return text
 
 
 @lru_cache
@@ -130,53 +192,71 @@ def _axis(name: str, nodes: int, gpus: int) -> str:
 
 
 @cache
-def _program(tensor: int, fused: bool) -> ModuleOp:
+def _program(page: str, tensor: int) -> ModuleOp:
     """Return the program of a microbatch on a layer, forward and backward, for any sizes."""
     nodes, inner = math.ceil(tensor / NODE), min(tensor, NODE)
     mesh = f"{_axis('data', 1, NODE // inner)}, {_axis('model', nodes, inner)}"
-    start = f"batch = 1, seq = 16, hidden = {4 * tensor}, heads = {tensor}, layers = 1"
+    start = f"batch = 1, seq = {16 * tensor}, hidden = {4 * tensor}, heads = {tensor}, layers = 1"
     text = f"func @run = @microbatch({start}, vocab = {PADDED * tensor}) on @p\n"
-    page = _text("megatron.coll")
-    module = _module(page if fused else page.replace(FUSED, "(%scores)"), mesh, nodes, NODE, text)
+    module = _module(page, mesh, nodes, NODE, text)
     collir.run_passes(module, "differentiate")
     return _alone(module)
+
+
+def _instance(sizes: Sizes) -> ModuleOp:
+    """Return the program of a microbatch for some sizes."""
+    module = _program(sizes.page, sizes.tensor).clone()
+    given = {"seq": sizes.seq, "hidden": sizes.hidden, "heads": sizes.heads, "vocab": sizes.vocab}
+    return collir.instantiate(module, function="run", batch=sizes.micro, **given)
 
 
 @cache
 def microbatch(sizes: Sizes) -> Simulation:
     """Return the simulation of one microbatch on a layer, forward and backward."""
-    module = _program(sizes.tensor, sizes.fuses_softmax).clone()
-    given = {"seq": sizes.seq, "hidden": sizes.hidden, "heads": sizes.heads, "vocab": sizes.vocab}
-    return _simulation(collir.instantiate(module, function="run", batch=sizes.micro, **given))
+    return _simulation(_instance(sizes))
+
+
+@cache
+def kept_bytes(sizes: Sizes) -> int:
+    """Return the bytes that a layer keeps on a device for the backward pass of a microbatch: what
+    its program stacks, and the masks of dropout that are not drawn again."""
+    function = functions_of(_instance(sizes))[0]
+    mesh = mesh_of(function)
+    forward = next(op for op in function.body.ops if isinstance(op, RepeatOp))
+    stacks = list(forward.results)[len(forward.carried) :]
+    drawn_again = {"mask_e", "mask_a"} if sizes.core else {"mask_e"}
+    masks = [x for x in function.args if dist_type(x).dtype is DType.BOOL]
+    kept = [x for x in masks if x.name_hint not in drawn_again]
+    return sum(dist_type(x).local_bytes(mesh) for x in (*stacks, *kept))
 
 
 @lru_cache(maxsize=1 << 12)
 def parts_of(sizes: Sizes, on: Machine) -> Parts:
     """Return the times of the parts of a microbatch on a machine."""
-    simulation = _on(microbatch(sizes), on)
+    simulation = repriced(microbatch(sizes), on)
     issue = on.slowest.execution.issue if on.slowest else 0.0
-    parts = {name: Cost() for name in ("embedding", "layer", "head", "layer_back", "back")}
+    parts = {field.name: Cost() for field in fields(Parts)}
     for name, step in _named(simulation):
-        cost = Cost(step.task.time, issue * step.is_issued)
-        parts[name] += cost
-    return Parts(
-        parts["layer"], parts["layer_back"], parts["embedding"], parts["back"], parts["head"]
-    )
+        parts[name] += Cost(step.task.time, issue * step.is_issued)
+    return Parts(**parts)
 
 
 def _named(simulation: Simulation) -> Iterator[tuple[str, SimulatedStep]]:
     """Yield the steps of a microbatch with the part of the step that each is in."""
-    names = iter(("embedding", "head", "back"))
-    name = next(names)
+    name = "embedding"
     for step in simulation.program:
+        new = step.result.removeprefix("new_")
         if step.loop:
             inner = "layer" if name == "embedding" else "layer_back"
             yield from ((inner, own) for own in step.loop.body.program if own.kind != "copy")
-            name = next(names)
+            name = "head" if name == "embedding" else "embedding_back"
         else:
-            of_layer = step.result.removeprefix("new_") in OF_LAYERS
-            yield "layer_back" if of_layer else name, step
+            yield "layer_back" if new in OF_LAYERS else "words" if new in OF_ENDS else name, step
+            name = "head_back" if step.result == LOSS else name
 
+
+LOSS = "loss"
+"""The last value of the forward pass."""
 
 OF_LAYERS = frozenset(
     f"{kind}_{part}"
@@ -190,8 +270,11 @@ OF_LAYERS = frozenset(
 )
 """The weights of a layer."""
 
+OF_ENDS = frozenset(("embedding", "positions", "gain", "bias"))
+"""The weights in front of the layers and behind them."""
 
-def _on(simulation: Simulation, machine: Machine) -> Simulation:
+
+def repriced(simulation: Simulation, machine: Machine) -> Simulation:
     """Return a simulation on a machine with these numbers, of as many nodes as it is on."""
     own = simulation.mesh.machine
     levels = tuple(
@@ -260,7 +343,7 @@ def _update(layout: Layout) -> Simulation:
 
 def update_seconds(layout: Layout, weights: float, on: Machine) -> float:
     """Return the seconds behind the last microbatch, for a number of weights of a device."""
-    return _on(_update(layout).scaled(weights / REFERENCE), on).time
+    return repriced(_update(layout).scaled(weights / REFERENCE), on).time
 
 
 @cache
@@ -282,4 +365,9 @@ def send_seconds(layout: Layout, numbers: float, on: Machine) -> float:
     """Return the seconds in which a stage sends activations of 16-bit numbers to the next."""
     if layout.pipeline == 1:
         return 0.0
-    return _on(_send(layout).scaled(numbers / layout.tensor / REFERENCE), on).time
+    return repriced(_send(layout).scaled(numbers / layout.tensor / REFERENCE), on).time
+
+
+def update_text() -> str:
+    """Return the page of programs around the microbatches."""
+    return _text("update.coll")

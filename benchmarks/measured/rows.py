@@ -22,6 +22,9 @@ class Row:
         batch, micro: the sequences of an iteration, and of a microbatch of one data-parallel rank.
         tensor, data, pipeline: the degrees of parallelism, whose product is the number of GPUs.
         seconds: the measured time.
+        recompute: what runs again in the backward pass: "none", "core" (attention) or "full".
+        sequence: whether the sequence is divided between the products.
+        chunks: the chunks of layers of each stage, which are interleaved if there are several.
     """
 
     line: int
@@ -36,6 +39,9 @@ class Row:
     data: int
     pipeline: int
     seconds: float
+    recompute: str = "none"
+    sequence: bool = False
+    chunks: int = 1
 
     @property
     def microbatches(self) -> int:
@@ -46,12 +52,6 @@ class Row:
     def model(self) -> tuple[int, int, int, int]:
         """The sizes that make two rows of one model."""
         return self.hidden, self.heads, self.layers, self.seq
-
-    @property
-    def recomputes(self) -> bool:
-        """Whether layers run again in the backward pass: in vTrain's runs on several nodes they do,
-        and not in those on one node."""
-        return self.gpus > NODE
 
     def problem(self) -> str | None:
         """Return why no iteration is like this, or None."""
@@ -117,6 +117,8 @@ def records(path: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
 def read(path: Path) -> list[Row]:
     """Return the rows of a table in the format of vTrain's.
 
+    Layers run again in the backward pass of its runs on several nodes, and not on one node.
+
     Raises:
         DataError: a column is missing, a value is no number, or no iteration is like a row.
     """
@@ -135,7 +137,9 @@ def read(path: Path) -> list[Row]:
             if name != "seconds" and not values[name].is_integer():
                 raise DataError(f"{path}:{line}: error: {column} is a whole number")
         seconds = values.pop("seconds") / 1e3
-        row = Row(line, seconds=seconds, **{name: int(value) for name, value in values.items()})
+        whole = {name: int(value) for name, value in values.items()}
+        recompute = "full" if whole["gpus"] > NODE else "none"
+        row = Row(line, seconds=seconds, recompute=recompute, **whole)
         if problem := row.problem():
             raise DataError(f"{path}:{line}: error: {problem}")
         rows.append(row)

@@ -11,6 +11,21 @@ APART = 1.05
 
 
 @dataclass(frozen=True)
+class Measured:
+    """A measured quantity with the predicted one.
+
+    Attributes:
+        line: the line in its file.
+        group: what it is a quantity of.
+    """
+
+    line: int
+    group: str
+    measured: float
+    predicted: float
+
+
+@dataclass(frozen=True)
 class Score:
     """The errors of predictions, as fractions of the measured values.
 

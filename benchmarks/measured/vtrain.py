@@ -68,8 +68,10 @@ def fit(folder: Path) -> Iterator[str]:
     """Fit the machine to all rows, write its file, and yield its numbers."""
     rows = read(folder)
     on, values = fitted(machine(), rows)
-    note = ["A100 as Megatron-LM ran on it in vTrain's measurements (VIA-Research/vTrain).",
-            f"Fitted to {len(rows)} iterations by `python benchmarks/training.py --fit`."]  # fmt: skip
+    note = [
+        "A100 as Megatron-LM ran on it in vTrain's measurements (VIA-Research/vTrain).",
+        f"Fitted to {len(rows)} iterations by `python benchmarks/training.py --fit`.",
+    ]
     for name, part in by_nodes(rows):
         note.append(f"Mean error of those on {name}: {100 * score_of(part, on).mape:.1f} %.")
     (FOLDER / "a100.coll").write_text(machine_text(values, note), encoding="utf-8")
