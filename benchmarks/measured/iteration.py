@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from measured.programs import Layout, Sizes, parts_of, send_seconds, update_seconds
+from measured.programs import Cost, Layout, Sizes, parts_of, send_seconds, update_seconds
 from measured.rows import Row
 
 from collir.machine import Machine
@@ -15,21 +15,34 @@ def predicted_seconds(row: Row, on: Machine) -> float:
     parts = parts_of(sizes, on)
     layers = row.layers // row.pipeline
     back = parts.layer_back + parts.layer if row.recompute == "full" else parts.layer_back
-    forward, backward = [parts.layer * layers] * row.pipeline, [back * layers] * row.pipeline
-    forward[0] += parts.embedding
-    forward[-1] += parts.head
-    backward[0] += parts.embedding_back + parts.words
-    backward[-1] += parts.head_back
-    if row.pipeline > 1:
-        backward[-1] += parts.words
+    last = row.pipeline - 1
+    forward: list[float] = []
+    backward: list[float] = []
+    for stage in range(row.pipeline):
+        ahead = [parts.embedding] * (stage == 0)
+        behind = [parts.head] * (stage == last)
+        forward.append(elapsed([*ahead, parts.layer * layers, *behind]))
+        ahead = [parts.head_back] * (stage == last)
+        behind = [parts.embedding_back] * (stage == 0) + [parts.words] * (stage in (0, last))
+        backward.append(elapsed([*ahead, back * layers, *behind]))
     send = send_seconds(layout, row.micro * row.seq * row.hidden, on)
-    times = [tuple(cost.seconds + send for cost in costs) for costs in (forward, backward)]
+    times = [tuple(time + send for time in stages) for stages in (forward, backward)]
     if row.chunks == 1:
         microbatches = one_f_one_b(*times, row.microbatches)
     else:
         microbatches = interleaved(*times, row.microbatches, row.chunks)
     weights = weights_of_stage(row, sizes.vocab)
     return microbatches + update_seconds(layout, weights, on)
+
+
+def elapsed(parts: Sequence[Cost]) -> float:
+    """Return the seconds of parts in order. The device waits for the host, which issues the kernels
+    of each part at a constant rate, and runs ahead of it in parts where the device is slower."""
+    device = host = 0.0
+    for part in parts:
+        device = max(max(device, host) + part.device, host + part.host)
+        host += part.host
+    return device
 
 
 def weights_of_stage(row: Row, vocab: int) -> float:

@@ -102,8 +102,11 @@ def published_split(path: Path) -> Iterator[Measured]:
         sizes = Sizes(micro, 2048, hidden, heads, tensor, core, sequence)
         job = Job(sizes, layers, stages, chunks, 12 * hidden**2, 0, 18)
         activations = kept_bytes(sizes) * in_flight(job)
-        yield Measured(line, "weights", GIB * number(path, line, record, "params_optimizer_GiB"), job.of_weights)  # fmt: skip
-        yield Measured(line, "activations", GIB * number(path, line, record, "activations_GiB"), activations)  # fmt: skip
+        for group, column, predicted in (
+            ("weights", "params_optimizer_GiB", job.of_weights),
+            ("activations", "activations_GiB", activations),
+        ):
+            yield Measured(line, group, GIB * number(path, line, record, column), predicted)
 
 
 def in_flight(job: Job) -> float:

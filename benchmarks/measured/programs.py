@@ -36,26 +36,33 @@ WORDS = 50257
 CORE = "(%q, %k, %v, %mask_a)"
 """The call of attention in a layer."""
 
+_NORM_1 = "call @norm(%x, %gain_1, %bias_1) fused"
+_NORM_2 = "call @norm(%h, %gain_2, %bias_2) fused"
+GATHER = "all_gather %own_{} over model dim 1"
+_LAST = "call @norm(%y, %gain, %bias) fused"
+_SUM = "%sum = add %words, %positions"
 SEQUENCE = (
-    ("%mask_o: bool[layers, batch, seq,", "%mask_o: bool[layers, batch, seq@model,"),
-    ("%mask_d: bool[layers, batch, seq,", "%mask_d: bool[layers, batch, seq@model,"),
-    ("%mask_o: bool[batch, seq,", "%mask_o: bool[batch, seq@model,"),
-    ("%mask_d: bool[batch, seq,", "%mask_d: bool[batch, seq@model,"),
-    ("%mask_e: bool[batch, seq,", "%mask_e: bool[batch, seq@model,"),
+    *(
+        (f"{mask}: bool[{of}batch, seq,", f"{mask}: bool[{of}batch, seq@model,")
+        for mask, of in (
+            ("%mask_o", "layers, "),
+            ("%mask_d", "layers, "),
+            ("%mask_o", ""),
+            ("%mask_d", ""),
+            ("%mask_e", ""),
+        )
+    ),
     ("(%x: f16[batch, seq, hidden]", "(%x: f16[batch, seq@model, hidden]"),
     ("-> f16[batch, seq, hidden] on any", "-> f16[batch, seq@model, hidden] on any"),
-    ("%n = call @norm(%x, %gain_1, %bias_1) fused", "%n_s = call @norm(%x, %gain_1, %bias_1) fused\n"
-     "  %n = all_gather %n_s over model dim 1"),
-    ("%m = call @norm(%h, %gain_2, %bias_2) fused", "%m_s = call @norm(%h, %gain_2, %bias_2) fused\n"
-     "  %m = all_gather %m_s over model dim 1"),
+    *(
+        (f"%{name} = {norm}", f"%own_{name} = {norm}\n  %{name} = {GATHER.format(name)}")
+        for name, norm in (("n", _NORM_1), ("m", _NORM_2), ("last", _LAST))
+    ),
     ("%o = all_reduce %o_0 over model", "%o = reduce_scatter %o_0 over model dim 1"),
     ("%d = all_reduce %d_0 over model", "%d = reduce_scatter %d_0 over model dim 1"),
-    ("%words = all_reduce %part over model\n", "%words = reduce_scatter %part over model dim 1\n"
-     "  %own = slice %positions over model dim 0\n"),
-    ("%sum = add %words, %positions", "%sum = add %words, %own"),
-    ("%last = call @norm(%y, %gain, %bias) fused", "%last_s = call @norm(%y, %gain, %bias) fused\n"
-     "  %last = all_gather %last_s over model dim 1"),
-)  # fmt: skip
+    ("%words = all_reduce %part over model", "%words = reduce_scatter %part over model dim 1"),
+    (_SUM, "%own = slice %positions over model dim 0\n  %sum = add %words, %own"),
+)
 """The changes of the program for sequence parallelism."""
 
 
@@ -341,6 +348,7 @@ def _update(layout: Layout) -> Simulation:
     return layout.simulation(_text("update.coll"), run)
 
 
+@lru_cache(maxsize=1 << 12)
 def update_seconds(layout: Layout, weights: float, on: Machine) -> float:
     """Return the seconds behind the last microbatch, for a number of weights of a device."""
     return repriced(_update(layout).scaled(weights / REFERENCE), on).time
@@ -361,6 +369,7 @@ def _send(layout: Layout) -> Simulation:
     return layout.simulation("", text)
 
 
+@lru_cache(maxsize=1 << 12)
 def send_seconds(layout: Layout, numbers: float, on: Machine) -> float:
     """Return the seconds in which a stage sends activations of 16-bit numbers to the next."""
     if layout.pipeline == 1:

@@ -57,8 +57,10 @@ class Run:
 
     @property
     def of_weights(self) -> float:
-        """The bytes of weights: 16 each where they are sharded, in f32 with Adam. Two layers and the
-        logits' are gathered in 16 bits; in a pipeline all of a stage, with sums of gradients in f32.
+        """The bytes of weights: 16 each where they are sharded, in f32 with Adam.
+
+        Two layers and the weights of the logits are gathered in 16 bits; in a pipeline, all of a
+        stage are, and the sums of their gradients are in f32.
         """
         hidden, *_ = MODELS[self.model]
         sharded = 16 * self.weights / (self.fsdp * self.context * self.tensor * self.stages)
@@ -83,7 +85,7 @@ class Run:
 
     @property
     def of_work(self) -> float:
-        """The bytes of a layer that runs backward: what it keeps, and half as much for gradients."""
+        """The bytes of a layer that runs backward: its values, and half as much for gradients."""
         hidden, _, _, inner, _ = MODELS[self.model]
         whole = 2 * hidden + (3 * hidden + inner) / self.tensor
         return 1.5 * 2 * self.tokens * (self._products + whole)
