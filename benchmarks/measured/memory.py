@@ -5,10 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from measured.programs import Sizes, kept_bytes
-from measured.rows import DataError, records
+from measured.rows import DataError, Row, records
 from measured.scores import Measured
 
 GIB = float(1 << 30)
+MIXED = 18
+"""The bytes of a weight, its gradient and Adam in mixed precision, gradients summed in f32."""
+
 LOGIT = 6
 """The bytes of a logit in the forward pass: two of 16 bits, and four as cross entropy takes it."""
 
@@ -26,6 +29,7 @@ class Job:
         bytes_per_weight: those of a weight, its gradient and its optimiser.
         recompute: whether layers run again in the backward pass.
         routed: the bytes that a layer of experts keeps beyond those of a layer without.
+        count: the microbatches of an iteration.
     """
 
     sizes: Sizes
@@ -37,6 +41,7 @@ class Job:
     bytes_per_weight: float
     recompute: bool = False
     routed: float = 0.0
+    count: int = 1 << 30
 
     @property
     def of_weights(self) -> float:
@@ -53,7 +58,7 @@ class Job:
         chunk = self.layers / self.stages / self.chunks
         behind = self.stages - 1 - stage
         if self.chunks == 1:
-            return chunk * (behind + 1)
+            return chunk * min(behind + 1, self.count)
         return chunk * (2 * behind + (self.chunks - 1) * self.stages + 1)
 
     def of_activations(self, stage: int) -> float:
@@ -79,6 +84,16 @@ class Job:
         return self.of_weights + self.of_activations(self.stages - 1) + self.of_logits
 
 
+def largest_bytes(row: Row) -> float:
+    """Return the bytes that a device of the first or of the last stage of a row holds at most."""
+    sizes = Sizes.of(row)
+    full = row.recompute == "full"
+    weights = 12 * row.hidden**2
+    shape = row.layers, row.pipeline, 1, weights, sizes.vocab, MIXED, full
+    job = Job(sizes, *shape, count=row.microbatches)
+    return max(job.peak, job.of_weights + job.of_activations(0))
+
+
 TABLE_5 = {
     "22B": (64, 6144, 48, 8, 1, 1, 4),
     "175B": (96, 12288, 96, 8, 8, 3, 1),
@@ -100,7 +115,7 @@ def published_split(path: Path) -> Iterator[Measured]:
         sequence = record["mode"] == "seqsel"
         core = "recompute" if sequence else ""
         sizes = Sizes(micro, 2048, hidden, heads, tensor, core, sequence)
-        job = Job(sizes, layers, stages, chunks, 12 * hidden**2, 0, 18)
+        job = Job(sizes, layers, stages, chunks, 12 * hidden**2, 0, MIXED)
         activations = kept_bytes(sizes) * in_flight(job)
         for group, column, predicted in (
             ("weights", "params_optimizer_GiB", job.of_weights),
@@ -171,7 +186,7 @@ def golden_job(record: Mapping[str, str], whole: Callable[[str], int]) -> Job:
     weights = 4 * hidden**2 + 2 * hidden * ffn * experts
     tokens = sizes.micro * sizes.seq / tensor
     routed = tokens * (ROUTES * (2 * hidden + 4 * ffn) - 16 * hidden) if record["experts"] else 0.0
-    per_weight = 6 + 12 / data if record["dist_optimizer"] == "true" else 18
+    per_weight = 6 + 12 / data if record["dist_optimizer"] == "true" else MIXED
     full = record["recompute"] == "full"
     return Job(sizes, layers, stages, chunks, weights, words, per_weight, full, routed)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from measured import rows as tables
 from measured.fitting import NUMBERS, fitted, machine_text
 from measured.iteration import predicted_seconds
+from measured.memory import largest_bytes
 from measured.programs import FOLDER, machine
 from measured.rows import NODE, Row
 from measured.scores import HEADER, Score, line, score
@@ -48,9 +49,12 @@ def by_nodes(rows: Sequence[Row]) -> Iterator[tuple[str, list[Row]]]:
 
 def report(folder: Path) -> Iterator[str]:
     """Yield the errors of the committed machine by the number of GPUs and the model."""
-    on = machine()
+    on, rows = machine(), read(folder)
+    assert on.device is not None and on.device.memory is not None
+    fit = sum(largest_bytes(row) <= on.device.memory for row in rows)
+    yield f"{fit} of {len(rows)} runs are predicted to fit in the memory of a device"
     yield HEADER
-    for name, part in by_nodes(read(folder)):
+    for name, part in by_nodes(rows):
         yield line(name, score_of(part, on))
         keys: tuple[tuple[str, Callable[[Row], int]], ...] = (
             ("GPUs", lambda row: row.gpus),
