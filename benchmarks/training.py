@@ -13,6 +13,7 @@ from pathlib import Path
 
 from measured import tables, vtrain
 from measured.iteration import predicted_seconds
+from measured.plot import draw
 from measured.programs import machine
 from measured.rows import DataError, read
 from measured.scores import Measured
@@ -50,10 +51,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of all tables")
     parser.add_argument("--fit", action="store_true", help="fit the machine, and write its file")
     parser.add_argument("--held-out", action="store_true", help="fit to parts, predict the rest")
+    parser.add_argument("--plot", type=Path, help="write the picture of the report to this file")
     options = parser.parse_args(arguments)
     try:
         if options.rows is not None:
             predict(options.rows, options.list)
+            return 0
+        if options.plot is not None:
+            draw(vtrain.read(options.data), options.plot)
             return 0
         work = vtrain.fit if options.fit else vtrain.held_out if options.held_out else vtrain.report
         for text in work(options.data):

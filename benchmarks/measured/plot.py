@@ -3,10 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
-
-mpl.use("svg")
-from matplotlib import pyplot as plt
 from measured.iteration import predicted_seconds
 from measured.programs import machine
 from measured.rows import NODE, Row
@@ -17,9 +13,15 @@ COLOURS = {1: "#4477aa", 2: "#66ccee", 4: "#228833", 8: "#ccbb44", 16: "#ee6677"
 
 def draw(rows: Sequence[Row], path: Path) -> None:
     """Write the errors of rows on one node and on several as SVG."""
-    plt.rcParams.update({"svg.hashsalt": "collir", "font.size": 9, "svg.fonttype": "none"})
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    mpl.rcParams.update({"svg.hashsalt": "collir", "font.size": 9, "svg.fonttype": "none"})
     on = machine()
-    figure, panels = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    figure = Figure(figsize=(9, 3.4))
+    FigureCanvasSVG(figure)
+    panels = figure.subplots(1, 2, sharey=True)
     for panel, several in zip(panels, (False, True), strict=True):
         for tensor, colour in COLOURS.items():
             own = [r for r in rows if r.tensor == tensor and (r.gpus > NODE) == several]
@@ -29,6 +31,9 @@ def draw(rows: Sequence[Row], path: Path) -> None:
                 panel.scatter(seconds, errors, 14, colour, label=f"{tensor}", alpha=0.8)
         panel.axhline(0, color="black", linewidth=0.8)
         panel.set_xscale("log")
+        ticks = (5, 10, 20, 50) if several else (0.05, 0.1, 0.2, 0.5, 1)
+        panel.set_xticks(ticks, labels=[f"{tick:g}" for tick in ticks])
+        panel.set_xticks([], minor=True)
         panel.set_xlabel("measured iteration, s")
         panel.set_title("64 to 512 GPUs" if several else "2 to 8 GPUs")
         panel.grid(alpha=0.3)

@@ -17,14 +17,14 @@ from xdsl.dialects.builtin import ModuleOp
 import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
-from collir.cost.programs.simulation import SimulatedStep, Simulation
+from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation, local_times
 from collir.dialects.machine import MachineOp, mesh_of, meshes_remembered
 from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
 from collir.ir.rotation import as_run
 from collir.layout import DType
-from collir.machine import Machine
+from collir.machine import Device, Machine
 
 FOLDER = Path(__file__).parents[1] / "models" / "training"
 PADDED = 128
@@ -240,12 +240,26 @@ def kept_bytes(sizes: Sizes) -> int:
 @lru_cache(maxsize=1 << 12)
 def parts_of(sizes: Sizes, on: Machine) -> Parts:
     """Return the times of the parts of a microbatch on a machine."""
-    simulation = repriced(microbatch(sizes), on)
-    issue = on.slowest.execution.issue if on.slowest else 0.0
+    assert on.device is not None
+    simulation = microbatch(sizes)
+    if simulation.mesh.machine.levels[0].size > 1:
+        simulation = repriced(simulation, on)
     parts = {field.name: Cost() for field in fields(Parts)}
     for name, step in _named(simulation):
-        parts[name] += Cost(step.task.time, issue * step.is_issued)
+        seconds = _seconds(step, simulation.mesh.machine.device, on.device)
+        parts[name] += Cost(seconds, on.device.execution.issue * step.is_issued)
     return Parts(**parts)
+
+
+def _seconds(step: SimulatedStep, own: Device | None, device: Device) -> float:
+    """Return the seconds of a step of a simulation on another device. Inside a node, its links are
+    those of all machines here."""
+    if own == device:
+        return step.task.time
+    if isinstance(step.does, LocalStep):
+        return local_times(step.does, device).seconds
+    assert own is not None
+    return step.task.time + device.execution.sync - own.execution.sync
 
 
 def _named(simulation: Simulation) -> Iterator[tuple[str, SimulatedStep]]:
