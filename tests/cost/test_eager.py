@@ -3,6 +3,7 @@
 import pytest
 
 import collir
+from collir.cost.programs.critical import time_shares
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import LocalStep, Simulation
 
@@ -48,6 +49,14 @@ def test_a_function_takes_as_long_as_its_host() -> None:
         slow = simulated(f"issue = {1e6 * issue} us")
         assert slow.issues_on(0) == 4 * 4 + 1
         assert slow.time == pytest.approx(max(plain.time, 17 * issue))
+
+
+def test_the_time_that_is_waited_for_the_host_is_told() -> None:
+    slow = simulated("issue = 100 us; sync = 10 us")
+    shares = time_shares(slow)
+    assert sum(share.time for share in shares) == pytest.approx(slow.time)
+    assert shares[0].cause == "host"
+    assert shares[0].time == pytest.approx(17 * 100e-6 - simulated("sync = 10 us").time)
 
 
 def test_a_collective_takes_its_sync_too() -> None:

@@ -569,4 +569,4 @@ def sent_phases(does: StepCost) -> tuple[Phase, ...]:
     copies = local_phases(LocalStep(COPY, copied_bytes(does)), device)
     if device is None or not device.execution.sync or not any(does.port_bytes):
         return (*does.phases, *copies)
-    return (Phase(work=device.execution.sync), *does.phases)
+    return (Phase(((None, device.execution.sync),)), *does.phases)
