@@ -48,6 +48,16 @@ def part(name: str) -> Any:
     return importlib.import_module(f"measured.{name}")
 
 
+def test_the_page_has_the_numbers_of_the_machine() -> None:
+    """Those of docs/training.md are those of the machine; if not, it was fitted anew."""
+    text = (FOLDER / "models" / "training" / "a100.coll").read_text(encoding="utf-8")
+    fitted = text.split("// Fitted.")[1].split("latency")[0]
+    numbers = re.findall(r"[\d.]{4,}", fitted)
+    assert len(numbers) == 7
+    page = PAGE.read_text(encoding="utf-8")
+    assert all(f"| {number} " in page for number in numbers)
+
+
 def test_rows_are_predicted(
     training: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
