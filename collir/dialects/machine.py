@@ -261,10 +261,11 @@ class RateAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class EfficiencyAttr(ParametrizedAttribute):
+class EfficiencyAttr(TrailingDefaults):
     """The shares of the rates of a device that kernels reach; a tile of 0 x 0 stands for none."""
 
     name = "machine.efficiency"
+    DEFAULTS = (NumberAttr(1.0),)
 
     launch: NumberAttr = param_def()
     compute: NumberAttr = param_def()
@@ -272,6 +273,7 @@ class EfficiencyAttr(ParametrizedAttribute):
     units: IntAttr = param_def()
     tile: ArrayAttr[IntAttr] = param_def()
     depth: IntAttr = param_def()
+    unaligned: NumberAttr = param_def()
 
     @staticmethod
     def of(efficiency: Efficiency) -> "EfficiencyAttr":
@@ -283,6 +285,7 @@ class EfficiencyAttr(ParametrizedAttribute):
             IntAttr(efficiency.units),
             ArrayAttr(map(IntAttr, efficiency.tile or ())),
             IntAttr(efficiency.depth),
+            NumberAttr(efficiency.unaligned),
         )
 
     def value(self) -> Efficiency:
@@ -301,14 +304,16 @@ class EfficiencyAttr(ParametrizedAttribute):
             self.units.data,
             (sides[0], sides[1]) if sides else None,
             self.depth.data,
+            self.unaligned.data,
         )
 
 
 @irdl_attr_definition
-class ExecutionAttr(ParametrizedAttribute):
+class ExecutionAttr(TrailingDefaults):
     """The times that the software of a device adds to those of kernels."""
 
     name = "machine.execution"
+    DEFAULTS = (NumberAttr(0.0), NumberAttr(0.0))
 
     call: NumberAttr = param_def()
     array: NumberAttr = param_def()
@@ -318,6 +323,8 @@ class ExecutionAttr(ParametrizedAttribute):
     packing: NumberAttr | UnitAttr = param_def()
     copies: IntAttr = param_def()
     maps: IntAttr = param_def()
+    issue: NumberAttr = param_def()
+    sync: NumberAttr = param_def()
 
     @staticmethod
     def of(execution: Execution) -> "ExecutionAttr":
@@ -336,6 +343,8 @@ class ExecutionAttr(ParametrizedAttribute):
             UnitAttr() if execution.packing is None else NumberAttr(execution.packing),
             IntAttr(int(execution.copies)),
             IntAttr(int(execution.maps)),
+            NumberAttr(execution.issue),
+            NumberAttr(execution.sync),
         )
 
     def value(self) -> Execution:
@@ -358,6 +367,8 @@ class ExecutionAttr(ParametrizedAttribute):
             self.packing.data if isinstance(self.packing, NumberAttr) else None,
             bool(self.copies.data),
             bool(self.maps.data),
+            self.issue.data,
+            self.sync.data,
         )
 
 

@@ -1,6 +1,6 @@
 """Machines as plain values: levels, ports and devices, without xDSL."""
 
-from collir.machine.efficiency import IDEAL, Efficiency
+from collir.machine.efficiency import IDEAL, SHARES, Efficiency
 from collir.machine.execution import PLAIN, Execution
 from collir.machine.fabric import Runtime, level_fabrics, runtime_of
 from collir.machine.level import Fabric, Level, LinkKind, MachineError, Parents, PartLinks
@@ -10,6 +10,7 @@ __all__ = [
     "IDEAL",
     "MAX_DEVICES",
     "PLAIN",
+    "SHARES",
     "Device",
     "DeviceKind",
     "Efficiency",

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+SHARES = ("compute", "memory", "unaligned")
+"""The shares of rates, by name."""
+
 
 @dataclass(frozen=True)
 class Efficiency:
@@ -16,6 +19,8 @@ class Efficiency:
         tile: the rows and columns of the smallest tile of a product at the full rate.
         depth: the length of the sum at which a tile runs at half of the rate that it reaches for
             a long one.
+        unaligned: the fraction of the rate of other products that those reach whose rows, columns
+            or sums are no multiple of 8, which the units for matrices load badly.
     """
 
     launch: float = 0.0
@@ -24,13 +29,14 @@ class Efficiency:
     units: int = 0
     tile: tuple[int, int] | None = None
     depth: int = 0
+    unaligned: float = 1.0
 
     def problem(self) -> str | None:
         """Return why there is no such device, or None."""
         if not 0 <= self.launch < 1e3:
             return f"the launch of a kernel takes less than 1000 s, not {self.launch:g} s"
-        for what, part in (("compute", self.compute), ("memory", self.memory)):
-            if not 0 < part <= 1:
+        for what in SHARES:
+            if not 0 < (part := getattr(self, what)) <= 1:
                 return f"the efficiency of {what} is above 0 and at most 1, not {part:g}"
         if (self.tile is None) != (self.units == 0):
             return (
@@ -55,6 +61,7 @@ class Efficiency:
             tiled.units,
             tiled.tile,
             max(self.depth, other.depth),
+            min(self.unaligned, other.unaligned),
         )
 
 

@@ -25,6 +25,10 @@ class Execution:
             they stack, and products copy operands and results whose dimensions are in another
             order.
         maps: whether each map is a kernel of its own.
+        issue: seconds that the host takes to issue a kernel or a collective; it issues one after
+            the other, ahead of the device.
+        sync: seconds that a collective takes besides the time of its library, as devices change
+            streams and wait for the last of them.
     """
 
     call: float = 0.0
@@ -35,6 +39,8 @@ class Execution:
     packing: float | None = None
     copies: bool = False
     maps: bool = False
+    issue: float = 0.0
+    sync: float = 0.0
 
     def problem(self) -> str | None:
         """Return why there is no such software, or None."""
@@ -42,6 +48,8 @@ class Execution:
             ("a call", self.call),
             ("an array of a call", self.array),
             ("the start of a product", self.start),
+            ("the issue of a kernel", self.issue),
+            ("the sync of a collective", self.sync),
         )
         for what, time in times:
             if not 0 <= time < 1e3:
@@ -100,6 +108,8 @@ class Execution:
             min((x for x in (self.packing, other.packing) if x is not None), default=None),
             self.copies or other.copies,
             self.maps or other.maps,
+            max(self.issue, other.issue),
+            max(self.sync, other.sync),
         )
 
 

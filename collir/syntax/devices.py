@@ -2,12 +2,13 @@
 """Devices of ``.coll``: rates, memory, kernels and software."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from lark import Token
 
 from collir.dialects.machine import DeviceAttr
-from collir.machine import Device, Efficiency, Execution, MachineError
+from collir.machine import SHARES, Device, Efficiency, Execution, MachineError
 from collir.syntax.lowering import Lowering, is_token, is_tree
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.units import Quantity
@@ -23,6 +24,8 @@ _OF_KERNELS = {
     "packing": "a bandwidth, as in `packing = 10 GB/s`",
     "copies": "how operands are read that products cannot: `copies = made`",
     "maps": "how maps run: `maps = apart`",
+    "issue": "a time, as in `issue = 10 us`",
+    "sync": "a time, as in `sync = 50 us`",
 }
 """The settings of the kernels of a device, each with an example."""
 
@@ -31,9 +34,11 @@ _TIMES = {
     "call": "a call",
     "array": "an array of a call",
     "start": "the start of a product",
+    "issue": "the issue of a kernel",
+    "sync": "the sync of a collective",
 }
 _WORDS_OF_EXECUTION = {"copies": "made", "maps": "apart"}
-_OF_EXECUTION = ("call", "array", "streams", "elements", "start", "packing", "copies", "maps")
+_OF_EXECUTION = tuple(field.name for field in fields(Execution))
 """The clauses of a device about its software."""
 
 
@@ -100,9 +105,9 @@ class DeviceLowering(Lowering):
         """Return the fractions of the rates of a device, None where there is an error."""
         shares: dict[str, float | None] = {}
         for name, number in (share.children for share in tree.children[1:]):
-            if str(name) not in ("compute", "memory"):
-                hint = self.suggest(name, ("compute", "memory"))
-                self.error(name, f"an efficiency is that of compute or of memory{hint}")
+            if str(name) not in SHARES:
+                hint = self.suggest(name, SHARES)
+                self.error(name, f"an efficiency is that of {', '.join(SHARES)}{hint}")
             elif str(name) in shares:
                 self.error(name, f"the efficiency of {name} is given twice")
             else:

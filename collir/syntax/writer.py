@@ -33,7 +33,7 @@ from collir.layout import DistType, Mesh
 from collir.layout.sizes import written
 from collir.layout.steps import Argument, ArgumentKind
 from collir.layout.types import place_text
-from collir.machine import Efficiency, Execution, LinkKind
+from collir.machine import SHARES, Efficiency, Execution, LinkKind
 from collir.syntax.units import Quantity, plain
 
 _ROWS = 4
@@ -148,7 +148,7 @@ def device_text(device: DeviceAttr) -> str:
 
 def _efficiency(efficiency: Efficiency) -> Iterator[str]:
     """Yield the clauses that say what kernels reach of the rates of a device."""
-    shares = {"compute": efficiency.compute, "memory": efficiency.memory}
+    shares = {name: getattr(efficiency, name) for name in SHARES}
     listed = [f"{name} = {plain(Decimal(repr(x)))}" for name, x in shares.items() if x != 1]
     if listed:
         yield f"efficiency {', '.join(listed)}"
@@ -167,6 +167,8 @@ def _execution(execution: Execution) -> Iterator[str]:
         ("call", execution.call),
         ("array", execution.array),
         ("start", execution.start),
+        ("issue", execution.issue),
+        ("sync", execution.sync),
     ):
         if time:
             yield f"{name} = {Quantity.TIME.format(time)}"

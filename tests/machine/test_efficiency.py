@@ -48,6 +48,7 @@ def test_the_tiles_of_a_device_that_stands_for_several_are_those_of_one_that_has
         Efficiency(launch=float("nan")),
         Efficiency(compute=0),
         Efficiency(memory=1.5),
+        Efficiency(unaligned=0),
         Efficiency(compute=float("nan")),
         Efficiency(tile=(8, 8)),
         Efficiency(units=8),

@@ -74,8 +74,9 @@ class TimeShare:
     Attributes:
         cause: ``latency``, ``transfer``, ``reduction``, ``local`` (steps that send nothing; of
             operations of models: ``operations``, ``memory`` or ``launch``),
-            ``shared`` (steps that run at the same time use the same ports and links), or
-            ``iterations`` (those that are not simulated, as they recur).
+            ``shared`` (steps that run at the same time use the same ports and links), ``host``
+            (the device waits for the issue of kernels), or ``iterations`` (those that are not
+            simulated, as they recur).
         resource: the resource of the machine that takes the time, if any; for latency, a port, or
             None for the start of a step.
         time: seconds.
@@ -108,6 +109,8 @@ def time_shares(simulation: Simulation) -> list[TimeShare]:
                 times[key] = times.get(key, 0.0) + time * (1 - speed)
     for left_out in simulation.timeline.cuts:
         times["iterations", None] = times.get(("iterations", None), 0.0) + left_out.cut.seconds
+    waited = simulation.time - simulation.timeline.time
+    times["host", None] = times.get(("host", None), 0.0) + waited
     shares = (TimeShare(*key, time) for key, time in times.items() if time)
     return sorted(shares, key=lambda share: -share.time)
 

@@ -61,8 +61,7 @@ class Kernels:
 
     def is_plain(self, op: DistOp) -> bool:
         """Return whether an operation runs alone, and reads all of its operands from memory."""
-        makers = map(_behind_views, op.operands)
-        return op not in self.parts and all(map(self.is_step, makers))
+        return op not in self.parts and not any(self.is_inside(_viewed(x)) for x in op.operands)
 
     def of(self, op: DistOp) -> tuple[DistOp, ...]:
         """Return the operations that run with one that is the last of them."""
@@ -86,18 +85,22 @@ def runs_compiled(block: Block) -> bool:
     return any(isinstance(op, DistOp) and op.kind.structure for op in block.walk())
 
 
-def kernels_of(block: Block) -> Kernels:
-    """Return the kernels of several operations in a program that a compiler runs."""
+def kernels_of(block: Block, apart: bool = False) -> Kernels:
+    """Return the kernels of several operations in a program that a compiler runs.
+
+    Args:
+        apart: whether only fused calls are such kernels, and each other operation is its own.
+    """
     mesh = mesh_of(block.first_op) if block.first_op else None
     if mesh is None:
         return Kernels()
     ops = list(block.ops)
-    apart = [not isinstance(op, DistOp) or not op.kind.local or op.kind.fixed for op in ops]
-    run = dict(zip(ops, accumulate(map(int, apart)), strict=True))
+    between = [not isinstance(op, DistOp) or not op.kind.local or op.kind.fixed for op in ops]
+    run = dict(zip(ops, accumulate(map(int, between)), strict=True))
     last: dict[Operation, DistOp] = {}
     named = _named_kernels(ops)
     inside = {op for kernel in named for op in kernel}
-    maps = {op for op in ops if isinstance(op, DistOp) and _is_map(op)} - inside
+    maps = {op for op in ops if isinstance(op, DistOp) and _is_map(op) and not apart} - inside
     for op in reversed(ops):
         if not isinstance(op, DistOp) or op not in maps or role_of(op.result) is not None:
             continue
@@ -187,10 +190,14 @@ def _users(value: SSAValue) -> Iterator[Operation]:
 
 def _behind_views(value: SSAValue) -> Operation | Block:
     """Return the owner of a value, or of the value that it is a view of."""
-    owner = value.owner
-    while isinstance(owner, DistOp) and _is_shape(owner):
-        owner = owner.input.owner
-    return owner
+    return _viewed(value).owner
+
+
+def _viewed(value: SSAValue) -> SSAValue:
+    """Return the value that a view is of, or a value that is no view itself."""
+    while isinstance(owner := value.owner, DistOp) and _is_shape(owner):
+        value = owner.input
+    return value
 
 
 def _is_shape(op: DistOp) -> bool:

@@ -22,6 +22,9 @@ from collir.machine import Efficiency
 _LEAST_SIDE = 8
 """The fewest rows or columns of a tile."""
 
+ALIGNED = 8
+"""The elements that sides of aligned products are multiples of: 16 bytes of two-byte numbers."""
+
 _MOST_PARTS = 64
 """The most parts that a sum is cut into."""
 
@@ -34,6 +37,11 @@ class Product:
     rows: int
     columns: int
     length: int
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether units for matrices load its operands well."""
+        return not (self.rows % ALIGNED or self.columns % ALIGNED or self.length % ALIGNED)
 
 
 def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
@@ -100,12 +108,15 @@ def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:
             yield math.prod(shape)
 
 
-@lru_cache(maxsize=4096)
 def slowdown(product: Product, efficiency: Efficiency) -> float:
     """Return the time of products divided by that at the full rate; 1 on devices without tiles."""
     if efficiency.tile is None:
         return 1.0
-    full, units, depth = efficiency.tile, efficiency.units, efficiency.depth
+    return _tiled(product, efficiency.tile, efficiency.units, efficiency.depth)
+
+
+@lru_cache(maxsize=4096)
+def _tiled(product: Product, full: tuple[int, int], units: int, depth: int) -> float:
     best = min(
         math.ceil(_tiles(product, sides) * parts / units)
         * _tile_time(sides, full)

@@ -112,7 +112,7 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
     mesh, where = mesh_of(function), plan_buffers(function)
     device = mesh.machine.slowest
     apart = device is not None and device.execution.maps
-    kernels = kernels_of(function.body.block) if compiled and not apart else Kernels()
+    kernels = kernels_of(function.body.block, apart) if compiled else Kernels()
     steps: list[SimulatedStep] = []
     number_of: list[dict[Operation, int]] = [{} for _ in classes.places]
     inside: list[list[Buffer]] = [[] for _ in classes.places]  # of loops

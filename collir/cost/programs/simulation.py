@@ -109,7 +109,10 @@ class LoopStep:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """One phase, which uses the resources as much as an iteration does on average."""
+        """One phase, which uses the resources as much as an iteration does on average.
+
+        An iteration takes at least as long as the host takes to issue it.
+        """
         return _average(self.body, self.times)
 
     @cached_property
@@ -231,6 +234,13 @@ class SimulatedStep:
         return ", ".join(mesh.short(self.sent.collective.axes)) if self.sent else ""
 
     @property
+    def is_issued(self) -> bool:
+        """Whether it is a kernel or a collective, which a host issues."""
+        if isinstance(self.does, LocalStep):
+            return self.does.launched and bool(self.does.size or self.does.work)
+        return isinstance(self.does, StepCost)
+
+    @property
     def bound(self) -> float:
         """A lower bound of its seconds."""
         if self.loop:
@@ -303,8 +313,21 @@ class Simulation:
 
     @cached_property
     def time(self) -> float:
-        """The end of the last step."""
-        return self.timeline.time
+        """The end of the last step, which is behind the host's issue of all steps."""
+        return max(self.timeline.time, *map(self.issued_on, range(len(self.places))))
+
+    def issued_on(self, device_class: int) -> float:
+        """Return the seconds in which the host of a class issues its kernels and collectives."""
+        device = self.mesh.machine.slowest_of(self.kinds[device_class])
+        if device is None or not device.execution.issue:
+            return 0.0
+        return device.execution.issue * self.issues_on(device_class)
+
+    def issues_on(self, device_class: int) -> int:
+        """Return the number of kernels and collectives that a class runs."""
+        steps = [step for step in self.program if device_class in step.task.on]
+        inside = sum(s.loop.times * s.loop.body.issues_on(device_class) for s in steps if s.loop)
+        return inside + sum(step.is_issued for step in steps)
 
     @cached_property
     def time_before_copies(self) -> float:
@@ -583,6 +606,7 @@ def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
         return LocalTimes(own, memory, efficiency.launch)
     if local.product is not None:
         operations *= slowdown(local.product, efficiency)
+        operations /= 1.0 if local.product.is_aligned else efficiency.unaligned
     copies = own if execution.copies else 0.0
     copies += execution.start if local.product else 0.0
     if local.product is not None and execution.packing:
@@ -598,5 +622,8 @@ def copied_bytes(does: StepCost) -> float:
 
 def sent_phases(does: StepCost) -> tuple[Phase, ...]:
     """Return the phases of a collective that sends or copies."""
-    copies = LocalStep(COPY, copied_bytes(does))
-    return (*does.phases, *local_phases(copies, does.collective.mesh.machine.slowest))
+    device = does.collective.mesh.machine.slowest
+    copies = local_phases(LocalStep(COPY, copied_bytes(does)), device)
+    if device is None or not device.execution.sync or not any(does.port_bytes):
+        return (*does.phases, *copies)
+    return (Phase(((None, device.execution.sync),)), *does.phases)

@@ -181,6 +181,7 @@ _OF_KERNELS = {
     "operations": "operations of kernels",
     "memory": "bytes of kernels, in memory",
     "launch": "launches of kernels",
+    "host": "waiting for the host",
 }
 
 _WHY = {"": "first", "operand": "needs", "stream": "its stream, behind", "order": "behind"}
@@ -260,7 +261,7 @@ def _cause(simulation: Simulation, share: TimeShare) -> str:
             return "iterations like those before them"
         case "local":
             return "steps that send nothing"
-        case "operations" | "memory" | "launch":
+        case "operations" | "memory" | "launch" | "host":
             return _OF_KERNELS[share.cause]
         case _:
             return "reducing"
