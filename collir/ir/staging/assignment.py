@@ -57,7 +57,7 @@ def assigned(
         splits: whether gradients of weights are tasks of their own.
     """
     ops = flat.ops
-    cheap = made_of_nothing(ops)
+    cheap = made_of_nothing(ops) - {value.owner for value in flat.last.operands}
     loops = {op: (chunk, old) for op, (chunk, old) in flat.loops.items()}
     first = {op for op, (_, old) in loops.items() if old not in backward}
     ahead = needed_by([*forward, *(value for op in first for value in op.operands)]) | first

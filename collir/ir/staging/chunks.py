@@ -18,7 +18,7 @@ from collir.ir.names import set_name
 from collir.ir.roles import pass_role
 from collir.ir.staging.stacks import COMBINED, leading, needed_by, remade, rows_reduced_by
 from collir.layout import DistType
-from collir.layout.coll import SCALE
+from collir.layout.coll import BARRIER, SCALE
 from collir.layout.dtypes import Reduction
 from collir.layout.steps import ArgumentKind
 
@@ -105,9 +105,15 @@ class _Flattening:
                 self._reduce(op, how)
             else:
                 self._put(op.clone(self.whole), op)
-        yielded = [value for old in last.operands for value in self._all(old)]
+        yielded = [self._made(value) for old in last.operands for value in self._all(old)]
         flat.block.add_op(YieldOp.create(operands=yielded))
         return flat
+
+    def _made(self, value: SSAValue) -> SSAValue:
+        """Return a value that is yielded as a step of the body makes it."""
+        if isinstance(value.owner, Operation):
+            return value
+        return self._added(OPERATIONS[BARRIER.name].make(self.mesh, value)).result
 
     def _all(self, old: SSAValue) -> list[SSAValue]:
         return self.parts[old] if old in self.stacks else [self.whole[old]]

@@ -22,6 +22,9 @@ def split_sums(flat: Flat, tasks: Assignment, mesh: Mesh) -> bool:
     whether there are such."""
     changed = False
     for number in range(flat.carries):
+        source, part = flat.sources[number]
+        if source is None or part is not None:  # the gradients of a chunk are made at its place
+            continue
         total = flat.last.operands[number].owner
         carry = flat.block.args[number]
         if not isinstance(total, DistOp) or total.kind is not ADD or carry not in total.operands:
@@ -74,7 +77,9 @@ def _split(
         if index:
             carry: SSAValue = block.insert_arg(old.type, flat.carries)
             set_name(carry, old.name_hint)
-            flat.sources.insert(flat.carries, (None, number))
+            source, _ = flat.sources[number]
+            assert source is not None
+            flat.sources.insert(flat.carries, (None, source.index))
         else:
             carry = old
         total = carry
