@@ -33,7 +33,7 @@ from collir.ir.roles import (
 )
 from collir.ir.staging.chunks import Flat
 from collir.ir.staging.outlining import Axis, Outlined
-from collir.ir.staging.stacks import COMBINED, is_splat, leading, remade, structure_of
+from collir.ir.staging.stacks import COMBINED, is_splat, leading, remade, structure_of, takes_rows_apart
 from collir.layout import DistType, LayoutError
 from collir.layout.coll import ADD, ALL_REDUCE, ASSEMBLE, BROADCAST, KEEP, MASK, PART, SCALE
 from collir.layout.dtypes import Reduction
@@ -223,13 +223,13 @@ class Around:
 
     def _row(self, op: DistOp, row: int) -> SSAValue:
         """Add a step on stacks for the chunks of a row."""
+        if self.rows > 1 and not (takes_rows_apart(op, self.stacks) or is_splat(op)):
+            raise self._needs_all(op)
         x = dist_type(op.result)
         to = x
         if op.result in self.stacks:
             to = leading(x, x.dims[0].size // self.rows, self.axis.subs)
         if not op.operands:
-            if not is_splat(op):
-                raise self._needs_all(op)
             return self._remade(op, [], to)
         operands = [
             self.values[x][row] if x in self.stacks else self._brought(self.values[x][0], None)
@@ -245,10 +245,13 @@ class Around:
         rows = [self._row(op, row) for row in range(self.rows)]
         if not dist_type(rows[0]).partial.issuperset(self.axis.subs):
             raise self._needs_all(op)
+        linear = structure.reduction in (Reduction.SUM, Reduction.AVG)
+        if not linear:
+            rows = [self._step(ALL_REDUCE, row, axes=self.axis.subs) for row in rows]
         whole = reduce(partial(self._combined, structure.reduction), rows)
         if self.rows > 1 and structure.reduction is Reduction.AVG:
             whole = self._step(SCALE, whole, factor=1 / self.rows)
-        return self._step(ALL_REDUCE, whole, axes=self.axis.subs)
+        return self._step(ALL_REDUCE, whole, axes=self.axis.subs) if linear else whole
 
     def _combined(self, reduction: Reduction, a: SSAValue, b: SSAValue) -> SSAValue:
         op = OPERATIONS[COMBINED[reduction]].make(self.mesh, a, b)

@@ -11,7 +11,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.dialects.nested import RepeatOp
-from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.operation import DistOp, attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
@@ -62,6 +62,13 @@ def stacks_of(function: FuncOp, loop: RepeatOp, layers: Sequence[RepeatOp]) -> s
     for op in body.ops:
         if op not in layers and op is not last:
             _check(op, stacks)
+    for value in last.operands[count:]:
+        if value in stacks:
+            raise DiagnosticError.at(
+                loop,
+                f"{value_text(value, 'a value')} of each microbatch has all layers, which a "
+                "pipeline has at several places: add it up over the microbatches",
+            )
     return stacks
 
 
@@ -71,15 +78,22 @@ def _check(op: Operation, stacks: set[SSAValue]) -> None:
     Raises:
         DiagnosticError: it does not.
     """
+    if isinstance(op, DistOp) and is_splat(op):
+        return
     used = [value for value in (*op.operands, *op.results) if value in stacks]
-    tied = {value for tie in _ties(op) for value in tie}
-    apart = all(value in tied for value in used)
-    if used and not (apart and (op.results[0] in stacks or rows_reduced_by(op, stacks))):
+    if used and not takes_rows_apart(op, stacks):
         raise DiagnosticError.at(
             op,
             "this step needs all layers at once in each microbatch, and a pipeline has them at "
             "several places: do it behind the loop over microbatches",
         )
+
+
+def takes_rows_apart(op: Operation, stacks: set[SSAValue]) -> bool:
+    """Return whether a step does the same for each row of its stacks, or reduces them."""
+    tied = {value for tie in _ties(op) for value in tie}
+    apart = all(x in tied for x in (*op.operands, *op.results) if x in stacks)
+    return apart and (op.results[0] in stacks or rows_reduced_by(op, stacks) is not None)
 
 
 def rows_reduced_by(op: Operation, stacks: set[SSAValue]) -> Reduction | None:

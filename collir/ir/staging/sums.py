@@ -31,6 +31,8 @@ def split_sums(flat: Flat, tasks: Assignment, mesh: Mesh) -> bool:
             continue
         first, second = total.operands
         terms = list(_terms(second if first is carry else first, ()))
+        if any(value is carry for value, _ in terms):
+            continue
         chunk_of: dict[object, int] = {op: chunk for op, (_, chunk) in tasks.task.items()}
         chunks = [chunk_of.get(value.owner, -1) for value, _ in terms]
         if len(set(chunks)) == 1:
