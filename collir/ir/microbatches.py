@@ -22,7 +22,7 @@ from collir.ir.auto import is_implied
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.inlining import function_without_calls
 from collir.ir.names import set_name
-from collir.ir.roles import Role, pass_role, role_of
+from collir.ir.roles import Role, argument_roles, pass_role, role_of
 from collir.layout import DistType, DType, LayoutError
 from collir.layout.coll import ADD, CAST, RESHAPE, SCALE, TRANSPOSE
 from collir.layout.dtypes import Reduction
@@ -235,9 +235,11 @@ def _batch_of(call: CallOp) -> _Batched:
     assert callee is not None
     inputs = [dist_type(argument) for argument in callee.args]
     names: dict[str, list[int]] = {}
+    kept = (Role.PARAMETER, Role.STATE)
+    roles = argument_roles(callee)
     for number, (x, operand) in enumerate(zip(inputs, call.operands, strict=True)):
-        trained = number in call.sought or role_of(operand) in (Role.PARAMETER, Role.STATE)
-        if not trained and x.dims:
+        is_weight = number in call.sought or role_of(operand) in kept or roles[number] in kept
+        if not is_weight and x.dims:
             formula = formula_of(x.dims[0].size)
             if len(formula.parameters) == 1 and str(formula) in formula.parameters:
                 names.setdefault(str(formula), []).append(number)

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp, UnrealizedConversionCastOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from collir.dialects.nested import NestedOp
+from collir.dialects.nested import NestedOp, RepeatOp
 from collir.ir.ahead import drop_misplaced
 from collir.ir.calls import functions_at_values, misfits, values_text
 from collir.ir.names import set_name
@@ -170,10 +170,12 @@ def _put_back(place: UnrealizedConversionCastOp, program: FuncOp) -> None:
 
 
 def _blocks(function: FuncOp) -> Iterator[Block]:
-    """Yield the blocks of a function and of the loops in it."""
+    """Yield the blocks of a function and of the loops in it, but for those with a schedule, which
+    have tasks and sends alone."""
     for op in function.walk():
-        for region in op.regions:
-            yield from region.blocks
+        if not (isinstance(op, RepeatOp) and op.schedule is not None):
+            for region in op.regions:
+                yield from region.blocks
 
 
 def _runs(block: Block) -> Iterator[list[Operation]]:

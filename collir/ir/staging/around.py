@@ -33,15 +33,19 @@ from collir.ir.roles import (
 )
 from collir.ir.staging.chunks import Flat
 from collir.ir.staging.outlining import Axis, Outlined
-from collir.ir.staging.stacks import is_splat, leading, remade, structure_of
+from collir.ir.staging.stacks import (
+    COMBINED,
+    is_splat,
+    leading,
+    remade,
+    structure_of,
+    takes_rows_apart,
+)
 from collir.layout import DistType, LayoutError
-from collir.layout.coll import ADD, ALL_REDUCE, ASSEMBLE, BROADCAST, KEEP, MASK, PART
+from collir.layout.coll import ADD, ALL_REDUCE, ASSEMBLE, BROADCAST, KEEP, MASK, PART, SCALE
 from collir.layout.dtypes import Reduction
 from collir.layout.nn import CONSTANT
 from collir.layout.steps import Argument, StepKind
-
-_COMBINED = {Reduction.SUM: "add", Reduction.MAX: "maximum", Reduction.MIN: "minimum"}
-"""The step that combines two reduced values."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,31 +249,39 @@ class Around:
 
     def _row(self, op: DistOp, row: int) -> SSAValue:
         """Add a step on stacks for the chunks of a row."""
+        several = len(self.rows) > 1
+        if several and not (takes_rows_apart(op, self.stacks) or is_splat(op)):
+            raise self._needs_all(op)
+        x = dist_type(op.result)
+        to = leading(x, self.rows[row], self.axis.subs) if op.result in self.stacks else x
         if not op.operands:
-            if not is_splat(op):
-                raise self._needs_all(op)
-            x = dist_type(op.result)
-            to = leading(x, self.rows[row], self.axis.subs)
             return self._remade(op, [], to)
         operands = [
             self.values[x][row] if x in self.stacks else self._brought(self.values[x][0], None)
             for x in op.operands
         ]
-        return self._remade(op, operands)
+        return self._remade(op, operands, to)
 
     def _reduced(self, op: DistOp) -> SSAValue:
         """Add a step that reduces stacks to a value that every place has."""
         structure = structure_of(op)
-        if structure is None or (len(self.rows) > 1 and structure.reduction not in _COMBINED):
+        if structure is None or structure.reduction not in COMBINED:
             raise self._needs_all(op)
         rows = [self._row(op, row) for row in range(len(self.rows))]
         if not dist_type(rows[0]).partial.issuperset(self.axis.subs):
             raise self._needs_all(op)
+        linear = structure.reduction in (Reduction.SUM, Reduction.AVG)
+        if not linear:
+            rows = [self._step(ALL_REDUCE, row, axes=self.axis.subs) for row in rows]
         whole = reduce(partial(self._combined, structure.reduction), rows)
-        return self._step(ALL_REDUCE, whole, axes=self.axis.subs)
+        if len(rows) > 1 and structure.reduction is Reduction.AVG:
+            if len(set(self.rows)) > 1:
+                raise self._needs_all(op)
+            whole = self._step(SCALE, whole, factor=1 / len(rows))
+        return self._step(ALL_REDUCE, whole, axes=self.axis.subs) if linear else whole
 
     def _combined(self, reduction: Reduction, a: SSAValue, b: SSAValue) -> SSAValue:
-        op = OPERATIONS[_COMBINED[reduction]].make(self.mesh, a, b)
+        op = OPERATIONS[COMBINED[reduction]].make(self.mesh, a, b)
         self.block.add_op(op)
         return op.result
 

@@ -14,20 +14,8 @@ from dataclasses import dataclass
 from xdsl.ir import Operation, SSAValue
 
 from collir.ir.staging.chunks import Flat
-from collir.ir.staging.stacks import users_in
+from collir.ir.staging.stacks import needed_by, users_in
 from collir.layout.pipelines.tasks import Part
-
-
-def needed_by(values: Iterable[SSAValue]) -> set[Operation]:
-    """Return the operations that values in a block are computed by, directly or not."""
-    found: set[Operation] = set()
-    left = [value.owner for value in values]
-    while left:
-        op = left.pop()
-        if isinstance(op, Operation) and op not in found:
-            found.add(op)
-            left += [operand.owner for operand in op.operands]
-    return found
 
 
 def made_of_nothing(ops: Sequence[Operation]) -> set[Operation]:
@@ -69,7 +57,7 @@ def assigned(
         splits: whether gradients of weights are tasks of their own.
     """
     ops = flat.ops
-    cheap = made_of_nothing(ops)
+    cheap = made_of_nothing(ops) - {value.owner for value in flat.last.operands}
     loops = {op: (chunk, old) for op, (chunk, old) in flat.loops.items()}
     first = {op for op, (_, old) in loops.items() if old not in backward}
     ahead = needed_by([*forward, *(value for op in first for value in op.operands)]) | first

@@ -11,12 +11,16 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp, YieldOp
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.names import set_name
 from collir.ir.roles import pass_role
-from collir.ir.staging.stacks import leading, remade
+from collir.ir.staging.stacks import COMBINED, leading, needed_by, remade, rows_reduced_by
 from collir.layout import DistType
+from collir.layout.coll import BARRIER, SCALE
+from collir.layout.dtypes import Reduction
+from collir.layout.steps import ArgumentKind
 
 
 @dataclass(eq=False)
@@ -97,11 +101,19 @@ class _Flattening:
                 self._cut_loop(op)
             elif isinstance(op, DistOp) and op.result in self.stacks:
                 self._cut_step(op)
+            elif isinstance(op, DistOp) and (how := rows_reduced_by(op, self.stacks)) is not None:
+                self._reduce(op, how)
             else:
                 self._put(op.clone(self.whole), op)
-        yielded = [value for old in last.operands for value in self._all(old)]
+        yielded = [self._made(value) for old in last.operands for value in self._all(old)]
         flat.block.add_op(YieldOp.create(operands=yielded))
         return flat
+
+    def _made(self, value: SSAValue) -> SSAValue:
+        """Return a value that is yielded as a step of the body makes it."""
+        if isinstance(value.owner, Operation):
+            return value
+        return self._added(OPERATIONS[BARRIER.name].make(self.mesh, value)).result
 
     def _all(self, old: SSAValue) -> list[SSAValue]:
         return self.parts[old] if old in self.stacks else [self.whole[old]]
@@ -139,12 +151,42 @@ class _Flattening:
             operands = [
                 self.parts[x][chunk] if x in self.stacks else self.whole[x] for x in op.operands
             ]
-            to = None if operands else leading(dist_type(op.result), size)
+            to = leading(dist_type(op.result), size)
             new = remade(op, self.mesh, operands, to)
             self.flat.block.add_op(new)
             set_name(new.result, op.result.name_hint)
             results.append(new.result)
         self.parts[op.result] = results
+
+    def _reduce(self, op: DistOp, how: Reduction) -> None:
+        """Add a step that reduces rows for each chunk, and combine what they make: from the first
+        chunk on in the forward pass, from the last on in the backward pass."""
+        chunks = range(len(self.sizes))
+        total: DistOp | None = None
+        for chunk in reversed(chunks) if self._is_late(op) else chunks:
+            operands = [
+                self.parts[x][chunk] if x in self.stacks else self.whole[x] for x in op.operands
+            ]
+            new = self._added(remade(op, self.mesh, operands))
+            if how is Reduction.AVG:
+                share = attribute_of(ArgumentKind.NUMBER, self.sizes[chunk] / sum(self.sizes))
+                new = self._added(OPERATIONS[SCALE.name].make(self.mesh, new.result, factor=share))
+            if total is not None:
+                combine = OPERATIONS[COMBINED[how]]
+                new = self._added(combine.make(self.mesh, total.result, new.result))
+            total = new
+        assert total is not None
+        set_name(total.result, op.result.name_hint)
+        pass_role(op.result, total.result)
+        self.whole[op.result] = total.result
+
+    def _added(self, op: DistOp) -> DistOp:
+        self.flat.block.add_op(op)
+        return op
+
+    def _is_late(self, op: Operation) -> bool:
+        """Return whether a step depends on a loop of the backward pass."""
+        return any(x.is_reverse for x in needed_by(op.operands) if isinstance(x, RepeatOp))
 
     def _cut_loop(self, op: RepeatOp) -> None:
         """Add a loop for each chunk: each takes the carries that the one before yields."""

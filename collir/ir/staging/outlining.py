@@ -12,6 +12,7 @@ from collir.dialects.nested import CallOp, Signature, YieldOp
 from collir.dialects.operation import attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import set_name
 from collir.ir.roles import Role, role_of, set_role
 from collir.ir.staging.assignment import Assignment
@@ -149,8 +150,9 @@ class Outlining:
             (value.index, self.places[part[1]])
             for part in self.groups
             for value in self._inputs(part)
-            if isinstance(value, BlockArgument)
+            if isinstance(value, BlockArgument) and value.index >= self.flat.carries
         }
+        needed |= {(number, self._place_of_carry(number)) for number in range(self.flat.carries)}
         for number, place in sorted(needed, key=self._rank):
             old = self.flat.block.args[number]
             x = dist_type(old).with_place(self.axis.at(place))
@@ -158,6 +160,33 @@ class Outlining:
             set_name(value, old.name_hint)
             self.arguments[number, place] = value
             self.values[old, place] = value
+
+    def _place_of_carry(self, number: int) -> int:
+        """Return the place of the task that yields a carry.
+
+        Raises:
+            DiagnosticError: another task reads it.
+        """
+        maker = self.flat.last.operands[number].owner
+        assert isinstance(maker, Operation)
+        own = self.tasks.task[maker]
+        source, chunk = self.flat.sources[number]
+        for use in self.flat.block.args[number].uses:
+            part = self.tasks.task.get(use.operation)
+            if part is not None and part != own:
+                raise DiagnosticError.at(
+                    use.operation,
+                    f"{part_name(part)} reads a sum over microbatches that {part_name(own)} adds "
+                    "to: in a pipeline, one task reads and yields a carry, so do this behind the "
+                    "loop over microbatches",
+                )
+        if source is not None and chunk is not None and own[1] != chunk:
+            raise DiagnosticError.at(
+                maker,
+                "this needs all layers at once in each microbatch, and a pipeline has them at "
+                "several places: do it behind the loop over microbatches",
+            )
+        return self.places[own[1]]
 
     def _at(self, value: SSAValue, place: int) -> SSAValue:
         """Return a value at a place, where a step sends it if it is made elsewhere."""

@@ -11,13 +11,19 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.dialects.nested import RepeatOp
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Dim, DistType, Mesh
+from collir.layout.coll import CONCAT, PAD, RESHAPE, TRANSPOSE
+from collir.layout.dtypes import Reduction
 from collir.layout.steps import ArgumentKind
 from collir.layout.structure import REPEATED, Structure, map_structure
+
+COMBINED = {Reduction.SUM: "add", Reduction.AVG: "add", Reduction.MAX: "maximum"}
+COMBINED |= {Reduction.MIN: "minimum"}
+"""The step that combines two values reduced from parts; means of parts are scaled first."""
 
 
 def leading(x: DistType, size: int, axes: tuple[str, ...] = ()) -> DistType:
@@ -56,23 +62,50 @@ def stacks_of(function: FuncOp, loop: RepeatOp, layers: Sequence[RepeatOp]) -> s
     for op in body.ops:
         if op not in layers and op is not last:
             _check(op, stacks)
+    for value in last.operands[count:]:
+        if value in stacks:
+            raise DiagnosticError.at(
+                loop,
+                f"{value_text(value, 'a value')} of each microbatch has all layers, which a "
+                "pipeline has at several places: add it up over the microbatches",
+            )
     return stacks
 
 
 def _check(op: Operation, stacks: set[SSAValue]) -> None:
-    """Check that a step takes the rows of its stacks apart.
+    """Check that a step takes the rows of its stacks apart, or reduces them.
 
     Raises:
         DiagnosticError: it does not.
     """
+    if isinstance(op, DistOp) and is_splat(op):
+        return
     used = [value for value in (*op.operands, *op.results) if value in stacks]
-    tied = {value for tie in _ties(op) for value in tie}
-    if any(value not in tied for value in used) or (used and op.results[0] not in stacks):
+    if used and not takes_rows_apart(op, stacks):
         raise DiagnosticError.at(
             op,
             "this step needs all layers at once in each microbatch, and a pipeline has them at "
             "several places: do it behind the loop over microbatches",
         )
+
+
+def takes_rows_apart(op: Operation, stacks: set[SSAValue]) -> bool:
+    """Return whether a step does the same for each row of its stacks, or reduces them."""
+    tied = {value for tie in _ties(op) for value in tie}
+    apart = all(x in tied for x in (*op.operands, *op.results) if x in stacks)
+    return apart and (op.results[0] in stacks or rows_reduced_by(op, stacks) is not None)
+
+
+def rows_reduced_by(op: Operation, stacks: set[SSAValue]) -> Reduction | None:
+    """Return how a step reduces the rows of its stacks to a value that is no stack, so that what it
+    makes of the rows of each chunk can be combined; None if it does not."""
+    structure = structure_of(op) if isinstance(op, DistOp) else None
+    if structure is None or op.results[0] in stacks:
+        return None
+    pairs = zip(op.operands, structure.operands, strict=True)
+    leads = {over[0] for value, over in pairs if value in stacks}
+    reduced = len(leads) == 1 and leads.issubset(structure.reduced)
+    return structure.reduction if reduced and leads.isdisjoint(structure.selected) else None
 
 
 def structure_of(op: DistOp) -> Structure | None:
@@ -86,26 +119,37 @@ def structure_of(op: DistOp) -> Structure | None:
 
 def _ties(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
     """Yield values of a step whose leading dimensions run over one index, or none of them."""
-    if not isinstance(op, DistOp) or not op.operands or not dist_type(op.result).dims:
+    if not isinstance(op, DistOp) or not op.operands:
         return
     structure = structure_of(op)
     if structure is not None:
-        lead = structure.result[0] if structure.result else REPEATED
         indices = [*structure.operands, structure.result]
-        inside = any(lead in over[1:] for over in indices)
-        if lead != REPEATED and not inside and lead not in structure.blocked:
-            values = zip((*op.operands, op.result), indices, strict=True)
-            yield tuple(value for value, over in values if over[:1] == (lead,))
+        values = list(zip((*op.operands, op.result), indices, strict=True))
+        for lead in dict.fromkeys(over[0] for over in indices if over):
+            inside = any(lead in over[1:] for over in indices)
+            made = all(lead not in over for over in structure.operands)
+            if lead == REPEATED or inside or lead in structure.blocked | structure.selected:
+                continue
+            if not (made and op.mnemonic != "broadcast_to"):  # such as a seed, by its position
+                yield tuple(value for value, over in values if over[:1] == (lead,))
     elif _keeps_rows(op):
-        yield op.operands[0], op.result
+        yield *op.operands, op.result
 
 
 def _keeps_rows(op: DistOp) -> bool:
-    """Return whether a step without a structure changes the layout alone, and not along rows."""
-    if op.kind.before is None or dist_type(op.operands[0]).shape != dist_type(op.result).shape:
+    """Return whether a step without a structure moves elements inside of rows alone."""
+    shapes = [dist_type(x).shape for x in (*op.operands, op.result)]
+    if not all(shapes) or len({shape[0] for shape in shapes}) > 1:
         return False
+    if op.kind is RESHAPE:
+        return True
+    if op.kind is TRANSPOSE:
+        return op.sizes("order")[0] == 0
+    if op.kind in (PAD, CONCAT):
+        return op.integer("dim") != 0
     dims = [p.name for p in op.kind.parameters if p.kind is ArgumentKind.INTEGER]
-    return all(op.arguments.get(name) != 0 for name in dims)
+    layouts = op.kind.before is not None and shapes[0] == shapes[-1]
+    return layouts and all(op.arguments.get(name) != 0 for name in dims)
 
 
 def is_splat(op: Operation) -> bool:
@@ -127,6 +171,10 @@ def remade(
         LayoutError: the step is not well typed.
     """
     properties: dict[str, Attribute] = dict(op.properties)
+    rows = [dist_type(x).shape[:1] for x in (*operands[:1], *op.operands[:1])]
+    if op.kind is RESHAPE and rows[0] != rows[1]:
+        shape = (*rows[0], *op.sizes("shape")[1:])
+        properties["shape"] = attribute_of(ArgumentKind.SIZES, shape)
     if to is not None:
         named = [name for name, x in properties.items() if isinstance(x, DistTensorType)]
         properties |= {name: DistTensorType(to) for name in named}
@@ -140,3 +188,15 @@ def users_in(value: SSAValue, ops: Iterable[Operation]) -> list[Operation]:
     """Return the operations among some that use a value."""
     kept = set(ops)
     return list(dict.fromkeys(use.operation for use in value.uses if use.operation in kept))
+
+
+def needed_by(values: Iterable[SSAValue]) -> set[Operation]:
+    """Return the operations that values in a block are computed by, directly or not."""
+    found: set[Operation] = set()
+    left = [value.owner for value in values]
+    while left:
+        op = left.pop()
+        if isinstance(op, Operation) and op not in found:
+            found.add(op)
+            left += [operand.owner for operand in op.operands]
+    return found

@@ -18,11 +18,11 @@ from collir.ir.parameters import parameters_of
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import Role, role_of
 from collir.ir.staging.around import Around, Cut
-from collir.ir.staging.assignment import Assignment, assigned, needed_by
+from collir.ir.staging.assignment import Assignment, assigned
 from collir.ir.staging.chunks import Flat, flattened
 from collir.ir.staging.layers import layer_loops, layers_of_chunks, shares_of
 from collir.ir.staging.outlining import Axis, Outlining
-from collir.ir.staging.stacks import stacks_of
+from collir.ir.staging.stacks import needed_by, stacks_of
 from collir.ir.staging.sums import split_sums
 from collir.ir.staging.weights import first_use, shares_on, with_shares
 from collir.layout import LayoutError

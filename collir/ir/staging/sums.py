@@ -22,12 +22,17 @@ def split_sums(flat: Flat, tasks: Assignment, mesh: Mesh) -> bool:
     whether there are such."""
     changed = False
     for number in range(flat.carries):
+        source, part = flat.sources[number]
+        if source is None or part is not None:  # the gradients of a chunk are made at its place
+            continue
         total = flat.last.operands[number].owner
         carry = flat.block.args[number]
         if not isinstance(total, DistOp) or total.kind is not ADD or carry not in total.operands:
             continue
         first, second = total.operands
         terms = list(_terms(second if first is carry else first, ()))
+        if any(value is carry for value, _ in terms):
+            continue
         chunk_of: dict[object, int] = {op: chunk for op, (_, chunk) in tasks.task.items()}
         chunks = [chunk_of.get(value.owner, -1) for value, _ in terms]
         if len(set(chunks)) == 1:
