@@ -165,6 +165,8 @@ SUBJECTS = {
     "synthesis/programs/strategies.py": "fixed strategies, by the steps they are made of",
     "synthesis/programs/accumulation.py": "sums in another element type, by the steps they are",
     "synthesis/programs/layouts.py": "the program that makes everything whole first",
+    "ir/staging/around.py": "values are brought to the places of a pipeline, and back",
+    "ir/unstaging.py": "values are brought to the places of a pipeline, and back",
     "ir/origins.py": "what to write where only the order of shards is wrong",
     "targets/code/c_main.py": "a main reduces what it measures",
     "targets/reports/strategies.py": "P² has strategies for an all_reduce",

@@ -116,6 +116,8 @@ class SizingTarget(CostOptions, Target):
         super().__post_init__()
         if not 1 <= bytes_of(self.begin) <= bytes_of(self.end):
             raise ValueError("begin is at least a byte, and at most end")
+        if bytes_of(self.end) >= 2**63:
+            raise ValueError("end is less than 2^63 bytes")
         if not 1 < self.factor < 2**63:
             raise ValueError("factor is more than 1, and less than 2^63")
         if len(self.sizes()) > MOST_ROWS:
