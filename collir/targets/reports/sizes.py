@@ -47,14 +47,16 @@ def bytes_of(size: int | str) -> int:
     """Return the bytes of a size: ``8GB``, ``8GiB``, ``8G`` (8 GiB, as in nccl-tests) or 8.
 
     Raises:
-        ValueError: the text is no size.
+        ValueError: the text is no size, or is too large.
     """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", str(size))
     unit = match[2] if match else ""
     unit = f"{unit}iB" if unit in ("K", "M", "G", "T") else unit or "B"
     if not match or unit not in Quantity.BYTES.units:
         raise ValueError(f"'{size}' is not a size such as 1024, 8GB or 1GiB")
-    return int(Quantity.BYTES.parse(match[1], unit))
+    if not (number := Quantity.BYTES.parse(match[1], unit)) < 2**63:
+        raise ValueError("a size is less than 2^63 bytes")
+    return int(number)
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,6 @@ class SizingTarget(CostOptions, Target):
         super().__post_init__()
         if not 1 <= bytes_of(self.begin) <= bytes_of(self.end):
             raise ValueError("begin is at least a byte, and at most end")
-        if bytes_of(self.end) >= 2**63:
-            raise ValueError("end is less than 2^63 bytes")
         if not 1 < self.factor < 2**63:
             raise ValueError("factor is more than 1, and less than 2^63")
         if len(self.sizes()) > MOST_ROWS:
