@@ -14,10 +14,12 @@ class RandomStep:
     Attributes:
         text: the program.
         options: the options of the pass.
+        rows: the chunks at each place.
     """
 
     text: str
     options: str
+    rows: int
 
 
 @dataclass(eq=False)
@@ -69,8 +71,10 @@ class _Network:
 
     def summed(self, lines: _Lines, value: str) -> str:
         """Return a number that was reduced over the batch, on every device."""
-        return value if self.auto or "data" not in self.axes else lines.add(
-            f"all_reduce {value} over data"
+        return (
+            value
+            if self.auto or "data" not in self.axes
+            else lines.add(f"all_reduce {value} over data")
         )
 
     def front(self, lines: _Lines) -> str:
@@ -105,6 +109,10 @@ class _Network:
         self.two = chance(0.3)
         start = lines.add(f"tanh {x}") if self.two and chance() else x
         carried = ["%h = " + x] + (["%c = " + start] if self.two else [])
+        self.aux_carry = chance(0.2)
+        self.reduction = rng.choice(["mean", "mean", "sum"])
+        if self.aux_carry:
+            carried.append("%a = " + lines.add(f"constant value 0 to {self.dtype}[]"))
         slices: list[str] = []
         fixed: list[str] = []
         body = _Lines()
@@ -124,8 +132,10 @@ class _Network:
         if chance(0.3):
             h = body.add(f"rms_norm {h}, {sliced('norm', 'hidden')} dims [2] eps 1e-6")
         if chance(0.25) and self.words:
-            bias = body.add(f"take {given(self.weight('embedding', 'vocab', 'hidden'), 'e')}, "
-                            f"{given('%words', 'words')} dim 0")
+            bias = body.add(
+                f"take {given(self.weight('embedding', 'vocab', 'hidden'), 'e')}, "
+                f"{given('%words', 'words')} dim 0"
+            )
             h = body.add(f"add {h}, {bias}")
         if chance(0.25):
             mask = given(self.input("mask", self.dtype, "batch", "seq", "hidden"), "mask")
@@ -160,7 +170,11 @@ class _Network:
         z = body.add(f"add {y}, %h") if chance(0.7) else body.add(f"tanh {y}")
         yields = [z]
         if self.two:
-            c = body.add(f"mul %c, {given(self.weight('decay', 'hidden'), 'd')}") if chance() else "%c"
+            c = (
+                body.add(f"mul %c, {given(self.weight('decay', 'hidden'), 'd')}")
+                if chance()
+                else "%c"
+            )
             choice = rng.choice(["sum", "same", "swap"])
             if choice == "sum":
                 yields.append(body.add(f"add {c}, {y}"))
@@ -168,16 +182,21 @@ class _Network:
                 yields = [body.add(f"add {z}, {c}"), z]
             else:
                 yields.append(c)
+        if self.aux_carry:
+            squares = body.add(f"mul {y}, {y}")
+            number = self.summed(body, body.add(f"{self.reduction} {squares} dims [0, 1, 2]"))
+            yields.append(body.add(f"add %a, {number}"))
         stacks: list[str] = []
         if chance(0.3):
             stacks.append("number")
             squares = body.add(f"mul {y}, {y}")
-            number = body.add(f"{rng.choice(['mean', 'sum'])} {squares} dims [0, 1, 2]")
-            yields.append(number if self.auto else self.summed(body, number))
+            number = body.add(f"{self.reduction} {squares} dims [0, 1, 2]")
+            yields.append(self.summed(body, number))
         if chance(0.2):
             stacks.append("whole")
             yields.append(rng.choice([z, y, "%h"]))
-        names = ["%y"] + (["%c_last"] if self.two else []) + [f"%s_{s}" for s in stacks]
+        names = ["%y"] + (["%c_last"] if self.two else [])
+        names += (["%a_last"] if self.aux_carry else []) + [f"%s_{s}" for s in stacks]
         clause = f"repeat layers carry({', '.join(carried)})"
         clause += f" slice({', '.join(slices)})" if slices else ""
         clause += f" with({', '.join(fixed)})" if fixed else ""
@@ -197,7 +216,9 @@ class _Network:
             y = lines.add(f"add {y}, {x}")
         elif chance(0.2):
             both = lines.add(f"concat {y}, {x} dim 2")
-            y = lines.add(f'einsum "b s h, h i -> b s i" {both}, {self.weight("join", "2 * hidden", "hidden")}')
+            y = lines.add(
+                f'einsum "b s h, h i -> b s i" {both}, {self.weight("join", "2 * hidden", "hidden")}'
+            )
         if chance(0.3):
             y = lines.add(f"mul {y}, {self.weight('gain', 'hidden')}")
         if chance(0.2):
@@ -217,18 +238,20 @@ class _Network:
             off = off if dtype == "f32" else lines.add(f"cast {off} to f32")
             terms = lines.add(f"mul {off}, {off}")
             dims = "[0, 1, 2]"
-        loss = self.summed(lines, lines.add(f"{rng.choice(['mean', 'mean', 'sum'])} {terms} dims {dims}"))
-        mean = "mean" in lines.lines[-1] or "mean" in lines.lines[-2]
+        loss = self.summed(lines, lines.add(f"{self.reduction} {terms} dims {dims}"))
         results = [loss]
+        if self.aux_carry:
+            aux = "%a_last" if dtype == "f32" else lines.add("cast %a_last to f32")
+            results[0] = lines.add(f"add {loss}, {aux}")
         if "number" in self.stacks and chance(0.8):
             aux = lines.add("sum %s_number dims [0]" if chance() else "mean %s_number dims [0]")
             aux = aux if dtype == "f32" else lines.add(f"cast {aux} to f32")
-            results[0] = lines.add(f"add {loss}, {aux}")
+            results[0] = lines.add(f"add {results[0]}, {aux}")
             if chance():
                 results.append(aux)
         if "whole" in self.stacks and chance(0.8):
             squares = lines.add("mul %s_whole, %s_whole")
-            each = lines.add(f"{'mean' if mean else 'sum'} {squares} dims [1, 2, 3]")
+            each = lines.add(f"{self.reduction} {squares} dims [1, 2, 3]")
             each = self.summed(lines, each)
             aux = lines.add(f"sum {each} dims [0]")
             aux = aux if dtype == "f32" else lines.add(f"cast {aux} to f32")
@@ -279,9 +302,14 @@ def random_step(rng: random.Random) -> RandomStep:
     loop = rng.random() < 0.5
     options += [] if loop else [f"microbatches={count}"]
     text = "\n".join(
-        [_mesh(rng, axes), *_taken(network), written.loss(lines, results), written.step(results, loop)]
+        [
+            _mesh(rng, axes),
+            *_taken(network),
+            written.loss(lines, results),
+            written.step(results, loop),
+        ]
     )
-    return RandomStep(text, " ".join(options))
+    return RandomStep(text, " ".join(options), rows)
 
 
 def _mesh(rng: random.Random, axes: dict[str, int]) -> str:
@@ -294,7 +322,9 @@ def _mesh(rng: random.Random, axes: dict[str, int]) -> str:
         axis = {"pipe": "node:2 * gpu:2"} | {n: "gpu:2" for n in axes if n != "pipe"}
     elif two < 0.7 and len(axes) > 1:
         rest = 2 ** (len(axes) - 1)
-        outer, inner = ("pipe", rest) if rng.random() < 0.7 else ("data" if "data" in axes else "model", 0)
+        outer, inner = (
+            ("pipe", rest) if rng.random() < 0.7 else ("data" if "data" in axes else "model", 0)
+        )
         if inner == 0:
             inner = axes["pipe"] * 2 ** (len(axes) - 2)
         levels = f"level node[{axes[outer]}] {{ port = 8 GB/s, latency = 3 us }} level gpu[{inner}] {{ port = 80 GB/s, latency = 1 us }}"
@@ -320,8 +350,13 @@ class _Step:
     """The text of the functions."""
 
     def __init__(
-        self, rng: random.Random, network: _Network, axes: dict[str, int], auto: bool,
-        layers: int, count: int,
+        self,
+        rng: random.Random,
+        network: _Network,
+        axes: dict[str, int],
+        auto: bool,
+        layers: int,
+        count: int,
     ):
         self.rng, self.network, self.axes, self.auto = rng, network, axes, auto
         self.count = count
@@ -348,7 +383,9 @@ class _Step:
 
     def _over_data(self, dims: list[str]) -> list[str]:
         over = "data" in self.axes
-        return [d + "@data" if over and d in ("batch", f"{self.count} * batch") else d for d in dims]
+        return [
+            d + "@data" if over and d in ("batch", f"{self.count} * batch") else d for d in dims
+        ]
 
     def loss(self, lines: _Lines, results: list[str]) -> str:
         """Return the function that is differentiated."""
@@ -363,7 +400,9 @@ class _Step:
         ]
         returned = ", ".join("f32[]" for _ in results)
         head = f"func @loss({self._parameters(self.sizes)})({', '.join(arguments)}) -> ({returned}) {self.on} {{"
-        return "\n".join([head, *(f"  {x}" for x in lines.lines), f"  return {', '.join(results)}", "}\n"])
+        return "\n".join(
+            [head, *(f"  {x}" for x in lines.lines), f"  return {', '.join(results)}", "}\n"]
+        )
 
     def step(self, results: list[str], loop: bool) -> str:
         """Return the training step."""
@@ -390,7 +429,9 @@ class _Step:
         for w in net.weights:
             same = dtype == net.dtype
             used[w.name] = f"%{w.name}" if same else body.add(f"cast %{w.name} to {net.dtype}")
-        metrics, gradients = (self._loop if loop else self._call)(body, results, used, types, trained)
+        metrics, gradients = (self._loop if loop else self._call)(
+            body, results, used, types, trained
+        )
         if rng.random() < 0.3 and dtype == "f32":
             norms = [body.add(f"call @squared_norm({g})") for g in gradients]
             total = norms[0]
@@ -416,7 +457,9 @@ class _Step:
         returned += [x for x, _ in new_states]
         given += [x for _, x in new_states]
         head = f"func @step({self._parameters(sizes)})({', '.join(arguments)}) -> ({', '.join(given)}) {self.on} {{"
-        return "\n".join([head, *(f"  {x}" for x in body.lines), f"  return {', '.join(returned)}", "}\n"])
+        return "\n".join(
+            [head, *(f"  {x}" for x in body.lines), f"  return {', '.join(returned)}", "}\n"]
+        )
 
     def metric_type(self, name: str) -> str:
         return "f32[count]" if name.startswith("%stack") else "f32[]"
@@ -429,7 +472,11 @@ class _Step:
         return f"gradient @loss({given})({', '.join(values)}) wrt {wrt}"
 
     def _call(
-        self, body: _Lines, results: list[str], used: dict[str, str], types: dict[str, str],
+        self,
+        body: _Lines,
+        results: list[str],
+        used: dict[str, str],
+        types: dict[str, str],
         trained: list[_Weight],
     ) -> tuple[list[str], list[str]]:
         metrics = [f"%metric{n}" for n in range(len(results))]
@@ -440,7 +487,11 @@ class _Step:
         return metrics, found
 
     def _loop(
-        self, body: _Lines, results: list[str], used: dict[str, str], types: dict[str, str],
+        self,
+        body: _Lines,
+        results: list[str],
+        used: dict[str, str],
+        types: dict[str, str],
         trained: list[_Weight],
     ) -> tuple[list[str], list[str]]:
         rng, net = self.rng, self.network

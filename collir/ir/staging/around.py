@@ -33,7 +33,14 @@ from collir.ir.roles import (
 )
 from collir.ir.staging.chunks import Flat
 from collir.ir.staging.outlining import Axis, Outlined
-from collir.ir.staging.stacks import COMBINED, is_splat, leading, remade, structure_of, takes_rows_apart
+from collir.ir.staging.stacks import (
+    COMBINED,
+    is_splat,
+    leading,
+    remade,
+    structure_of,
+    takes_rows_apart,
+)
 from collir.layout import DistType, LayoutError
 from collir.layout.coll import ADD, ALL_REDUCE, ASSEMBLE, BROADCAST, KEEP, MASK, PART, SCALE
 from collir.layout.dtypes import Reduction
