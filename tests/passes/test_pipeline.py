@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from programs import RANDOM
 from random_steps import random_step
-from seeds import fresh
+from seeds import fresh, some
+from staged_steps import step_of
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -26,10 +27,11 @@ from collir.semantics.reference.double import module_in_double
 from collir.semantics.reference.executor import execute
 from collir.semantics.reference.meaning import meaning
 from collir.syntax.writer import write
-from staged_steps import step_of
 
-LATER = ("ddp", "fsdp", "megatron", "zero", "overlap", "bucket", "inline", "unroll")
-LATER += ("split-backward", "canonicalize", "dce")
+LATER = (
+    *("ddp", "fsdp", "megatron", "zero", "overlap", "bucket", "inline", "unroll"),
+    *("split-backward", "canonicalize", "dce"),
+)
 """Passes and pipelines that may follow."""
 
 REFUSED = (
@@ -134,6 +136,14 @@ def test_more_random_steps(seed: int) -> None:
     assert sum(assert_cut(rng) for _ in range(50)) > 35
 
 
+@pytest.mark.parametrize("name", some(LATER, 3))
+def test_passes_behind(name: str) -> None:
+    """Passes leave a loop with a schedule as it is: its body has tasks and sends alone."""
+    before = loop_step(_ALL)
+    after = collir.run_passes(before.clone(), "pipeline")
+    assert_computes(before, collir.run_passes(after, name))
+
+
 # --- loops over microbatches ----------------------------------------------------------------------
 
 _LOOP = """
@@ -164,7 +174,8 @@ func @step(count = 4, batch = 2, width = 3, layers = 4)
   %none = constant value 0 to f32[]
   %none_w = constant value 0 to %w
   %none_g = constant value 0 to %gain
-  %loss, %d_w, %d_g{results} = repeat count carry(%l = %none, %d_w = %none_w, %d_g = %none_g{carries})
+  %loss, %d_w, %d_g{results} =
+      repeat count carry(%l = %none, %d_w = %none_w, %d_g = %none_g{carries})
       slice(%x = %x, %z = %z, %share = %share, %words = %words)
       with(%w = %w, %gain = %gain, %rate = %rate) {{
     %own, %own_w, %own_g =
@@ -242,7 +253,8 @@ BEHIND = {
     "rows of layers": "%r = reshape %d_w to [layers, width * width]",
     "turned layers": "%r = transpose %d_w order [0, 2, 1]",
     "numbers of layers": "%i = constant value 1 to i32[2]\n  %r = take %d_w, %i dim 0",
-    "random numbers": "%i = constant value 3 to i32[]\n  %u = uniform %i to %w\n  %r = add %u, %d_w",
+    "random numbers": "%i = constant value 3 to i32[]\n  %u = uniform %i to %w\n  "
+    "%r = add %u, %d_w",
 }
 """Steps on all layers behind the loop."""
 
@@ -370,8 +382,8 @@ def random_loss(rng: random.Random) -> str:
         [
             "machine @one { level gpu[1] { port = 1 GB/s, latency = 0 us } }",
             "mesh @m on @one { a = gpu:1 }",
-            "func @loss(batch = 4)(%x: f32[batch, 2, 3], %y: f32[batch, 3], %w: f32[3], %c: f32[])",
-            "    -> f32[] on @m {",
+            "func @loss(batch = 4)",
+            "    (%x: f32[batch, 2, 3], %y: f32[batch, 3], %w: f32[3], %c: f32[]) -> f32[] on @m {",
             *lines,
             f"return {last}",
             "}",
