@@ -24,11 +24,22 @@ from collir.ir.inlining import function_without_calls
 from collir.ir.names import set_name
 from collir.ir.roles import Role, argument_roles, pass_role, role_of
 from collir.layout import DistType, DType, LayoutError
-from collir.layout.coll import ADD, CAST, RESHAPE, SCALE, TRANSPOSE
+from collir.layout.coll import (
+    ADD,
+    BARRIER,
+    CAST,
+    CONCAT,
+    MERGE,
+    PAD,
+    RESHAPE,
+    SCALE,
+    SPLIT,
+    TRANSPOSE,
+)
 from collir.layout.dtypes import Reduction
 from collir.layout.nn import CONSTANT
 from collir.layout.sizes import formula_of
-from collir.layout.steps import Argument, ArgumentKind, StepKind
+from collir.layout.steps import Argument, StepKind
 from collir.layout.structure import Linear, map_structure
 
 
@@ -45,7 +56,7 @@ Batch = int | Over
 """Where the index of the batch is in a value: a dimension, or nowhere as it has been reduced."""
 
 
-class _NotSeparableError(Exception):
+class NotSeparableError(Exception):
     """A step does not treat the parts of a batch apart.
 
     Attributes:
@@ -62,7 +73,7 @@ def reduced_over(function: FuncOp, batched: Iterable[int]) -> list[Batch | None]
     leading index is that of the batch; None for what does not depend on it.
 
     Raises:
-        _NotSeparableError: a step does not treat the parts of the batch apart.
+        NotSeparableError: a step does not treat the parts of the batch apart.
     """
     known: dict[SSAValue, Batch] = {function.args[number]: 0 for number in batched}
     _follow(function.body.block, known)
@@ -87,25 +98,49 @@ def _follow_loop(op: RepeatOp, known: dict[SSAValue, Batch]) -> None:
             place = known[operand]
             if operand in op.sliced and not isinstance(place, Over):
                 if not place:
-                    raise _NotSeparableError(op, "a loop runs over the batch")
+                    raise NotSeparableError(op, "a loop runs over the batch")
                 place -= 1
             known[argument] = place
-    _follow(op.body.block, known)
+    _follow_body(op, known)
     for number, (result, value) in enumerate(zip(op.results, op.yielded, strict=True)):
         place = known.get(value)
         if number < carries and place != known.get(op.carries[number]):
-            raise _NotSeparableError(op, "a carry depends on the batch in another way at the end")
+            raise NotSeparableError(op, "a carry depends on the batch in another way at the end")
         if place is not None:
             if number >= carries and not isinstance(place, Over):
                 place += 1  # behind the dimension of the stack
             known[result] = place
 
 
+def _follow_body(op: RepeatOp, known: dict[SSAValue, Batch]) -> None:
+    """Find where the index of the batch is in the values of the body of a loop.
+
+    A carry that starts as zero may be a sum or a mean over the batch as well: zero is both.
+    """
+    starts = zip(op.carried, op.carries, strict=True)
+    zeros = [carry for start, carry in starts if start not in known and _is_zero(start)]
+    for state in Over if zeros else ():
+        own: dict[SSAValue, Batch] = {**known, **dict.fromkeys(zeros, state)}
+        try:
+            _follow(op.body.block, own)
+        except NotSeparableError:
+            continue
+        if all(own.get(x) == own.get(y) for x, y in zip(op.carries, op.yielded, strict=False)):
+            known |= own
+            return
+    _follow(op.body.block, known)
+
+
+def _is_zero(value: SSAValue) -> bool:
+    owner = value.owner
+    return isinstance(owner, DistOp) and owner.kind is CONSTANT and owner.number("value") == 0
+
+
 def _result_of(op: DistOp, places: Sequence[Batch | None]) -> Batch:
     """Return where the index of the batch is in the result of a step.
 
     Raises:
-        _NotSeparableError: the step does not treat the parts of the batch apart.
+        NotSeparableError: the step does not treat the parts of the batch apart.
     """
     name = op.mnemonic
     reduced = [place for place in places if isinstance(place, Over)]
@@ -114,33 +149,33 @@ def _result_of(op: DistOp, places: Sequence[Batch | None]) -> Batch:
         structure = map_structure(name, [dist_type(x) for x in op.operands])
     if reduced:
         if not _stays_linear(op, places):
-            raise _NotSeparableError(op, f"{name} is not linear in what is reduced over the batch")
+            raise NotSeparableError(op, f"{name} is not linear in what is reduced over the batch")
         return reduced[0]
     if structure is None:
-        return _moved(op, places[0])
+        return _moved(op, places)
     index: str | None = None
     for place, over in zip(places, structure.operands, strict=True):
         if place is None:
             continue
         assert isinstance(place, int)
         if index not in (None, over[place]):
-            raise _NotSeparableError(op, f"{name} takes two indices for that of the batch")
+            raise NotSeparableError(op, f"{name} takes two indices for that of the batch")
         index = over[place]
     for place, over in zip(places, structure.operands, strict=True):
         if place is None and index in over:
-            raise _NotSeparableError(
+            raise NotSeparableError(
                 op, f"{name} takes what has no batch along the index of the batch"
             )
     assert index is not None
     if index in structure.blocked:
-        raise _NotSeparableError(op, f"{name} needs the whole batch")
+        raise NotSeparableError(op, f"{name} needs the whole batch")
     if index in structure.result:
         return structure.result.index(index)
     if structure.reduction is Reduction.AVG:
         return Over.MEAN
     if structure.reduction is Reduction.SUM and structure.linear is not Linear.NOT:
         return Over.SUM
-    raise _NotSeparableError(op, f"{name} reduces over the batch, and is neither sum nor mean")
+    raise NotSeparableError(op, f"{name} reduces over the batch, and is neither sum nor mean")
 
 
 def _stays_linear(op: DistOp, places: Sequence[Batch | None]) -> bool:
@@ -150,28 +185,33 @@ def _stays_linear(op: DistOp, places: Sequence[Batch | None]) -> bool:
     """
     linear = op.structure.linear if op.structure is not None else Linear.ALL
     known = [place for place in places if place is not None]
+    if op.kind is CAST and not dist_type(op.result).dtype.is_float:
+        return False
+    if op.kind is PAD and op.number("value") and known[0] is not Over.MEAN:
+        return False
     if linear is Linear.ALL:
         return len(set(known)) == 1 and (len(known) == len(places) or known[0] is Over.MEAN)
     first = linear is Linear.FIRST and places[0] is not None
     return len(known) == 1 and (linear is Linear.EACH or first)
 
 
-def _moved(op: DistOp, place: Batch | None) -> Batch:
+def _moved(op: DistOp, places: Sequence[Batch | None]) -> Batch:
     """Return where the index of the batch is behind a step without a structure: one that changes
-    the layout, or a reshape that keeps the leading dimensions."""
+    the layout, or moves elements along other dimensions."""
+    known = {place for place in places if place is not None}
+    place = next(iter(known))
     assert isinstance(place, int)
     before, after = dist_type(op.operands[0]).shape, dist_type(op.result).shape
-    if before[: place + 1] == after[: place + 1]:
-        named = [p.name for p in op.kind.parameters if p.kind is ArgumentKind.SIZES]
-        order = [op.arguments[n] for n in named if op.kind is TRANSPOSE]
-        if not order:
-            return place
     if op.kind is TRANSPOSE:
-        permutation = next(
-            op.sizes(p.name) for p in op.kind.parameters if p.kind is ArgumentKind.SIZES
-        )
-        return permutation.index(place)
-    raise _NotSeparableError(op, f"{op.mnemonic} joins or divides the batch")
+        return op.sizes("order").index(place)
+    if op.kind in (PAD, CONCAT):
+        kept = op.integer("dim") != place and len(known) == 1 and None not in places
+    else:
+        moves = op.kind in (RESHAPE, SPLIT, MERGE, BARRIER) or op.kind.before is not None
+        kept = moves and before[: place + 1] == after[: place + 1]
+    if not kept:
+        raise NotSeparableError(op, f"{op.mnemonic} joins, divides or moves the batch")
+    return place
 
 
 # ---------------------------------------------------------------------------------------------
@@ -265,7 +305,7 @@ def _states(batched: _Batched) -> list[Over]:
     assert callee is not None
     try:
         found = reduced_over(function_without_calls(callee), batched.numbers)
-    except _NotSeparableError as error:
+    except NotSeparableError as error:
         text = f"@{batched.call.symbol} cannot be computed in microbatches: {error}"
         here = note("at this step", Position.of(error.op))
         raise DiagnosticError(Diagnostic(text, Position.of(batched.call), (here,))) from error
@@ -402,4 +442,4 @@ def _take_exact(old: SSAValue, exact: SSAValue) -> None:
             op.erase()
 
 
-__all__ = ["Over", "reduced_over", "split_batch"]
+__all__ = ["NotSeparableError", "Over", "reduced_over", "split_batch"]

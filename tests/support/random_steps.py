@@ -1,5 +1,6 @@
-"""Random training steps of small networks of layers, as text, and options of the pass `pipeline`."""
+"""Random training steps of small networks, as text, with options of the pass `pipeline`."""
 
+import math
 import random
 from dataclasses import dataclass, field
 
@@ -14,10 +15,12 @@ class RandomStep:
     Attributes:
         text: the program.
         options: the options of the pass.
+        rows: the chunks at each place.
     """
 
     text: str
     options: str
+    rows: int
 
 
 @dataclass(eq=False)
@@ -107,6 +110,10 @@ class _Network:
         self.two = chance(0.3)
         start = lines.add(f"tanh {x}") if self.two and chance() else x
         carried = ["%h = " + x] + (["%c = " + start] if self.two else [])
+        self.aux_carry = chance(0.2)
+        self.reduction = rng.choice(["mean", "mean", "sum"])
+        if self.aux_carry:
+            carried.append("%a = " + lines.add(f"constant value 0 to {self.dtype}[]"))
         slices: list[str] = []
         fixed: list[str] = []
         body = _Lines()
@@ -176,16 +183,21 @@ class _Network:
                 yields = [body.add(f"add {z}, {c}"), z]
             else:
                 yields.append(c)
+        if self.aux_carry:
+            squares = body.add(f"mul {y}, {y}")
+            number = self.summed(body, body.add(f"{self.reduction} {squares} dims [0, 1, 2]"))
+            yields.append(body.add(f"add %a, {number}"))
         stacks: list[str] = []
         if chance(0.3):
             stacks.append("number")
             squares = body.add(f"mul {y}, {y}")
-            number = body.add(f"{rng.choice(['mean', 'sum'])} {squares} dims [0, 1, 2]")
-            yields.append(number if self.auto else self.summed(body, number))
+            number = body.add(f"{self.reduction} {squares} dims [0, 1, 2]")
+            yields.append(self.summed(body, number))
         if chance(0.2):
             stacks.append("whole")
             yields.append(rng.choice([z, y, "%h"]))
-        names = ["%y"] + (["%c_last"] if self.two else []) + [f"%s_{s}" for s in stacks]
+        names = ["%y"] + (["%c_last"] if self.two else [])
+        names += (["%a_last"] if self.aux_carry else []) + [f"%s_{s}" for s in stacks]
         clause = f"repeat layers carry({', '.join(carried)})"
         clause += f" slice({', '.join(slices)})" if slices else ""
         clause += f" with({', '.join(fixed)})" if fixed else ""
@@ -197,7 +209,7 @@ class _Network:
 
     def behind(self, lines: _Lines, x: str, carries: list[str]) -> list[str]:
         """Add the loss, and return the results."""
-        rng, chance, dtype = self.rng, self.chance, self.dtype
+        chance, dtype = self.chance, self.dtype
         y = carries[0]
         if self.two and chance(0.8):
             y = lines.add(f"add {y}, {carries[1]}")
@@ -205,9 +217,8 @@ class _Network:
             y = lines.add(f"add {y}, {x}")
         elif chance(0.2):
             both = lines.add(f"concat {y}, {x} dim 2")
-            y = lines.add(
-                f'einsum "b s h, h i -> b s i" {both}, {self.weight("join", "2 * hidden", "hidden")}'
-            )
+            w = self.weight("join", "2 * hidden", "hidden")
+            y = lines.add(f'einsum "b s h, h i -> b s i" {both}, {w}')
         if chance(0.3):
             y = lines.add(f"mul {y}, {self.weight('gain', 'hidden')}")
         if chance(0.2):
@@ -227,20 +238,20 @@ class _Network:
             off = off if dtype == "f32" else lines.add(f"cast {off} to f32")
             terms = lines.add(f"mul {off}, {off}")
             dims = "[0, 1, 2]"
-        loss = self.summed(
-            lines, lines.add(f"{rng.choice(['mean', 'mean', 'sum'])} {terms} dims {dims}")
-        )
-        mean = "mean" in lines.lines[-1] or "mean" in lines.lines[-2]
+        loss = self.summed(lines, lines.add(f"{self.reduction} {terms} dims {dims}"))
         results = [loss]
+        if self.aux_carry:
+            aux = "%a_last" if dtype == "f32" else lines.add("cast %a_last to f32")
+            results[0] = lines.add(f"add {loss}, {aux}")
         if "number" in self.stacks and chance(0.8):
             aux = lines.add("sum %s_number dims [0]" if chance() else "mean %s_number dims [0]")
             aux = aux if dtype == "f32" else lines.add(f"cast {aux} to f32")
-            results[0] = lines.add(f"add {loss}, {aux}")
+            results[0] = lines.add(f"add {results[0]}, {aux}")
             if chance():
                 results.append(aux)
         if "whole" in self.stacks and chance(0.8):
             squares = lines.add("mul %s_whole, %s_whole")
-            each = lines.add(f"{'mean' if mean else 'sum'} {squares} dims [1, 2, 3]")
+            each = lines.add(f"{self.reduction} {squares} dims [1, 2, 3]")
             each = self.summed(lines, each)
             aux = lines.add(f"sum {each} dims [0]")
             aux = aux if dtype == "f32" else lines.add(f"cast {aux} to f32")
@@ -254,14 +265,12 @@ class _Network:
         return results
 
 
-_BLOCK = {
-    True: """func @block(%x: float[...], %w: float[...]) -> float[...] on any {
+_BLOCK = """func @block(%x: float[...], %w: float[...]) -> float[...] on any {
   %y = einsum "b s h, h i -> b s i" %x, %w
   %z = gelu %y
   return %z
 }
-""",
-}
+"""
 
 
 def random_step(rng: random.Random) -> RandomStep:
@@ -298,40 +307,34 @@ def random_step(rng: random.Random) -> RandomStep:
             written.step(results, loop),
         ]
     )
-    return RandomStep(text, " ".join(options))
+    return RandomStep(text, " ".join(options), rows)
 
 
 def _mesh(rng: random.Random, axes: dict[str, int]) -> str:
-    names = list(axes)
-    rng.shuffle(names)
-    two = rng.random()
-    if two < 0.3 and axes["pipe"] == 4:
-        rest = 2 ** (len(axes) - 1)
-        levels = f"level node[2] {{ port = 8 GB/s, latency = 3 us }} level gpu[{2 * rest}] {{ port = 80 GB/s, latency = 1 us }}"
-        axis = {"pipe": "node:2 * gpu:2"} | {n: "gpu:2" for n in axes if n != "pipe"}
-    elif two < 0.7 and len(axes) > 1:
-        rest = 2 ** (len(axes) - 1)
-        outer, inner = (
-            ("pipe", rest) if rng.random() < 0.7 else ("data" if "data" in axes else "model", 0)
-        )
-        if inner == 0:
-            inner = axes["pipe"] * 2 ** (len(axes) - 2)
-        levels = f"level node[{axes[outer]}] {{ port = 8 GB/s, latency = 3 us }} level gpu[{inner}] {{ port = 80 GB/s, latency = 1 us }}"
-        axis = {n: f"node:{s}" if n == outer else f"gpu:{s}" for n, s in axes.items()}
+    """Return a machine of one or two levels, and a mesh with the axes in any order."""
+    names = rng.sample(list(axes), len(axes))
+    devices = math.prod(axes.values())
+    inside = {name: f"gpu:{size}" for name, size in axes.items()}
+    form = rng.random()
+    if form < 0.3 and axes["pipe"] == 4:
+        nodes, inside["pipe"] = 2, "node:2 * gpu:2"
+    elif form < 0.7 and len(axes) > 1:
+        outer = "pipe" if rng.random() < 0.7 else rng.choice(names)
+        nodes = axes[outer]
+        inside[outer] = f"node:{nodes}"
     else:
-        total = 1
-        for size in axes.values():
-            total *= size
-        levels = f"level gpu[{total}] {{ port = 80 GB/s, latency = 1 us }}"
-        axis = {n: f"gpu:{s}" for n, s in axes.items()}
-    listed = ", ".join(f"{n} = {axis[n]}" for n in names)
-    device = "device { compute f32 = 19.5 TFLOP/s, bf16 = 300 TFLOP/s; memory = 40 GB @ 1555 GB/s }"
+        nodes = 1
+    levels = f"level node[{nodes}] {{ port = 8 GB/s, latency = 3 us }} " if nodes > 1 else ""
+    levels += f"level gpu[{devices // nodes}] {{ port = 80 GB/s, latency = 1 us }}"
+    listed = ", ".join(f"{name} = {inside[name]}" for name in names)
+    rates = "compute f32 = 19.5 TFLOP/s, bf16 = 300 TFLOP/s"
+    device = f"device {{ {rates}; memory = 40 GB @ 1555 GB/s }}"
     return f"machine @box {{ {device} {levels} }}\nmesh @m on @box {{ {listed} }}\n"
 
 
 def _taken(network: _Network) -> list[str]:
     names = ["sgd", "momentum", "adamw", "squared_norm", "clip_factor", "scaled"]
-    helpers = [_BLOCK[True]] if "block" in network.helpers else []
+    helpers = [_BLOCK] if "block" in network.helpers else []
     return [*(f"func @{name} = @{name} on any\n" for name in names), *helpers]
 
 
@@ -383,12 +386,12 @@ class _Step:
             f"%{name}: {dtype}[{', '.join(dims if self.auto else self._over_data(dims))}]"
             for name, dtype, dims in net.data
         ]
-        arguments += [
-            f"%{w.name}: {net.dtype}[{', '.join(w.dims if self.auto else self.layouts[w.name])}] parameter"
-            for w in net.weights
-        ]
+        for w in net.weights:
+            dims = w.dims if self.auto else self.layouts[w.name]
+            arguments.append(f"%{w.name}: {net.dtype}[{', '.join(dims)}] parameter")
         returned = ", ".join("f32[]" for _ in results)
-        head = f"func @loss({self._parameters(self.sizes)})({', '.join(arguments)}) -> ({returned}) {self.on} {{"
+        head = f"func @loss({self._parameters(self.sizes)})({', '.join(arguments)})"
+        head += f" -> ({returned}) {self.on} {{"
         return "\n".join(
             [head, *(f"  {x}" for x in lines.lines), f"  return {', '.join(results)}", "}\n"]
         )
@@ -445,7 +448,8 @@ class _Step:
             given.append(f"{types[w.name]} parameter")
         returned += [x for x, _ in new_states]
         given += [x for _, x in new_states]
-        head = f"func @step({self._parameters(sizes)})({', '.join(arguments)}) -> ({', '.join(given)}) {self.on} {{"
+        head = f"func @step({self._parameters(sizes)})({', '.join(arguments)})"
+        head += f" -> ({', '.join(given)}) {self.on} {{"
         return "\n".join(
             [head, *(f"  {x}" for x in body.lines), f"  return {', '.join(returned)}", "}\n"]
         )

@@ -42,7 +42,17 @@ from collir.ir.staging.stacks import (
     takes_rows_apart,
 )
 from collir.layout import DistType, LayoutError
-from collir.layout.coll import ADD, ALL_REDUCE, ASSEMBLE, BROADCAST, KEEP, MASK, PART, SCALE
+from collir.layout.coll import (
+    ADD,
+    ALL_REDUCE,
+    ASSEMBLE,
+    BROADCAST,
+    KEEP,
+    MASK,
+    PART,
+    REDISTRIBUTE,
+    SCALE,
+)
 from collir.layout.dtypes import Reduction
 from collir.layout.nn import CONSTANT
 from collir.layout.steps import Argument, StepKind
@@ -231,8 +241,9 @@ class Around:
             place = self.place.get(op.result)
             operands = [self._brought(self.values[x][0], place) for x in op.operands]
             to = dist_type(op.result)
+            named = not op.operands or op.kind is REDISTRIBUTE
             to = to if place is None else to.with_place(self.axis.at(place))
-            self._define(op, [self._remade(op, operands, None if op.operands else to)])
+            self._define(op, [self._remade(op, operands, to if named else None)])
 
     def _define(self, op: DistOp, new: list[SSAValue]) -> None:
         self.values[op.result] = new

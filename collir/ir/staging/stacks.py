@@ -16,13 +16,17 @@ from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Dim, DistType, Mesh
-from collir.layout.coll import CONCAT, PAD, RESHAPE, TRANSPOSE
+from collir.layout.coll import CONCAT, PAD, REDISTRIBUTE, RESHAPE, TRANSPOSE
 from collir.layout.dtypes import Reduction
 from collir.layout.steps import ArgumentKind
 from collir.layout.structure import REPEATED, Structure, map_structure
 
-COMBINED = {Reduction.SUM: "add", Reduction.AVG: "add", Reduction.MAX: "maximum"}
-COMBINED |= {Reduction.MIN: "minimum"}
+COMBINED = {
+    Reduction.SUM: "add",
+    Reduction.AVG: "add",
+    Reduction.MAX: "maximum",
+    Reduction.MIN: "minimum",
+}
 """The step that combines two values reduced from parts; means of parts are scaled first."""
 
 
@@ -141,7 +145,7 @@ def _keeps_rows(op: DistOp) -> bool:
     shapes = [dist_type(x).shape for x in (*op.operands, op.result)]
     if not all(shapes) or len({shape[0] for shape in shapes}) > 1:
         return False
-    if op.kind is RESHAPE:
+    if op.kind in (RESHAPE, REDISTRIBUTE):
         return True
     if op.kind is TRANSPOSE:
         return op.sizes("order")[0] == 0

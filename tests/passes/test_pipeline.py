@@ -1,0 +1,430 @@
+"""The pass `pipeline` on random training steps, and on loops over microbatches of all kinds."""
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from programs import RANDOM
+from random_steps import random_step
+from seeds import fresh, some
+from staged_steps import step_of
+from xdsl.dialects.builtin import ModuleOp
+
+import collir
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.stages import stages_of
+from collir.dialects.machine import mesh_of, module_of
+from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import functions_of
+from collir.ir.microbatches import NotSeparableError, Over, reduced_over
+from collir.ir.unstaging import without_stages
+from collir.semantics.reference.buffers import NUMPY, assemble, distribute
+from collir.semantics.reference.collectives import Array
+from collir.semantics.reference.double import module_in_double
+from collir.semantics.reference.executor import execute
+from collir.semantics.reference.meaning import meaning
+from collir.syntax.writer import write
+
+LATER = (
+    *("ddp", "fsdp", "megatron", "zero", "overlap", "bucket", "inline", "unroll"),
+    *("split-backward", "canonicalize", "dce"),
+)
+"""Passes and pipelines that may follow."""
+
+REFUSED = (
+    "neither a sum nor a mean",
+    "is not linear in what is reduced",
+    "needs the layers of all places",
+)
+"""What a random step may be refused for."""
+
+
+def inputs_of(module: ModuleOp, rng: np.random.Generator) -> list[Array]:
+    """Return inputs of a step in f64: rates and second moments are positive."""
+    tensors: list[Array] = []
+    for argument in step_of(module).args:
+        x, name = dist_type(argument), argument.name_hint or ""
+        if x.dtype.is_float:
+            tensor = np.asarray(rng.normal(size=x.shape) * 0.7)
+            positive = name.startswith("v_") or name in ("limit", "number", "rate")
+            tensors.append(abs(tensor) + 0.1 if positive else tensor)
+        else:
+            tensors.append(rng.integers(0, 5, size=x.shape).astype(NUMPY[x.dtype]))
+    return tensors
+
+
+def on_one_device(module: ModuleOp, tensors: Sequence[Array]) -> list[Array]:
+    """Return the results of a step on one device, in f64."""
+    alone = meaning(step_of(module_in_double(module)))
+    found: list[Array] = []
+    for (value,) in execute(*alone, [[x] for x in tensors]):
+        assert value is not None
+        found.append(value)
+    return found
+
+
+def on_all_devices(
+    before: ModuleOp, after: ModuleOp, tensors: Sequence[Array], rng: np.random.Generator
+) -> list[Array]:
+    """Return the results of a step with stages on all devices, in f64."""
+    old, new = (step_of(module_in_double(x)) for x in (before, after))
+    step = without_stages(old, new).function
+    mesh, last = mesh_of(step), step.body.block.last_op
+    assert last is not None
+    types = [dist_type(argument) for argument in step.args]
+    buffers = [distribute(mesh, x, t, rng) for x, t in zip(tensors, types, strict=True)]
+    results = execute(module_of(step), step, buffers)
+    pairs = zip(results, last.operands, strict=True)
+    return [assemble(mesh, buffer, dist_type(value)) for buffer, value in pairs]
+
+
+def assert_computes(before: ModuleOp, after: ModuleOp) -> None:
+    """Check that a step with stages computes what it did before, and reads back."""
+    text = write(after)
+    assert write(collir.parse(text, "after.coll")) == text
+    rng = np.random.default_rng(0)
+    tensors = inputs_of(before, rng)
+    found = on_all_devices(before, after, tensors, rng)
+    for actual, right in zip(found, on_one_device(before, tensors), strict=True):
+        np.testing.assert_allclose(actual, right, rtol=1e-7, atol=1e-9)
+
+
+def assert_simulates(module: ModuleOp) -> None:
+    """Check the times, the memory and the microbatches in flight of the places of a pipeline."""
+    module = collir.run_passes(module.clone(), "decompose")
+    [simulation] = [s for s in simulate(module) if s.name == "step"]
+    [stages] = stages_of(simulation)
+    places, count = len(stages.stages), stages.microbatches
+    for number, stage in enumerate(stages.stages):
+        assert simulation.time * (1 + 1e-9) >= stages.time >= stage.busy * (1 - 1e-9)
+        most = {"gpipe": count, "1f1b": places - number, "zb-h1": places}.get(stages.schedule)
+        assert stage.memory > 0
+        assert 1 <= stage.in_flight <= (most or stage.in_flight)
+
+
+def assert_cut(rng: random.Random, later: bool = True) -> bool:
+    """Check a random step; return whether it is cut into stages."""
+    step = random_step(rng)
+    before = collir.parse(step.text, "step.coll")
+    try:
+        after = collir.run_passes(before.clone(), f"pipeline{{{step.options}}}")
+    except DiagnosticError as error:
+        [diagnostic] = error.diagnostics
+        assert any(text in diagnostic.message for text in REFUSED), diagnostic.message
+        return False
+    assert_computes(before, after)
+    assert_simulates(after)
+    name = rng.choice(LATER)
+    if later and not (name == "inline" and step.rows > 1):  # which chunks are in rows is lost
+        assert_computes(before, collir.run_passes(after, name))
+    return True
+
+
+@given(rng=RANDOM)
+@settings(max_examples=3)
+def test_random_steps(rng: random.Random) -> None:
+    assert_cut(rng, later=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_more_random_steps(seed: int) -> None:
+    rng = fresh(seed)
+    assert sum(assert_cut(rng) for _ in range(50)) > 35
+
+
+@pytest.mark.parametrize("name", some(LATER, 3))
+def test_passes_behind(name: str) -> None:
+    """Passes leave a loop with a schedule as it is: its body has tasks and sends alone."""
+    before = loop_step(_ALL)
+    after = collir.run_passes(before.clone(), "pipeline")
+    assert_computes(before, collir.run_passes(after, name))
+
+
+# --- loops over microbatches ----------------------------------------------------------------------
+
+_LOOP = """
+machine @box {{
+  device {{ compute f32 = 1 TFLOP/s; memory = 1 GB }}
+  level gpu[2] {{ port = 100 GB/s, latency = 3 us }}
+}}
+mesh @m on @box {{ pipe = gpu:2 }}
+func @loss(batch = 2, width = 3, layers = 4)
+    (%x: f32[batch, width], %z: f32[batch, width], %w: f32[layers, width, width], %gain: f32[width])
+    -> f32[] on @m {{
+  %n = mul %x, %gain
+  %y = repeat layers carry(%x = %n) slice(%w = %w) {{
+    %0 = einsum "b i, i j -> b j" %x, %w
+    %1 = tanh %0
+    yield %1
+  }}
+  %g = mul %y, %gain
+  %products = mul %g, %z
+  %loss = sum %products dims [0, 1]
+  return %loss
+}}
+func @step(count = 4, batch = 2, width = 3, layers = 4)
+    (%x: f32[count, batch, width], %z: f32[count, batch, width], %share: f32[count],
+     %words: i32[count, batch], %w: f32[layers, width, width] parameter,
+     %gain: f32[width] parameter, %rate: f32[])
+    -> (f32[], f32[layers, width, width], f32[width]{types}) on @m {{
+  %none = constant value 0 to f32[]
+  %none_w = constant value 0 to %w
+  %none_g = constant value 0 to %gain
+  %loss, %d_w, %d_g{results} =
+      repeat count carry(%l = %none, %d_w = %none_w, %d_g = %none_g{carries})
+      slice(%x = %x, %z = %z, %share = %share, %words = %words)
+      with(%w = %w, %gain = %gain, %rate = %rate) {{
+    %own, %own_w, %own_g =
+      gradient @loss(batch = batch, width = width, layers = layers)(%x, %z, %w, %gain)
+      wrt %w, %gain
+    {body}
+  }}
+  {behind}
+  return %loss, %d_w, %d_g{returned}
+}}
+"""
+
+_SUMS = "%1 = add %l, %own\n    %2 = add %d_w, %own_w\n    %3 = add %d_g, %own_g\n    "
+_ALL = _SUMS + "yield %1, %2, %3"
+
+INSIDE = {
+    "sums": (_ALL, "", ""),
+    "a stacked slice": (_SUMS + "yield %1, %2, %3, %share", "", "f32[count]"),
+    "stacked words": (_SUMS + "yield %1, %2, %3, %words", "", "i32[count, batch]"),
+    "a stacked invariant": (_SUMS + "yield %1, %2, %3, %rate", "", "f32[count]"),
+    "a stacked sum": (_SUMS + "yield %1, %2, %3, %1", "", "f32[count]"),
+    "a carry that stays": (_SUMS + "yield %l, %2, %3", "", ""),
+    "a carry that is not read": (_SUMS + "yield %own, %2, %3", "", ""),
+    "a counter": (
+        "%one = constant value 1 to f32[]\n    %4 = add %c, %one\n    "
+        + _SUMS
+        + "yield %1, %2, %3, %4",
+        ", %c = %rate",
+        "f32[]",
+    ),
+    "a constant": (
+        "%one = constant value 1 to f32[]\n    " + _SUMS + "yield %1, %2, %3, %one",
+        "",
+        "f32[count]",
+    ),
+    "weights of microbatches": (
+        "%a = mul %own_w, %share\n    %b = mul %own_g, %share\n    %1 = add %l, %own\n    "
+        "%2 = add %d_w, %a\n    %3 = add %d_g, %b\n    yield %1, %2, %3",
+        "",
+        "",
+    ),
+    "sums that decay": (
+        "%a = scale %d_w by 0.5\n    %b = scale %d_g by 0.5\n    %1 = add %l, %own\n    "
+        "%2 = add %a, %own_w\n    %3 = add %own_g, %b\n    yield %1, %2, %3",
+        "",
+        "",
+    ),
+    "a carry that is added twice": (
+        "%1 = add %l, %own\n    %2 = add %d_w, %own_w\n    %a = add %d_g, %own_g\n    "
+        "%3 = add %d_g, %a\n    yield %1, %2, %3",
+        "",
+        "",
+    ),
+    "norms": (
+        "%a = mul %own_w, %own_w\n    %n = sum %a dims [0, 1, 2]\n    "
+        + _SUMS
+        + "yield %1, %2, %3, %n",
+        "",
+        "f32[count]",
+    ),
+    "means over layers": (
+        "%a = mean %own_w dims [0, 2]\n    " + _SUMS + "yield %1, %2, %3, %a",
+        "",
+        "f32[count, width]",
+    ),
+}
+"""The body of a loop behind the gradient, a further carry, and the type of a further result."""
+
+BEHIND = {
+    "the mean of layers": "%r = mean %d_w dims [0]",
+    "the largest of all layers": "%r = max %d_w dims [0, 1, 2]",
+    "a product over layers": '%r = einsum "l i j, l i j -> j" %w, %d_w',
+    "what is repeated": "%o = constant value 2 to f32[width]\n  %s = broadcast_to %o to %w\n  "
+    "%r = mul %s, %d_w",
+    "rows of layers": "%r = reshape %d_w to [layers, width * width]",
+    "turned layers": "%r = transpose %d_w order [0, 2, 1]",
+    "numbers of layers": "%i = constant value 1 to i32[2]\n  %r = take %d_w, %i dim 0",
+    "random numbers": "%i = constant value 3 to i32[]\n  %u = uniform %i to %w\n  "
+    "%r = add %u, %d_w",
+}
+"""Steps on all layers behind the loop."""
+
+SHAPES = {
+    "the mean of layers": "width, width",
+    "the largest of all layers": "",
+    "a product over layers": "width",
+    "rows of layers": "layers, width * width",
+    "numbers of layers": "2, width, width",
+}
+
+OPTIONS = ("schedule=1f1b", "schedule=zb-v", "schedule=gpipe split=true")
+
+
+def loop_step(body: str, carries: str = "", types: str = "", behind: str = "") -> ModuleOp:
+    """Return a module with a step whose loop has a body behind the gradient."""
+    inside = types and not behind
+    text = _LOOP.format(
+        body=body,
+        carries=carries,
+        types=f", {types}" if types else "",
+        results=", %r" if inside else "",
+        behind=behind,
+        returned=", %r" if types else "",
+    )
+    return collir.parse(text, "step.coll")
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", INSIDE)
+def test_loops(name: str, options: str) -> None:
+    before = loop_step(*INSIDE[name])
+    assert_computes(before, collir.run_passes(before.clone(), f"pipeline{{{options}}}"))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", BEHIND)
+def test_steps_on_all_layers(name: str, options: str) -> None:
+    """What needs the numbers of layers is an error if a place has several rows of them."""
+    shape = SHAPES.get(name, "layers, width, width")
+    before = loop_step(_ALL, types=f"f32[{shape}]", behind=BEHIND[name])
+    if "zb-v" in options and name in ("numbers of layers", "random numbers"):
+        with pytest.raises(DiagnosticError, match="needs the layers of all places"):
+            collir.run_passes(before, f"pipeline{{{options}}}")
+    else:
+        assert_computes(before, collir.run_passes(before.clone(), f"pipeline{{{options}}}"))
+
+
+@pytest.mark.parametrize(
+    ("body", "types", "error"),
+    [
+        (
+            "%1 = add %l, %own\n    %a = mul %own_w, %l\n    %2 = add %d_w, %a\n    "
+            "%3 = add %d_g, %own_g\n    yield %1, %2, %3",
+            "",
+            "B1 reads a sum over microbatches that F1 adds to",
+        ),
+        (
+            "%a = mul %own_w, %own_w\n    %n = sum %a dims [0, 1, 2]\n    %b = mul %own_w, %n\n    "
+            "%1 = add %l, %own\n    %2 = add %d_w, %b\n    %3 = add %d_g, %own_g\n    "
+            "yield %1, %2, %3",
+            "",
+            "this needs all layers at once in each microbatch",
+        ),
+        (
+            _SUMS + "yield %1, %2, %3, %own_w",
+            "f32[count, layers, width, width]",
+            "%own_w of each microbatch has all layers",
+        ),
+    ],
+)
+def test_loops_that_are_refused(body: str, types: str, error: str) -> None:
+    with pytest.raises(DiagnosticError) as caught:
+        collir.run_passes(loop_step(body, types=types), "pipeline")
+    assert error in str(caught.value)
+
+
+# --- losses of a batch ----------------------------------------------------------------------------
+
+
+def random_loss(rng: random.Random) -> str:
+    """Return a random function of a batch, whose value is a number."""
+    lines: list[str] = []
+    dims = {"%x": "bsh", "%y": "bh", "%w": "h", "%c": ""}
+
+    def add(text: str, over: str) -> str:
+        lines.append(f"%v{len(lines)} = {text}")
+        dims[f"%v{len(lines) - 1}"] = over
+        return f"%v{len(lines) - 1}"
+
+    def some(over: str) -> list[int]:
+        return sorted(rng.sample(range(len(over)), rng.randint(1, len(over))))
+
+    for _ in range(rng.randint(2, 9)):
+        a, b = rng.choice(list(dims)[-5:]), rng.choice(list(dims))
+        over, other = dims[a], dims[b]
+        kind = rng.choice(["map", "pair", "pair", "reduce", "reduce", "along", "move", "einsum"])
+        if kind == "map":
+            add(f"{rng.choice(['tanh', 'gelu', 'exp', 'neg'])} {a}", over)
+        elif kind == "pair" and (over.endswith(other) or other.endswith(over)):
+            op = rng.choice(["add", "mul", "sub", "maximum", "div"])
+            add(f"{op} {a}, {b}", max(over, other, key=len))
+        elif kind == "reduce" and over:
+            gone = some(over)
+            left = "".join(x for n, x in enumerate(over) if n not in gone)
+            add(f"{rng.choice(['sum', 'mean', 'max'])} {a} dims {gone}", left)
+        elif kind == "along" and over:
+            dim = rng.randrange(len(over))
+            texts = (f"softmax {a} dims [{dim}]", f"cumsum {a} dim {dim}")
+            add(rng.choice((*texts, f"pad {a} dim {dim} low -1 high 1 value 1")), over)
+        elif kind == "move" and len(over) > 1:
+            order = rng.sample(range(len(over)), len(over))
+            add(f"transpose {a} order {order}", "".join(over[n] for n in order))
+        elif kind == "einsum" and over and other:
+            left = "".join(x for x in dict.fromkeys(over + other) if rng.random() < 0.5)
+            add(f'einsum "{" ".join(over)}, {" ".join(other)} -> {" ".join(left)}" {a}, {b}', left)
+    last = list(dims)[-1]
+    while over := dims[last]:
+        gone = some(over)
+        left = "".join(x for n, x in enumerate(over) if n not in gone)
+        last = add(f"{rng.choice(['sum', 'mean'])} {last} dims {gone}", left)
+    if rng.random() < 0.3:
+        last = add(f"{rng.choice(['mul', 'add', 'div'])} {last}, %c", "")
+    return "\n".join(
+        [
+            "machine @one { level gpu[1] { port = 1 GB/s, latency = 0 us } }",
+            "mesh @m on @one { a = gpu:1 }",
+            "func @loss(batch = 4)",
+            "    (%x: f32[batch, 2, 3], %y: f32[batch, 3], %w: f32[3], %c: f32[]) -> f32[] on @m {",
+            *lines,
+            f"return {last}",
+            "}",
+        ]
+    )
+
+
+def value_of(text: str, batch: int, inputs: Sequence[Array]) -> float:
+    """Return the value of a function for a batch of some size."""
+    module = collir.parse(text.replace("batch = 4", f"batch = {batch}"), "loss.coll")
+    [function] = functions_of(module_in_double(module))
+    [[value]] = execute(*meaning(function), [[x] for x in inputs])
+    assert value is not None
+    return float(value)
+
+
+def assert_separable(rng: random.Random) -> bool:
+    """Check what is found of a random loss by its values; return whether it is a sum or a mean."""
+    text = random_loss(rng)
+    try:
+        [function] = functions_of(collir.parse(text, "loss.coll"))
+        [over] = reduced_over(function, [0, 1])
+    except (DiagnosticError, NotSeparableError):
+        return False
+    draws = np.random.default_rng(rng.randrange(2**32))
+    x, y, *rest = (draws.normal(size=shape) for shape in ((4, 2, 3), (4, 3), (3,), ()))
+    rest = [np.asarray(value) for value in rest]
+    parts = [value_of(text, 2, [x[n : n + 2], y[n : n + 2], *rest]) for n in (0, 2)]
+    if over is not None and np.isfinite(parts).all():
+        right = sum(parts) / (2 if over is Over.MEAN else 1)
+        assert value_of(text, 4, [x, y, *rest]) == pytest.approx(right, rel=1e-6, abs=1e-9), text
+    return over is not None
+
+
+@given(rng=RANDOM)
+@settings(max_examples=15)
+def test_losses_of_a_batch(rng: random.Random) -> None:
+    assert_separable(rng)
+
+
+@pytest.mark.slow
+def test_more_losses_of_a_batch() -> None:
+    rng = fresh("losses")
+    assert sum(assert_separable(rng) for _ in range(2000)) > 300
