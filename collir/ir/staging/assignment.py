@@ -76,7 +76,8 @@ def assigned(
             continue
         makers = [x.owner for x in op.operands if isinstance(x.owner, Operation)]
         known = [position[maker] for maker in makers if maker in position]
-        known += _chunks_of_arguments(flat, op)
+        own = _chunks_of_arguments(flat, op)
+        known += own if op in ahead else [after - chunk for chunk in own]
         later = [number for number in known if number >= chunks]
         if not known:
             open_ops.append(op)
@@ -131,7 +132,7 @@ def _check_order(flat: Flat, position: Mapping[Operation, int]) -> None:
             if max(before, default=0) > position[op]:
                 raise DiagnosticError.at(
                     flat.loops[op][1],
-                    "a pipeline runs the layers once, from the first to the last, and this loop needs "
-                    "what layers behind its own make",
+                    "a pipeline runs the layers once, from the first to the last, and this "
+                    "loop needs what layers behind its own make",
                 )
             reached[op] = position[op]
