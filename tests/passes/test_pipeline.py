@@ -332,6 +332,71 @@ def test_loops_that_are_refused(body: str, types: str, error: str) -> None:
     assert error in str(caught.value)
 
 
+# --- layers ---------------------------------------------------------------------------------------
+
+_LAYERS = """
+machine @box {{ level gpu[2] {{ port = 100 GB/s, latency = 3 us }} }}
+mesh @m on @box {{ pipe = gpu:2 }}
+func @loss(batch = 4, layers = 4)
+    (%x: f32[batch, 3], %w: f32[layers, 3, 3] parameter, %v: f32[layers, 3, 3] parameter)
+    -> f32[] on @m {{
+  {layers}
+  %squares = mul %y, %y
+  %loss = mean %squares dims [0, 1]
+  return %loss
+}}
+func @step(batch = 4, layers = 4)
+    (%x: f32[batch, 3], %w: f32[layers, 3, 3] parameter, %v: f32[layers, 3, 3] parameter)
+    -> (f32[], f32[layers, 3, 3] parameter, f32[layers, 3, 3] parameter) on @m {{
+  %l, %a, %b = gradient @loss(batch = batch, layers = layers)(%x, %w, %v) wrt %w, %v
+  return %l, %a, %b
+}}
+"""
+
+
+def loop_over(result: str, x: str, weights: str, extra: str = "") -> str:
+    """Return a loop over layers, each a matrix and a tanh."""
+    return (
+        f"{result} = repeat layers carry(%x = {x}) slice(%w = {weights}) {extra} {{\n"
+        '  %0 = einsum "b i, i j -> b j" %x, %w\n  %1 = tanh %0\n  yield %1\n}\n'
+    )
+
+
+def layers_step(layers: str) -> ModuleOp:
+    """Return a module with a step on a batch whose loss has these layers."""
+    return collir.parse(_LAYERS.format(layers=layers), "layers.coll")
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "zb-v"])
+@pytest.mark.parametrize(
+    "layers",
+    [
+        loop_over("%a", "%x", "%w") + loop_over("%b", "%x", "%v") + "%y = add %a, %b",
+        loop_over("%a", "%x", "%w")
+        + "%n = mul %w, %v\n%m = mean %n dims [0, 1, 2]\n%y = add %a, %m",
+        "%u = mul %w, %v\n" + loop_over("%y", "%x", "%u"),
+    ],
+    ids=["side by side", "a norm of weights", "weights made of weights"],
+)
+def test_layers(layers: str, schedule: str) -> None:
+    before = layers_step(layers)
+    options = f"microbatches=2 schedule={schedule}"
+    assert_computes(before, collir.run_passes(before.clone(), f"pipeline{{{options}}}"))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        loop_over("%a", "%x", "%w") + loop_over("%y", "%a", "%v"),
+        loop_over("%a", "%x", "%w") + loop_over("%y", "%a", "%v", "reverse"),
+        loop_over("%y", "%x", "%w", "reverse"),
+    ],
+)
+def test_layers_in_another_order(layers: str) -> None:
+    with pytest.raises(DiagnosticError, match="what layers behind its own make"):
+        collir.run_passes(layers_step(layers), "pipeline{microbatches=2}")
+
+
 # --- losses of a batch ----------------------------------------------------------------------------
 
 

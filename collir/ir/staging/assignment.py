@@ -11,8 +11,9 @@ for.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, SSAValue
 
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.staging.chunks import Flat
 from collir.ir.staging.stacks import needed_by, users_in
 from collir.layout.pipelines.tasks import Part
@@ -55,6 +56,9 @@ def assigned(
         weights: those of them that compute gradients of weights alone.
         forward: the yielded values that are of the forward pass, such as the loss.
         splits: whether gradients of weights are tasks of their own.
+
+    Raises:
+        DiagnosticError: a chunk of layers needs what a later one makes.
     """
     ops = flat.ops
     cheap = made_of_nothing(ops) - {value.owner for value in flat.last.operands}
@@ -65,12 +69,15 @@ def assigned(
     position = {
         op: after - chunk if old in backward else chunk for op, (chunk, old) in loops.items()
     }
+    _check_order(flat, position)
     open_ops: list[Operation] = []
     for op in ops:
         if op in position or op in cheap:
             continue
         makers = [x.owner for x in op.operands if isinstance(x.owner, Operation)]
         known = [position[maker] for maker in makers if maker in position]
+        own = _chunks_of_arguments(flat, op)
+        known += own if op in ahead else [after - chunk for chunk in own]
         later = [number for number in known if number >= chunks]
         if not known:
             open_ops.append(op)
@@ -99,3 +106,33 @@ def assigned(
             kind = "B" if not splits or op in flow else "W"
             task[op] = kind, after - number
     return Assignment(task, cheap)
+
+
+def _chunks_of_arguments(flat: Flat, op: Operation) -> list[int]:
+    """Return the chunks whose rows of stacks an operation takes from the arguments."""
+    arguments = (x for x in op.operands if isinstance(x, BlockArgument) and x.owner is flat.block)
+    found = (flat.sources[x.index] for x in arguments)
+    return [chunk for source, chunk in found if source is not None and chunk is not None]
+
+
+def _check_order(flat: Flat, position: Mapping[Operation, int]) -> None:
+    """Check that loops over the layers of a chunk need no later chunks.
+
+    Raises:
+        DiagnosticError: one does.
+    """
+    reached: dict[Operation, int] = {}
+    for op in flat.ops:
+        makers = [x.owner for x in op.operands]
+        before = [reached[x] for x in makers if isinstance(x, Operation) and x in reached]
+        before += [] if op in position else _chunks_of_arguments(flat, op)
+        if before:
+            reached[op] = max(before)
+        if op in position:
+            if max(before, default=0) > position[op]:
+                raise DiagnosticError.at(
+                    flat.loops[op][1],
+                    "a pipeline runs the layers once, from the first to the last, and this "
+                    "loop needs what layers behind its own make",
+                )
+            reached[op] = position[op]
