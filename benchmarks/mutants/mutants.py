@@ -171,8 +171,8 @@ MUTANTS = [
         "rules",
         "a part of a dimension is at coordinate 0",
         TYPES,
-        "return with_dim(x, dim, piece).with_place(digits_over(mesh, axes, coordinate))",
-        "return with_dim(x, dim, piece).with_place(digits_over(mesh, axes, 0))",
+        "return whole.with_place(digits_over(mesh, axes, coordinate))",
+        "return whole.with_place(digits_over(mesh, axes, 0))",
         (*RULES, "tests/semantics/test_places.py"),
     ),
     Mutant(
