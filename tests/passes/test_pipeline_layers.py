@@ -99,7 +99,7 @@ def test_the_whole_is_what_all_devices_compute() -> None:
     assert agree(together, results_on_one_device(step, 3), 2**16)
 
 
-@pytest.mark.parametrize("engine", ["mpi", "mpi4py", "torch"])
+@pytest.mark.parametrize("engine", ["mpi", "mpi4py", pytest.param("torch", marks=pytest.mark.slow)])
 def test_on_ranks(engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if engine == "torch":
         pytest.importorskip("torch")

@@ -133,15 +133,13 @@ def cases(*chosen: tuple[str, str]) -> list[ParameterSet]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("schedule", "engine"), cases(("zb-v", "mpi4py"), ("1f1b", "torch"), ("zb-h1", "mpi"))
-)
+@pytest.mark.parametrize(("schedule", "engine"), cases(("zb-v", "mpi"), ("1f1b", "torch")))
 def test_perceptron(schedule: str, engine: str, tmp_path: Path) -> None:
     passes = f"differentiate,pipeline{{schedule={schedule}}}"
     assert run(perceptron(), passes, engine, tmp_path, "--function", "step") == 0
 
 
-@pytest.mark.parametrize(("schedule", "engine"), cases(("zb-v", "mpi4py"), ("zb-h1", "mpi")))
+@pytest.mark.parametrize(("schedule", "engine"), cases(("zb-h1", "mpi4py")))
 def test_gpt(schedule: str, engine: str, tmp_path: Path) -> None:
     sizes = {"layers": 4, "batch": 8, "seq": 8, "hidden": 16, "vocab": 16}
     options = [word for name, size in sizes.items() for word in ("--set-size", f"{name}={size}")]
@@ -159,7 +157,7 @@ def test_large_messages_do_not_wait_for_each_other(
     assert run(text, "", engine, tmp_path, "--function", "pipeline") == 0
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("schedule", ["1f1b", pytest.param("gpipe", marks=pytest.mark.slow)])
 def test_nccl_waits_for_what_a_task_needs(schedule: str, tmp_path: Path) -> None:
     module = collir.parse(BOTH_WAYS.replace("SIZE", "16").replace("SCHEDULE", schedule))
     functions = [f for f in functions_of(module) if f.sym_name.data == "pipeline"]
