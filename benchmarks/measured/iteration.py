@@ -6,6 +6,8 @@ from functools import lru_cache
 from measured.programs import Cost, Layout, Sizes, parts_of, send_seconds, update_seconds
 from measured.rows import Row
 
+from collir.cost.programs.pipelines import run_pipeline
+from collir.layout.pipelines.rules import RULES
 from collir.machine import Machine
 
 
@@ -27,10 +29,7 @@ def predicted_seconds(row: Row, on: Machine) -> float:
         backward.append(elapsed([*ahead, back * layers, *behind]))
     send = send_seconds(layout, row.micro * row.seq * row.hidden, on)
     times = [tuple(time + send for time in stages) for stages in (forward, backward)]
-    if row.chunks == 1:
-        microbatches = one_f_one_b(*times, row.microbatches)
-    else:
-        microbatches = interleaved(*times, row.microbatches, row.chunks)
+    microbatches = pipeline_seconds(*times, row.microbatches, row.chunks)
     weights = weights_of_stage(row, sizes.vocab)
     return microbatches + update_seconds(layout, weights, on)
 
@@ -52,49 +51,23 @@ def weights_of_stage(row: Row, vocab: int) -> float:
     return divided / row.tensor + layers * 6 * hidden + row.seq * hidden
 
 
-def interleaved(
+@lru_cache(maxsize=1 << 14)
+def pipeline_seconds(
     forward: Sequence[float], backward: Sequence[float], count: int, chunks: int
 ) -> float:
-    """Return the seconds of microbatches in interleaved 1F1B: those of the slowest stage, and a
-    bubble that is as many times shorter as there are chunks (Narayanan et al. 2021)."""
-    stages = [f + b for f, b in zip(forward, backward, strict=True)]
-    return count * max(stages) + (sum(stages) - max(stages)) / chunks
-
-
-@lru_cache(maxsize=1 << 14)
-def one_f_one_b(forward: Sequence[float], backward: Sequence[float], count: int) -> float:
-    """Return the seconds of microbatches in the schedule 1F1B.
+    """Return the seconds of microbatches in the schedule 1F1B, interleaved if stages have chunks.
 
     Args:
         forward, backward: the seconds of a microbatch in each stage.
         count: the number of microbatches.
+        chunks: the chunks of layers of each stage, which take equally long.
     """
+    rule = RULES["1f1b" if chunks == 1 else "interleaved"]
     stages = len(forward)
-    orders = [_order(stages - stage, count) for stage in range(stages)]
-    done: dict[tuple[int, bool, int], float] = {}
-    free, place = [0.0] * stages, [0] * stages
-    left = sum(map(len, orders))
-    while left:
-        for stage in range(stages):
-            while place[stage] < 2 * count:
-                back, number = orders[stage][place[stage]]
-                before = (stage + 1 if back else stage - 1, back, number)
-                if 0 <= before[0] < stages and before not in done:
-                    break
-                start = max(free[stage], done.get(before, 0.0))
-                free[stage] = start + (backward if back else forward)[stage]
-                done[stage, back, number] = free[stage]
-                place[stage] += 1
-                left -= 1
-    return max(free)
-
-
-def _order(ahead: int, count: int) -> list[tuple[bool, int]]:
-    """Return the tasks of a stage in order: whether backward, and the microbatch."""
-    ahead = min(ahead, count)
-    order = [(False, number) for number in range(ahead)]
-    for number in range(count):
-        order.append((True, number))
-        if ahead + number < count:
-            order.append((False, ahead + number))
-    return order
+    graph = rule.graph(stages, chunks)
+    seconds = {"F": forward, "B": backward}
+    durations = {
+        (kind, chunk): seconds[kind][stage] / chunks
+        for (kind, chunk), stage in graph.places.items()
+    }
+    return run_pipeline(rule.schedule(stages, count, chunks), graph, durations).time

@@ -73,6 +73,9 @@ class Row:
             return f"{self.heads} heads do not divide by {self.tensor}, or {self.hidden} by them"
         if self.gpus > NODE and self.gpus % NODE:
             return f"{self.gpus} GPUs are no whole nodes of {NODE}"
+        if self.chunks > 1 and self.microbatches % self.pipeline:
+            count = f"{self.microbatches} microbatches are no multiple of {self.pipeline} stages"
+            return f"{count}, which interleaved chunks need"
         return None if self.seconds > 0 else "the time is above 0"
 
 

@@ -145,11 +145,13 @@ def test_the_operations_of_a_microbatch_are_those_of_narayanan(training: ModuleT
 
 
 def test_the_schedule_is_1f1b(training: ModuleType) -> None:
-    """Equal stages take (K + P - 1)(F + B); a slow last stage sets the pace."""
-    one_f_one_b = part("iteration").one_f_one_b
-    assert one_f_one_b((1.0,) * 4, (2.0,) * 4, 8) == pytest.approx((8 + 3) * 3.0)
-    assert one_f_one_b((1.0, 5.0), (2.0, 6.0), 8) == pytest.approx(8 * 11.0 + 3.0)
-    assert one_f_one_b((1.0,), (2.0,), 8) == pytest.approx(24.0)
+    """Equal stages take (K + P - 1)(F + B), or (K + (P - 1) / v)(F + B) with v chunks; a slow last
+    stage sets the pace."""
+    seconds = part("iteration").pipeline_seconds
+    assert seconds((1.0,) * 4, (2.0,) * 4, 8, 1) == pytest.approx((8 + 3) * 3.0)
+    assert seconds((1.0,) * 4, (2.0,) * 4, 8, 3) == pytest.approx((8 + 3 / 3) * 3.0)
+    assert seconds((1.0, 5.0), (2.0, 6.0), 8, 1) == pytest.approx(8 * 11.0 + 3.0)
+    assert seconds((1.0,), (2.0,), 8, 1) == pytest.approx(24.0)
 
 
 def test_a_device_waits_for_its_host(training: ModuleType) -> None:
