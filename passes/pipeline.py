@@ -136,7 +136,7 @@ class PipelinePass(TimedOptions, ModulePass):
             assert loop is not None
             axis = axis_of(function, self.axis)
             layers = layers_wanted(self.layers)
-            wanted = Wanted(self.axis, self.schedule, self.chunks, self.split, layers or ())
+            wanted = Wanted(self.schedule, self.chunks, self.split, layers or ())
             plan = plan_of(wanted, loop, axis)
         named = plan
         if plan.schedule == OPTIMAL:

@@ -18,7 +18,7 @@ LOGIT = 6
 
 @dataclass(frozen=True)
 class Job:
-    """What decides the memory of a device.
+    """The numbers that decide the memory of a device.
 
     Attributes:
         sizes: those of a microbatch on a device.

@@ -133,7 +133,7 @@ class Sizes:
 
     @property
     def fuses_softmax(self) -> bool:
-        """Whether Megatron-LM's kernel of a softmax takes these matrices of scores."""
+        """True if Megatron-LM's kernel of a softmax takes these matrices of scores."""
         return self.micro * self.heads // self.tensor % 4 == 0
 
     @property

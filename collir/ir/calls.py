@@ -10,13 +10,14 @@ from xdsl.ir import Operation
 
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp
-from collir.dialects.tensor import AxesAttr, BindingsAttr, DistTensorType, PlaceAttr
+from collir.dialects.tensor import BindingsAttr
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.fusion import fuse, fusion_error
 from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of
 from collir.ir.retyping import function_at
 from collir.ir.roles import pass_role
+from collir.ir.steps import axes_named
 from collir.layout.types import place_text
 
 
@@ -98,38 +99,36 @@ def place_errors(module: ModuleOp) -> list[Diagnostic]:
     Functions do not call themselves.
     """
     functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
-    named: dict[str, dict[str, Operation]] = {}
-    for function in callees_first(module):
-        own = named.setdefault(function.sym_name.data, {})
-        for call in calls_in(function):
-            own |= named.get(call.symbol, {})
-        for op in function.walk():
-            own |= dict.fromkeys(_axes_named(op), op)
+    calls = [call for function in functions.values() for call in calls_in(function)]
+    known = [call for call in calls if call.symbol in functions]
+    placed = [(call, place) for call in known if (place := call.place(functions[call.symbol]))]
+    named = _axes_of_functions(module) if placed else {}
     errors: list[Diagnostic] = []
-    for call in (call for function in functions.values() for call in calls_in(function)):
-        place = call.place(functions[call.symbol]) if call.symbol in functions else ()
-        for axis in (axis for axis, _ in place if axis in named[call.symbol]):
+    for call, place in placed:
+        steps = named[call.symbol]
+        if (axis := next((axis for axis, _ in place if axis in steps), None)) is not None:
             mesh = mesh_of(call)
             text = (
                 f"@{call.symbol} is called at {place_text(place, mesh)}, and has a step over "
                 f"{', '.join(mesh.short((axis,)))}: a function that is called at a place names "
                 "none of its sub-axes"
             )
-            step = note("the step is here", Position.of(named[call.symbol][axis]))
+            step = note("the step is here", Position.of(steps[axis]))
             errors.append(Diagnostic(text, Position.of(call), (step,)))
-            break
     return errors
 
 
-def _axes_named(op: Operation) -> Iterator[str]:
-    """Yield the sub-axes in the types of an operation's results and in its properties."""
-    for attribute in (*(value.type for value in op.results), *op.properties.values()):
-        if isinstance(attribute, DistTensorType):
-            yield from attribute.data.axes
-        elif isinstance(attribute, AxesAttr):
-            yield from attribute.data
-        elif isinstance(attribute, PlaceAttr):
-            yield from dict(attribute.data)
+def _axes_of_functions(module: ModuleOp) -> dict[str, dict[str, Operation]]:
+    """Return the sub-axes that each function of a module names, itself or in what it calls, each
+    with an operation that does."""
+    named: dict[str, dict[str, Operation]] = {}
+    for function in callees_first(module):
+        own = named.setdefault(function.sym_name.data, {})
+        for call in calls_in(function):
+            own |= named.get(call.symbol, {})
+        for op in function.walk():
+            own |= dict.fromkeys(axes_named(op), op)
+    return named
 
 
 def _steps_of(call: CallOp) -> Iterator[Operation]:

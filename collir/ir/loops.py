@@ -7,10 +7,9 @@ from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import function_of, mesh_of
 from collir.dialects.nested import CallOp, NestedOp, RepeatOp
-from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import chain_ahead, start_early
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
@@ -18,6 +17,7 @@ from collir.ir.names import numbered_symbol, set_name
 from collir.ir.parameters import shared_attributes
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import pass_role
+from collir.ir.steps import step_op
 from collir.layout.coll import CONCAT, PAD, RESHAPE
 from collir.layout.sizes import formula_of
 from collir.layout.steps import Argument, StepKind
@@ -78,9 +78,7 @@ class StepsBefore:
 
     def step(self, kind: StepKind, values: Sequence[SSAValue], **arguments: Argument) -> SSAValue:
         """Put a step in front of the loop, and return its result."""
-        kinds = {parameter.name: parameter.kind for parameter in kind.parameters}
-        properties = {name: attribute_of(kinds[name], x) for name, x in arguments.items()}
-        step = OPERATIONS[kind.name].make(self.mesh, *values, **properties)
+        step = step_op(self.mesh, kind, values, **arguments)
         step.location = self.op.location
         self.insert(step)
         return step.result

@@ -6,7 +6,7 @@ steps: the index of the batch is passed through until one reduction, and what is
 through linear steps alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -15,14 +15,14 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp, RepeatOp, Signature, YieldOp
-from collir.dialects.operation import DistOp, attribute_of
-from collir.dialects.tables import OPERATIONS
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.auto import is_implied
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.inlining import function_without_calls
 from collir.ir.names import set_name
 from collir.ir.roles import Role, argument_roles, pass_role, role_of
+from collir.ir.steps import step_op
 from collir.layout import DistType, DType, LayoutError
 from collir.layout.coll import (
     ADD,
@@ -44,7 +44,7 @@ from collir.layout.structure import Linear, map_structure
 
 
 class Over(Enum):
-    """What a value without the index of the batch is."""
+    """The reduction over the batch that a value is which has no index of it."""
 
     SUM = auto()
     """A sum over the batch."""
@@ -340,11 +340,12 @@ class _Splitting:
         body = self._body(sums, sliced, others)
         loop = RepeatOp.of(self.mesh, self.count, [starts, sliced, others], body)
         self._insert(loop)
-        gradients: Mapping[int, Over] = dict(enumerate(self.states))
+        of_gradients = [self.states[0]] * len(call.sought)
+        states = [*self.states, *of_gradients]
         for number, (old, value) in enumerate(zip(call.results, loop.results, strict=True)):
             set_name(value, old.name_hint)
             pass_role(old, value)
-            if gradients.get(number, self.states[0]) is Over.MEAN:
+            if states[number] is Over.MEAN:
                 value = self._step(SCALE, value, factor=1 / self.count)
             if dist_type(value).dtype is not results[number].dtype:
                 _take_exact(old, value)
@@ -360,13 +361,8 @@ class _Splitting:
         assert self.call.parent is not None
         self.call.parent.insert_op_before(op, self.call)
 
-    def _made(self, kind: StepKind, *operands: SSAValue, **arguments: Argument) -> DistOp:
-        kinds = {parameter.name: parameter.kind for parameter in kind.parameters}
-        properties = {name: attribute_of(kinds[name], x) for name, x in arguments.items()}
-        return OPERATIONS[kind.name].make(self.mesh, *operands, **properties)
-
     def _step(self, kind: StepKind, *operands: SSAValue, **arguments: Argument) -> SSAValue:
-        op = self._made(kind, *operands, **arguments)
+        op = step_op(self.mesh, kind, operands, **arguments)
         self._insert(op)
         return op.result
 
@@ -423,10 +419,10 @@ class _Splitting:
             set_name(value, old.name_hint)
             pass_role(old, value)
             if dist_type(value).dtype is not dist_type(carry).dtype:
-                op = self._made(CAST, value, dtype=str(dist_type(carry).dtype))
+                op = step_op(self.mesh, CAST, [value], dtype=str(dist_type(carry).dtype))
                 block.add_op(op)
                 value = op.result
-            op = self._made(ADD, carry, value)
+            op = step_op(self.mesh, ADD, [carry, value])
             block.add_op(op)
             yielded.append(op.result)
         block.add_op(YieldOp.create(operands=yielded))

@@ -1,6 +1,6 @@
 """The steps of a function, or of a program that is only planned, and what each of them needs."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -8,9 +8,10 @@ from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.dialects.nested import NestedOp
 from collir.dialects.operation import DistOp, attribute_of
-from collir.dialects.tensor import AxesAttr
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
 from collir.layout import DistType, Mesh
-from collir.layout.steps import ASYNC, OVER, Arguments, StepKind
+from collir.layout.steps import ASYNC, OVER, Argument, Arguments, StepKind
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +57,33 @@ class PlannedStep:
     def is_free(self, mesh: Mesh) -> bool:
         """Return whether the step is only another view of its operand."""
         return self.kind.is_free(mesh, self.operands[0].type, self.arguments)
+
+
+def step_op(
+    mesh: Mesh, kind: StepKind, operands: Sequence[SSAValue], /, **arguments: Argument
+) -> DistOp:
+    """Return the operation of a row of the tables, with its result typed; it is in no block.
+
+    Raises:
+        LayoutError: the step is not well typed.
+    """
+    kinds = {parameter.name: parameter.kind for parameter in kind.parameters}
+    properties = {name: attribute_of(kinds[name], x) for name, x in arguments.items()}
+    return OPERATIONS[kind.name].make(mesh, *operands, **properties)
+
+
+def axes_named(op: Operation) -> Iterator[str]:
+    """Yield the sub-axes in the types that an operation makes, in its properties, and in the types
+    of the arguments of its regions."""
+    arguments = (arg for region in op.regions for block in region.blocks for arg in block.args)
+    values = (value.type for value in (*op.results, *arguments))
+    for attribute in (*values, *op.properties.values()):
+        if isinstance(attribute, DistTensorType):
+            yield from attribute.data.axes
+        elif isinstance(attribute, AxesAttr):
+            yield from attribute.data
+        elif isinstance(attribute, PlaceAttr):
+            yield from dict(attribute.data)
 
 
 def is_free(op: Operation, mesh: Mesh) -> bool:

@@ -16,13 +16,13 @@ from xdsl.ir import Attribute, Block, BlockArgument, Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp, RepeatOp
-from collir.dialects.operation import DistOp, attribute_of
-from collir.dialects.tables import OPERATIONS
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.calls import calls_in
 from collir.ir.functions import copied_beside
 from collir.ir.inlining import function_without_calls
 from collir.ir.names import set_name
+from collir.ir.steps import step_op
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import ALL_GATHER, BROADCAST, CONCAT, KEEP, PAD, PART, SLICE
 from collir.layout.mesh import index_over
@@ -246,9 +246,7 @@ class _Unstaging:
             self.function.properties.pop(name, None)
 
     def _step(self, kind: StepKind, *operands: SSAValue, **arguments: Argument) -> SSAValue:
-        kinds = {parameter.name: parameter.kind for parameter in kind.parameters}
-        properties = {name: attribute_of(kinds[name], x) for name, x in arguments.items()}
-        op = OPERATIONS[kind.name].make(self.mesh, *operands, **properties)
+        op = step_op(self.mesh, kind, operands, **arguments)
         self.block.insert_op_before(op, self.before)
         return op.result
 

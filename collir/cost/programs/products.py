@@ -40,7 +40,7 @@ class Product:
 
     @property
     def is_aligned(self) -> bool:
-        """Whether units for matrices load its operands well."""
+        """True if units for matrices load its operands well."""
         return not (self.rows % ALIGNED or self.columns % ALIGNED or self.length % ALIGNED)
 
 

@@ -235,7 +235,7 @@ class SimulatedStep:
 
     @property
     def is_issued(self) -> bool:
-        """Whether it is a kernel or a collective, which a host issues."""
+        """True if it is a kernel or a collective, which a host issues."""
         if isinstance(self.does, LocalStep):
             return self.does.launched and bool(self.does.size or self.does.work)
         return isinstance(self.does, StepCost)

@@ -16,7 +16,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
 from collir.dialects.nested import RepeatOp
-from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
@@ -41,6 +41,7 @@ from collir.ir.staging.stacks import (
     structure_of,
     takes_rows_apart,
 )
+from collir.ir.steps import step_op
 from collir.layout import DistType, LayoutError
 from collir.layout.coll import (
     ADD,
@@ -176,9 +177,7 @@ class Around:
     # --- values where they are needed -----------------------------------------------------------
 
     def _step(self, kind: StepKind, *operands: SSAValue, **arguments: Argument) -> SSAValue:
-        kinds = {parameter.name: parameter.kind for parameter in kind.parameters}
-        properties = {name: attribute_of(kinds[name], x) for name, x in arguments.items()}
-        op = OPERATIONS[kind.name].make(self.mesh, *operands, **properties)
+        op = step_op(self.mesh, kind, operands, **arguments)
         self.block.add_op(op)
         return op.result
 

@@ -62,9 +62,10 @@ def assigned(
     """
     ops = flat.ops
     cheap = made_of_nothing(ops) - {value.owner for value in flat.last.operands}
-    loops = {op: (chunk, old) for op, (chunk, old) in flat.loops.items()}
-    first = {op for op, (_, old) in loops.items() if old not in backward}
-    ahead = needed_by([*forward, *(value for op in first for value in op.operands)]) | first
+    loops = flat.loops
+    of_layers = {op for op, (_, old) in loops.items() if old not in backward}
+    inputs = (value for op in of_layers for value in op.operands)
+    ahead = needed_by([*forward, *inputs]) | of_layers
     after = 2 * chunks - 1
     position = {
         op: after - chunk if old in backward else chunk for op, (chunk, old) in loops.items()
@@ -91,13 +92,8 @@ def assigned(
             users = [user for user in users if user in ahead]
         first = 0 if op in ahead else chunks
         position[op] = min((position[user] for user in users), default=first)
-    flow = needed_by(
-        value
-        for op, (_, old) in loops.items()
-        if old in backward - weights
-        for value in op.operands
-    )
-    flow |= {op for op, (_, old) in loops.items() if old in backward - weights}
+    flowing = {op for op, (_, old) in loops.items() if old in backward - weights}
+    flow = needed_by(value for op in flowing for value in op.operands) | flowing
     task: dict[Operation, Part] = {}
     for op, number in position.items():
         if op in ahead:

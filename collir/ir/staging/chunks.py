@@ -11,16 +11,16 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp, YieldOp
-from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.names import set_name
 from collir.ir.roles import pass_role
 from collir.ir.staging.stacks import COMBINED, leading, needed_by, remade, rows_reduced_by
+from collir.ir.steps import step_op
 from collir.layout import DistType
 from collir.layout.coll import BARRIER, SCALE
 from collir.layout.dtypes import Reduction
-from collir.layout.steps import ArgumentKind
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ class Flat:
 
     @property
     def last(self) -> YieldOp:
-        """The yield."""
+        """The end of the block, with what it yields."""
         assert isinstance(self.block.last_op, YieldOp)
         return self.block.last_op
 
@@ -113,7 +113,7 @@ class _Flattening:
         """Return a value that is yielded as a step of the body makes it."""
         if isinstance(value.owner, Operation):
             return value
-        return self._added(OPERATIONS[BARRIER.name].make(self.mesh, value)).result
+        return self._added(step_op(self.mesh, BARRIER, [value])).result
 
     def _all(self, old: SSAValue) -> list[SSAValue]:
         return self.parts[old] if old in self.stacks else [self.whole[old]]
@@ -169,8 +169,8 @@ class _Flattening:
             ]
             new = self._added(remade(op, self.mesh, operands))
             if how is Reduction.AVG:
-                share = attribute_of(ArgumentKind.NUMBER, self.sizes[chunk] / sum(self.sizes))
-                new = self._added(OPERATIONS[SCALE.name].make(self.mesh, new.result, factor=share))
+                share = self.sizes[chunk] / sum(self.sizes)
+                new = self._added(step_op(self.mesh, SCALE, [new.result], factor=share))
             if total is not None:
                 combine = OPERATIONS[COMBINED[how]]
                 new = self._added(combine.make(self.mesh, total.result, new.result))

@@ -9,19 +9,17 @@ from xdsl.ir import Block, BlockArgument, Operation, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.nested import CallOp, Signature, YieldOp
-from collir.dialects.operation import attribute_of
-from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import set_name
 from collir.ir.roles import Role, role_of, set_role
 from collir.ir.staging.assignment import Assignment
 from collir.ir.staging.chunks import Flat
+from collir.ir.steps import step_op
 from collir.layout import Mesh, Place
 from collir.layout.coll import SEND
 from collir.layout.mesh import digits_over
 from collir.layout.pipelines.tasks import KINDS, Part, part_name
-from collir.layout.steps import ArgumentKind
 from collir.layout.types import place_at
 
 
@@ -51,17 +49,13 @@ class Axis:
         return self.mesh.group_size(self.subs)
 
     def at(self, number: int) -> Place:
-        """Return a place."""
+        """Return the place with a number, as coordinates of the sub-axes."""
         return place_at(digits_over(self.mesh, self.subs, number))
 
     def send(self, value: SSAValue, sender: int, receiver: int) -> Operation:
         """Return the step that sends a value from a place to another."""
-        coordinates = {"sender": sender, "receiver": receiver}
-        properties = {
-            name: attribute_of(ArgumentKind.COORDINATE, x) for name, x in coordinates.items()
-        }
-        axes = attribute_of(ArgumentKind.AXES, self.subs)
-        return OPERATIONS[SEND.name].make(self.mesh, value, axes=axes, **properties)
+        ends = {"sender": sender, "receiver": receiver}
+        return step_op(self.mesh, SEND, [value], axes=self.subs, **ends)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,17 +1,17 @@
 """The weights of the axis of a pipeline: how many layers each of its places has."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 from xdsl.traits import SymbolTable
 
 from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, MeshOp, module_of
-from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.staging.outlining import Axis
+from collir.ir.steps import axes_named
 from collir.layout.cuts import pieces
 
 
@@ -24,21 +24,7 @@ def shares_on(axis: Axis) -> tuple[int, ...]:
 
 def first_use(function: FuncOp, subs: Sequence[str]) -> Operation | None:
     """Return the first operation of a function that is over some sub-axes; None without one."""
-    return next((op for op in function.walk() if not set(subs).isdisjoint(_axes(op))), None)
-
-
-def _axes(op: Operation) -> Iterator[str]:
-    """Yield the sub-axes that an operation, its values and the arguments in it name."""
-    values: list[SSAValue] = [*op.operands, *op.results]
-    values += [arg for region in op.regions for block in region.blocks for arg in block.args]
-    for value in values:
-        if isinstance(value.type, DistTensorType):
-            yield from value.type.data.axes
-    for attribute in op.properties.values():
-        if isinstance(attribute, AxesAttr):
-            yield from attribute.data
-        elif isinstance(attribute, PlaceAttr):
-            yield from dict(attribute.data)
+    return next((op for op in function.walk() if not set(subs).isdisjoint(axes_named(op))), None)
 
 
 def with_shares(function: FuncOp, axis: Axis, shares: Sequence[int]) -> Axis:

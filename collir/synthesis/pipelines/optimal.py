@@ -42,7 +42,7 @@ class BestSchedule:
 
     @property
     def proven(self) -> bool:
-        """Whether no schedule is faster."""
+        """True if no schedule is faster."""
         return self.bound >= self.time * (1 - 2 * SLACK)
 
     @property

@@ -27,14 +27,12 @@ class Wanted:
     """What a user asks for.
 
     Attributes:
-        axis: the name of the axis whose coordinates are the places.
         schedule: the name of a rule, ``OPTIMAL``, or the path of a file with tasks.
         chunks: the number of chunks at each place; 0: as the rule has, or 2.
         split: whether gradients of weights are tasks of their own where the rule allows both.
         layers: the layers of each chunk; none: as the weights of the axis have it.
     """
 
-    axis: str
     schedule: str
     chunks: int
     split: bool

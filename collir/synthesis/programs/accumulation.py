@@ -18,11 +18,12 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 from collir.cost.model import CostModel, step_cost
 from collir.cost.programs.cost import collective_of
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of, meshes_of
+from collir.ir.steps import step_op
 from collir.layout import DistType, DType, LayoutError, Mesh, Reduction
 from collir.layout.steps import Argument
 from collir.synthesis.programs.fusion import only_user
@@ -229,10 +230,7 @@ class _Steps:
         Raises:
             LayoutError: it is not well typed.
         """
-        operation = OPERATIONS[name]
-        kinds = {parameter.name: parameter.kind for parameter in operation.KIND.parameters}
-        properties = {n: attribute_of(kinds[n], value) for n, value in arguments.items()}
-        op = operation.make(self.mesh, self.value, **properties)
+        op = step_op(self.mesh, OPERATIONS[name].KIND, [self.value], **arguments)
         self.ops.append(op)
         self.value = op.result
 

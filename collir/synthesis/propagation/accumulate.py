@@ -15,12 +15,12 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp, YieldOp
-from collir.dialects.operation import DistOp, attribute_of
-from collir.dialects.tables import OPERATIONS
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.names import set_name
 from collir.ir.renaming import set_type
 from collir.ir.roles import pass_role
+from collir.ir.steps import step_op
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import MASK, step_between
 from collir.layout.loops import stack_type
@@ -191,11 +191,6 @@ class _Accumulation:
 
     def _step(self, kind: StepKind, value: SSAValue, arguments: Mapping[str, Argument]) -> DistOp:
         """Return a step on a value, at the position of the loop."""
-        properties = {
-            parameter.name: attribute_of(parameter.kind, arguments[parameter.name])
-            for parameter in kind.parameters
-            if parameter.name in arguments
-        }
-        op = OPERATIONS[kind.name].make(self.mesh, value, **properties)
+        op = step_op(self.mesh, kind, [value], **arguments)
         op.location = self.loop.location
         return op
