@@ -114,13 +114,15 @@ def run(case: Case, folder: Path) -> Verdict:
     _forget_peak()
     start = time.process_time()
     signal.signal(signal.SIGPROF, _stop)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    # Python swallows what is raised in a finalizer or a callback of the collector: raise it again.
+    signal.setitimer(signal.ITIMER_PROF, SECONDS, 1)
     try:
         with redirect_stdout(out), redirect_stderr(err):
             status = TOOLS[tool]([*words, "--debug"])
     except SystemExit as stop:  # --help, --version
         status = stop.code if isinstance(stop.code, int) else 1
     except _TooLong as error:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         status, fault = -1, "hang"
         trace = [
             f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__)

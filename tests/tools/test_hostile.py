@@ -34,19 +34,35 @@ def test_many_hostile_commands(tmp_path: Path) -> None:
     assert faults(hostile.cases(5000, seeds.SEED), tmp_path) == []
 
 
+class Deaf:
+    """An object whose finalizer runs until it is interrupted, which Python swallows there."""
+
+    def __del__(self) -> None:
+        while True:
+            pass
+
+
 def broken(words: tuple[str, ...]) -> str:
     """Do what no command may do, by its first word."""
+    if words[0] == "swallow":
+        Deaf()
     if words[0] == "raise":
         raise ValueError("a bug")
     if words[0] == "allocate":
         return "x" * (3 * 2**30)
-    while words[0] == "loop":
+    while words[0] in ("loop", "swallow"):
         pass
     return ""
 
 
 @pytest.mark.parametrize(
-    ("word", "fault"), [("raise", "escaped ValueError"), ("loop", "hang"), ("allocate", "escaped")]
+    ("word", "fault"),
+    [
+        ("raise", "escaped ValueError"),
+        ("loop", "hang"),
+        ("swallow", "hang"),
+        ("allocate", "escaped"),
+    ],
 )
 def test_faults_are_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, fault: str
