@@ -35,15 +35,15 @@ embedding, have their home at the first; each place adds up its own gradients, w
 behind the loop. What is done around the loop is done where its values are: stacks of layers become
 sharded along their leading dimension, so an optimiser stays one step for all places. With several
 chunks at each place (`interleaved`, `zb-v`), a stack is as many arguments and results, one for each
-row of chunks.
+row of chunks. With two copies of the model (`dualpipe`), the weights of the first are sent to where
+the second has their chunks, once in a step, and its gradients are sent back.
 
 With `layers=`, chunks have different numbers of layers: the axis gets [weights](language.md#meshes)
 in the mesh, so that `f32[12@pipe, ...]` is cut as the layers are. With several chunks at each
 place, all rows are cut in the same proportion.
 
 When not: layers of several kinds of loops, a step that needs all layers in each microbatch, values
-over the axis already; an error says where. `dualpipe` needs two copies of the weights, which the
-pass does not make.
+over the axis already; an error says where.
 
 Cost: `-t simulate` shows the bubble, and what each place keeps.
 """
@@ -96,9 +96,9 @@ class PipelinePass(TimedOptions, ModulePass):
     """The number of microbatches that a batch is cut into; 0: the step has a loop over microbatches
     already."""
     schedule: str = "1f1b"
-    """The order of tasks: `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-h2`, `zb-v`, `optimal` (the
-    best that a search finds for the simulated times and the memory), or a file with the tasks of
-    each place, as in `F0.0 F0.1 B0.0 B0.1; F1.0 B1.0 F1.1 B1.1`."""
+    """The order of tasks: `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe`,
+    `optimal` (the best that a search finds for the simulated times and the memory), or a file with
+    the tasks of each place, as in `F0.0 F0.1 B0.0 B0.1; F1.0 B1.0 F1.1 B1.1`."""
     chunks: int = 0
     """The chunks of layers at each place; 0: as many as the schedule has, 2 for `interleaved`."""
     split: bool = False

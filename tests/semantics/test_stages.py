@@ -13,14 +13,15 @@ from collir.ir.unstaging import without_stages
 from collir.semantics.validation.validate import compare, compare_modules
 from collir.syntax.writer import write
 
-NAMES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"]
+NAMES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe"]
 
 
 @pytest.mark.parametrize("schedule", NAMES)
 @pytest.mark.parametrize("places", [2, 4])
 def test_every_schedule_is_proven(schedule: str, places: int) -> None:
     chunks = 2 if schedule in ("interleaved", "zb-v") else 1
-    module = training_step(places, places if schedule == "interleaved" else 2, places * chunks)
+    count = {"interleaved": places, "dualpipe": 2 * places}.get(schedule, 2)
+    module = training_step(places, count, places * chunks)
     verdict = compare(step_of(module), step_of(staged(module, schedule)))
     assert (verdict.outcome, verdict.how) == ("same", "proof")
 

@@ -282,9 +282,11 @@ def random_step(rng: random.Random) -> RandomStep:
         axes["data"] = 2
     if rng.random() < 0.4 and places < 4:
         axes["model"] = 2
-    schedule = rng.choice(["gpipe", "1f1b", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"])
+    names = ["gpipe", "1f1b", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"]
+    schedule = rng.choice([*names, *(["dualpipe"] if places % 2 == 0 else [])])
     rows = 2 if schedule == "zb-v" else rng.choice([2, 2, 3]) if schedule == "interleaved" else 1
     count = places * rng.choice([1, 2]) if schedule == "interleaved" else rng.choice([1, 2, 3, 4])
+    count = 2 * rng.choice([places, places + 1]) if schedule == "dualpipe" else count
     options = [f"schedule={schedule}"]
     options += [f"chunks={rows}"] if schedule == "interleaved" else []
     options += ["split=true"] if schedule in ("gpipe", "1f1b") and rng.random() < 0.4 else []

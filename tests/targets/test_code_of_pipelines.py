@@ -127,7 +127,7 @@ def cases(*chosen: tuple[str, str]) -> list[ParameterSet]:
     return [
         pytest.param(*case, marks=[] if case in chosen else pytest.mark.slow)
         for case in product(
-            ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v"),
+            ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe"),
             ("mpi4py", "torch", "mpi", "jax"),
         )
     ]

@@ -48,8 +48,10 @@ from collir.layout.coll import (
     ALL_REDUCE,
     ASSEMBLE,
     BROADCAST,
+    CONCAT,
     KEEP,
     MASK,
+    PAD,
     PART,
     REDISTRIBUTE,
     SCALE,
@@ -138,17 +140,18 @@ class Around:
         """Find the values that are at one place alone."""
         wanted: dict[SSAValue, list[int]] = {}
         for number, place in self.outlined.sources:
-            old, chunk = self.flat.sources[number]
-            if chunk is None and old is not None:
-                wanted.setdefault(self.loop.operands[old.index], []).append(place)
+            source = self.flat.sources[number]
+            if source.chunk is None and not source.is_extra:
+                operand = self.loop.operands[source.argument.index]
+                wanted.setdefault(operand, []).append(place)
         for value, places in wanted.items():
             home = role_of(value) in (Role.PARAMETER, Role.STATE) or _made_of_one(value)
             if len(set(places)) == 1 or home:
                 self.place[value] = places[0]
         for number, place in enumerate(self.outlined.yielded[: self.flat.carries]):
-            old, chunk = self.flat.sources[number]
-            if chunk is None and old is not None:
-                self.place[self.loop.results[old.index]] = place
+            source = self.flat.sources[number]
+            if source.chunk is None and not source.is_extra:
+                self.place[self.loop.results[source.argument.index]] = place
         ops = [op for op in self.function.body.block.ops if isinstance(op, DistOp)]
         for _ in range(2):
             for op in ops:
@@ -308,49 +311,68 @@ class Around:
         for number, place in self.outlined.sources:
             group = sum(number >= end for end in ends)
             groups[group].append(self._taken(number, place))
-        count = self.loop.times
+        count = self.loop.times // self.flat.directions
         new = RepeatOp.of(self.mesh, count, groups, self.outlined.block, schedule=schedule)
         new.location = self.loop.location
         self.block.add_op(new)
         pieces: dict[SSAValue, dict[int, SSAValue]] = {}
-        added: list[tuple[int, SSAValue]] = []
-        for number, value in enumerate(new.results):
-            if number < self.flat.carries:
-                old, chunk = self.flat.sources[number]
-                if old is None:
-                    assert chunk is not None
-                    added.append((chunk, value))  # the number of the carry
-                    continue
-                result = self.loop.results[old.index]
-            else:
-                index = number - self.flat.carries + len(self.loop.carried)
-                result, chunk = self.loop.results[index], None
-            set_name(value, result.name_hint)
-            pass_role(result, value)
-            pieces.setdefault(result, {})[chunk or 0] = value
+        for source, value in zip(self.flat.sources, new.results[: self.flat.carries], strict=False):
+            result = self.loop.results[source.argument.index]
+            self._collect(pieces.setdefault(result, {}), source.chunk or 0, ADD, result, value)
+        rest = self.loop.results[len(self.loop.carried) :] * self.flat.directions
+        for result, value in zip(rest, new.results[self.flat.carries :], strict=True):
+            self._collect(pieces.setdefault(result, {}), 0, CONCAT, result, value)
         for result, parts in pieces.items():
             self.values[result] = self._assembled(parts) if result in self.stacks else [parts[0]]
-        for carry, value in added:
-            result = self.loop.results[carry]
-            here = self.values[result][0]
+
+    def _collect(
+        self,
+        parts: dict[int, SSAValue],
+        chunk: int,
+        kind: StepKind,
+        result: SSAValue,
+        value: SSAValue,
+    ) -> None:
+        """Take a result of the new loop as the part of a chunk of an old one; a further sum or the
+        microbatches of a second direction are joined with what is there."""
+        if (here := parts.get(chunk)) is not None:
             there = self._brought(value, self._home(here))
-            self.values[result] = [self._step(ADD, here, there)]
+            value = self._step(kind, here, there, **({"dim": 0} if kind is CONCAT else {}))
+        set_name(value, result.name_hint)
+        pass_role(result, value)
+        parts[chunk] = value
 
     def _taken(self, number: int, place: int) -> SSAValue:
         """Return what the loop takes for an argument of the flat body at a place."""
-        old, chunk = self.flat.sources[number]
-        if old is None:
-            x = dist_type(self.flat.block.args[number])
-            return self._zero(x, place)
-        outer = self.values[self.loop.operands[old.index]]
+        source = self.flat.sources[number]
+        if source.is_extra:
+            return self._zero(dist_type(self.flat.block.args[number]), place)
+        operand, chunk = self.loop.operands[source.argument.index], source.chunk
+        outer = self.values[operand]
         if chunk is None:
-            return self._brought(outer[0], place)
+            is_slice = self.flat.carries <= number < self.flat.carries + self.flat.slices
+            whole = self._half(outer[0], source.direction) if is_slice else outer[0]
+            return self._brought(whole, place)
         row, home = outer[self.row_of[chunk]], self.places[chunk]
         key = row, home
         if key not in self.brought:
             self.brought[key] = self._step(PART, row, axes=self.axis.subs, coordinate=home, dim=0)
             set_name(self.brought[key], row.name_hint)
         return self._brought(self.brought[key], place)
+
+    def _half(self, value: SSAValue, direction: int) -> SSAValue:
+        """Return the microbatches of a direction."""
+        count = self.loop.times // self.flat.directions
+        if count == self.loop.times:
+            return value
+        key = value, -1 - direction
+        if key not in self.brought:
+            high = self.loop.times - (direction + 1) * count
+            low = direction * count
+            half = self._step(PAD, value, dim=0, low=-low, high=-high, value=0.0)
+            set_name(half, value.name_hint)
+            self.brought[key] = half
+        return self.brought[key]
 
     def _zero(self, x: DistType, place: int) -> SSAValue:
         """Return a zero of a type at a place."""

@@ -108,7 +108,7 @@ def _chunks_of_arguments(flat: Flat, op: Operation) -> list[int]:
     """Return the chunks whose rows of stacks an operation takes from the arguments."""
     arguments = (x for x in op.operands if isinstance(x, BlockArgument) and x.owner is flat.block)
     found = (flat.sources[x.index] for x in arguments)
-    return [chunk for source, chunk in found if source is not None and chunk is not None]
+    return [source.chunk for source in found if source.chunk is not None]
 
 
 def _check_order(flat: Flat, position: Mapping[Operation, int]) -> None:

@@ -6,6 +6,7 @@ as many values as there are chunks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
@@ -23,27 +24,45 @@ from collir.layout.coll import BARRIER, SCALE
 from collir.layout.dtypes import Reduction
 
 
+class Source(NamedTuple):
+    """What an argument of a flat body stands for.
+
+    Attributes:
+        argument: an argument of the loop's body.
+        chunk: the chunk of it; None for a whole value.
+        is_extra: whether this is a further sum, which starts from zero and is added to the carry
+            behind the loop.
+        direction: the copy of the model that takes it.
+    """
+
+    argument: BlockArgument
+    chunk: int | None = None
+    is_extra: bool = False
+    direction: int = 0
+
+
 @dataclass(eq=False)
 class Flat:
     """The flat body of a loop.
 
     Attributes:
         block: the operations, with a yield at the end.
-        sources: what each argument of the block stands for: an argument of the loop's body, and
-            the chunk of it, None for a whole value; or None and the number of the carry, for a
-            further sum that is added to that carry behind the loop.
+        sources: what each argument of the block stands for.
         loops: the loops over layers, each with its chunk and the loop that it is a part of.
         carries: the number of arguments that are carries; they come first.
         slices: the number of arguments behind them that are slices.
+        directions: the number of copies of the model, each of which takes its part of the
+            microbatches.
     """
 
     block: Block
-    sources: list[tuple[BlockArgument | None, int | None]]
+    sources: list[Source]
     loops: dict[Operation, tuple[int, RepeatOp]] = field(
         default_factory=dict[Operation, tuple[int, RepeatOp]]
     )
     carries: int = 0
     slices: int = 0
+    directions: int = 1
 
     @property
     def last(self) -> YieldOp:
@@ -133,7 +152,7 @@ class _Flattening:
         block = self.flat.block
         value = block.insert_arg(DistTensorType(x), len(block.args))
         set_name(value, old.name_hint)
-        self.flat.sources.append((old, chunk))
+        self.flat.sources.append(Source(old, chunk))
         return value
 
     def _put(self, new: Operation, old: Operation) -> None:
@@ -226,4 +245,4 @@ class _Flattening:
         return new
 
 
-__all__ = ["Flat", "flattened"]
+__all__ = ["Flat", "Source", "flattened"]

@@ -164,7 +164,8 @@ class Outlining:
         maker = self.flat.last.operands[number].owner
         assert isinstance(maker, Operation)
         own = self.tasks.task[maker]
-        source, chunk = self.flat.sources[number]
+        chunk = self.flat.sources[number].chunk
+        own_chunk = own[1] % (len(self.places) // self.flat.directions)
         for use in self.flat.block.args[number].uses:
             part = self.tasks.task.get(use.operation)
             if part is not None and part != own:
@@ -174,7 +175,7 @@ class Outlining:
                     "to: in a pipeline, one task reads and yields a carry, so do this behind the "
                     "loop over microbatches",
                 )
-        if source is not None and chunk is not None and own[1] != chunk:
+        if chunk not in (None, own_chunk):
             raise DiagnosticError.at(
                 maker,
                 "this needs all layers at once in each microbatch, and a pipeline has them at "

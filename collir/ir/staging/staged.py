@@ -20,6 +20,7 @@ from collir.ir.roles import Role, role_of
 from collir.ir.staging.around import Around, Cut
 from collir.ir.staging.assignment import Assignment, assigned
 from collir.ir.staging.chunks import Flat, flattened
+from collir.ir.staging.directions import with_second_direction
 from collir.ir.staging.layers import layer_loops, layers_of_chunks, shares_of
 from collir.ir.staging.outlining import Axis, Outlining
 from collir.ir.staging.stacks import needed_by, stacks_of
@@ -34,16 +35,24 @@ class Plan:
 
     Attributes:
         schedule: the name or the text of the schedule.
-        places: the place of each chunk.
+        places: the place of each chunk; those of a second copy of the model come behind.
         splits: whether gradients of weights are tasks of their own.
         layers: the layers of each chunk; None: as the weights of the axis have it, which are equal
             unless the mesh says otherwise.
+        directions: the number of copies of the model, whose chunks go through the places in their
+            own order.
     """
 
     schedule: str
     places: Sequence[int]
     splits: bool
     layers: Sequence[int] | None = None
+    directions: int = 1
+
+    @property
+    def homes(self) -> Sequence[int]:
+        """The place of each chunk of the first copy of the model, where its weights are."""
+        return self.places[: len(self.places) // self.directions]
 
 
 def microbatch_loop(function: FuncOp) -> RepeatOp | None:
@@ -75,8 +84,8 @@ def stage(function: FuncOp, axis: Axis, plan: Plan) -> FuncOp:
         raise DiagnosticError.at(
             op, "this uses the axis of the pipeline, which is for its stages alone"
         )
-    sizes = layers_of_chunks(loop, plan.places, shares_on(axis), plan.layers)
-    axis = with_shares(function, axis, shares_of(loop, plan.places, sizes))
+    sizes = layers_of_chunks(loop, plan.homes, shares_on(axis), plan.layers)
+    axis = with_shares(function, axis, shares_of(loop, plan.homes, sizes))
     with meshes_remembered():  # the weights of the axis may be others now
         return _staged(function, loop, axis, plan, sizes)
 
@@ -94,8 +103,10 @@ def _staged(
         tasks = _tasks(loop, flat, plan, backward, weights)
         if split_sums(flat, tasks, axis.mesh):
             tasks = _tasks(loop, flat, plan, backward, weights)
+        if plan.directions > 1:
+            tasks = with_second_direction(flat, tasks, len(plan.homes), loop)
         outlined = Outlining(flat, tasks, plan.places, axis).run()
-        cut = Cut(stacks, plan.places, sizes)
+        cut = Cut(stacks, plan.homes, sizes)
         new = Around(function, loop, cut, flat, outlined, axis).run(plan.schedule)
     except LayoutError as error:
         raise DiagnosticError.at(loop, f"this loop cannot be a pipeline: {error}") from error
@@ -148,7 +159,7 @@ def _tasks(
 ) -> Assignment:
     last = {op for op, (_, old) in flat.loops.items() if old in backward}
     forward = [x for x in flat.last.operands if _is_loss(x) and last.isdisjoint(needed_by([x]))]
-    return assigned(flat, len(plan.places), backward, weights, forward, plan.splits)
+    return assigned(flat, len(plan.homes), backward, weights, forward, plan.splits)
 
 
 def _is_loss(value: SSAValue) -> bool:

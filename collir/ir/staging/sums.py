@@ -22,8 +22,8 @@ def split_sums(flat: Flat, tasks: Assignment, mesh: Mesh) -> bool:
     whether there are such."""
     changed = False
     for number in range(flat.carries):
-        source, part = flat.sources[number]
-        if source is None or part is not None:  # the gradients of a chunk are made at its place
+        source = flat.sources[number]
+        if source.is_extra or source.chunk is not None:  # a chunk's gradients are made at its place
             continue
         total = flat.last.operands[number].owner
         carry = flat.block.args[number]
@@ -73,14 +73,13 @@ def _split(
 ) -> None:
     """Replace the sum of a carry by one for each chunk; the lowest has the carry."""
     block, last = flat.block, flat.last
-    old, origin = flat.block.args[number], flat.sources[number][0]
-    assert origin is not None
+    old, source = flat.block.args[number], flat.sources[number]
     yielded = list(last.operands)
     for index, chunk in enumerate(sorted(set(chunks))):
         if index:
             carry: SSAValue = block.insert_arg(old.type, flat.carries)
             set_name(carry, old.name_hint)
-            flat.sources.insert(flat.carries, (None, origin.index))
+            flat.sources.insert(flat.carries, source._replace(is_extra=True))
         else:
             carry = old
         total = carry

@@ -13,7 +13,7 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.pipelines import pipelines_in
 from collir.ir.remarks import remark
-from collir.ir.staging.layers import chunk_layers, layer_count
+from collir.ir.staging.layers import chunk_layers, layer_count, near_equal
 from collir.ir.staging.outlining import Axis
 from collir.ir.staging.staged import Plan, microbatch_loop, stage
 from collir.syntax.units import seconds_text
@@ -37,6 +37,13 @@ def balanced_plan(function: FuncOp, axis: Axis, plan: Plan, model: CostModel) ->
     """
     loop = microbatch_loop(function)
     assert loop is not None
+    if plan.directions > 1:
+        raise DiagnosticError.at(
+            loop,
+            f"{plan.schedule} has each chunk at two places, whose layers `balanced` does not "
+            "choose: say the layers of each chunk, as in "
+            f"layers={_listed(near_equal(layer_count(loop), axis.size), ',')}",
+        )
     trials = Trials(function, axis, plan, model)
     equal = balanced([PlaceWork()] * axis.size, trials.count, trials.rows)
     if equal is None:
@@ -67,8 +74,8 @@ def balanced_plan(function: FuncOp, axis: Axis, plan: Plan, model: CostModel) ->
     return replace(plan, layers=chosen.layers)
 
 
-def _listed(layers: Sequence[int]) -> str:
-    return ", ".join(map(str, layers))
+def _listed(layers: Sequence[int], comma: str = ", ") -> str:
+    return comma.join(map(str, layers))
 
 
 @dataclass(frozen=True)

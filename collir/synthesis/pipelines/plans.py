@@ -95,17 +95,13 @@ def plan_of(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
 
 
 def _by_rule(rule: ScheduleRule, wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
-    if rule.directions > 1:
-        raise DiagnosticError.at(
-            loop, f"{rule.name} runs two copies of the model, which this pass does not make"
-        )
     chunks = wanted.chunks or None
     splits = True if wanted.split else None
     if problems := rule.problems(axis.size, loop.times, chunks, splits):
         raise DiagnosticError.at(loop, problems[0])
     places = rule.chunk_places(axis.size, chunks)
     own = rule.splits[0] if splits is None else splits
-    return Plan(rule.name, places, own, wanted.layers or None)
+    return Plan(rule.name, places, own, wanted.layers or None, rule.directions)
 
 
 def _from_file(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
