@@ -50,7 +50,7 @@ from collir.dialects.tensor import (
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
 from collir.layout.coll import ADD
 from collir.layout.operation_table import OperationTable
-from collir.layout.sizes import Size, without_formula
+from collir.layout.sizes import Size, as_number, without_formula
 from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, StepKind
 from collir.layout.structure import Structure
 from collir.machine import MachineError
@@ -247,7 +247,7 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         """Floating-point operations of each device."""
         if structure := self.structure:
             types = [dist_type(operand) for operand in self.operands]
-            return float(structure.local_flops(mesh_of(self), types, dist_type(self.result)))
+            return as_number(structure.local_flops(mesh_of(self), types, dist_type(self.result)))
         return self.number("flops") if self.kind.computes else 0.0
 
     @property

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from collir.layout.mesh import Mesh, index_over
+from collir.layout.sizes import ShardedSize
 from collir.layout.weights import AxisWeights, SubAxes
 
 Coordinates = Mapping[str, int]
@@ -162,6 +163,8 @@ def block_size(mesh: Mesh, size: int, axes: Sequence[str]) -> int:
     if not axes:
         return size
     if not mesh.uneven or mesh.uneven.keys().isdisjoint(axes):
+        if isinstance(size, ShardedSize):
+            return size.block({mesh.label(name): mesh.by_name[name].size for name in axes})
         return size // mesh.group_size(axes)
     largest: dict[SubAxes, int] = {}
     for weights, over in cuts_of(mesh, axes):

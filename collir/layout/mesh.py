@@ -319,6 +319,11 @@ class Mesh:
         sizes = self.by_name
         return math.prod(sizes[name].size for name in axes)
 
+    def label(self, name: str) -> str:
+        """Return the name of a sub-axis for people: that of its axis, if it is all of it."""
+        axis = self.by_name[name].axis
+        return axis if len(self.of_axis[axis]) == 1 else name
+
     def ordered(self, axes: Iterable[str]) -> tuple[str, ...]:
         """Return a set of sub-axes in the order of the mesh."""
         names = frozenset(axes)

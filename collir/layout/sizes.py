@@ -91,9 +91,38 @@ class OpenSize(Size):
         return OpenSize, (int(self), self.formula)
 
 
+class ShardedSize(OpenSize):
+    """An open size of a program whose axes have no sizes yet either.
+
+    The block of a dimension of a device is the size divided by those of axes, which are parameters
+    named as ``@data``.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int) and formula_of(other) == self.formula
+
+    __hash__ = int.__hash__
+
+    def block(self, axes: Mapping[str, int]) -> int:
+        """Return the size of a block that is sharded over sub-axes of these names and sizes."""
+        value, formula = int(self), self.formula
+        for name, size in axes.items():
+            value //= size
+            formula = formula / Formula.parameter(f"@{name}")
+        return ShardedSize(value, formula)
+
+    def __reduce__(self) -> tuple[type["OpenSize"], tuple[int, Formula]]:
+        return ShardedSize, (int(self), self.formula)
+
+
 def sized(value: int, formula: Formula) -> int:
     """Return an integer with its formula; a plain integer if the formula has no parameters."""
     return Size(value, formula) if formula.parameters else int(value)
+
+
+def as_number(size: float) -> float:
+    """Return a number as a float; an open size stays."""
+    return size if isinstance(size, OpenSize) else float(size)
 
 
 def without_formula(size: int) -> int:
@@ -132,14 +161,17 @@ def _combined(
     if not isinstance(cast("object", a), int) or not isinstance(cast("object", b), int):
         return NotImplemented
     value = numbers(int(a), int(b))
-    is_open = isinstance(a, OpenSize) or isinstance(b, OpenSize)
+    kinds = [type(x) for x in (a, b) if isinstance(x, OpenSize)]
+    is_open = bool(kinds)
     try:
         formula = formulas(formula_of(a), formula_of(b))
     except FormulaError:
         if is_open:
             raise
         return value
-    return OpenSize(value, formula) if is_open and formula.parameters else sized(value, formula)
+    if is_open and (formula.parameters or ShardedSize in kinds):
+        return (ShardedSize if ShardedSize in kinds else OpenSize)(value, formula)
+    return sized(value, formula)
 
 
 def _divided(a: int, b: int) -> int:

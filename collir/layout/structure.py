@@ -75,7 +75,8 @@ class Structure:
         for indices, x in zip((*self.operands, self.result), (*operands, result), strict=True):
             for index, dim in zip(indices, x.dims, strict=True):
                 if index != REPEATED:
-                    points[index] = int(block_size(mesh, without_formula(dim.size), dim.axes))
+                    block = block_size(mesh, without_formula(dim.size), dim.axes)
+                    points[index] = without_formula(block)
         return self.flops * math.prod(n for i, n in points.items() if i not in self.selected)
 
 

@@ -113,7 +113,7 @@ class DistType:
 
     def local_bytes(self, mesh: Mesh) -> int:
         """Return the size in bytes of the largest buffer of a device."""
-        return int(math.prod(self.local_shape(mesh))) * self.dtype.bytes
+        return without_formula(math.prod(self.local_shape(mesh))) * self.dtype.bytes
 
     def is_even(self, mesh: Mesh) -> bool:
         """Return whether all buffers have the same shape."""

@@ -33,6 +33,7 @@ from collir.ir.functions import check_programs, functions_of, task_names
 from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import DistType, Mesh, Place
+from collir.layout.sizes import as_number
 from collir.layout.steps import OVER, Arguments
 
 _NO_ARGUMENTS: Arguments = {}
@@ -355,7 +356,7 @@ def collective_between(
         kind,
         mesh,
         axes,
-        float(size),
+        as_number(size),
         at_root=x.placed - frozenset(axes),
         replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
         algorithm=algorithm if isinstance(algorithm, str) else None,

@@ -61,6 +61,7 @@ class Buffer:
         use: what it is for.
         over: the steps that read the argument whose new value is written to it. If they have ended
             before ``first``, it is the memory of the argument. None if it is no new value.
+        of_loop: whether it stands for the values of an iteration of a loop.
     """
 
     size: float
@@ -68,6 +69,7 @@ class Buffer:
     until: tuple[int, ...] | None
     use: Use = Use.TEMPORARIES
     over: tuple[int, ...] | None = None
+    of_loop: bool = False
 
     @property
     def is_inside(self) -> bool:

@@ -10,14 +10,20 @@ long as some steps of the sum. Libraries choose the cut that is fastest; so does
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
+from collir.layout.sizes import without_formula
 from collir.layout.structure import REPEATED, Structure
 from collir.machine import Efficiency
+
+Array = npt.NDArray[np.float64]
 
 _LEAST_SIDE = 8
 """The fewest rows or columns of a tile."""
@@ -25,8 +31,8 @@ _LEAST_SIDE = 8
 ALIGNED = 8
 """The elements that sides of aligned products are multiples of: 16 bytes of two-byte numbers."""
 
-_MOST_PARTS = 64
-"""The most parts that a sum is cut into."""
+_PARTS = (1, 2, 4, 8, 16, 32, 64)
+"""The parts that a sum is cut into."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
     indices_of = (*structure.operands, structure.result)
     for indices, value in zip(indices_of, (*op.operands, op.result), strict=True):
         shape = dist_type(value).local_shape(mesh)
-        sizes |= {index: int(size) for index, size in zip(indices, shape, strict=True)}
+        sizes |= {index: without_formula(size) for index, size in zip(indices, shape, strict=True)}
     points = set(sizes) - {REPEATED} - structure.selected
     left, right, kept = (points.intersection(indices) for indices in indices_of)
     count, columns = left & right & kept, (right - left) & kept
@@ -109,34 +115,52 @@ def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:
 
 
 def slowdown(product: Product, efficiency: Efficiency) -> float:
-    """Return the time of products divided by that at the full rate; 1 on devices without tiles."""
+    """Return the time of products divided by that at the full rate: 1 for aligned products on
+    devices without tiles."""
+    aligned = 1.0 if product.is_aligned else efficiency.unaligned
     if efficiency.tile is None:
-        return 1.0
-    return _tiled(product, efficiency.tile, efficiency.units, efficiency.depth)
+        return 1.0 / aligned
+    return _tiled(product, efficiency.tile, efficiency.units, efficiency.depth) / aligned
 
 
 @lru_cache(maxsize=4096)
 def _tiled(product: Product, full: tuple[int, int], units: int, depth: int) -> float:
-    best = min(
-        math.ceil(_tiles(product, sides) * parts / units)
-        * _tile_time(sides, full)
-        * (math.ceil(product.length / parts) + depth)
-        for sides in _tile_sides(full)
-        for parts in _parts(product.length)
-    )
-    points = product.count * product.rows * product.columns * product.length
-    return best * units * math.prod(full) / points
+    sides = (product.count, product.rows, product.columns, product.length)
+    return float(tiled_slowdowns(*map(np.float64, sides), full, units, depth))
 
 
-def _tiles(product: Product, sides: Sequence[int]) -> int:
-    rows, columns = sides
-    return product.count * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
+def tiled_slowdowns(
+    count: Array, rows: Array, columns: Array, length: Array, full: tuple[int, int], units: int,
+    depth: int
+) -> Array:
+    """Return the times of products divided by those at the full rate, on a device with tiles.
+
+    Args:
+        count, rows, columns, length: arrays of one shape: the numbers of products and their sizes.
+        full: the sides of the smallest tile at the full rate.
+        units: the number of processors.
+        depth: the steps of the sum that fill and drain the pipeline of a tile.
+    """
+    high, wide, time, parts = _cuts(full)
+    n, r, c, k = (np.asarray(x)[..., None] for x in (count, rows, columns, length))
+    waves = np.ceil(n * np.ceil(r / high) * np.ceil(c / wide) * parts / units)
+    times = waves * time * (np.ceil(k / parts) + depth)
+    best = np.where(parts <= k, times, np.inf).min(axis=-1)
+    return best * (units * math.prod(full)) / (count * rows * columns * length)
 
 
-def _tile_time(sides: Sequence[int], full: Sequence[int]) -> float:
-    """Return the time of a tile divided by that of one at the full rate: by its operations, or by
-    the elements that it reads for each step of the sum."""
-    return max(math.prod(sides) / math.prod(full), sum(sides) / sum(full))
+@cache
+def _cuts(full: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
+    """Return the ways to cut products: the sides of tiles, the time of a tile divided by that of
+    one at the full rate, and the number of parts of the sum.
+
+    A tile takes as long as its operations, or as the elements that it reads for each step.
+    """
+    high, wide, parts = np.array(
+        [(*sides, parts) for sides in {*_tile_sides(full)} for parts in _PARTS], dtype=float
+    ).T
+    time = np.maximum(high * wide / math.prod(full), (high + wide) / sum(full))
+    return high, wide, time, parts
 
 
 def _tile_sides(full: tuple[int, int]) -> Iterator[tuple[int, int]]:
@@ -152,10 +176,3 @@ def _halves(side: int) -> Iterator[int]:
     while side % 2 == 0 and side > _LEAST_SIDE:
         side //= 2
         yield side
-
-
-def _parts(length: int) -> Iterator[int]:
-    parts = 1
-    while parts <= min(length, _MOST_PARTS):
-        yield parts
-        parts *= 2

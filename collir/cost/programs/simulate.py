@@ -50,6 +50,7 @@ from collir.ir.pipelines import Pipeline
 from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
+from collir.layout.sizes import as_number
 from collir.layout.structure import Structure
 
 _NAMED = 6
@@ -135,9 +136,11 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
             number_of[device_class] |= dict.fromkeys(parts, len(steps))
         if type(op) is RepeatOp:
             step, uses = _loop(op, model, instance, len(steps), where, classes, compiled)
+            here = len(steps)
+            inner = step.loop.peak.uses if step.loop and len(classes.places) == 1 else {}
             for device_class, sizes in zip(instance.on, uses, strict=True):
-                here = len(steps)
-                own = (Buffer(size, here, (here,), use) for use, size in sizes.items())
+                own = [Buffer(n, here, (here,), use, of_loop=True) for use, n in inner.items()]
+                own += (Buffer(size, here, (here,), use) for use, size in sizes.items())
                 inside[device_class] += own
             steps.append(step)
             continue
@@ -315,12 +318,12 @@ def _loop(
     step = SimulatedStep(where.names[op.results[0]], loop, task, line=_line(op))
     needed: list[dict[Use, float]] = []
     for number in instance.on:
-        uses = dict(loop.peak.uses) if alone else {}
+        uses: dict[Use, float] = {}
         for result, start, spare in zip(op.results, op.carried, where.spares(op), strict=False):
             x = dist_type(start)
             if spare is None and op.times > 1 and number in classes.holding(x):
                 use = use_of(result)
-                uses[use] = uses.get(use, 0.0) + classes.local_bytes(number, x)
+                uses[use] = uses.get(use, 0) + classes.local_bytes(number, x)
         needed.append(uses)
     return step, needed
 
@@ -337,11 +340,11 @@ def _with_slices(simulation: Simulation, loop: RepeatOp, classes: Classes) -> Si
     stacked = [x for x in loop.yielded[carries:] if _contracts(x.owner)]
     steps = list(simulation.program)
     on = tuple(range(len(simulation.places)))
-    reach = 2.0 * loop.times * sum(classes.bytes_of(0, value) for value in (*read, *stacked))
+    reach = 2 * loop.times * sum(classes.bytes_of(0, value) for value in (*read, *stacked))
     for value in (*read, *stacked):
         dtype = dist_type(value).dtype
-        size = float(classes.bytes_of(0, value))
-        elements = ((SLICE, dtype.value, size / dtype.bytes),)
+        size = as_number(classes.bytes_of(0, value))
+        elements = ((SLICE, dtype.value, size // dtype.bytes),)
         does = LocalStep(COPY, 2 * size, elements=elements, reach=reach)
         phases = local_phases(does, device)
         task = StepTask(phases, len(mesh.machine.levels), tuple(range(len(steps))), on=on)
@@ -389,7 +392,7 @@ def local_step(
         share = max(bytes_of(value) / largest(value) for value in (*op.operands, op.result))
         return _computed(op, structure, moved, share, mesh, kinds)
     share = bytes_of(op.result) / largest(op.result)
-    work = ((dist_type(op.result).dtype.value, op.flops * share),)
+    work = ((dist_type(op.result).dtype.value, _part(op.flops, share)),)
     step_seconds(op, mesh, kinds)
     return LocalStep(op.mnemonic, 0.0, work, launched=False)
 
@@ -409,7 +412,7 @@ def _computed(
         share: the part of the largest block's work that these devices do.
     """
     types = [dist_type(operand) for operand in op.operands]
-    flops = float(structure.local_flops(mesh, types, dist_type(op.result)))
+    flops = as_number(structure.local_flops(mesh, types, dist_type(op.result)))
     if structure.contracts:
         step_seconds(op, mesh, kinds, flops)
     dtype = dist_type(next(iter(op.operands), op.result)).dtype.value
@@ -417,9 +420,9 @@ def _computed(
     if product is None:
         elements = _elements(op, share, mesh)
     else:
-        count = float(sum(disordered(op, structure, mesh)))
-        elements = (("transpose", dtype, count * share),) if count else ()
-    work = ((dtype, flops * share),)
+        count = as_number(sum(disordered(op, structure, mesh)))
+        elements = (("transpose", dtype, _part(count, share)),) if count else ()
+    work = ((dtype, _part(flops, share)),)
     maps = not structure.contracts
     return LocalStep(op.mnemonic, moved, work, maps=maps, product=product, elements=elements)
 
@@ -445,7 +448,7 @@ def _fused(
             value = next(iter(part.operands), part.result)
             dtype = dist_type(value).dtype.value
             share = bytes_of(value) / largest(value)
-            work[dtype] = work.get(dtype, 0.0) + part.flops * share
+            work[dtype] = work.get(dtype, 0) + _part(part.flops, share)
             if part.structure and part.structure.contracts:
                 step_seconds(part, mesh_of(part), kinds)  # the device needs a rate for it
     parts = kernels.of(op)
@@ -453,7 +456,7 @@ def _fused(
     *inside, _ = (where.names[part.result] for part in parts)
     return LocalStep(
         _kernel_name([part.mnemonic for part in kernels.of(op)]),
-        float(sum(read.values()) + sum(map(bytes_of, results))),
+        as_number(sum(read.values()) + sum(map(bytes_of, results))),
         tuple(work.items()),
         maps=True,
         inside=tuple(inside),
@@ -467,7 +470,12 @@ def _elements(op: DistOp, share: float, mesh: Mesh) -> tuple[tuple[str, str, flo
     value = next(iter(op.operands), op.result)
     count = max(math.prod(dist_type(x).local_shape(mesh)) for x in (value, op.result))
     name = "sum" if op.structure and op.structure.contracts else op.mnemonic
-    return ((name, dist_type(value).dtype.value, count * share),)
+    return ((name, dist_type(value).dtype.value, _part(count, share)),)
+
+
+def _part(number: float, share: float) -> float:
+    """Return a share of a number; all of it as it is, such as an open size."""
+    return number if share == 1 else number * share
 
 
 def _kernel_name(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ class, that of the device at coordinate 0 of all sub-axes, which takes part in a
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -38,7 +38,7 @@ from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_
 from collir.cost.programs.timeline import Timeline, busy_seconds, straight_timeline, timeline
 from collir.dialects.nested import RepeatOp
 from collir.layout import Mesh
-from collir.machine import Device, Machine
+from collir.machine import Device, Efficiency, Execution, Machine
 
 COPY = "copy"
 """The kind of a step that copies a result which lies in another buffer."""
@@ -574,13 +574,37 @@ class LocalTimes:
     launch: float = 0.0
     copies: float = 0.0
 
+    def total(self, larger: Callable[[float, float], float]) -> float:
+        """Return the seconds of the step; ``larger`` returns the larger one of two numbers."""
+        return self.launch + self.copies + larger(self.operations, self.memory)
+
     @property
     def seconds(self) -> float:
         """Seconds of the step."""
-        return self.launch + self.copies + max(self.operations, self.memory)
+        return self.total(max)
 
 
-def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
+@dataclass(frozen=True)
+class Arithmetic:
+    """What the time of a step needs beside sums, products and quotients of numbers, so that these
+    may be formulas.
+
+    Attributes:
+        bandwidth: a function from the software of a device, the bytes of a kernel and the bandwidth
+            of the memory to the bytes/second of the kernel.
+        slowdown: a function from a product and the efficiency of a device to the time of the
+            product divided by that at the full rate.
+    """
+
+    larger: Callable[[float, float], float] = max
+    bandwidth: Callable[[Execution, float, float | None], float | None] = Execution.bandwidth
+    slowdown: Callable[[Product, Efficiency], float] = slowdown
+
+
+NUMBERS = Arithmetic()
+
+
+def local_times(local: LocalStep, device: Device | None, by: Arithmetic = NUMBERS) -> LocalTimes:
     """Return the times of a local step on a device."""
     flops = [pair for pair in local.work if pair[1]]
     if device is None:
@@ -591,9 +615,10 @@ def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
     execution = device.execution
     if local.arrays:
         return LocalTimes(launch=execution.call + local.arrays * execution.array)
-    speed = execution.bandwidth(max(local.size, local.reach), device.memory_bandwidth)
+    reach = by.larger(local.size, local.reach) if local.reach else local.size
+    speed = by.bandwidth(execution, reach, device.memory_bandwidth)
     memory = local.size / (speed * efficiency.memory) if speed else 0.0
-    operations = math.fsum(
+    operations = sum(
         compute_seconds(count, dtype, device)
         for dtype, count in flops
         if dtype in rates or not local.maps
@@ -601,12 +626,11 @@ def local_times(local: LocalStep, device: Device | None) -> LocalTimes:
     if not local.launched or not (local.size or flops):
         return LocalTimes(operations, memory)
     times = execution.seconds_of_element
-    own = math.fsum(count * times.get((name, dtype), 0.0) for name, dtype, count in local.elements)
+    own = sum(count * times.get((name, dtype), 0.0) for name, dtype, count in local.elements)
     if times and local.product is None:
         return LocalTimes(own, memory, efficiency.launch)
     if local.product is not None:
-        operations *= slowdown(local.product, efficiency)
-        operations /= 1.0 if local.product.is_aligned else efficiency.unaligned
+        operations *= by.slowdown(local.product, efficiency)
     copies = own if execution.copies else 0.0
     copies += execution.start if local.product else 0.0
     if local.product is not None and execution.packing:

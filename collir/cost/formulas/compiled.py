@@ -1,0 +1,86 @@
+"""Expressions as functions of numpy over arrays of values."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import sympy
+
+from collir.cost.formulas.functions import VALUES, Array, Expr
+
+BLOCK = 2048
+"""The number of rows that are computed together, so that they stay in a cache."""
+
+
+def compiled(
+    expressions: Sequence[Expr], names: Sequence[str]
+) -> Callable[[Mapping[str, Array]], list[Array]]:
+    """Return a function from arrays of values by name, of one length, to those of expressions.
+
+    Args:
+        names: the names of all symbols.
+    """
+    lines, results = _Lines(), list[str]()
+    for expr in expressions:
+        results.append(lines.of(expr))
+    body = "\n    ".join([*lines.lines, f"return [{', '.join(results)}]"])
+    arguments = ", ".join(f"v_{name}" for name in names)
+    scope: dict[str, Any] = {f.__name__: value for f, value in VALUES.items()} | {"inf": np.inf}
+    exec(f"def run({arguments}):\n    {body}", scope)
+    run = cast("Callable[..., list[Any]]", scope["run"])
+
+    def over_blocks(values: Mapping[str, Array]) -> list[Array]:
+        rows = len(values[names[0]]) if names else 1
+        found = [np.empty(rows) for _ in expressions]
+        for start in range(0, rows, BLOCK):
+            part = slice(start, start + BLOCK)
+            for into, result in zip(found, run(*(values[n][part] for n in names)), strict=True):
+                into[part] = result
+        return found
+
+    return over_blocks
+
+
+class _Lines:
+    """Lines of code that compute each expression once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.known: dict[Expr, str] = {}
+
+    def of(self, expr: Expr) -> str:
+        """Return the text of an expression: a number, or a name that has its value."""
+        if expr.is_Number:
+            return "inf" if expr is sympy.oo else repr(float(expr))
+        if expr not in self.known:
+            self.known[expr] = self._new(expr)
+        return self.known[expr]
+
+    def _new(self, expr: Expr) -> str:
+        match expr:
+            case sympy.Symbol():
+                return f"v_{expr.name}"
+            case sympy.Add():
+                text = " + ".join(self._all(expr.args))
+            case sympy.Mul():
+                above, below = expr.as_numer_denom()
+                if below != 1 and not below.is_Number:
+                    text = f"{self.of(above)} / {self.of(below)}"
+                else:
+                    text = " * ".join(self._all(expr.args))
+            case sympy.Pow():
+                base, exponent = expr.as_base_exp()
+                if exponent.is_Integer and exponent < 0:
+                    text = f"1.0 / {self.of(base ** -exponent)}"
+                elif exponent.is_Integer and exponent <= 4:
+                    text = " * ".join([self.of(base)] * int(exponent))
+                else:
+                    text = f"{self.of(base)} ** {self.of(exponent)}"
+            case _:
+                text = f"{type(expr).__name__}({', '.join(self._all(expr.args))})"
+        name = f"t{len(self.lines)}"
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def _all(self, exprs: Iterable[Expr]) -> list[str]:
+        return [self.of(x) for x in exprs]

@@ -1,0 +1,73 @@
+"""The largest number of bytes that a device holds, as an expression."""
+
+from collections.abc import Iterable, Sequence
+
+import sympy
+
+from collir.cost.formulas.functions import Expr, Larger, expression
+from collir.cost.programs.memory import AT_END, Buffer, Use
+from collir.cost.programs.simulation import Simulation
+
+
+def peak_bytes(simulation: Simulation, inside: bool = False) -> Expr:
+    """Return the most bytes that a device of the first class holds, if steps follow each other.
+
+    Args:
+        inside: whether arguments and results do not count, as of an iteration.
+    """
+    return largest(totals(simulation, inside))
+
+
+def totals(simulation: Simulation, inside: bool) -> list[Expr]:
+    """Return the bytes that a device holds at the beginning, at each step and at the end."""
+    buffers = [b for b in simulation.held[0] if not b.of_loop and (b.is_inside or not inside)]
+    steps = len(simulation.program)
+    found: list[Expr] = []
+    for step in range(-1, steps + 1):
+        alive = [expression(b.size) for b in buffers if _is_alive(b, step, steps)]
+        loop = simulation.program[step].loop if 0 <= step < steps else None
+        if loop is not None:
+            alive.append(peak_bytes(loop.body, inside=True))
+        found.append(sympy.Add(*alive))
+    return found
+
+
+def bytes_by_use(simulation: Simulation) -> dict[Use, Expr]:
+    """Return the bytes of arguments and results, which are there throughout, by their uses."""
+    found: dict[Use, Expr] = {}
+    for buffer in simulation.held[0]:
+        if buffer.first is None:
+            found[buffer.use] = found.get(buffer.use, sympy.Integer(0)) + expression(buffer.size)
+    return found
+
+
+def _is_alive(buffer: Buffer, step: int, steps: int) -> bool:
+    """Return whether a buffer has memory of its own at a step; -1 is before the first."""
+    if buffer.over is not None and buffer.first is not None and buffer.first != AT_END:
+        if all(reader < buffer.first for reader in buffer.over):
+            return False  # it is the memory of the argument
+    first = -1 if buffer.first is None else steps if buffer.first == AT_END else buffer.first
+    last = steps if buffer.until is None else max(buffer.until)
+    return first <= step <= last
+
+
+def largest(numbers: Iterable[Expr]) -> Expr:
+    """Return the largest of some sums, without those that are never larger than another one."""
+    kept: list[Expr] = []
+    for number in dict.fromkeys(numbers):
+        if any(_is_never_less(other, number) for other in kept):
+            continue
+        kept = [other for other in kept if not _is_never_less(number, other)]
+        kept.append(number)
+    if not kept:
+        return sympy.Integer(0)
+    return kept[0] if len(kept) == 1 else Larger(*kept)
+
+
+def _is_never_less(a: Expr, b: Expr) -> bool:
+    """Return whether all terms of ``a - b`` are positive, as all symbols are."""
+    return all(term.is_nonnegative for term in _terms(a - b))
+
+
+def _terms(number: Expr) -> Sequence[Expr]:
+    return number.args if isinstance(number, sympy.Add) else (number,)
