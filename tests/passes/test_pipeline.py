@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from programs import RANDOM
 from random_steps import random_step
-from seeds import fresh, some
+from seeds import fresh, one_of_each, some
 from staged_steps import SUMS, step_of, step_text
 from xdsl.dialects.builtin import ModuleOp
 
@@ -252,15 +252,13 @@ def loop_step(body: str, carries: str = "", types: str = "", behind: str = "") -
     return collir.parse(text, "step.coll")
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", INSIDE)
+@pytest.mark.parametrize(("name", "options"), one_of_each(INSIDE, OPTIONS))
 def test_loops(name: str, options: str) -> None:
     before = loop_step(*INSIDE[name])
     assert_computes(before, collir.run_passes(before.clone(), f"pipeline{{{options}}}"))
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", BEHIND)
+@pytest.mark.parametrize(("name", "options"), one_of_each(BEHIND, OPTIONS))
 def test_steps_on_all_layers(name: str, options: str) -> None:
     """What needs the numbers of layers is an error if a place has several rows of them."""
     shape = SHAPES.get(name, "layers, width, width")
@@ -336,19 +334,17 @@ def layers_step(layers: str) -> ModuleOp:
     return collir.parse(_LAYERS.format(layers=layers), "layers.coll")
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "zb-v"])
-@pytest.mark.parametrize(
-    "layers",
-    [
-        loop_over("%a", "%x", "%w") + loop_over("%b", "%x", "%v") + "%y = add %a, %b",
-        loop_over("%a", "%x", "%w")
-        + "%n = mul %w, %v\n%m = mean %n dims [0, 1, 2]\n%y = add %a, %m",
-        "%u = mul %w, %v\n" + loop_over("%y", "%x", "%u"),
-    ],
-    ids=["side by side", "a norm of weights", "weights made of weights"],
-)
-def test_layers(layers: str, schedule: str) -> None:
-    before = layers_step(layers)
+LAYERS = {
+    "side by side": loop_over("%a", "%x", "%w") + loop_over("%b", "%x", "%v") + "%y = add %a, %b",
+    "a norm of weights": loop_over("%a", "%x", "%w")
+    + "%n = mul %w, %v\n%m = mean %n dims [0, 1, 2]\n%y = add %a, %m",
+    "weights made of weights": "%u = mul %w, %v\n" + loop_over("%y", "%x", "%u"),
+}
+
+
+@pytest.mark.parametrize(("name", "schedule"), one_of_each(LAYERS, ["1f1b", "zb-h1", "zb-v"]))
+def test_layers(name: str, schedule: str) -> None:
+    before = layers_step(LAYERS[name])
     options = f"microbatches=2 schedule={schedule}"
     assert_computes(before, collir.run_passes(before.clone(), f"pipeline{{{options}}}"))
 

@@ -62,7 +62,7 @@ def random_layers(rng: random.Random, places: list[int]) -> list[int]:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=12)
+@settings(max_examples=6)
 def test_any_layers_compute_the_same(rng: random.Random) -> None:
     count = rng.randint(2, 4)
     rule = RULES[rng.choice(["gpipe", "1f1b", "zb-h1", "interleaved", "zb-v"])]
