@@ -16,8 +16,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.cost.model import CostModel
+from collir.cost.programs.local_steps import LocalStep, local_times
 from collir.cost.programs.simulate import simulate_function
-from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation, local_times
+from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.dialects.machine import MachineOp, mesh_of, meshes_remembered
 from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import dist_type

@@ -1,15 +1,17 @@
 """Writer of the generated pages of the documentation: ``python -m collir.tools.docs [DIR]``.
 
 The pages are those that ``collopt --help-pass`` and ``--help-target`` print, and the machines
-that ship with collir, as Markdown. A test fails if the pages in ``docs/`` differ.
+that ship with collir, as Markdown. Pages that are written by hand have generated blocks, between
+two comments. A test fails if the pages in ``docs/`` differ.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
 from collir.ir.diagnostics import Sources
+from collir.layout.pipelines.rules import RULES
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
 from collir.targets.table import TARGETS
@@ -64,6 +66,31 @@ def pages() -> dict[str, str]:
     }
 
 
+def blocks() -> dict[str, dict[str, str]]:
+    """Return the text of every generated block, by the name of its page and its own."""
+    return {"stages.md": {"schedules": _schedules()}}
+
+
+def filled(text: str, texts: Mapping[str, str]) -> str:
+    """Return a page with its generated blocks written anew.
+
+    Args:
+        texts: the text of each block by its name.
+
+    Raises:
+        ValueError: the page does not have the two comments of a block once.
+    """
+    for name, block in texts.items():
+        begin = f"<!-- {name}: written by `make docs`. Do not edit this block. -->"
+        end = f"<!-- end of {name} -->"
+        before, opened, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not opened or not closed or begin in rest or end in before + after:
+            raise ValueError(f"the page does not have {begin} and {end} once")
+        text = f"{before}{begin}\n\n{block}\n\n{end}{after}"
+    return text
+
+
 def _passes_page() -> str:
     known = known_passes()
     sections = [_section(pipeline_page(pipeline, known)) for pipeline in PIPELINES.values()]
@@ -78,14 +105,36 @@ def _page(introduction: str, texts: Iterable[str]) -> str:
 
 def _machines_page() -> str:
     machines = list(presets().values())
-    table = [("machine", "parameters", "devices", "levels"), ("---",) * 4]
-    table += [
-        (f"[{name}](#{name})", f"`{parameters}`", devices, f"`{levels}`")
-        for name, parameters, devices, levels, _ in rows(machines)
-    ]
-    lines = "\n".join(f"| {' | '.join(row)} |" for row in table)
+    table = _table(
+        ("machine", "parameters", "devices", "levels"),
+        (
+            (f"[{name}](#{name})", f"`{parameters}`", devices, f"`{levels}`")
+            for name, parameters, devices, levels, _ in rows(machines)
+        ),
+    )
     notice = _NOTICE.format("collir/machine/presets")
-    return "\n\n".join([notice, _MACHINES, lines, *map(_machine, machines)]) + "\n"
+    return "\n\n".join([notice, _MACHINES, table, *map(_machine, machines)]) + "\n"
+
+
+def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    lines = [head, ("---",) * len(head), *body]
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+
+
+def _schedules() -> str:
+    return _table(
+        ("schedule", "chunks at a place", "tasks", "needs", "source"),
+        (
+            (
+                f"`{rule.name}`",
+                str(rule.chunks or "v"),
+                rule.summary,
+                ", ".join(need.text for need in rule.needs),
+                rule.source,
+            )
+            for rule in RULES.values()
+        ),
+    )
 
 
 def _machine(machine: Preset) -> str:
@@ -118,13 +167,16 @@ def _fenced(code: list[str], before: list[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pages into a folder, ``docs`` by default."""
+    """Write the pages and blocks into a folder, ``docs`` by default; blocks where a page is."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     folder = Path(words[0] if words else "docs")
 
     def work() -> int:
         for name, text in pages().items():
             write_whole(str(folder / name), text)
+        for name, texts in blocks().items():
+            if (page := folder / name).exists():
+                write_whole(str(page), filled(page.read_text(encoding="utf-8"), texts))
         return 0
 
     return run_tool("docs", Sources(), False, work)

@@ -80,7 +80,7 @@ def test_exact_times_give_the_machine_back(
 
 def test_it_starts_from_latencies_of_zero() -> None:
     start = scaled(TWO, (1, 0, 1, 0))
-    fit = calibrate(start, samples(TWO, RING), RING)
+    fit = calibrate(start, samples(TWO, RING, KINDS, SIZES[::2]), RING)
     assert by_name(fit)["gpu.latency"].value == pytest.approx(4e-6)
 
 
@@ -97,7 +97,7 @@ def test_ports_of_children_keep_their_proportions() -> None:
 
 def test_the_model_of_nccl_has_latencies_of_the_machine() -> None:
     model = CostModel("nccl", "ring")
-    fit = calibrate(START, samples(TWO, model, ("all_reduce", "all_gather")), model)
+    fit = calibrate(START, samples(TWO, model, KINDS, SIZES[::2]), model)
     for parameter in fit.parameters:
         assert parameter.fitted
         assert parameter.value == pytest.approx(truth(TWO)[parameter.name], rel=1e-3)
@@ -183,7 +183,8 @@ def test_a_level_that_nothing_crosses_keeps_its_numbers() -> None:
 
 
 def test_large_buffers_do_not_tell_latencies() -> None:
-    numbers = by_name(calibrate(START, samples(TWO, RING, sizes=LARGE, noise=0.02, seed=1), RING))
+    measured = samples(TWO, RING, KINDS, LARGE, noise=0.02, seed=1)
+    numbers = by_name(calibrate(START, measured, RING))
     assert not numbers["node.latency"].fitted
     assert not numbers["gpu.latency"].fitted
     assert numbers["node.latency"].value == pytest.approx(85e-6)  # as it was
@@ -213,7 +214,7 @@ def test_numbers_that_cannot_be_told_apart() -> None:
 
 def test_numbers_are_kept_as_asked() -> None:
     start = scaled(TWO, (1, 1.1, 1, 1))
-    fit = calibrate(start, samples(TWO, RING, KINDS), RING, fixed=("node.latency",))
+    fit = calibrate(start, samples(TWO, RING, KINDS, SIZES[::2]), RING, fixed=("node.latency",))
     latency = by_name(fit)["node.latency"]
     assert (latency.value, latency.fitted, latency.reason) == (
         latency.given,

@@ -5,8 +5,9 @@ from textwrap import dedent
 import pytest
 
 import collir
+from collir.cost.programs.local_steps import COPY
 from collir.cost.programs.simulate import simulate
-from collir.cost.programs.simulation import COPY, Simulation
+from collir.cost.programs.simulation import Simulation
 
 MESH = """\
 machine @c {

@@ -4,8 +4,9 @@ import pytest
 
 import collir
 from collir.cost.programs.critical import time_shares
+from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulate import simulate
-from collir.cost.programs.simulation import LocalStep, Simulation
+from collir.cost.programs.simulation import Simulation
 
 PROGRAM = """
 machine @box {

@@ -10,8 +10,9 @@ from seeds import fresh
 
 import collir
 from collir.cost.programs.critical import time_shares
+from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulate import simulate
-from collir.cost.programs.simulation import LocalStep, Simulation
+from collir.cost.programs.simulation import Simulation
 
 LAUNCH = 500.0
 

@@ -20,8 +20,9 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, SSAValue
 
 import collir
+from collir.cost.programs.local_steps import COPY
 from collir.cost.programs.simulate import simulate
-from collir.cost.programs.simulation import COPY, Simulation
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp

@@ -78,7 +78,7 @@ def unrolled(nodes: Sequence[Node]) -> list[StepTask]:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_it_is_the_schedule_of_all_iterations(rng: random.Random) -> None:
     nodes = random_program(rng, rng.randint(1, 3), rng.randint(1, 5), 2)
     tasks = unrolled(nodes)

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from collir.layout.pipelines.rules import RULES
 from collir.passes.table import PASSES
 from collir.targets.table import TARGETS
-from collir.tools.docs import main, pages
+from collir.tools.docs import blocks, filled, main, pages
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -14,6 +15,26 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize("name", pages())
 def test_pages_are_what_make_docs_writes(name: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == pages()[name], "run `make docs`"
+
+
+@pytest.mark.parametrize("name", blocks())
+def test_blocks_are_what_make_docs_writes(name: str) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    assert text == filled(text, blocks()[name]), "run `make docs`"
+
+
+def test_blocks_are_written_anew(tmp_path: Path) -> None:
+    page, text = tmp_path / "stages.md", (DOCS / "stages.md").read_text(encoding="utf-8")
+    page.write_text(text.replace(RULES["zb-v"].source, "nobody"), "utf-8")
+    assert main([str(tmp_path)]) == 0
+    assert page.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_block_is_on_its_page_once(times: int) -> None:
+    text = (DOCS / "stages.md").read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="once"):
+        filled(text * times, blocks()["stages.md"])
 
 
 def test_pages_have_every_pass_and_target() -> None:

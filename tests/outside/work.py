@@ -19,8 +19,8 @@ from model_pages import with_gradients
 
 import collir
 from collir.cost.model import CostModel
+from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulate import simulate_function
-from collir.cost.programs.simulation import LocalStep
 from collir.dialects.tensor import dist_type
 from collir.ir.rotation import function_as_run
 

@@ -138,7 +138,7 @@ PASSES = [
 
 @pytest.mark.parametrize("passes", some(PASSES, 2))
 @given(rng=RANDOM)
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_it_computes_the_same(passes: str, rng: random.Random) -> None:
     before = gradients(rng)
     after = before.clone()
@@ -155,7 +155,7 @@ def test_it_computes_the_same(passes: str, rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=18)
+@settings(max_examples=10)
 def test_it_never_takes_longer(rng: random.Random) -> None:
     module = gradients(rng)
     try:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from programs import RANDOM
 from random_steps import random_step
-from seeds import fresh, some
-from staged_steps import step_of
+from seeds import fresh, one_of_each, some
+from staged_steps import SUMS, step_of, step_text
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -146,98 +146,66 @@ def test_passes_behind(name: str) -> None:
 
 # --- loops over microbatches ----------------------------------------------------------------------
 
-_LOOP = """
-machine @box {{
-  device {{ compute f32 = 1 TFLOP/s; memory = 1 GB }}
-  level gpu[2] {{ port = 100 GB/s, latency = 3 us }}
-}}
-mesh @m on @box {{ pipe = gpu:2 }}
-func @loss(batch = 2, width = 3, layers = 4)
-    (%x: f32[batch, width], %z: f32[batch, width], %w: f32[layers, width, width], %gain: f32[width])
-    -> f32[] on @m {{
-  %n = mul %x, %gain
-  %y = repeat layers carry(%x = %n) slice(%w = %w) {{
-    %0 = einsum "b i, i j -> b j" %x, %w
-    %1 = tanh %0
-    yield %1
-  }}
-  %g = mul %y, %gain
-  %products = mul %g, %z
-  %loss = sum %products dims [0, 1]
-  return %loss
-}}
-func @step(count = 4, batch = 2, width = 3, layers = 4)
-    (%x: f32[count, batch, width], %z: f32[count, batch, width], %share: f32[count],
-     %words: i32[count, batch], %w: f32[layers, width, width] parameter,
-     %gain: f32[width] parameter, %rate: f32[])
-    -> (f32[], f32[layers, width, width], f32[width]{types}) on @m {{
-  %none = constant value 0 to f32[]
-  %none_w = constant value 0 to %w
-  %none_g = constant value 0 to %gain
-  %loss, %d_w, %d_g{results} =
-      repeat count carry(%l = %none, %d_w = %none_w, %d_g = %none_g{carries})
-      slice(%x = %x, %z = %z, %share = %share, %words = %words)
-      with(%w = %w, %gain = %gain, %rate = %rate) {{
-    %own, %own_w, %own_g =
-      gradient @loss(batch = batch, width = width, layers = layers)(%x, %z, %w, %gain)
-      wrt %w, %gain
-    {body}
-  }}
-  {behind}
-  return %loss, %d_w, %d_g{returned}
-}}
-"""
+_LOOP: dict[str, object] = {
+    "device": "device { compute f32 = 1 TFLOP/s; memory = 1 GB }",
+    "count": 4,
+    "width": 3,
+    "map": "tanh",
+    "loss": "%g = mul %y, %v\n  %products = mul %g, %z\n  %loss = sum %products dims [0, 1]",
+    "arguments": ", %share: f32[count],\n     %words: i32[count, batch]",
+    "slices": ", %share = %share, %words = %words",
+    "fixed": ", %rate = %rate",
+}
 
-_SUMS = "%1 = add %l, %own\n    %2 = add %d_w, %own_w\n    %3 = add %d_g, %own_g\n    "
-_ALL = _SUMS + "yield %1, %2, %3"
+_ALL = SUMS + "yield %1, %2, %3"
 
 INSIDE = {
     "sums": (_ALL, "", ""),
-    "a stacked slice": (_SUMS + "yield %1, %2, %3, %share", "", "f32[count]"),
-    "stacked words": (_SUMS + "yield %1, %2, %3, %words", "", "i32[count, batch]"),
-    "a stacked invariant": (_SUMS + "yield %1, %2, %3, %rate", "", "f32[count]"),
-    "a stacked sum": (_SUMS + "yield %1, %2, %3, %1", "", "f32[count]"),
-    "a carry that stays": (_SUMS + "yield %l, %2, %3", "", ""),
-    "a carry that is not read": (_SUMS + "yield %own, %2, %3", "", ""),
+    "a stacked slice": (SUMS + "yield %1, %2, %3, %share", "", "f32[count]"),
+    "stacked words": (SUMS + "yield %1, %2, %3, %words", "", "i32[count, batch]"),
+    "a stacked invariant": (SUMS + "yield %1, %2, %3, %rate", "", "f32[count]"),
+    "a stacked sum": (SUMS + "yield %1, %2, %3, %1", "", "f32[count]"),
+    "a carry that stays": (SUMS + "yield %l, %2, %3", "", ""),
+    "a carry that is not read": (SUMS + "yield %own, %2, %3", "", ""),
     "a counter": (
         "%one = constant value 1 to f32[]\n    %4 = add %c, %one\n    "
-        + _SUMS
+        + SUMS
         + "yield %1, %2, %3, %4",
         ", %c = %rate",
         "f32[]",
     ),
     "a constant": (
-        "%one = constant value 1 to f32[]\n    " + _SUMS + "yield %1, %2, %3, %one",
+        "%one = constant value 1 to f32[]\n    " + SUMS + "yield %1, %2, %3, %one",
         "",
         "f32[count]",
     ),
     "weights of microbatches": (
-        "%a = mul %own_w, %share\n    %b = mul %own_g, %share\n    %1 = add %l, %own\n    "
-        "%2 = add %d_w, %a\n    %3 = add %d_g, %b\n    yield %1, %2, %3",
+        "%a = mul %own_w, %share\n    %b = mul %own_v, %share\n    %1 = add %l, %own\n    "
+        "%2 = add %d_w, %a\n    %3 = add %d_v, %b\n    yield %1, %2, %3",
         "",
         "",
     ),
     "sums that decay": (
-        "%a = scale %d_w by 0.5\n    %b = scale %d_g by 0.5\n    %1 = add %l, %own\n    "
-        "%2 = add %a, %own_w\n    %3 = add %own_g, %b\n    yield %1, %2, %3",
+        "%a = scale %d_w by 0.5\n    %b = scale %d_v by 0.5\n    %1 = add %l, %own\n    "
+        "%2 = add %a, %own_w\n    %3 = add %own_v, %b\n    yield %1, %2, %3",
         "",
         "",
     ),
     "a carry that is added twice": (
-        "%1 = add %l, %own\n    %2 = add %d_w, %own_w\n    %a = add %d_g, %own_g\n    "
-        "%3 = add %d_g, %a\n    yield %1, %2, %3",
+        "%1 = add %l, %own\n    %2 = add %d_w, %own_w\n    %a = add %d_v, %own_v\n    "
+        "%3 = add %d_v, %a\n    yield %1, %2, %3",
         "",
         "",
     ),
     "norms": (
         "%a = mul %own_w, %own_w\n    %n = sum %a dims [0, 1, 2]\n    "
-        + _SUMS
+        + SUMS
         + "yield %1, %2, %3, %n",
         "",
         "f32[count]",
     ),
     "means over layers": (
-        "%a = mean %own_w dims [0, 2]\n    " + _SUMS + "yield %1, %2, %3, %a",
+        "%a = mean %own_w dims [0, 2]\n    " + SUMS + "yield %1, %2, %3, %a",
         "",
         "f32[count, width]",
     ),
@@ -272,7 +240,8 @@ OPTIONS = ("schedule=1f1b", "schedule=zb-v", "schedule=gpipe split=true")
 def loop_step(body: str, carries: str = "", types: str = "", behind: str = "") -> ModuleOp:
     """Return a module with a step whose loop has a body behind the gradient."""
     inside = types and not behind
-    text = _LOOP.format(
+    text = step_text(
+        **_LOOP,
         body=body,
         carries=carries,
         types=f", {types}" if types else "",
@@ -283,15 +252,13 @@ def loop_step(body: str, carries: str = "", types: str = "", behind: str = "") -
     return collir.parse(text, "step.coll")
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", INSIDE)
+@pytest.mark.parametrize(("name", "options"), one_of_each(INSIDE, OPTIONS))
 def test_loops(name: str, options: str) -> None:
     before = loop_step(*INSIDE[name])
     assert_computes(before, collir.run_passes(before.clone(), f"pipeline{{{options}}}"))
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("name", BEHIND)
+@pytest.mark.parametrize(("name", "options"), one_of_each(BEHIND, OPTIONS))
 def test_steps_on_all_layers(name: str, options: str) -> None:
     """What needs the numbers of layers is an error if a place has several rows of them."""
     shape = SHAPES.get(name, "layers, width, width")
@@ -308,19 +275,19 @@ def test_steps_on_all_layers(name: str, options: str) -> None:
     [
         (
             "%1 = add %l, %own\n    %a = mul %own_w, %l\n    %2 = add %d_w, %a\n    "
-            "%3 = add %d_g, %own_g\n    yield %1, %2, %3",
+            "%3 = add %d_v, %own_v\n    yield %1, %2, %3",
             "",
             "B1 reads a sum over microbatches that F1 adds to",
         ),
         (
             "%a = mul %own_w, %own_w\n    %n = sum %a dims [0, 1, 2]\n    %b = mul %own_w, %n\n    "
-            "%1 = add %l, %own\n    %2 = add %d_w, %b\n    %3 = add %d_g, %own_g\n    "
+            "%1 = add %l, %own\n    %2 = add %d_w, %b\n    %3 = add %d_v, %own_v\n    "
             "yield %1, %2, %3",
             "",
             "this needs all layers at once in each microbatch",
         ),
         (
-            _SUMS + "yield %1, %2, %3, %own_w",
+            SUMS + "yield %1, %2, %3, %own_w",
             "f32[count, layers, width, width]",
             "%own_w of each microbatch has all layers",
         ),
@@ -367,19 +334,17 @@ def layers_step(layers: str) -> ModuleOp:
     return collir.parse(_LAYERS.format(layers=layers), "layers.coll")
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "zb-v"])
-@pytest.mark.parametrize(
-    "layers",
-    [
-        loop_over("%a", "%x", "%w") + loop_over("%b", "%x", "%v") + "%y = add %a, %b",
-        loop_over("%a", "%x", "%w")
-        + "%n = mul %w, %v\n%m = mean %n dims [0, 1, 2]\n%y = add %a, %m",
-        "%u = mul %w, %v\n" + loop_over("%y", "%x", "%u"),
-    ],
-    ids=["side by side", "a norm of weights", "weights made of weights"],
-)
-def test_layers(layers: str, schedule: str) -> None:
-    before = layers_step(layers)
+LAYERS = {
+    "side by side": loop_over("%a", "%x", "%w") + loop_over("%b", "%x", "%v") + "%y = add %a, %b",
+    "a norm of weights": loop_over("%a", "%x", "%w")
+    + "%n = mul %w, %v\n%m = mean %n dims [0, 1, 2]\n%y = add %a, %m",
+    "weights made of weights": "%u = mul %w, %v\n" + loop_over("%y", "%x", "%u"),
+}
+
+
+@pytest.mark.parametrize(("name", "schedule"), one_of_each(LAYERS, ["1f1b", "zb-h1", "zb-v"]))
+def test_layers(name: str, schedule: str) -> None:
+    before = layers_step(LAYERS[name])
     options = f"microbatches=2 schedule={schedule}"
     assert_computes(before, collir.run_passes(before.clone(), f"pipeline{{{options}}}"))
 

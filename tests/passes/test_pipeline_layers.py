@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from layered import mlp_step
 from programs import RANDOM
+from staged_steps import perceptron_text
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -62,14 +62,13 @@ def random_layers(rng: random.Random, places: list[int]) -> list[int]:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=12)
+@settings(max_examples=6)
 def test_any_layers_compute_the_same(rng: random.Random) -> None:
     count = rng.randint(2, 4)
     rule = RULES[rng.choice(["gpipe", "1f1b", "zb-h1", "interleaved", "zb-v"])]
     places = list(rule.chunk_places(count, None))
     layers = random_layers(rng, places)
-    batches = 2 * count
-    whole = collir.parse(mlp_step(count, sum(layers), batches=batches), "step.coll")
+    whole = collir.parse(perceptron_text(count, sum(layers), count=2 * count), "step.coll")
     module = collir.run_passes(whole.clone(), "differentiate")
     listed = ",".join(map(str, layers))
     passes = f"differentiate,pipeline{{schedule={rule.name} layers={listed}}}"
@@ -77,11 +76,11 @@ def test_any_layers_compute_the_same(rng: random.Random) -> None:
     cut = collir.parse(collir.emit(cut), "cut.coll")  # what is printed is read again
     numbers = np.random.default_rng(rng.randrange(2**32))
     types = [dist_type(argument) for argument in function_named(module, "step").args]
-    x, z, ws, e = (numbers.standard_normal(t.shape) for t in types)
-    loss, new_ws, new_e = results(module, [x, z, ws, e])
-    got_loss, *got_ws, got_e = results(cut, [x, z, *rows_of(ws, places, layers), e])
-    expected = [loss, *rows_of(new_ws, places, layers), new_e]
-    for actual, right in zip([got_loss, *got_ws, got_e], expected, strict=True):
+    x, z, ws, v, rate = (np.asarray(numbers.standard_normal(t.shape)) for t in types)
+    loss, new_ws, new_v = results(module, [x, z, ws, v, rate])
+    got_loss, *got_ws, got_v = results(cut, [x, z, *rows_of(ws, places, layers), v, rate])
+    expected = [loss, *rows_of(new_ws, places, layers), new_v]
+    for actual, right in zip([got_loss, *got_ws, got_v], expected, strict=True):
         assert np.allclose(actual, right, rtol=1e-10, atol=1e-12)
     shares = [layers[places.index(place)] for place in range(count)]
     divisor = int(np.gcd.reduce(shares))
@@ -92,7 +91,7 @@ def test_any_layers_compute_the_same(rng: random.Random) -> None:
 
 def test_the_whole_is_what_all_devices_compute() -> None:
     """The steps on one device that stand for parts and assembled rows are right, too."""
-    module = collir.parse(mlp_step(4, 12), "step.coll")
+    module = collir.parse(perceptron_text(4, 12), "step.coll")
     module = collir.run_passes(module, "differentiate,pipeline{layers=3,4,4,1}")
     step = function_named(module, "step")
     together = results_on_all_devices(module, step, 3)
@@ -104,7 +103,7 @@ def test_on_ranks(engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
     if engine == "torch":
         pytest.importorskip("torch")
     path = tmp_path / "step.coll"
-    path.write_text(mlp_step(3, 6), "utf-8")
+    path.write_text(perceptron_text(3, 6), "utf-8")
     passes = "differentiate,pipeline{layers=2,3,1}"
     status = collrun.main(
         ["--engine", engine, "-n", "3", "-p", passes, "--function", "step", str(path)]
@@ -116,7 +115,7 @@ def test_on_ranks(engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "interleaved"])
 def test_balanced_layers_are_faster(schedule: str) -> None:
-    source, times = mlp_step(4, 12, words=64), list[float]()
+    source, times = perceptron_text(4, 12, words=64), list[float]()
     equal = "1,1,1,1,2,2,2,2" if schedule == "interleaved" else "3,3,3,3"
     for layers in (equal, "balanced"):
         passes = f"differentiate,pipeline{{schedule={schedule} layers={layers}}}"
@@ -131,8 +130,7 @@ def test_memory_limits_the_layers_of_places() -> None:
     peaks: list[float] = []
     for memory in ("1 GiB", "{} B"):
         limit = memory.format(int(max(peaks, default=0)) - 1)
-        device = f"compute f64 = 1 GFLOP/s; memory = {limit} @ 1 GB/s"
-        module = collir.parse(mlp_step(4, 24, batches=8, device=device), "step.coll")
+        module = collir.parse(perceptron_text(4, 24, count=8, memory=limit), "step.coll")
         module = collir.run_passes(module, "differentiate,pipeline{layers=balanced}")
         [simulation] = [s for s in collir.simulate(module) if s.name == "step"]
         peaks.append(simulation.peak)

@@ -183,7 +183,7 @@ def assert_no_dearer(before: ModuleOp, after: ModuleOp, model: str) -> None:
 
 @pytest.mark.parametrize("made", some(MADE, 1, "same"))
 @given(rng=RANDOM)
-@settings(max_examples=18)
+@settings(max_examples=10)
 def test_it_computes_the_same(
     made: Callable[[random.Random], ModuleOp], rng: random.Random
 ) -> None:
@@ -195,7 +195,7 @@ def test_it_computes_the_same(
 
 @pytest.mark.parametrize("made", some(MADE, 1, "costs"))
 @given(rng=RANDOM)
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_it_never_costs_more(made: Callable[[random.Random], ModuleOp], rng: random.Random) -> None:
     no_dearer(made, rng)
 

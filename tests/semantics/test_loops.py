@@ -37,7 +37,7 @@ def straight(module: ModuleOp) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=24)
+@settings(max_examples=12)
 def test_iterations_one_after_the_other_are_the_loop(rng: random.Random) -> None:
     """On all devices, and on one device where no step rounds."""
     module = random_module(rng, functions=2, steps=8, models=rng.random() < 0.3)
@@ -212,7 +212,7 @@ def test_a_loop_is_a_chain_of_loops_over_parts(count: int, wrong: bool, reverse:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_rotated_loops_are_the_loops(rng: random.Random) -> None:
     """On all devices, and for the proof."""
     module = read(write(random_module(rng, functions=2, steps=8)))

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from seeds import one_of_each
 from staged_steps import pipeline_of, staged, step_of, training_step, whole_batch_step
 
 import collir
@@ -16,8 +17,7 @@ from collir.syntax.writer import write
 NAMES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe"]
 
 
-@pytest.mark.parametrize("schedule", NAMES)
-@pytest.mark.parametrize("places", [2, 4])
+@pytest.mark.parametrize(("schedule", "places"), one_of_each(NAMES, [2, 4]))
 def test_every_schedule_is_proven(schedule: str, places: int) -> None:
     chunks = 2 if schedule in ("interleaved", "zb-v") else 1
     count = {"interleaved": places, "dualpipe": 2 * places}.get(schedule, 2)

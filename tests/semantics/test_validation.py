@@ -55,7 +55,7 @@ def verdicts(before: ModuleOp, after: ModuleOp, memory: int = 2**28) -> list[Ver
 @pytest.mark.parametrize("passes", PASSES)
 def test_what_passes_make_of_random_programs_is_proven(passes: str) -> None:
     all_verdicts: list[Verdict] = []
-    for seed in range(9):
+    for seed in range(5):
         before = read(write(random_module(fresh(seed), functions=2, weights=0.3)))
         after = run_passes(before.clone(), passes)
         all_verdicts += verdicts(before, after)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -84,9 +85,14 @@ LIMITS = {"bert": 2, "vit": 5, "vgg19": 5, "resnet50": 5}
 """Numbers above all integers of the inputs, where it is not the number of words."""
 
 
+@cache
+def _page(name: str) -> ModuleOp:
+    return collir.parse(PAGES / f"{name}.coll")
+
+
 def page(name: str, **sizes: int) -> ModuleOp:
     """Return a page at some sizes."""
-    module = collir.parse(PAGES / f"{name}.coll")
+    module = _page(name).clone()
     instantiate(module, sizes)
     return module
 

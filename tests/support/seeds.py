@@ -9,7 +9,7 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -74,6 +74,15 @@ def some(items: Sequence[Any], count: int, *key: object) -> list[Any]:
     return [
         pytest.param(*row, marks=[] if index in quick else [pytest.mark.slow])
         for index, row in enumerate(rows)
+    ]
+
+
+def one_of_each(first: Iterable[Any], second: Sequence[Any]) -> list[Any]:
+    """Return all pairs as parameters of a test: of each first item, all but one pair are slow."""
+    return [
+        row
+        for index, item in enumerate(first)
+        for row in some([(item, other) for other in second], 1, index)
     ]
 
 

@@ -158,7 +158,7 @@ def assert_decomposed(rng: random.Random, dtype: DType) -> int:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=36)
+@settings(max_examples=20)
 def test_the_best_programs_compute_the_same(rng: random.Random) -> None:
     assert_decomposed(rng, rng.choice([DType.I32, DType.I32, DType.F32, DType.BF16]))
 
@@ -175,7 +175,7 @@ def test_the_best_programs_of_more_operations_compute_the_same(seed: int) -> Non
 
 
 @given(rng=RANDOM)
-@settings(max_examples=72)
+@settings(max_examples=36)
 def test_nothing_costs_more_than_before(rng: random.Random) -> None:
     """Costs include padding, of small values of odd sizes too."""
     mesh = placed_mesh(rng)
@@ -225,7 +225,7 @@ PADDING = (OPERATIONS["pad"], OPERATIONS["reshape"])
 
 
 @given(rng=RANDOM)
-@settings(max_examples=54)
+@settings(max_examples=27)
 def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
     """The time of the search is that of the operations, where nothing is padded.
 

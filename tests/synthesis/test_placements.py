@@ -78,7 +78,7 @@ def random_program(rng: random.Random) -> ModuleOp:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_placing_changes_no_result(rng: random.Random) -> None:
     before = read(write(random_program(rng)), "x.coll")
     after = run_passes(before.clone(), "place")

@@ -9,8 +9,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 from on_fake_nccl import differences
+from seeds import some
 
 import collir
 from collir.ir.functions import functions_of
@@ -122,24 +122,22 @@ def gpt() -> str:
     return text.replace("context = gpu:2", "pipe = gpu:2").replace("seq@context", "seq")
 
 
-def cases(*chosen: tuple[str, str]) -> list[ParameterSet]:
-    """Return all schedules on all engines, of which some run in `make test`."""
-    return [
-        pytest.param(*case, marks=[] if case in chosen else pytest.mark.slow)
-        for case in product(
-            ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe"),
-            ("mpi4py", "torch", "mpi", "jax"),
-        )
-    ]
+CASES = [
+    *product(
+        ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe"),
+        ("mpi4py", "torch", "mpi", "jax"),
+    )
+]
+"""All schedules on all engines."""
 
 
-@pytest.mark.parametrize(("schedule", "engine"), cases(("zb-v", "mpi"), ("1f1b", "torch")))
+@pytest.mark.parametrize(("schedule", "engine"), some(CASES, 2, "perceptron"))
 def test_perceptron(schedule: str, engine: str, tmp_path: Path) -> None:
     passes = f"differentiate,pipeline{{schedule={schedule}}}"
     assert run(perceptron(), passes, engine, tmp_path, "--function", "step") == 0
 
 
-@pytest.mark.parametrize(("schedule", "engine"), cases(("zb-h1", "mpi4py")))
+@pytest.mark.parametrize(("schedule", "engine"), some(CASES, 1, "gpt"))
 def test_gpt(schedule: str, engine: str, tmp_path: Path) -> None:
     sizes = {"layers": 4, "batch": 8, "seq": 8, "hidden": 16, "vocab": 16}
     options = [word for name, size in sizes.items() for word in ("--set-size", f"{name}={size}")]
@@ -147,8 +145,10 @@ def test_gpt(schedule: str, engine: str, tmp_path: Path) -> None:
     assert run(gpt(), passes, engine, tmp_path, "--function", "step", *options) == 0
 
 
-@pytest.mark.parametrize("schedule", ["1f1b", pytest.param("gpipe", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("engine", ["mpi", "mpi4py", pytest.param("torch", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("schedule", "engine"),
+    some([*product(("1f1b", "gpipe"), ("mpi", "mpi4py", "torch"))], 1, "large messages"),
+)
 def test_large_messages_do_not_wait_for_each_other(
     schedule: str, engine: str, tmp_path: Path
 ) -> None:

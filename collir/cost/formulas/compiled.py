@@ -71,7 +71,7 @@ class _Lines:
             case sympy.Pow():
                 base, exponent = expr.as_base_exp()
                 if exponent.is_Integer and exponent < 0:
-                    text = f"1.0 / {self.of(base ** -exponent)}"
+                    text = f"1.0 / {self.of(base**-exponent)}"
                 elif exponent.is_Integer and exponent <= 4:
                     text = " * ".join([self.of(base)] * int(exponent))
                 else:

@@ -12,8 +12,9 @@ from collir.cost.formulas.memory import bytes_by_use, peak_bytes
 from collir.cost.formulas.opening import opened_simulations
 from collir.cost.formulas.times import FormulaMissingError, local_seconds, sent_seconds
 from collir.cost.model import CostModel, StepCost
+from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.memory import Use
-from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation
+from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.layout import Mesh
 
 

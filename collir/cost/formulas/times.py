@@ -20,15 +20,14 @@ from collir.cost.formulas.functions import (
     number_in,
 )
 from collir.cost.model import CostModel, StepCost, step_cost
-from collir.cost.programs.products import Product
-from collir.cost.programs.simulation import (
+from collir.cost.programs.local_steps import (
     COPY,
     Arithmetic,
     LocalStep,
-    copied_bytes,
     local_times,
     sent_phases,
 )
+from collir.cost.programs.products import Product
 from collir.machine import Device, Efficiency, Execution
 
 LARGEST = 2**50
@@ -52,7 +51,9 @@ def local_seconds(local: LocalStep, device: Device | None) -> Expr:
         elements=tuple((*names, expression(count)) for *names, count in local.elements),
         reach=expression(local.reach) if local.reach else 0.0,
         product=product
-        and Product(*map(expression, (product.count, product.rows, product.columns, product.length))),
+        and Product(
+            *map(expression, (product.count, product.rows, product.columns, product.length))
+        ),
     )
     return sympy.sympify(local_times(open_step, device, _FORMULAS).total(Larger))
 

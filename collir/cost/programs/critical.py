@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource, ResourceKind
+from collir.cost.programs.local_steps import LocalStep, local_times
 from collir.cost.programs.schedule import Interval
-from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation, local_times
+from collir.cost.programs.simulation import SimulatedStep, Simulation
 
 
 @dataclass(frozen=True)

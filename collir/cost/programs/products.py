@@ -8,7 +8,7 @@ long as some steps of the sum. Libraries choose the cut that is fastest; so does
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import groupby
@@ -130,8 +130,13 @@ def _tiled(product: Product, full: tuple[int, int], units: int, depth: int) -> f
 
 
 def tiled_slowdowns(
-    count: Array, rows: Array, columns: Array, length: Array, full: tuple[int, int], units: int,
-    depth: int
+    count: Array,
+    rows: Array,
+    columns: Array,
+    length: Array,
+    full: tuple[int, int],
+    units: int,
+    depth: int,
 ) -> Array:
     """Return the times of products divided by those at the full rate, on a device with tiles.
 

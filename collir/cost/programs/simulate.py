@@ -22,21 +22,12 @@ from collir.cost.programs.compute import step_seconds
 from collir.cost.programs.cost import op_cost, stream_of
 from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
 from collir.cost.programs.kinds import seen_by
+from collir.cost.programs.local_steps import CALL, COPY, SLICE, LocalStep, local_phases, sent_phases
 from collir.cost.programs.loops import TooManyError
 from collir.cost.programs.memory import Buffer, Use, buffers_of, use_of
 from collir.cost.programs.products import disordered, product_of
 from collir.cost.programs.schedule import StepTask
-from collir.cost.programs.simulation import (
-    CALL,
-    COPY,
-    SLICE,
-    LocalStep,
-    LoopStep,
-    SimulatedStep,
-    Simulation,
-    local_phases,
-    sent_phases,
-)
+from collir.cost.programs.simulation import LoopStep, SimulatedStep, Simulation
 from collir.cost.programs.tasks import Listed, Lister
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import RepeatOp

@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, SSAValue
 from collir.cost.model import step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_between
-from collir.cost.programs.simulation import copied_bytes
+from collir.cost.programs.local_steps import copied_bytes
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp, arguments_of
 from collir.dialects.tensor import AxesAttr, DistTensorType

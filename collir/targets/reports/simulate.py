@@ -11,8 +11,9 @@ from xdsl.utils.target import Target
 from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.options import CostOptions
 from collir.cost.programs.critical import critical_path
+from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulate import simulate
-from collir.cost.programs.simulation import LocalStep, SimulatedStep, Simulation
+from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.cost.programs.stages import Stage, stages_of
 from collir.targets.reports.cost import heading_json, title_of
 from collir.targets.reports.memory import memory_lines, peak_json

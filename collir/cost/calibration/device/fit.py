@@ -16,8 +16,9 @@ from collir.cost.calibration.device.probes import Probe, page
 from collir.cost.calibration.device.times import Timing
 from collir.cost.calibration.fit import Vector, scipy_function
 from collir.cost.calibration.values import CalibrationError
+from collir.cost.programs.local_steps import SLICE, LocalStep, local_times
 from collir.cost.programs.simulate import simulate
-from collir.cost.programs.simulation import SLICE, LocalStep, SimulatedStep, local_times
+from collir.cost.programs.simulation import SimulatedStep
 from collir.machine import Device, Efficiency, Execution
 from collir.syntax.reader import read
 

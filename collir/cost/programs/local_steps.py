@@ -1,0 +1,161 @@
+"""Local steps of programs: steps that send nothing, and the times that they take on a device.
+
+They take the time to read and write their bytes, if the machine says how fast the memory of a
+device is, else no time. So do collectives that send nothing, which copy, and the copies at the end
+of results that lie in other buffers. ``compute`` takes the time of its operations at the rate of
+the device: of their share, on a kind of devices with smaller blocks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from collir.cost.collectives.phases import Phase
+from collir.cost.model import StepCost
+from collir.cost.programs.compute import compute_seconds
+from collir.cost.programs.products import Product, slowdown
+from collir.machine import Device, Efficiency, Execution
+
+COPY = "copy"
+"""The kind of a step that copies a result which lies in another buffer."""
+
+SLICE = "slice"
+"""The name of the elements of slices that loops copy."""
+
+CALL = "call"
+"""The kind of a step that stands for the call of a function."""
+
+
+@dataclass(frozen=True)
+class LocalStep:
+    """A step that sends nothing.
+
+    Attributes:
+        kind: the name of its operation, or ``COPY``; of a kernel of several, their names.
+        size: the bytes it reads and writes.
+        work: its floating-point operations, for each dtype.
+        maps: whether the operations take no time on a device without a rate for the dtype, as those
+            of elementwise operations, which wait for memory.
+        launched: whether it is a kernel: it is launched, and reaches a part of the rates.
+        product: the matrices that it multiplies, if it does.
+        elements: its operations, each with a dtype and the number of elements that it maps or
+            reduces; of a product, the transposes of operands and of the result that a runtime may
+            make, whose dimensions are in another order.
+        reach: the bytes among which its own are, if these are more: a slice is in no cache that the
+            whole is too large for.
+        arrays: for the call of a function, the arrays that it takes and returns.
+        inside: the names of the results that it makes and uses without writing them.
+    """
+
+    kind: str
+    size: float
+    work: tuple[tuple[str, float], ...] = ()
+    maps: bool = False
+    launched: bool = True
+    product: Product | None = None
+    inside: tuple[str, ...] = ()
+    elements: tuple[tuple[str, str, float], ...] = ()
+    reach: float = 0.0
+    arrays: int = 0
+
+    def scaled(self, factor: float) -> "LocalStep":
+        """Return the step on buffers ``factor`` times as large."""
+        work = tuple((dtype, flops * factor) for dtype, flops in self.work)
+        elements = tuple((*names, count * factor) for *names, count in self.elements)
+        size, reach = self.size * factor, self.reach * factor
+        return replace(self, size=size, work=work, elements=elements, reach=reach)
+
+
+def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:
+    """Return the phases of a local step; none if it takes no time on the device, as on one whose
+    memory has no bandwidth."""
+    work = local_times(local, device).seconds
+    return (Phase(work=work),) if work else ()
+
+
+@dataclass(frozen=True)
+class LocalTimes:
+    """The seconds of a local step: those of its operations and of its bytes, which overlap, and of
+    its launch and of copies of operands before."""
+
+    operations: float = 0.0
+    memory: float = 0.0
+    launch: float = 0.0
+    copies: float = 0.0
+
+    def total(self, larger: Callable[[float, float], float]) -> float:
+        """Return the seconds of the step; ``larger`` returns the larger one of two numbers."""
+        return self.launch + self.copies + larger(self.operations, self.memory)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of the step."""
+        return self.total(max)
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What the time of a step needs beside sums, products and quotients of numbers, so that these
+    may be formulas.
+
+    Attributes:
+        bandwidth: a function from the software of a device, the bytes of a kernel and the bandwidth
+            of the memory to the bytes/second of the kernel.
+        slowdown: a function from a product and the efficiency of a device to the time of the
+            product divided by that at the full rate.
+    """
+
+    larger: Callable[[float, float], float] = max
+    bandwidth: Callable[[Execution, float, float | None], float | None] = Execution.bandwidth
+    slowdown: Callable[[Product, Efficiency], float] = slowdown
+
+
+NUMBERS = Arithmetic()
+
+
+def local_times(local: LocalStep, device: Device | None, by: Arithmetic = NUMBERS) -> LocalTimes:
+    """Return the times of a local step on a device."""
+    flops = [pair for pair in local.work if pair[1]]
+    if device is None:
+        if flops and not local.maps:
+            compute_seconds(flops[0][1], flops[0][0], device)
+        return LocalTimes()
+    efficiency, rates = device.efficiency, dict(device.compute)
+    execution = device.execution
+    if local.arrays:
+        return LocalTimes(launch=execution.call + local.arrays * execution.array)
+    reach = by.larger(local.size, local.reach) if local.reach else local.size
+    speed = by.bandwidth(execution, reach, device.memory_bandwidth)
+    memory = local.size / (speed * efficiency.memory) if speed else 0.0
+    operations = sum(
+        compute_seconds(count, dtype, device)
+        for dtype, count in flops
+        if dtype in rates or not local.maps
+    )
+    if not local.launched or not (local.size or flops):
+        return LocalTimes(operations, memory)
+    times = execution.seconds_of_element
+    own = sum(count * times.get((name, dtype), 0.0) for name, dtype, count in local.elements)
+    if times and local.product is None:
+        return LocalTimes(own, memory, efficiency.launch)
+    if local.product is not None:
+        operations *= by.slowdown(local.product, efficiency)
+    copies = own if execution.copies else 0.0
+    copies += execution.start if local.product else 0.0
+    if local.product is not None and execution.packing:
+        packing = local.size / execution.packing
+        return LocalTimes(operations / efficiency.compute + packing, 0.0, efficiency.launch, copies)
+    return LocalTimes(operations / efficiency.compute, memory, efficiency.launch, copies)
+
+
+def copied_bytes(does: StepCost) -> float:
+    """Return the bytes read and written by a collective that sends nothing; 0 if it sends."""
+    return 0.0 if any(does.port_bytes) else 2 * does.collective.size
+
+
+def sent_phases(does: StepCost) -> tuple[Phase, ...]:
+    """Return the phases of a collective that sends or copies."""
+    device = does.collective.mesh.machine.slowest
+    copies = local_phases(LocalStep(COPY, copied_bytes(does)), device)
+    if device is None or not device.execution.sync or not any(does.port_bytes):
+        return (*does.phases, *copies)
+    return (Phase(((None, device.execution.sync),)), *does.phases)
