@@ -71,12 +71,13 @@ from collir.layout.pipelines.text import schedule_text
 from collir.syntax.units import seconds_text
 from collir.synthesis.options import TimedOptions
 from collir.synthesis.pipelines.balanced import balanced_plan
-from collir.synthesis.pipelines.measured import shortage, work_of
+from collir.synthesis.pipelines.measured import decompose_placeholders, shortage, work_of
 from collir.synthesis.pipelines.optimal import NoScheduleError, best_schedule
 from collir.synthesis.pipelines.plans import (
     OPTIMAL,
     Wanted,
     axis_of,
+    first_schedule,
     layers_wanted,
     plan_of,
 )
@@ -145,8 +146,7 @@ class PipelinePass(TimedOptions, ModulePass):
             plan = plan_of(wanted, loop, axis)
         named = plan
         if plan.schedule == OPTIMAL:
-            first = "zb-h1" if len(plan.places) == axis.size else "interleaved"
-            named = replace(plan, schedule=first)
+            named = replace(plan, schedule=first_schedule(plan, loop.times))
         if layers is None:
             named = balanced_plan(function, axis, named, self.cost_model())
         staged = stage(function, axis, named)
@@ -168,7 +168,9 @@ class PipelinePass(TimedOptions, ModulePass):
         """Give a function with a pipeline the best schedule that is found for it."""
         [loop] = pipelines_in(function)
         name = function.sym_name.data
-        [simulation] = [s for s in simulate(module, self.cost_model()) if s.name == name]
+        copy, model = module.clone(), self.cost_model()
+        decompose_placeholders(copy, model)
+        [simulation] = [s for s in simulate(copy, model) if s.name == name]
         work = work_of(loop, simulation)
         try:
             best = best_schedule(work, self.seconds)

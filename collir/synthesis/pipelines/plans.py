@@ -94,6 +94,28 @@ def plan_of(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
     return _from_file(wanted, loop, axis)
 
 
+def first_schedule(plan: Plan, microbatches: int) -> str:
+    """Return a schedule to start from: `zb-h1`, or, with several chunks at each place,
+    `interleaved`; where that does not fit, all forward tasks, then all others."""
+    places = max(plan.places) + 1
+    rule = RULES["zb-h1" if len(plan.places) == places else "interleaved"]
+    if not rule.problems(places, microbatches, len(plan.places) // places, plan.splits):
+        return rule.name
+    forward = list(enumerate(plan.places))
+    rows = [
+        " ".join(
+            f"{kind}{chunk}.{number}"
+            for kinds, chunks in (("F", forward), ("BW", forward[::-1]))
+            for chunk, at in chunks
+            if at == place
+            for number in range(microbatches)
+            for kind in kinds
+        )
+        for place in range(places)
+    ]
+    return "; ".join(rows)
+
+
 def _by_rule(rule: ScheduleRule, wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
     if rule.directions > 1:
         raise DiagnosticError.at(
