@@ -58,12 +58,12 @@ from xdsl.passes import ModulePass
 from collir.cost.programs.simulate import simulate
 from collir.dialects.machine import meshes_remembered
 from collir.ir.calls import calls_in
-from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.functions import functions_of
 from collir.ir.inlining import inline_calls
 from collir.ir.microbatches import split_batch
 from collir.ir.models import not_called
-from collir.ir.pipelines import pipelines_in
+from collir.ir.pipelines import Pipeline, pipelines_in
 from collir.ir.remarks import remark
 from collir.ir.staging.staged import microbatch_loop, stage
 from collir.layout.pipelines.rules import RULES
@@ -71,12 +71,13 @@ from collir.layout.pipelines.text import schedule_text
 from collir.syntax.units import seconds_text
 from collir.synthesis.options import TimedOptions
 from collir.synthesis.pipelines.balanced import balanced_plan
-from collir.synthesis.pipelines.measured import shortage, work_of
+from collir.synthesis.pipelines.measured import decompose_placeholders, shortage, work_of
 from collir.synthesis.pipelines.optimal import NoScheduleError, best_schedule
 from collir.synthesis.pipelines.plans import (
     OPTIMAL,
     Wanted,
     axis_of,
+    first_schedule,
     layers_wanted,
     plan_of,
 )
@@ -121,9 +122,14 @@ class PipelinePass(TimedOptions, ModulePass):
         if not functions:
             raise DiagnosticError(
                 Diagnostic(
-                    "no function has a loop over microbatches, forward and backward: say "
-                    "microbatches=, or write a repeat around the gradient of a function with "
-                    "layers in a repeat"
+                    "no function has a loop over microbatches, forward and backward: "
+                    + (
+                        "microbatches= cuts the batch of a gradient of a function with layers in "
+                        "a repeat, and there is none (differentiate makes a call of it)"
+                        if self.microbatches
+                        else "say microbatches=, or write a repeat around the gradient of a "
+                        "function with layers in a repeat"
+                    )
                 )
             )
         for function in functions:
@@ -140,20 +146,31 @@ class PipelinePass(TimedOptions, ModulePass):
             plan = plan_of(wanted, loop, axis)
         named = plan
         if plan.schedule == OPTIMAL:
-            first = "zb-h1" if len(plan.places) == axis.size else "interleaved"
-            named = replace(plan, schedule=first)
+            named = replace(plan, schedule=first_schedule(plan, loop.times))
         if layers is None:
             named = balanced_plan(function, axis, named, self.cost_model())
         staged = stage(function, axis, named)
         if plan.schedule == OPTIMAL:
             with meshes_remembered():
                 self._search(staged, module)
+        elif plan.schedule not in RULES:
+            self._check_file(staged)
+
+    def _check_file(self, function: FuncOp) -> None:
+        """Check the schedule of a file against the tasks that there are."""
+        [loop] = pipelines_in(function)
+        problems = [text for _, text in Pipeline.of(loop).problems()]
+        if problems:
+            errors = [f"{self.schedule}: {text}" for text in problems]
+            raise DiagnosticError(Diagnostic(text, Position.of(loop)) for text in errors)
 
     def _search(self, function: FuncOp, module: ModuleOp) -> None:
         """Give a function with a pipeline the best schedule that is found for it."""
         [loop] = pipelines_in(function)
         name = function.sym_name.data
-        [simulation] = [s for s in simulate(module, self.cost_model()) if s.name == name]
+        copy, model = module.clone(), self.cost_model()
+        decompose_placeholders(copy, model)
+        [simulation] = [s for s in simulate(copy, model) if s.name == name]
         work = work_of(loop, simulation)
         try:
             best = best_schedule(work, self.seconds)

@@ -7,7 +7,7 @@ an argument has the layout of the argument.
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.traits import Pure
@@ -25,7 +25,8 @@ from collir.ir.terms import Steps
 
 
 def gradients_as_calls(module: ModuleOp) -> list[FuncOp]:
-    """Put plain calls in the place of gradients, and return the functions that are made for them.
+    """Put plain calls in the place of gradients, and return the functions that are made for them:
+    private ones, which stay no longer than they are called.
 
     Raises:
         DiagnosticError: a function cannot be differentiated, or a gradient not be fused.
@@ -38,6 +39,7 @@ def gradients_as_calls(module: ModuleOp) -> list[FuncOp]:
             key = (callee, call.sought)
             if key not in made:
                 made[key] = gradient_function(callee, call.sought)
+                made[key].properties["sym_visibility"] = StringAttr("private")
             _replace(call, made[key])
     if made and (errors := fusion_errors(module)):
         raise DiagnosticError(errors)

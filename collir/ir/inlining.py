@@ -7,7 +7,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import module_of
 from collir.dialects.nested import RepeatOp
-from collir.ir.calls import callees_first, calls_in, inline_call
+from collir.ir.calls import called_names, callees_first, calls_in, inline_call
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.differentiation import gradients_as_calls
 from collir.ir.loops import MOST_STEPS
@@ -37,8 +37,8 @@ def functions_without_calls(functions: Sequence[FuncOp]) -> list[FuncOp]:
 def inline_calls(module: ModuleOp, tasks: bool = True) -> None:
     """Put the steps of callees in the place of calls, in all functions of a module.
 
-    A gradient is the call of a function that is made for it and does not stay. A loop whose tasks
-    become steps has no schedule any more, and computes the same.
+    A gradient is the call of a function that is made for it, and goes where no call of it is left.
+    A loop whose tasks become steps has no schedule any more, and computes the same.
 
     Args:
         tasks: whether tasks of loops with schedules become steps too.
@@ -46,7 +46,7 @@ def inline_calls(module: ModuleOp, tasks: bool = True) -> None:
     Raises:
         DiagnosticError: a function cannot be differentiated, or has too many steps.
     """
-    made = gradients_as_calls(module)
+    _ = gradients_as_calls(module)
     functions = callees_first(module)
     _check_length(functions)
     for function in functions:
@@ -57,9 +57,11 @@ def inline_calls(module: ModuleOp, tasks: bool = True) -> None:
                     continue
                 loop.schedule = None
             _ = inline_call(call, function)
-    for function in made:
-        function.detach()
-        function.erase()
+    called = called_names(module)
+    for function in functions:
+        if function.sym_visibility is not None and function.sym_name.data not in called:
+            function.detach()
+            function.erase()
 
 
 def _check_length(functions: Sequence[FuncOp]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.dialects.nested import NestedOp
@@ -84,6 +85,11 @@ def axes_named(op: Operation) -> Iterator[str]:
             yield from attribute.data
         elif isinstance(attribute, PlaceAttr):
             yield from dict(attribute.data)
+
+
+def first_use(function: FuncOp, subs: Sequence[str]) -> Operation | None:
+    """Return the first operation of a function that is over some sub-axes; None without one."""
+    return next((op for op in function.walk() if not set(subs).isdisjoint(axes_named(op))), None)
 
 
 def is_free(op: Operation, mesh: Mesh) -> bool:

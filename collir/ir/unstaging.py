@@ -8,7 +8,7 @@ values are brought to their places in front of its steps, and back behind them.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 
 from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -23,8 +23,9 @@ from collir.ir.functions import copied_beside
 from collir.ir.inlining import function_without_calls
 from collir.ir.names import set_name
 from collir.ir.steps import step_op
-from collir.layout import DistType, LayoutError, Mesh
+from collir.layout import Dim, DistType, LayoutError, Mesh
 from collir.layout.coll import ALL_GATHER, BROADCAST, CONCAT, KEEP, PAD, PART, SLICE
+from collir.layout.cuts import pieces
 from collir.layout.mesh import index_over
 from collir.layout.pipelines.tasks import part_name
 from collir.layout.pipelines.text import part_of_text
@@ -117,10 +118,13 @@ def _rows(old: DistType, left: Sequence[DistType], subs: tuple[str, ...]) -> int
         return 0
     if old.shape == left[0].shape:
         return 1
-    total, size = old.shape[0], left[0].shape[0]
-    rows, over = [*left[: total // size]], left[0].dims[0].axes
-    alike = all(x == left[0] for x in rows) and len(rows) * size == total
-    return len(rows) if alike and over == subs and old.shape[1:] == left[0].shape[1:] else 0
+    ends = accumulate(x.shape[0] if x.shape else 0 for x in left)
+    count = next((n for n, end in enumerate(ends, 1) if end >= old.shape[0]), 0)
+    first = Dim(old.shape[0], subs)
+    rows = [replace(x, dims=(first, *x.dims[1:])) for x in left[:count]]
+    whole = sum(x.shape[0] for x in left[:count]) == old.shape[0]
+    alike = all(x.dims and x.dims[0].axes == subs for x in left[:count]) and len(set(rows)) == 1
+    return count if whole and alike and rows[0].shape == old.shape else 0
 
 
 # --- chunks in rows -----------------------------------------------------------------------------
@@ -219,7 +223,7 @@ class _Unstaging:
         assert isinstance(last, ReturnOp)
         self.last = last
         self.before: Operation = self.block.first_op or last
-        self.size = self.mesh.group_size(subs)
+        self.shares = pieces(self.mesh, (), subs) or ()
 
     def run(self, taken: Sequence[int], given: Sequence[int]) -> None:
         """Change the function.
@@ -255,30 +259,37 @@ class _Unstaging:
     def _replace(self, arguments: Sequence[BlockArgument]) -> None:
         """Replace arguments by the one that they stand for, which every place has."""
         first = arguments[0]
-        x = self._type_everywhere(dist_type(first), len(arguments))
+        rows = [dist_type(row).shape[0] for row in arguments] if len(arguments) > 1 else []
+        x = self._type_everywhere(dist_type(first), rows)
         new = self.block.insert_arg(DistTensorType(x), first.index)
         set_name(new, first.name_hint)
         for row, old in enumerate(arguments):
-            values = new if len(arguments) == 1 else self._row(new, row)
+            values = self._row(new, row, rows) if rows else new
             old.replace_all_uses_with(self._brought(values, dist_type(old)))
             self.block.erase_arg(old)
 
-    def _type_everywhere(self, x: DistType, rows: int) -> DistType:
+    def _type_everywhere(self, x: DistType, rows: Sequence[int]) -> DistType:
         for number, dim in enumerate(x.dims):
             left = tuple(axis for axis in dim.axes if axis not in self.subs)
             x = with_axes(x, number, left)
         x = x.without_place(self.subs)
-        if rows > 1:
-            first = replace(x.dims[0], size=rows * x.dims[0].size)
-            x = replace(x, dims=(first, *x.dims[1:]))
-        return x
+        return replace(x, dims=(replace(x.dims[0], size=sum(rows)), *x.dims[1:])) if rows else x
 
-    def _row(self, stack: SSAValue, row: int) -> SSAValue:
-        """Return the chunks of a row, in the order of its places."""
-        chunks = self.order[row]
-        size = dist_type(stack).shape[0] // sum(map(len, self.order))
-        parts = [self._cut(stack, a * size, (b + 1) * size) for a, b in _runs(chunks)]
+    def _row(self, stack: SSAValue, row: int, rows: Sequence[int]) -> SSAValue:
+        """Return the chunks of a row, in the order of its places; ``rows`` are the layers of each
+        row."""
+        layers = {
+            chunk: size
+            for chunks, total in zip(self.order, rows, strict=True)
+            for chunk, size in zip(chunks, self._layers(total), strict=True)
+        }
+        starts = [0, *accumulate(layers[chunk] for chunk in range(len(layers)))]
+        parts = [self._cut(stack, starts[a], starts[b + 1]) for a, b in _runs(self.order[row])]
         return self._joined(parts)
+
+    def _layers(self, total: int) -> list[int]:
+        """Return the layers of each place in a row."""
+        return [total * share // sum(self.shares) for share in self.shares]
 
     def _brought(self, value: SSAValue, to: DistType) -> SSAValue:
         """Return a value that every place has where a type has it."""
@@ -306,11 +317,11 @@ class _Unstaging:
         """Return the layers in order, of rows of chunks."""
         whole = [self._everywhere(row) for row in rows]
         at = {chunk: (r, p) for r, row in enumerate(self.order) for p, chunk in enumerate(row)}
-        size = dist_type(whole[0]).shape[0] // self.size
         parts: list[SSAValue] = []
         for row, group in groupby(sorted(at), key=lambda chunk: at[chunk][0]):
             places = [at[chunk][1] for chunk in group]
-            parts += (self._cut(whole[row], a * size, (b + 1) * size) for a, b in _runs(places))
+            starts = [0, *accumulate(self._layers(dist_type(whole[row]).shape[0]))]
+            parts += (self._cut(whole[row], starts[a], starts[b + 1]) for a, b in _runs(places))
         return self._joined(parts)
 
     # --- pieces -------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_kernels_and_memory_are_those_of_plain_counts(rng: random.Random) -> Non
 
 def test_random_programs_have_all_that_is_counted() -> None:
     programs = [random_program(fresh("kernels", number)) for number in range(25)]
-    assert sum(map(check_kernels, programs)) > 12
+    assert sum(map(check_kernels, programs)) > 3
     assert sum(map(check_memory, programs)) > 0
 
 

@@ -29,7 +29,7 @@ from collir.semantics.reference.meaning import meaning
 from collir.syntax.writer import write
 
 LATER = (
-    *("ddp", "fsdp", "megatron", "zero", "overlap", "bucket", "inline", "unroll"),
+    *("ddp", "fsdp", "megatron", "zero", "decompose,overlap", "bucket", "inline", "unroll"),
     *("split-backward", "canonicalize", "dce"),
 )
 """Passes and pipelines that may follow."""
@@ -458,3 +458,12 @@ def test_losses_of_a_batch(rng: random.Random) -> None:
 def test_more_losses_of_a_batch() -> None:
     rng = fresh("losses")
     assert sum(assert_separable(rng) for _ in range(2000)) > 300
+
+
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_the_best_schedule(chunks: int) -> None:
+    """The microbatches are no multiple of the places."""
+    text = step_text(count=3, device="device { compute f32 = 1 TFLOP/s; memory = 1 GB }")
+    before = collir.parse(text, "step.coll")
+    options = f"schedule=optimal chunks={chunks}"
+    assert_computes(before, collir.run_passes(before.clone(), f"pipeline{{{options}}}"))

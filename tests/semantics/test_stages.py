@@ -140,3 +140,12 @@ def test_places_without_tasks() -> None:
     verdict = compare(step_of(module), step_of(later))
     assert (verdict.outcome, verdict.how) == ("different", "none")
     assert verdict.explanation == "its argument 0 is f32[2, 2, 2] root(pipe), and was f32[2, 2, 2]"
+
+
+@pytest.mark.parametrize("options", ["layers=1,3", "schedule=zb-v layers=2,1,1,2"])
+@pytest.mark.parametrize("before", ["", "differentiate,"])
+def test_different_layers_are_proven(options: str, before: str) -> None:
+    module = training_step(layers=4 if "zb-v" not in options else 6)
+    later = collir.run_passes(module.clone(), f"{before}pipeline{{{options}}}")
+    checked = compare_modules(module, later, new=False)
+    assert {verdict.verdict.outcome for verdict in checked} == {"same"}

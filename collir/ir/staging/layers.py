@@ -103,10 +103,6 @@ def shares_of(loop: RepeatOp, places: Sequence[int], layers: Sequence[int]) -> t
             rows.append(row := {})
         row[place] = size
     size = max(places) + 1
-    if any(len(row) < size for row in rows):
-        raise DiagnosticError.at(
-            loop, "each place of a pipeline has equally many chunks: change the schedule"
-        )
     lowest = [_lowest([row[place] for place in range(size)]) for row in rows]
     if len(set(lowest)) == 1:
         return lowest[0]

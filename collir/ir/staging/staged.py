@@ -25,7 +25,8 @@ from collir.ir.staging.layers import layer_loops, layers_of_chunks, shares_of
 from collir.ir.staging.outlining import Axis, Outlining
 from collir.ir.staging.stacks import needed_by, stacks_of
 from collir.ir.staging.sums import split_sums
-from collir.ir.staging.weights import first_use, shares_on, with_shares
+from collir.ir.staging.weights import shares_on, with_shares
+from collir.ir.steps import first_use
 from collir.layout import LayoutError
 
 

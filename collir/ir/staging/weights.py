@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
 from xdsl.traits import SymbolTable
 
 from collir.dialects.machine import MESH_ATTRIBUTE, AxisAttr, MeshOp, module_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.staging.outlining import Axis
-from collir.ir.steps import axes_named
+from collir.ir.steps import first_use
 from collir.layout.cuts import pieces
 
 
@@ -20,11 +19,6 @@ def shares_on(axis: Axis) -> tuple[int, ...]:
     shares = pieces(axis.mesh, (), axis.subs)
     assert shares is not None
     return shares
-
-
-def first_use(function: FuncOp, subs: Sequence[str]) -> Operation | None:
-    """Return the first operation of a function that is over some sub-axes; None without one."""
-    return next((op for op in function.walk() if not set(subs).isdisjoint(axes_named(op))), None)
 
 
 def with_shares(function: FuncOp, axis: Axis, shares: Sequence[int]) -> Axis:

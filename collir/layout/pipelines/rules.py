@@ -17,7 +17,7 @@ from collir.layout.pipelines.orders import (
     zb_v,
     zero_bubble,
 )
-from collir.layout.pipelines.schedule import Schedule
+from collir.layout.pipelines.schedule import Schedule, counted
 from collir.layout.pipelines.tasks import TaskGraph, chain_graph
 
 
@@ -113,7 +113,8 @@ class ScheduleRule:
             yield f"{self.name} needs the gradients of weights as tasks of their own (W)"
         for need in (*_ALWAYS, *self.needs):
             if not need.holds(size):
-                given = f"{size.places} places and {size.microbatches} microbatches"
+                places = counted(size.places, "place")
+                given = f"{places} and {counted(size.microbatches, 'microbatch', 'microbatches')}"
                 yield f"{self.name} needs {need.text}; there are {given}"
 
     def schedule(

@@ -47,7 +47,7 @@ def problems(schedule: Schedule, graph: TaskGraph) -> list[str]:
     """
     places = max(graph.places.values(), default=-1) + 1
     if places != schedule.places:
-        has = _counted(schedule.places, "place")
+        has = counted(schedule.places, "place")
         return [f"the schedule has {has}, but the program has {places}"]
     if found := list(_misplaced(schedule, graph)):
         return found
@@ -130,7 +130,7 @@ def _unknown(task: Task, place: int, schedule: Schedule, graph: TaskGraph) -> st
         parts = ", ".join(map(part_name, sorted(graph.places, key=lambda part: part[::-1])))
         return f"{task} at place {place} is no task of the program, whose tasks are {parts}"
     if task.microbatch >= schedule.microbatches:
-        last = _counted(schedule.microbatches, "microbatch", "microbatches")
+        last = counted(schedule.microbatches, "microbatch", "microbatches")
         return f"{task} at place {place} is of a microbatch that is not there: there are {last}"
     right = f"{part_name(task.part)} is at place {graph.places[task.part]}"
     return f"{task} is at place {place}, but {right}"
@@ -179,5 +179,6 @@ def _deadlock_text(cycle: list[Task], graph: TaskGraph) -> str:
     return text
 
 
-def _counted(count: int, singular: str, plural: str = "") -> str:
+def counted(count: int, singular: str, plural: str = "") -> str:
+    """Return a number with a noun."""
     return f"{count} {singular if count == 1 else plural or singular + 's'}"

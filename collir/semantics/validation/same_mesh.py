@@ -10,18 +10,25 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.ir.functions import copied_beside
 from collir.ir.renaming import Renaming, rename_sub_axes
-from collir.layout import Mesh
+from collir.ir.steps import first_use
 
 
-def refined(old: Mesh, new: Mesh) -> Renaming | None:
-    """Return the sub-axes of ``new`` that replace each sub-axis of ``old``, or None.
+def refined(function: FuncOp, reference: FuncOp) -> Renaming | None:
+    """Return the sub-axes of the mesh of ``reference`` that replace each of those of a function, or
+    None.
 
-    It is None unless both meshes have the same axes, by name, size and weights, and every sub-axis
-    of ``old`` is a product of sub-axes of ``new``. Axes of size 1 do not count.
+    It is None unless both meshes have the same axes, by name and size, and by weights if the
+    function uses the axis, and every sub-axis of the function is a product of sub-axes of
+    ``reference``. Axes of size 1 do not count.
     """
-    sizes = {axis.name: (axis.size, axis.weights) for axis in old.axes if axis.size > 1}
-    if sizes != {axis.name: (axis.size, axis.weights) for axis in new.axes if axis.size > 1}:
+    old, new = mesh_of(function), mesh_of(reference)
+    sizes = {axis.name: axis.size for axis in old.axes if axis.size > 1}
+    if sizes != {axis.name: axis.size for axis in new.axes if axis.size > 1}:
         return None
+    weights = {axis.name: axis.weights for axis in new.axes}
+    for axis in old.axes:
+        if axis.weights != weights.get(axis.name) and first_use(function, old.of_axis[axis.name]):
+            return None
     renaming: dict[str, tuple[str, ...]] = {}
     for axis in sizes:
         left = list(new.of_axis[axis])

@@ -109,9 +109,9 @@ def _on_one_mesh(before: FuncOp, after: FuncOp) -> tuple[FuncOp, FuncOp] | str:
     old, new = mesh_of(before), mesh_of(after)
     if old == new:
         return before, after
-    if (renaming := refined(old, new)) is not None:
+    if (renaming := refined(before, after)) is not None:
         return moved_to_mesh(before, after, renaming), after
-    if (renaming := refined(new, old)) is not None:
+    if (renaming := refined(after, before)) is not None:
         return before, moved_to_mesh(after, before, renaming)
     return (
         f"it is on mesh @{new.name} ({_axes(new)}), and was on mesh @{old.name} ({_axes(old)}): "

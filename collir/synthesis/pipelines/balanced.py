@@ -18,6 +18,7 @@ from collir.ir.staging.outlining import Axis
 from collir.ir.staging.staged import Plan, microbatch_loop, stage
 from collir.syntax.units import seconds_text
 from collir.synthesis.pipelines.balance import Balance, PlaceWork, balanced, limited, works_of
+from collir.synthesis.pipelines.measured import decompose_placeholders
 
 MOST_ROUNDS = 8
 """The number of simulations in search of layers that fit into memory."""
@@ -135,6 +136,7 @@ class Trials:
         with meshes_remembered():
             staged = stage(own, self.axis, replace(self.plan, layers=layers))
         with meshes_remembered():
+            decompose_placeholders(copy, self.model)
             [loop] = pipelines_in(staged)
             simulation = simulate_function(staged, self.model)
             works, peaks = works_of(loop, simulation, layers)

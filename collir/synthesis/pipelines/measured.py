@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 
+from xdsl.dialects.builtin import ModuleOp
+
+from collir.cost.model import CostModel
 from collir.cost.programs.pipelines import Kept
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.nested import CallOp, RepeatOp
+from collir.dialects.operation import is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.pipelines import Pipeline
 from collir.layout import Mesh
@@ -12,6 +16,14 @@ from collir.layout.pipelines.tasks import Part
 from collir.layout.pipelines.text import part_of_text
 from collir.syntax.units import bytes_text
 from collir.synthesis.pipelines.work import PipelineWork
+from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.programs.decomposing import decompose_by_search
+
+
+def decompose_placeholders(module: ModuleOp, model: CostModel) -> None:
+    """Make steps of a module that has redistributions, in place, as they have no cost."""
+    if any(map(is_placeholder, module.walk())):
+        _ = decompose_by_search(module, SearchOptions(model))
 
 
 def work_of(loop: RepeatOp, simulation: Simulation) -> PipelineWork:

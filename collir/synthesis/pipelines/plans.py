@@ -12,7 +12,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.staging.outlining import Axis
 from collir.ir.staging.staged import Plan
 from collir.layout.pipelines.rules import RULES, ScheduleRule
-from collir.layout.pipelines.schedule import Schedule
+from collir.layout.pipelines.schedule import Schedule, counted
 from collir.layout.pipelines.text import listed_schedule, schedule_text
 
 OPTIMAL = "optimal"
@@ -94,6 +94,28 @@ def plan_of(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
     return _from_file(wanted, loop, axis)
 
 
+def first_schedule(plan: Plan, microbatches: int) -> str:
+    """Return a schedule to start from: `zb-h1`, or, with several chunks at each place,
+    `interleaved`; where that does not fit, all forward tasks, then all others."""
+    places = max(plan.places) + 1
+    rule = RULES["zb-h1" if len(plan.places) == places else "interleaved"]
+    if not rule.problems(places, microbatches, len(plan.places) // places, plan.splits):
+        return rule.name
+    forward = list(enumerate(plan.places))
+    rows = [
+        " ".join(
+            f"{kind}{chunk}.{number}"
+            for kinds, chunks in (("F", forward), ("BW", forward[::-1]))
+            for chunk, at in chunks
+            if at == place
+            for number in range(microbatches)
+            for kind in kinds
+        )
+        for place in range(places)
+    ]
+    return "; ".join(rows)
+
+
 def _by_rule(rule: ScheduleRule, wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
     chunks = wanted.chunks or None
     splits = True if wanted.split else None
@@ -117,26 +139,42 @@ def _from_file(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
         ) from error
     except ValueError as error:
         raise DiagnosticError.at(loop, f"{path}: {error}") from error
-    if schedule.places != axis.size:
-        raise DiagnosticError.at(
-            loop,
-            f"{path} has a schedule of {schedule.places} places, and the axis has {axis.size}",
-        )
-    places = _chunk_places(schedule)
-    if None in places:
-        raise DiagnosticError.at(
-            loop, f"{path} has no task F{places.index(None)}, and tasks of later chunks"
-        )
-    at = tuple(place for place in places if place is not None)
-    return Plan(schedule_text(schedule), at, schedule.splits_backward, wanted.layers or None)
+    if problem := _problem(schedule, wanted, axis.size):
+        raise DiagnosticError.at(loop, f"{path} {problem}")
+    at = _chunk_places(schedule)
+    places = [at[chunk] for chunk in sorted(at)]
+    return Plan(schedule_text(schedule), places, schedule.splits_backward, wanted.layers or None)
 
 
-def _chunk_places(schedule: Schedule) -> list[int | None]:
-    """Return the place of each chunk, where a task of its forward pass is; None where none is."""
-    found = {
-        task.chunk: place
-        for place, order in enumerate(schedule.orders)
-        for task in order
-        if task.kind == "F"
-    }
-    return [found.get(chunk) for chunk in range(max(found, default=-1) + 1)]
+def _problem(schedule: Schedule, wanted: Wanted, size: int) -> str:
+    """Return why a listed schedule is none of as many chunks at each place; empty if it is."""
+    if schedule.places != size:
+        return (
+            f"lists the tasks of {counted(schedule.places, 'place')}, and the axis has {size}: "
+            "a line for each"
+        )
+    at = _chunk_places(schedule)
+    last = max(task.chunk for order in schedule.orders for task in order)
+    missing = next(chunk for chunk in range(len(at) + 1) if chunk not in at)
+    if missing <= last:
+        later = ", and tasks of later chunks" if missing < last else ""
+        return f"has no task F{missing}{later}"
+    chunks = {list(at.values()).count(place) for place in range(size)}
+    if len(chunks) > 1:
+        return f"has {' and '.join(map(str, sorted(chunks)))} chunks at places: use equally many"
+    if wanted.chunks and wanted.chunks not in chunks:
+        held = counted(chunks.pop(), "chunk")
+        return f"has {held} at each place, not {wanted.chunks}: leave out chunks="
+    if wanted.split and not schedule.splits_backward:
+        return "has no gradients of weights as tasks of their own (W): leave out split="
+    return ""
+
+
+def _chunk_places(schedule: Schedule) -> dict[int, int]:
+    """Return the place of each chunk: the first with a task of its forward pass."""
+    found: dict[int, int] = {}
+    for place, order in enumerate(schedule.orders):
+        for task in order:
+            if task.kind == "F":
+                found.setdefault(task.chunk, place)
+    return found

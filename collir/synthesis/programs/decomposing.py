@@ -49,7 +49,8 @@ def decompose_by_search(
             kept += unplaced_in(function)
             if names_weights(function):
                 kept += split_all_reduces(function, options.model, listener)
-                continue
+                if not searched_in(function):
+                    continue
             best = choices_in(function, options)
             kept += unbeaten(function, best, options)
             listed = [choice.listed for choice in best]
