@@ -6,16 +6,17 @@ from typing import Any, cast
 import numpy as np
 import sympy
 
-from collir.cost.formulas.functions import VALUES, Array, Expr
+from collir.cost.formulas.functions import Array, Expr, Valued
 
-BLOCK = 2048
+BLOCK = 2**13
 """The number of rows that are computed together, so that they stay in a cache."""
 
 
 def compiled(
     expressions: Sequence[Expr], names: Sequence[str]
-) -> Callable[[Mapping[str, Array]], list[Array]]:
-    """Return a function from arrays of values by name, of one length, to those of expressions.
+) -> Callable[[Mapping[str, Array | float]], list[Array]]:
+    """Return a function from values by name, numbers or arrays of one length, to those of
+    expressions.
 
     Args:
         names: the names of all symbols.
@@ -25,16 +26,18 @@ def compiled(
         results.append(lines.of(expr))
     body = "\n    ".join([*lines.lines, f"return [{', '.join(results)}]"])
     arguments = ", ".join(f"v_{name}" for name in names)
-    scope: dict[str, Any] = {f.__name__: value for f, value in VALUES.items()} | {"inf": np.inf}
+    scope: dict[str, Any] = dict(lines.functions)
     exec(f"def run({arguments}):\n    {body}", scope)
     run = cast("Callable[..., list[Any]]", scope["run"])
 
-    def over_blocks(values: Mapping[str, Array]) -> list[Array]:
-        rows = len(values[names[0]]) if names else 1
+    def over_blocks(values: Mapping[str, Array | float]) -> list[Array]:
+        arrays = {name: x for name, x in values.items() if np.ndim(x)}
+        rows = max((len(x) for x in arrays.values()), default=1)
         found = [np.empty(rows) for _ in expressions]
         for start in range(0, rows, BLOCK):
             part = slice(start, start + BLOCK)
-            for into, result in zip(found, run(*(values[n][part] for n in names)), strict=True):
+            own = (arrays[n][part] if n in arrays else values[n] for n in names)
+            for into, result in zip(found, run(*own), strict=True):
                 into[part] = result
         return found
 
@@ -47,11 +50,12 @@ class _Lines:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.known: dict[Expr, str] = {}
+        self.functions: dict[str, Callable[..., Any]] = {}
 
     def of(self, expr: Expr) -> str:
         """Return the text of an expression: a number, or a name that has its value."""
         if expr.is_Number:
-            return "inf" if expr is sympy.oo else repr(float(expr))
+            return repr(float(expr))
         if expr not in self.known:
             self.known[expr] = self._new(expr)
         return self.known[expr]
@@ -76,8 +80,12 @@ class _Lines:
                     text = " * ".join([self.of(base)] * int(exponent))
                 else:
                     text = f"{self.of(base)} ** {self.of(exponent)}"
+            case Valued():
+                name = type(expr).__name__
+                self.functions[name] = type(expr).values
+                text = f"{name}({', '.join(self._all(expr.args))})"
             case _:
-                text = f"{type(expr).__name__}({', '.join(self._all(expr.args))})"
+                raise TypeError(f"{type(expr)} is not part of a cost")
         name = f"t{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
         return name

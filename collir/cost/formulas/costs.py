@@ -10,7 +10,8 @@ from collir.cost.collectives.table import COSTS
 from collir.cost.formulas.functions import Expr, Larger, expression, symbol
 from collir.cost.formulas.memory import bytes_by_use, peak_bytes
 from collir.cost.formulas.opening import opened_simulations
-from collir.cost.formulas.times import FormulaMissingError, local_seconds, sent_seconds
+from collir.cost.formulas.sent import FormulaMissingError, sent_seconds
+from collir.cost.formulas.times import local_seconds
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.memory import Use
@@ -39,8 +40,8 @@ class StepFormula:
     count: Expr
     time: Expr
     work: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
-    moved: Expr = sympy.Integer(0)
-    sent: Expr = sympy.Integer(0)
+    moved: Expr = sympy.S.Zero
+    sent: Expr = sympy.S.Zero
     is_issued: bool = True
 
 

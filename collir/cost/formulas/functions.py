@@ -1,9 +1,9 @@
 """Functions in expressions of costs beside sums, products and powers, with their values in numpy.
 
-They are left as they are: sympy simplifies what stands around them.
+They are left as they are: sympy simplifies what stands around them. Those that depend on a device,
+such as the slowdown of products on it, are a class for each.
 """
 
-from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,16 @@ Array = npt.NDArray[np.float64]
 Expr = sympy.Expr
 
 
-class Larger(sympy.Function):
+class Valued(sympy.Function):
+    """A function with values in numpy."""
+
+    @classmethod
+    def values(cls, *numbers: Any) -> Any:
+        """Return the values for numbers or arrays."""
+        raise NotImplementedError
+
+
+class Larger(Valued):
     """The largest one of several numbers."""
 
     @classmethod
@@ -28,38 +37,67 @@ class Larger(sympy.Function):
         """Return a number for numbers."""
         return max(numbers) if all(x.is_Number for x in numbers) else None
 
-
-class Smaller(sympy.Function):
-    """The smallest one of several numbers."""
-
-
-class Pieces(sympy.Function):
-    """A function of the first argument that is linear in pieces.
-
-    The others are triples: up to which value (the last one is infinite), the value of the piece at
-    0, and its slope.
-    """
+    @classmethod
+    def values(cls, *numbers: Any) -> Any:
+        """Return the largest of numbers or arrays."""
+        first, *others = numbers
+        for other in others:
+            first = np.maximum(first, other)
+        return first
 
 
-class Slowdown(sympy.Function):
-    """The time of products of matrices divided by that at the full rate: of their number, rows,
-    columns and length on a device with the efficiency of a number, in ``EFFICIENCIES``."""
+@cache
+def slowdown_on(efficiency: Efficiency) -> type[Valued]:
+    """Return the function from the number, the rows, the columns and the length of products to
+    their time on a device divided by that at the full rate."""
+
+    def values(_: type[Valued], *numbers: Any) -> Any:
+        sides = np.rint(np.stack(np.broadcast_arrays(*numbers)))
+        distinct, which = distinct_rows(np.atleast_2d(sides.T))
+        found = 1 / np.where((distinct[:, 1:] % ALIGNED == 0).all(axis=1), 1, efficiency.unaligned)
+        if efficiency.tile is not None:
+            units, depth = efficiency.units, efficiency.depth
+            found = found * tiled_slowdowns(*distinct.T, efficiency.tile, units, depth)
+        return found[which].reshape(sides.shape[1:])
+
+    return new_function("Slowdown", values)
 
 
-class Bandwidth(sympy.Function):
-    """The bytes/second of a kernel that moves bytes, by the software of a number, in ``SOFTWARE``,
-    on a memory of a bandwidth."""
+@cache
+def bandwidth_of(execution: Execution) -> type[Valued]:
+    """Return the function from the bytes of a kernel and the bandwidth of the memory to the
+    bytes/second of the kernel."""
+    streams = np.log(np.array(execution.streams))
+
+    def values(_: type[Valued], size: Any, memory: Any) -> Any:
+        with np.errstate(divide="ignore"):
+            rates = np.exp(np.interp(np.log(size), streams[:, 0], streams[:, 1]))
+        return np.where(np.asarray(size) > 0, rates, memory)
+
+    return new_function("Bandwidth", values)
 
 
-EFFICIENCIES: list[Efficiency] = []
-SOFTWARE: list[Execution] = []
+def new_function(name: str, values: Any) -> type[Valued]:
+    """Return a new class of functions."""
+    count = sum(cls.__name__.startswith(name) for cls in Valued.__subclasses__())
+    return type(f"{name}{count}", (Valued,), {"values": classmethod(values)})
 
 
-def number_in(known: list[Any], item: object) -> int:
-    """Return the place of an item in a list, to which it is added if it is new."""
-    if item not in known:
-        known.append(item)
-    return known.index(item)
+def distinct_rows(table: Array) -> tuple[Array, Any]:
+    """Return the distinct rows of a table of some columns, and which of them each row is."""
+    mixed = table @ _MIXED[: table.shape[1]]
+    _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
+    if not np.array_equal(table[first][which], table):  # two rows have one number
+        distinct, which = np.unique(table, axis=0, return_inverse=True)
+        return distinct, which.ravel()
+    return table[first], which.ravel()
+
+
+_MIXED = np.modf(np.sqrt(np.array([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37])))[0]
+"""Numbers by which different rows of integers get different sums."""
+
+
+# --- symbols ------------------------------------------------------------------------------------
 
 
 @cache
@@ -70,14 +108,15 @@ def symbol(name: str) -> sympy.Symbol:
 
 def expression(number: float) -> Expr:
     """Return a number, or the formula of an open size, as an expression."""
-    if not isinstance(number, OpenSize):
-        return sympy.Integer(number) if isinstance(number, int) else sympy.Float(number)
-    return _expression(number.formula)
+    if isinstance(number, OpenSize):
+        return _expression(number.formula)
+    whole = isinstance(number, int) or float(number).is_integer()
+    return sympy.Integer(int(number)) if whole else sympy.Float(number)
 
 
 @cache
 def _expression(formula: Formula) -> Expr:
-    terms = []
+    terms: list[Expr] = []
     for powers, coefficient in formula.terms:
         factors = [
             (symbol(atom) if isinstance(atom, str) else _expression(atom)) ** exponent
@@ -86,68 +125,3 @@ def _expression(formula: Formula) -> Expr:
         number = sympy.Rational(coefficient.numerator, coefficient.denominator)
         terms.append(sympy.Mul(number, *factors))
     return sympy.Add(*terms)
-
-
-# --- values -------------------------------------------------------------------------------------
-
-
-def larger(*numbers: Any) -> Any:
-    """Return the largest of numbers or arrays."""
-    first, *others = numbers
-    for other in others:
-        first = np.maximum(first, other)
-    return first
-
-
-def smaller(*numbers: Any) -> Any:
-    """Return the smallest of numbers or arrays."""
-    first, *others = numbers
-    for other in others:
-        first = np.minimum(first, other)
-    return first
-
-
-def pieces(size: Any, *numbers: float) -> Any:
-    """Return the values of a function that is linear in pieces."""
-    limits, starts, slopes = numbers[::3], numbers[1::3], numbers[2::3]
-    result = starts[-1] + slopes[-1] * size
-    for limit, start, slope in reversed([*zip(limits, starts, slopes, strict=True)][:-1]):
-        result = np.where(size <= limit, start + slope * size, result)
-    return result
-
-
-def slowdowns(count: Any, rows: Any, columns: Any, length: Any, number: float) -> Any:
-    """Return the slowdowns of products, of which equal ones are computed once."""
-    on = EFFICIENCIES[int(number)]
-    sides = np.rint(np.stack(np.broadcast_arrays(count, rows, columns, length)))
-    table = np.atleast_2d(sides.T)
-    _, first, which = np.unique(table @ _MIXED, return_index=True, return_inverse=True)
-    distinct = table[first]
-    if not np.array_equal(distinct[which], table):  # two products have one number
-        distinct, which = np.unique(table, axis=0, return_inverse=True)
-    found = 1 / np.where((distinct[:, 1:] % ALIGNED == 0).all(axis=1), 1.0, on.unaligned)
-    if on.tile is not None:
-        found = found * tiled_slowdowns(*distinct.T, on.tile, on.units, on.depth)
-    return found[which.ravel()].reshape(sides.shape[1:])
-
-
-_MIXED = np.array([0.7548776662466927, 0.5698402909980532, 0.4301597090019468, 0.3247179572447461])
-"""Numbers by which different products get different sums."""
-
-
-def bandwidths(size: Any, memory: Any, number: float) -> Any:
-    """Return the bytes/second of kernels that move bytes."""
-    streams = np.log(np.array(SOFTWARE[int(number)].streams))
-    with np.errstate(divide="ignore"):
-        rates = np.exp(np.interp(np.log(size), streams[:, 0], streams[:, 1]))
-    return np.where(np.asarray(size) > 0, rates, memory)
-
-
-VALUES: Mapping[type, Callable[..., Any]] = {
-    Larger: larger,
-    Smaller: smaller,
-    Pieces: pieces,
-    Slowdown: slowdowns,
-    Bandwidth: bandwidths,
-}
-"""The functions that return values in numpy."""
