@@ -21,8 +21,8 @@ from collir.dialects.tensor import AxesAttr, dist_type
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import step_between
 from collir.layout.steps import StepKind
-from collir.synthesis.programs.choices import TIE
-from collir.synthesis.programs.rewriting import KeptCollective, replace_by, searched_in
+from collir.synthesis.programs.choices import TIE, needs_search
+from collir.synthesis.programs.rewriting import KeptCollective, replace_by
 from collir.synthesis.programs.strategies import axes_by_level
 
 Axes = tuple[str, ...]
@@ -38,7 +38,9 @@ def split_all_reduces(
     """
     name = function.sym_name.data
     ends = ("partial", "replicated")
-    found = [op for op in searched_in(function) if (op.kind.before, op.kind.after) == ends]
+    steps = [op for op in function.body.ops if isinstance(op, DistOp) and needs_search(op)]
+    placed = mesh_of(function).placed
+    found = [op for op in steps if placed and (op.kind.before, op.kind.after) == ends]
     if not found:
         why = "it names an axis with weights, and only all_reduces over such axes are split"
         return [KeptCollective(function, f"@{name}", why)]
