@@ -7,9 +7,9 @@ import sympy
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.collectives.table import COSTS
-from collir.cost.formulas.functions import Expr, Larger, expression, symbol
+from collir.cost.formulas.functions import Expr, Larger, expression, expression_of, symbol
 from collir.cost.formulas.memory import bytes_by_use, peak_bytes
-from collir.cost.formulas.opening import opened_simulations
+from collir.cost.formulas.opening import Opened, opened_functions
 from collir.cost.formulas.sent import FormulaMissingError, sent_seconds
 from collir.cost.formulas.times import local_seconds
 from collir.cost.model import CostModel, StepCost
@@ -56,6 +56,7 @@ class CostFormulas:
         time: seconds.
         memory: the most bytes of a device.
         held: the bytes of arguments, by their use.
+        quotients: the sizes of blocks that are quotients, which have to be integers.
     """
 
     name: str
@@ -65,6 +66,7 @@ class CostFormulas:
     time: Expr
     memory: Expr
     held: Mapping[Use, Expr]
+    quotients: tuple[Expr, ...] = ()
 
     @property
     def work(self) -> dict[str, Expr]:
@@ -99,18 +101,25 @@ class CostFormulas:
         return {axes: sympy.factor(x) for axes, x in total.items()}
 
 
-def cost_formulas(module: ModuleOp, model: CostModel | None = None) -> list[CostFormulas]:
-    """Return the costs of the functions of a module as expressions.
+def cost_formulas(
+    module: ModuleOp, model: CostModel | None = None, function: str = ""
+) -> list[CostFormulas]:
+    """Return the costs of the functions of a module, or of that of a name, as expressions.
 
     Raises:
         DiagnosticError: a function cannot be simulated.
         FormulaMissingError: a cost is no formula.
     """
-    opened = opened_simulations(module, model or CostModel())
-    return [_formulas(simulation, values) for simulation, values in opened]
+    return [*map(formulas_of, opened_functions(module, model or CostModel(), function))]
 
 
-def _formulas(simulation: Simulation, values: Mapping[str, int]) -> CostFormulas:
+def formulas_of(opened: Opened) -> CostFormulas:
+    """Return the costs of a function with open sizes.
+
+    Raises:
+        FormulaMissingError: a cost is no formula.
+    """
+    simulation = opened.simulation
     if len(simulation.places) > 1:
         raise FormulaMissingError("devices at different places do not run the same steps")
     mesh = simulation.mesh
@@ -118,11 +127,12 @@ def _formulas(simulation: Simulation, values: Mapping[str, int]) -> CostFormulas
     return CostFormulas(
         simulation.name,
         mesh,
-        {**values, **sizes},
+        {**opened.values, **sizes},
         tuple(_steps(simulation, sympy.Integer(1))),
         _seconds(simulation),
         peak_bytes(simulation),
         bytes_by_use(simulation),
+        tuple(expression_of(formula) for formula in opened.quotients),
     )
 
 

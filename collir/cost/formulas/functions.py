@@ -109,17 +109,18 @@ def symbol(name: str) -> sympy.Symbol:
 def expression(number: float) -> Expr:
     """Return a number, or the formula of an open size, as an expression."""
     if isinstance(number, OpenSize):
-        return _expression(number.formula)
+        return expression_of(number.formula)
     whole = isinstance(number, int) or float(number).is_integer()
     return sympy.Integer(int(number)) if whole else sympy.Float(number)
 
 
 @cache
-def _expression(formula: Formula) -> Expr:
+def expression_of(formula: Formula) -> Expr:
+    """Return a formula as an expression."""
     terms: list[Expr] = []
     for powers, coefficient in formula.terms:
         factors = [
-            (symbol(atom) if isinstance(atom, str) else _expression(atom)) ** exponent
+            (symbol(atom) if isinstance(atom, str) else expression_of(atom)) ** exponent
             for atom, exponent in powers
         ]
         number = sympy.Rational(coefficient.numerator, coefficient.denominator)

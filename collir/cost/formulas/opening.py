@@ -1,7 +1,7 @@
 """Simulations of programs with open sizes: the numbers of their steps carry formulas."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -10,21 +10,33 @@ from xdsl.ir import Attribute
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
 from collir.cost.programs.simulation import Simulation
-from collir.dialects.machine import meshes_remembered
+from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.tensor import DistTensorType, SizeAttr, SizesAttr
 from collir.ir.functions import check_programs, functions_of, task_names
 from collir.ir.parameters import parameters_of
 from collir.ir.renaming import map_attributes
 from collir.ir.rotation import as_run
 from collir.layout import Dim
+from collir.layout.formulas import Formula
 from collir.layout.sizes import ShardedSize, Size, formula_of
 
 
-def opened_simulations(
-    module: ModuleOp, model: CostModel
-) -> list[tuple[Simulation, Mapping[str, int]]]:
-    """Return the simulations of the functions of a module that no other one calls, with the values
-    of the parameters of each.
+@dataclass(frozen=True)
+class Opened:
+    """A function with open sizes.
+
+    Attributes:
+        values: the values of its parameters.
+        quotients: the sizes of its blocks that are quotients, and have to be integers.
+    """
+
+    simulation: Simulation
+    values: Mapping[str, int]
+    quotients: frozenset[Formula]
+
+
+def opened_functions(module: ModuleOp, model: CostModel, name: str = "") -> list[Opened]:
+    """Return the functions of a module, or that of a name, with open sizes.
 
     Raises:
         DiagnosticError: see ``collir.cost.programs.simulate.simulate``.
@@ -32,15 +44,29 @@ def opened_simulations(
     tasks = task_names(module)
     ready = as_run(module.clone())
     functions = [op for op in functions_of(ready) if op.sym_name.data not in tasks]
+    functions = [op for op in functions if name in ("", op.sym_name.data)]
     check_programs(functions, "has no formulas", nested=True)
     with meshes_remembered():
         for function in functions_of(ready):
             map_attributes(function, _opened)
-        return [(simulate_function(f, model), _values(f)) for f in functions]
+        return [
+            Opened(simulate_function(f, model), _values(f), frozenset(_quotients(f)))
+            for f in functions
+        ]
 
 
 def _values(function: FuncOp) -> dict[str, int]:
     return {name: int(value) for name, value in parameters_of(function).items()}
+
+
+def _quotients(function: FuncOp) -> Iterator[Formula]:
+    mesh = mesh_of(function)
+    values = [*function.args, *(result for op in function.walk() for result in op.results)]
+    for x in {value.type.data for value in values if isinstance(value.type, DistTensorType)}:
+        for size in x.local_shape(mesh):
+            formula = formula_of(size)
+            if any(exponent < 0 for powers, _ in formula.terms for _, exponent in powers):
+                yield formula
 
 
 def _opened(attribute: Attribute) -> Attribute:
