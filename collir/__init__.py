@@ -1,7 +1,8 @@
 """collir: a compiler for distributed communication.
 
 The package offers the functions of ``collir.tools.api``: ``parse``, ``instantiate``,
-``run_passes``, ``cost``, ``simulate``, ``pass_costs``, ``emit``; and the builders of programs in
+``run_passes``, ``cost``, ``cost_formulas``, ``cost_function``, ``simulate``, ``pass_costs``,
+``emit``; and the builders of programs in
 Python: ``module_of`` and ``FunctionBuilder``.
 """
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collir.ir.builders import FunctionBuilder as FunctionBuilder
     from collir.ir.builders import module_of as module_of
     from collir.ir.diagnostics import DiagnosticError as DiagnosticError
+    from collir.tools.api import cost_formulas as cost_formulas
+    from collir.tools.api import cost_function as cost_function
     from collir.tools.api import emit as emit
     from collir.tools.api import instantiate as instantiate
     from collir.tools.api import parse as parse
@@ -32,6 +35,8 @@ __all__ = [
     "UsageError",
     "__version__",
     "cost",
+    "cost_formulas",
+    "cost_function",
     "emit",
     "instantiate",
     "module_of",

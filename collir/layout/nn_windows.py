@@ -20,7 +20,7 @@ from collir.layout.nn_rows import (
     named_type,
     own_indices,
 )
-from collir.layout.sizes import OpenSize
+from collir.layout.sizes import OpenSize, ShardedSize
 from collir.layout.steps import TO, Arguments, Parameter, StepKind
 from collir.layout.structure import Linear, Structure, sizes_of
 from collir.layout.types import DistType
@@ -94,7 +94,8 @@ def _count(room: int, step: int) -> int:
     Where the last windows leave a rest, the formula is that of sizes with this rest: 112 of 224
     pixels, in windows of 7 with a padding of 3 at both ends, are half of the size.
     """
-    rest = 0 if isinstance(room, OpenSize) else room % step
+    is_open = isinstance(room, OpenSize) and not isinstance(room, ShardedSize)
+    rest = 0 if is_open else room % step
     return (room - rest) // step + 1
 
 

@@ -13,6 +13,18 @@ from typing import cast
 from collir.layout.formulas import Formula, FormulaError
 
 
+class IndivisibleError(FormulaError):
+    """Open sizes that do not divide.
+
+    Attributes:
+        parameters: the parameters of their formulas.
+    """
+
+    def __init__(self, text: str, parameters: Iterable[str]):
+        super().__init__(text)
+        self.parameters = frozenset(parameters)
+
+
 class Size(int):
     """An integer with the formula that it is the value of; make it with ``sized``."""
 
@@ -184,7 +196,8 @@ def _divided(a: int, b: int) -> int:
         return NotImplemented
     if not int(b) or int(a) % int(b):
         if isinstance(a, OpenSize) or isinstance(b, OpenSize):
-            raise FormulaError(f"{a} does not divide by {b}")
+            parameters = formula_of(a).parameters | formula_of(b).parameters
+            raise IndivisibleError(f"{a} does not divide by {b}", parameters)
         return int(a) // int(b)
     return _combined(int.__floordiv__, Formula.__truediv__, a, b)
 

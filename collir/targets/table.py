@@ -10,6 +10,7 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "coll": Lazy("collir.targets.code.coll", "CollTarget"),
     "cost": Lazy("collir.targets.reports.cost", "CostTarget"),
     "cost-json": Lazy("collir.targets.reports.cost", "CostJsonTarget"),
+    "cost-symbolic": Lazy("collir.targets.reports.cost_symbolic", "CostSymbolicTarget"),
     "crossover": Lazy("collir.targets.reports.crossover", "CrossoverTarget"),
     "device-mesh": Lazy("collir.targets.launch.device_mesh", "DeviceMeshTarget"),
     "explain": Lazy("collir.targets.reports.explain", "ExplainTarget"),

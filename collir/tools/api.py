@@ -36,6 +36,8 @@ from collir.tools.shell import UsageError
 from collir.tools.specifications import check_text, configured, unknown_target, usage_error
 
 if TYPE_CHECKING:
+    from collir.cost.formulas.costs import CostFormulas
+    from collir.cost.formulas.function import CostFunction
     from collir.cost.programs.simulation import Simulation
     from collir.tools.pass_costs import PassCosts
 
@@ -271,6 +273,52 @@ def simulate(
     from collir.cost.programs import simulate as simulations
 
     return simulations.simulate(module, CostModel(model, algorithm, order))
+
+
+def cost_formulas(module: ModuleOp, function: str = "") -> "list[CostFormulas]":
+    """Return the costs of each function of a module, or of one, as expressions of sympy in its
+    parameters and the sizes of axes: operations, bytes, messages, memory, time.
+
+    Raises:
+        DiagnosticError: see ``simulate``; sympy is missing, or a cost has no formula.
+    """
+    with _formulas():
+        from collir.cost.formulas import costs
+
+        return costs.cost_formulas(module, None, function)
+
+
+def cost_function(module: ModuleOp, function: str = "") -> "CostFunction":
+    """Return the costs of a function of a module as a function of its parameters and the sizes of
+    axes, which takes numbers or arrays of numpy.
+
+    Args:
+        function: the name of the function; by default, that of the last one.
+
+    Raises:
+        DiagnosticError: see ``cost_formulas``; there is no such function.
+    """
+    with _formulas():
+        from collir.cost.formulas.function import CostFunction
+
+        found = cost_formulas(module, function)
+        if not found:
+            raise DiagnosticError(Diagnostic(f"there is no function @{function}"))
+        return CostFunction(found[-1])
+
+
+@contextmanager
+def _formulas() -> Generator[None]:
+    """Make errors of formulas diagnostics."""
+    try:
+        from collir.cost.formulas.sent import FormulaMissingError
+    except ImportError as error:
+        message = "formulas need sympy: install it with `pip install 'collir[formulas]'`"
+        raise DiagnosticError(Diagnostic(message)) from error
+    try:
+        yield
+    except FormulaMissingError as error:
+        raise DiagnosticError(Diagnostic(str(error))) from error
 
 
 def emit(module: ModuleOp, target: str = "coll") -> str:

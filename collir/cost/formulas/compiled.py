@@ -1,3 +1,4 @@
+# pyright: basic
 """Expressions as functions of numpy over arrays of values."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,17 +22,17 @@ def compiled(
     Args:
         names: the names of all symbols.
     """
-    lines, results = _Lines(), list[str]()
+    lines, results = _Lines(names), list[str]()
     for expr in expressions:
         results.append(lines.of(expr))
     body = "\n    ".join([*lines.lines, f"return [{', '.join(results)}]"])
-    arguments = ", ".join(f"v_{name}" for name in names)
+    arguments = ", ".join(lines.arguments.values())
     scope: dict[str, Any] = dict(lines.functions)
     exec(f"def run({arguments}):\n    {body}", scope)
     run = cast("Callable[..., list[Any]]", scope["run"])
 
     def over_blocks(values: Mapping[str, Array | float]) -> list[Array]:
-        arrays = {name: x for name, x in values.items() if np.ndim(x)}
+        arrays = {name: np.asarray(x) for name, x in values.items() if np.ndim(x)}
         rows = max((len(x) for x in arrays.values()), default=1)
         found = [np.empty(rows) for _ in expressions]
         for start in range(0, rows, BLOCK):
@@ -47,7 +48,8 @@ def compiled(
 class _Lines:
     """Lines of code that compute each expression once."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
+        self.arguments = {name: f"v{number}" for number, name in enumerate(names)}
         self.lines: list[str] = []
         self.known: dict[Expr, str] = {}
         self.functions: dict[str, Callable[..., Any]] = {}
@@ -63,7 +65,7 @@ class _Lines:
     def _new(self, expr: Expr) -> str:
         match expr:
             case sympy.Symbol():
-                return f"v_{expr.name}"
+                return self.arguments[expr.name]
             case sympy.Add():
                 text = " + ".join(self._all(expr.args))
             case sympy.Mul():

@@ -1,7 +1,9 @@
+# pyright: basic
 """The costs of a function as expressions: times, operations, bytes, messages and memory."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import sympy
 from xdsl.dialects.builtin import ModuleOp
@@ -31,6 +33,7 @@ class StepFormula:
         work: the floating-point operations of one run, by dtype.
         moved: the bytes that one run reads and writes.
         sent: the bytes that a device sends in one run, at least.
+        is_product: whether it multiplies matrices.
         is_issued: whether the host issues it.
     """
 
@@ -42,6 +45,7 @@ class StepFormula:
     work: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
     moved: Expr = sympy.S.Zero
     sent: Expr = sympy.S.Zero
+    is_product: bool = False
     is_issued: bool = True
 
 
@@ -57,16 +61,19 @@ class CostFormulas:
         memory: the most bytes of a device.
         held: the bytes of arguments, by their use.
         quotients: the sizes of blocks that are quotients, which have to be integers.
+        fixed: parameters that keep their values, as sizes are rounded quotients of them.
     """
 
     name: str
     mesh: Mesh
+    model: CostModel
     values: Mapping[str, int]
     steps: tuple[StepFormula, ...]
     time: Expr
     memory: Expr
     held: Mapping[Use, Expr]
     quotients: tuple[Expr, ...] = ()
+    fixed: frozenset[str] = frozenset()
 
     @property
     def work(self) -> dict[str, Expr]:
@@ -92,7 +99,7 @@ class CostFormulas:
         """The number of collectives, by axes."""
         return self._by_axes(lambda step: sympy.Integer(1))
 
-    def _by_axes(self, of) -> dict[tuple[str, ...], Expr]:
+    def _by_axes(self, of: Callable[[StepFormula], Expr]) -> dict[tuple[str, ...], Expr]:
         total: dict[tuple[str, ...], Expr] = {}
         for step in self.steps:
             if step.over:
@@ -127,12 +134,14 @@ def formulas_of(opened: Opened) -> CostFormulas:
     return CostFormulas(
         simulation.name,
         mesh,
+        simulation.model,
         {**opened.values, **sizes},
         tuple(_steps(simulation, sympy.Integer(1))),
         _seconds(simulation),
         peak_bytes(simulation),
         bytes_by_use(simulation),
         tuple(expression_of(formula) for formula in opened.quotients),
+        opened.fixed,
     )
 
 
@@ -173,7 +182,9 @@ def _steps(simulation: Simulation, count: Expr) -> Iterator[StepFormula]:
         elif isinstance(does := step.does, StepCost):
             axes = does.collective.axes
             ranks = sympy.Mul(*(symbol(f"@{mesh.label(axis)}") for axis in axes))
-            sent = COSTS[does.collective.kind].busbw(ranks) * expression(does.collective.size)
+            sent = COSTS[does.collective.kind].busbw(cast("int", ranks)) * expression(
+                does.collective.size
+            )
             yield StepFormula(
                 step.name,
                 step.kind,
@@ -191,5 +202,7 @@ def _steps(simulation: Simulation, count: Expr) -> Iterator[StepFormula]:
                 _seconds_of(step, simulation),
                 {dtype: expression(number) for dtype, number in does.work},
                 expression(does.size),
-                is_issued=step.is_issued,
+                sympy.S.Zero,
+                does.product is not None,
+                step.is_issued,
             )

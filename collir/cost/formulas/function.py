@@ -1,18 +1,15 @@
+# pyright: basic
 """Costs of a function of a module as a function of arrays."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import sympy
-from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.formulas.compiled import compiled
-from collir.cost.formulas.costs import CostFormulas, cost_formulas
+from collir.cost.formulas.costs import CostFormulas
 from collir.cost.formulas.functions import Array
-from collir.cost.formulas.sent import FormulaMissingError
-from collir.cost.model import CostModel
 from collir.layout.sizes import LIMIT
 
 
@@ -82,25 +79,3 @@ class CostFunction:
         if not np.all((np.rint(array) == array) & (array >= 1) & (array < LIMIT)):
             raise ValueError(f"the values of {name} are integers of at least 1")
         return array if array.ndim else float(array)
-
-
-def cost_function(
-    module: ModuleOp, function: str = "", model: CostModel | None = None
-) -> CostFunction:
-    """Return the costs of a function of a module as a function of its parameters and axes.
-
-    Args:
-        function: its name; by default that of the only function that no other one calls.
-
-    Raises:
-        DiagnosticError: a function cannot be simulated.
-        FormulaMissingError: a cost of the function is no formula.
-        ValueError: there is no such function.
-    """
-    found: Mapping[str, CostFormulas] = {f.name: f for f in cost_formulas(module, model, function)}
-    if not found:
-        raise ValueError(f"there is no function @{function}")
-    return CostFunction(found[function] if function else next(reversed(found.values())))
-
-
-__all__ = ["CostFunction", "CostValues", "FormulaMissingError", "cost_function"]

@@ -1,11 +1,13 @@
+# pyright: basic
 """Functions in expressions of costs beside sums, products and powers, with their values in numpy.
 
 They are left as they are: sympy simplifies what stands around them. Those that depend on a device,
 such as the slowdown of products on it, are a class for each.
 """
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,10 @@ from collir.layout.sizes import OpenSize
 from collir.machine import Efficiency, Execution
 
 Array = npt.NDArray[np.float64]
-Expr = sympy.Expr
+Expr = Any
+"""An expression of sympy, which has no stubs."""
+
+T = TypeVar("T", bound="Valued")
 
 
 class Valued(sympy.Function):
@@ -34,8 +39,19 @@ class Larger(Valued):
 
     @classmethod
     def eval(cls, *numbers: Expr) -> Expr | None:
-        """Return a number for numbers."""
-        return max(numbers) if all(x.is_Number for x in numbers) else None
+        """Return a number for numbers; numbers that are largest ones themselves are flat."""
+        flat: dict[Any, None] = dict.fromkeys(
+            y for x in numbers for y in (x.args if isinstance(x, Larger) else (x,))
+        )
+        if all(x.is_Number for x in flat):
+            return max(flat)
+        return None if list(flat) == list(numbers) else cls(*flat)
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"max({', '.join(map(printer.doprint, self.args))})"
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\max\left({', '.join(map(printer.doprint, self.args))}\right)"
 
     @classmethod
     def values(cls, *numbers: Any) -> Any:
@@ -44,6 +60,15 @@ class Larger(Valued):
         for other in others:
             first = np.maximum(first, other)
         return first
+
+
+class Slowdown(Valued):
+    """The time of products of matrices divided by that at the full rate, of their number, rows,
+    columns and length."""
+
+
+class Bandwidth(Valued):
+    """The bytes/second of a kernel, of its bytes and the bandwidth of the memory."""
 
 
 @cache
@@ -57,10 +82,12 @@ def slowdown_on(efficiency: Efficiency) -> type[Valued]:
         found = 1 / np.where((distinct[:, 1:] % ALIGNED == 0).all(axis=1), 1, efficiency.unaligned)
         if efficiency.tile is not None:
             units, depth = efficiency.units, efficiency.depth
-            found = found * tiled_slowdowns(*distinct.T, efficiency.tile, units, depth)
+            n, rows, columns, length = distinct.T
+            tile = efficiency.tile
+            found = found * tiled_slowdowns(n, rows, columns, length, tile, units, depth)
         return found[which].reshape(sides.shape[1:])
 
-    return new_function("Slowdown", values)
+    return new_function(Slowdown, values=values)
 
 
 @cache
@@ -74,13 +101,14 @@ def bandwidth_of(execution: Execution) -> type[Valued]:
             rates = np.exp(np.interp(np.log(size), streams[:, 0], streams[:, 1]))
         return np.where(np.asarray(size) > 0, rates, memory)
 
-    return new_function("Bandwidth", values)
+    return new_function(Bandwidth, values=values)
 
 
-def new_function(name: str, values: Any) -> type[Valued]:
+def new_function(base: type[T], **methods: Callable[..., Any]) -> type[T]:
     """Return a new class of functions."""
-    count = sum(cls.__name__.startswith(name) for cls in Valued.__subclasses__())
-    return type(f"{name}{count}", (Valued,), {"values": classmethod(values)})
+    name = f"{base.__name__}{len(base.__subclasses__())}"
+    own = {key: classmethod(method) for key, method in methods.items()}
+    return cast("type[T]", type(name, (base,), own))
 
 
 def distinct_rows(table: Array) -> tuple[Array, Any]:
@@ -101,7 +129,7 @@ _MIXED = np.modf(np.sqrt(np.array([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37]))
 
 
 @cache
-def symbol(name: str) -> sympy.Symbol:
+def symbol(name: str) -> Expr:
     """Return the symbol of a parameter, or of an axis, whose name begins with ``@``."""
     return sympy.Symbol(name.removeprefix("@"), positive=True)
 

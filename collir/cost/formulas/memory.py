@@ -1,3 +1,4 @@
+# pyright: basic
 """The largest number of bytes that a device holds, as an expression."""
 
 from collections.abc import Iterable, Sequence
@@ -43,12 +44,18 @@ def bytes_by_use(simulation: Simulation) -> dict[Use, Expr]:
 
 def _is_alive(buffer: Buffer, step: int, steps: int) -> bool:
     """Return whether a buffer has memory of its own at a step; -1 is before the first."""
-    if buffer.over is not None and buffer.first is not None and buffer.first != AT_END:
-        if all(reader < buffer.first for reader in buffer.over):
-            return False  # it is the memory of the argument
+    if _is_in_place(buffer):
+        return False
     first = -1 if buffer.first is None else steps if buffer.first == AT_END else buffer.first
     last = steps if buffer.until is None else max(buffer.until)
     return first <= step <= last
+
+
+def _is_in_place(buffer: Buffer) -> bool:
+    """Return whether a new value is in the memory of its argument, which nothing reads any more."""
+    if buffer.over is None or buffer.first in (None, AT_END):
+        return False
+    return all(reader < buffer.first for reader in buffer.over)
 
 
 def largest(numbers: Iterable[Expr]) -> Expr:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -18,7 +19,7 @@ from collir.ir.renaming import map_attributes
 from collir.ir.rotation import as_run
 from collir.layout import Dim
 from collir.layout.formulas import Formula
-from collir.layout.sizes import ShardedSize, Size, formula_of
+from collir.layout.sizes import IndivisibleError, ShardedSize, Size, formula_of
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,15 @@ class Opened:
 
     Attributes:
         values: the values of its parameters.
+        fixed: the parameters that keep their values, as sizes in the program are rounded quotients
+            of them.
         quotients: the sizes of its blocks that are quotients, and have to be integers.
     """
 
     simulation: Simulation
     values: Mapping[str, int]
     quotients: frozenset[Formula]
+    fixed: frozenset[str] = frozenset()
 
 
 def opened_functions(module: ModuleOp, model: CostModel, name: str = "") -> list[Opened]:
@@ -47,16 +51,24 @@ def opened_functions(module: ModuleOp, model: CostModel, name: str = "") -> list
     functions = [op for op in functions if name in ("", op.sym_name.data)]
     check_programs(functions, "has no formulas", nested=True)
     with meshes_remembered():
-        for function in functions_of(ready):
-            map_attributes(function, _opened)
-        return [
-            Opened(simulate_function(f, model), _values(f), frozenset(_quotients(f)))
-            for f in functions
-        ]
+        return [_opened(function, model) for function in functions]
 
 
-def _values(function: FuncOp) -> dict[str, int]:
-    return {name: int(value) for name, value in parameters_of(function).items()}
+def _opened(function: FuncOp, model: CostModel) -> Opened:
+    values = {name: int(value) for name, value in parameters_of(function).items()}
+    fixed: frozenset[str] = frozenset()
+    while True:
+        formulas = {name: Formula.constant(values[name]) for name in fixed}
+        map_attributes(function, partial(_with_open_sizes, fixed=formulas))
+        try:
+            simulation = simulate_function(function, model)
+        except IndivisibleError as error:
+            if not (more := error.parameters.intersection(values) - fixed):
+                raise
+            fixed |= more
+            continue
+        free = {name: value for name, value in values.items() if name not in fixed}
+        return Opened(simulation, free, frozenset(_quotients(function)), fixed)
 
 
 def _quotients(function: FuncOp) -> Iterator[Formula]:
@@ -69,19 +81,19 @@ def _quotients(function: FuncOp) -> Iterator[Formula]:
                 yield formula
 
 
-def _opened(attribute: Attribute) -> Attribute:
+def _with_open_sizes(attribute: Attribute, fixed: Mapping[str, Formula]) -> Attribute:
+    def opened(size: int) -> int:
+        return ShardedSize(int(size), formula_of(size).substituted(fixed))
+
     match attribute:
         case DistTensorType():
             x = attribute.data
-            dims = tuple(Dim(_open(dim.size), dim.axes) for dim in x.dims)
+            dims = tuple(Dim(opened(dim.size), dim.axes) for dim in x.dims)
             return DistTensorType(replace(x, dims=dims))
         case SizesAttr():
-            return SizesAttr(tuple(_open(x) if isinstance(x, Size) else x for x in attribute.data))
+            sizes = (opened(x) if isinstance(x, Size) else x for x in attribute.data)
+            return SizesAttr(tuple(sizes))
         case SizeAttr():
-            return SizeAttr(_open(attribute.data))
+            return SizeAttr(opened(attribute.data))
         case _:
             return attribute
-
-
-def _open(size: int) -> ShardedSize:
-    return ShardedSize(int(size), formula_of(size))

@@ -1,4 +1,4 @@
-"""Meshes whose axes have other sizes, on machines whose levels have as many children more or less."""
+"""Meshes whose axes have other sizes, on machines with as many children on each level."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,13 +7,13 @@ from math import prod
 from collir.cost.collectives.collective import Collective
 from collir.cost.network.group import CostError
 from collir.layout import Mesh
-from collir.layout.mesh import MeshError
-from collir.machine import Machine, MachineError
+from collir.layout.mesh import Axis, MeshError
+from collir.machine import Level, Machine, MachineError
 
 
 def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
-    """Return a mesh with other sizes of its sub-axes; each level has as many children as the factors
-    on it multiply to.
+    """Return a mesh with other sizes of its sub-axes; each level has as many children as they
+    multiply to.
 
     Args:
         sizes: the sizes by the labels of sub-axes.
@@ -24,7 +24,7 @@ def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
     old = {mesh.label(sub.name): sub.size for sub in mesh.sub_axes}
     if old == dict(sizes):
         return mesh
-    axes = []
+    axes: list[Axis] = []
     for axis in mesh.axes:
         factors = axis.factors and tuple(
             replace(f, size=sizes.get(_label(mesh, f"{axis.name}.{f.level}"), f.size))
@@ -44,7 +44,7 @@ def _label(mesh: Mesh, name: str) -> str:
 
 
 def _machine(mesh: Mesh, sizes: Mapping[str, int]) -> Machine:
-    levels = []
+    levels: list[Level] = []
     for level in mesh.machine.levels:
         own = [sub for sub in mesh.sub_axes if sub.level == level.name]
         if not mesh.placed and level.size > 1:

@@ -1,3 +1,4 @@
+# pyright: basic
 """The times of collectives as expressions: linear in their bytes in pieces, one for each algorithm
 or protocol.
 
@@ -58,16 +59,25 @@ def sent_seconds(does: StepCost, model: CostModel) -> Expr:
     return sent_by(alone, model)(expression(collective.size), *axes)
 
 
+class Sent(Valued):
+    """The seconds of a collective, of its bytes and the sizes of the sub-axes of its mesh."""
+
+    @classmethod
+    def line(cls, size: float, *axes: float) -> tuple[float, float]:
+        """Return the seconds for no bytes and those per byte, of the piece of a size."""
+        raise NotImplementedError
+
+
 @cache
-def sent_by(collective: Collective, model: CostModel) -> type[Valued]:
+def sent_by(collective: Collective, model: CostModel) -> type[Sent]:
     """Return the function from the bytes of a collective and the sizes of the sub-axes of its mesh
     to seconds."""
 
     def values(_: type[Valued], size: Any, *axes: Any) -> Any:
         if all(np.ndim(axis) == 0 for axis in axes):
             return _seconds(pieces_on(collective, model, tuple(map(int, axes))), size)
-        size, *axes = np.broadcast_arrays(size, *axes)
-        distinct, which = distinct_rows(np.stack(axes, axis=1))
+        size, *columns = np.broadcast_arrays(size, *axes)
+        distinct, which = distinct_rows(np.stack(columns, axis=1))
         result = np.empty(size.shape)
         for number, sizes in enumerate(distinct):
             rows = which == number
@@ -75,7 +85,11 @@ def sent_by(collective: Collective, model: CostModel) -> type[Valued]:
             result[rows] = _seconds(pieces, size[rows])
         return result
 
-    return new_function("Sent", values)
+    def line(_: type[Valued], size: float, *axes: float) -> tuple[float, float]:
+        pieces = pieces_on(collective, model, tuple(map(int, axes)))
+        return next((start, slope) for limit, start, slope in pieces if size <= limit)
+
+    return new_function(Sent, values=values, line=line)
 
 
 def _seconds(pieces: tuple[Piece, ...], size: Any) -> Any:

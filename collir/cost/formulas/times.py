@@ -1,3 +1,4 @@
+# pyright: basic
 """The times of steps that send nothing as expressions."""
 
 from dataclasses import replace
@@ -24,7 +25,7 @@ def local_seconds(local: LocalStep, device: Device | None) -> Expr:
         reach=expression(local.reach) if local.reach else 0.0,
         product=product,
     )
-    return sympy.sympify(local_times(step, device, _FORMULAS).total(Larger))
+    return sympy.sympify(local_times(step, device, _FORMULAS).total(_larger))
 
 
 def _bandwidth(execution: Execution, size: Expr, memory: float | None) -> Expr | float | None:
@@ -37,4 +38,8 @@ def _slowdown(product: Product, on: Efficiency) -> Expr | float:
     return slowdown_on(on)(product.count, product.rows, product.columns, product.length)
 
 
-_FORMULAS = Arithmetic(Larger, _bandwidth, _slowdown)
+def _larger(a: Expr, b: Expr) -> Expr:
+    return Larger(a, b)
+
+
+_FORMULAS = Arithmetic(_larger, _bandwidth, _slowdown)

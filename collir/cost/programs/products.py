@@ -125,8 +125,9 @@ def slowdown(product: Product, efficiency: Efficiency) -> float:
 
 @lru_cache(maxsize=4096)
 def _tiled(product: Product, full: tuple[int, int], units: int, depth: int) -> float:
-    sides = (product.count, product.rows, product.columns, product.length)
-    return float(tiled_slowdowns(*map(np.float64, sides), full, units, depth))
+    sides = product.count, product.rows, product.columns, product.length
+    count, rows, columns, length = (np.asarray(float(side)) for side in sides)
+    return float(tiled_slowdowns(count, rows, columns, length, full, units, depth))
 
 
 def tiled_slowdowns(

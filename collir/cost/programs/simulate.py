@@ -128,9 +128,9 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
         if type(op) is RepeatOp:
             step, uses = _loop(op, model, instance, len(steps), where, classes, compiled)
             here = len(steps)
-            inner = step.loop.peak.uses if step.loop and len(classes.places) == 1 else {}
+            inner = step.loop.peak.uses.items() if step.loop and len(classes.places) == 1 else ()
             for device_class, sizes in zip(instance.on, uses, strict=True):
-                own = [Buffer(n, here, (here,), use, of_loop=True) for use, n in inner.items()]
+                own = [Buffer(size, here, (here,), use, of_loop=True) for use, size in inner]
                 own += (Buffer(size, here, (here,), use) for use, size in sizes.items())
                 inside[device_class] += own
             steps.append(step)
