@@ -8,7 +8,7 @@ long as some steps of the sum. Libraries choose the cut that is fastest; so does
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import groupby
@@ -31,7 +31,7 @@ _LEAST_SIDE = 8
 ALIGNED = 8
 """The elements that sides of aligned products are multiples of: 16 bytes of two-byte numbers."""
 
-_PARTS = (1, 2, 4, 8, 16, 32, 64)
+_PARTS = np.array([1, 2, 4, 8, 16, 32, 64])
 """The parts that a sum is cut into."""
 
 
@@ -147,34 +147,29 @@ def tiled_slowdowns(
         units: the number of processors.
         depth: the steps of the sum that fill and drain the pipeline of a tile.
     """
-    high, wide, time, parts = _cuts(full)
-    n, r, c, k = (np.asarray(x)[..., None] for x in (count, rows, columns, length))
-    waves = np.ceil(n * np.ceil(r / high) * np.ceil(c / wide) * parts / units)
-    times = waves * time * (np.ceil(k / parts) + depth)
-    best = np.where(parts <= k, times, np.inf).min(axis=-1)
+    parts = _PARTS.reshape(-1, *[1] * np.ndim(count))
+    steps = np.where(parts <= length, np.ceil(length / parts) + depth, np.inf)
+    parts = parts / units
+    best = np.full(np.shape(count), np.inf)
+    for high, wide in _tile_sides(full):
+        tiles = count * np.ceil(rows / high) * np.ceil(columns / wide)
+        times = np.ceil(tiles * parts)
+        times *= steps
+        np.minimum(best, times.min(axis=0) * _tile_time((high, wide), full), out=best)
     return best * (units * math.prod(full)) / (count * rows * columns * length)
 
 
+def _tile_time(sides: Sequence[int], full: Sequence[int]) -> float:
+    """Return the time of a tile divided by that of one at the full rate: by its operations, or by
+    the elements that it reads for each step of the sum."""
+    return max(math.prod(sides) / math.prod(full), sum(sides) / sum(full))
+
+
 @cache
-def _cuts(full: tuple[int, int]) -> tuple[Array, Array, Array, Array]:
-    """Return the ways to cut products: the sides of tiles, the time of a tile divided by that of
-    one at the full rate, and the number of parts of the sum.
-
-    A tile takes as long as its operations, or as the elements that it reads for each step.
-    """
-    high, wide, parts = np.array(
-        [(*sides, parts) for sides in {*_tile_sides(full)} for parts in _PARTS], dtype=float
-    ).T
-    time = np.maximum(high * wide / math.prod(full), (high + wide) / sum(full))
-    return high, wide, time, parts
-
-
-def _tile_sides(full: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the sizes of tiles to try: those whose sides are halves, quarters and so on."""
-    for rows, columns in {full, full[::-1]}:
-        for high in _halves(rows):
-            for wide in _halves(columns):
-                yield high, wide
+def _tile_sides(full: tuple[int, int]) -> frozenset[tuple[int, int]]:
+    """Return the sizes of tiles to try: those whose sides are halves, quarters and so on."""
+    ways = (full, full[::-1])
+    return frozenset((h, w) for a, b in ways for h in _halves(a) for w in _halves(b))
 
 
 def _halves(side: int) -> Iterator[int]:
