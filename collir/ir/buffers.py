@@ -80,13 +80,16 @@ class BufferPlan:
         nothing else needs it, it is the second buffer: the second iteration writes there. It is
         None where that cannot be, and the loop needs memory of its own.
         """
+        odd = not isinstance(loop.times, OpenSize) and loop.times % 2 == 1
+        return [start if odd else None for start in self.reusable(loop)]
+
+    def reusable(self, loop: RepeatOp) -> list[SSAValue | None]:
+        """Return ``spares`` of a loop with an odd number of iterations."""
         read = Counter(map(self.buffer, loop.operands))
         spares: list[SSAValue | None] = []
         for start, result in zip(loop.carried, loop.results, strict=False):
             free = (
-                not isinstance(loop.times, OpenSize)
-                and loop.times % 2 == 1
-                and start.type == result.type
+                start.type == result.type
                 and self.is_temporary(start)
                 and start not in self.first_write
                 and read[start] == 1

@@ -113,7 +113,9 @@ class ShardedSize(OpenSize):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, int) and formula_of(other) == self.formula
 
-    __hash__ = int.__hash__
+    def __hash__(self) -> int:
+        """Return a hash that floats of the same value have not: Python says that they are equal."""
+        return hash(self.formula) if self.formula.parameters else int.__hash__(self)
 
     def block(self, axes: Mapping[str, int]) -> int:
         """Return the size of a block that is sharded over sub-axes of these names and sizes."""

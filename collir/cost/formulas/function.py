@@ -75,7 +75,9 @@ class CostFunction:
             raise ValueError(f"@{self.formulas.name} has no parameter or axis '{name}': {known}")
         array = np.asarray(values, dtype=float)
         if array.ndim > 1:
-            raise ValueError(f"the values of {name} have {array.ndim} dimensions, and one is known")
+            raise ValueError(
+                f"the values of {name} have {array.ndim} dimensions, and at most 1 is possible"
+            )
         if not np.all((np.rint(array) == array) & (array >= 1) & (array < LIMIT)):
             raise ValueError(f"the values of {name} are integers of at least 1")
         return array if array.ndim else float(array)

@@ -2,12 +2,31 @@
 """The largest number of bytes that a device holds, as an expression."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+import numpy as np
 import sympy
 
-from collir.cost.formulas.functions import Expr, Larger, expression
+from collir.cost.formulas.functions import Expr, Larger, Valued, expression
 from collir.cost.programs.memory import AT_END, Buffer, Use
 from collir.cost.programs.simulation import Simulation
+
+
+class Spare(Valued):
+    """The number of second buffers of a carry: of the iterations of its loop, and whether an odd
+    number of them needs none; 0 or 1."""
+
+    is_nonnegative = True
+
+    @classmethod
+    def eval(cls, times: Expr, odd: Expr) -> Expr | None:
+        """Return a number for numbers."""
+        return sympy.Integer(int(cls.values(int(times), int(odd)))) if times.is_Number else None
+
+    @classmethod
+    def values(cls, times: Any, odd: Any) -> Any:
+        """Return the numbers of buffers."""
+        return np.where((times <= 1) | ((odd > 0) & (times % 2 == 1)), 0.0, 1.0)
 
 
 def peak_bytes(simulation: Simulation, inside: bool = False) -> Expr:
@@ -29,6 +48,8 @@ def totals(simulation: Simulation, inside: bool) -> list[Expr]:
         loop = simulation.program[step].loop if 0 <= step < steps else None
         if loop is not None:
             alive.append(peak_bytes(loop.body, inside=True))
+            times = expression(loop.times)
+            alive += (Spare(times, int(odd)) * expression(size) for size, odd in loop.spares)
         found.append(sympy.Add(*alive))
     return found
 

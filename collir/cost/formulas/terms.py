@@ -4,6 +4,7 @@
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import sympy
 
@@ -45,7 +46,7 @@ def in_regime(expr: Expr, values: Values) -> Expr:
     if isinstance(expr, Sent):
         size, *axes = expr.args
         start, slope = type(expr).line(value_of(size, values), *(value_of(x, values) for x in axes))
-        return start + slope * size
+        return start + slope * cast("Expr", size)
     if isinstance(expr, Valued):
         return sympy.Float(value_of(expr, values))
     return expr.func(*(in_regime(x, values) for x in expr.args))

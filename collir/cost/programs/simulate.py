@@ -131,7 +131,7 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
             inner = step.loop.peak.uses.items() if step.loop and len(classes.places) == 1 else ()
             for device_class, sizes in zip(instance.on, uses, strict=True):
                 own = [Buffer(size, here, (here,), use, of_loop=True) for use, size in inner]
-                own += (Buffer(size, here, (here,), use) for use, size in sizes.items())
+                own += (Buffer(n, here, (here,), use, of_loop=True) for use, n in sizes.items())
                 inside[device_class] += own
             steps.append(step)
             continue
@@ -303,7 +303,11 @@ def _loop(
         simulation = _simulated(body, model, classes, compiled)
         if compiled:
             simulation = _with_slices(simulation, op, classes)
-        loop = LoopStep(op.times, simulation)
+        spares = tuple(
+            (classes.local_bytes(instance.on[0], dist_type(start)), other is not None)
+            for start, other in zip(op.carried, where.reusable(op), strict=True)
+        )
+        loop = LoopStep(op.times, simulation, spares)
     phases, after = (loop.phases, tuple(range(before))) if alone else ((), ())
     task = StepTask(phases, len(mesh.machine.levels), after, on=instance.on)
     step = SimulatedStep(where.names[op.results[0]], loop, task, line=_line(op))

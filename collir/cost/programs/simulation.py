@@ -48,10 +48,13 @@ class LoopStep:
     Attributes:
         times: the number of iterations.
         body: the simulation of an iteration.
+        spares: the second buffers of carries: their bytes, and whether another value's memory is
+            used if the number of iterations is odd.
     """
 
     times: int
     body: "Simulation"
+    spares: tuple[tuple[float, bool], ...] = ()
 
     @property
     def kind(self) -> str:

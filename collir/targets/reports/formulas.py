@@ -66,7 +66,8 @@ def report_lines(
     yield from _section("bytes read and written", formulas.moved, corners, bytes_text)
     for axes, sent in formulas.sent.items():
         count = text_of(formulas.messages[axes])
-        name = f"bytes sent over {', '.join(axes)}, in {count} collectives"
+        what = "collective" if count == "1" else "collectives"
+        name = f"bytes sent over {', '.join(axes)}, in {count} {what}"
         yield f"  {name}: {_values_text(sent, corners, bytes_text)}"
         yield f"          {text_of(sent)}"
     yield from _memory(formulas, corners)

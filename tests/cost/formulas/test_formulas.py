@@ -1,0 +1,214 @@
+"""Tests of costs as formulas: they equal those of the simulation, for any values."""
+
+import random
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from programs import RANDOM
+from random_steps import random_step
+from seeds import fresh, some
+from xdsl.dialects.builtin import ModuleOp
+
+import collir
+from collir.cost.collectives.table import COSTS
+from collir.cost.formulas.function import CostFunction, CostValues
+from collir.cost.formulas.terms import value_of
+from collir.cost.network.group import CostError
+from collir.cost.model import StepCost
+from collir.cost.programs.local_steps import LocalStep
+from collir.cost.programs.simulation import Simulation
+from collir.ir.diagnostics import DiagnosticError
+
+MODELS = Path(__file__).parents[3] / "examples" / "models"
+
+STEPS = [
+    (name, function)
+    for name in ("mlp", "gpt", "llama", "mixtral", "vit", "bert")
+    for function in ("loss", "step")
+]
+
+
+@cache
+def module_of(name: str) -> ModuleOp:
+    return collir.parse(MODELS / f"{name}.coll")
+
+
+@cache
+def costs_of(name: str, function: str) -> CostFunction:
+    return collir.cost_function(module_of(name), function)
+
+
+def simulated(module: ModuleOp, function: str) -> Simulation:
+    return next(s for s in collir.simulate(module) if s.name == function)
+
+
+def runs(simulation: Simulation, times: int = 1) -> Iterator[tuple[object, int]]:
+    """Yield what each step does, and how often."""
+    for step in simulation.program:
+        if step.loop is None:
+            yield step.does, times
+        else:
+            yield from runs(step.loop.body, times * step.loop.times)
+
+
+def plain_costs(simulation: Simulation) -> dict[str, float]:
+    """Return the costs of a simulation, added up."""
+    found = dict.fromkeys(CostValues._fields, 0.0)
+    found |= {"time": simulation.time, "memory": simulation.peak}
+    for does, times in runs(simulation):
+        if isinstance(does, LocalStep):
+            found["flops"] += times * sum(count for _, count in does.work)
+            found["moved"] += times * does.size
+        elif isinstance(does, StepCost):
+            collective = does.collective
+            factor = COSTS[collective.kind].busbw(collective.ranks)
+            found["sent"] += times * factor * collective.size
+            found["messages"] += times
+    return found
+
+
+def assert_equal(costs: CostValues, row: int, right: Mapping[str, float]) -> None:
+    for name, values in costs._asdict().items():
+        assert values[row] == pytest.approx(right[name], rel=1e-12), name
+
+
+def values_near(costs: CostFunction, rng: random.Random) -> dict[str, int]:
+    """Return multiples of the parameters of a program."""
+    axes = {costs.formulas.mesh.label(sub.name) for sub in costs.formulas.mesh.sub_axes}
+    chosen = {name: n * rng.choice([1, 1, 2, 3]) for name, n in costs.values.items()}
+    return {name: n for name, n in chosen.items() if name not in axes}
+
+
+@pytest.mark.parametrize(("name", "function"), some(STEPS, 4, "formulas"))
+def test_costs_are_those_of_the_simulation(name: str, function: str) -> None:
+    costs = costs_of(name, function)
+    rng = fresh("formulas", name)
+    checked = 0
+    for _ in range(6):
+        values = values_near(costs, rng)
+        try:
+            module = collir.instantiate(module_of(name).clone(), function, **values)
+        except DiagnosticError:  # sizes that do not divide
+            continue
+        assert_equal(costs(**values), 0, plain_costs(simulated(module, function)))
+        checked += 1
+    assert checked
+
+
+# --- other sizes of axes ------------------------------------------------------------------------
+
+GRID = """
+machine @grid {{
+  device {{ compute f32 = 19.5 TFLOP/s; memory = 40 GB @ 1.5 TB/s }}
+  level node[{nodes}] {{ port = 25 GB/s, latency = 5 us, fabric = {fabric} }}
+  level gpu[{gpus}] {{ port = 270 GB/s, latency = 3 us, fabric = nvlink }}
+}}
+mesh @m on @grid {{ data = node:{nodes}, model = gpu:{gpus} }}
+func @layer(batch = 96, width = 96, layers = 3)
+    (%x: f32[batch@data, width], %v: f32[layers, width, width@model],
+     %w: f32[layers, width@model, width]) -> (f32[batch@data, width], f32[width, width]) on @m {{
+  %y = repeat layers carry(%h = %x) slice(%v = %v, %w = %w) {{
+    %0 = einsum "b i, i j -> b j" %h, %v
+    %1 = gelu %0
+    %2 = einsum "b i, i j -> b j" %1, %w
+    %3 = all_reduce %2 over model
+    yield %3
+  }}
+  %g = einsum "b i, b j -> i j" %x, %y
+  %r = reduce_scatter %g over data dim 0
+  %a = all_gather %r over data dim 0
+  return %y, %a
+}}
+"""
+
+
+@pytest.mark.parametrize("fabric", ["network", "pci"])
+def test_other_sizes_of_axes(fabric: str) -> None:
+    costs = collir.cost_function(collir.parse(GRID.format(nodes=4, gpus=2, fabric=fabric)))
+    sizes = [(2, 2), (3, 8), (16, 4), (4, 2), (8, 3)]
+    batches = [96 * n for n in (1, 5, 2**10, 2**12, 7)]
+    nodes, gpus = np.array(sizes).T
+    found = costs(batch=batches, width=480, data=nodes, model=gpus)
+    for row, ((data, model), batch) in enumerate(zip(sizes, batches, strict=True)):
+        module = collir.parse(GRID.format(nodes=data, gpus=model, fabric=fabric))
+        module = collir.instantiate(module, batch=batch, width=480)
+        assert_equal(found, row, plain_costs(simulated(module, "layer")))
+
+
+def test_axes_of_one_device_send_nothing() -> None:
+    costs = collir.cost_function(collir.parse(GRID.format(nodes=4, gpus=2, fabric="network")))
+    alone, beside = costs(data=1, model=1), costs(data=1)
+    assert alone.sent == 0
+    assert alone.time < beside.time
+
+
+# --- random programs ----------------------------------------------------------------------------
+
+
+@given(rng=RANDOM)
+@settings(max_examples=4)
+def test_random_steps(rng: random.Random) -> None:
+    module = collir.run_passes(collir.parse(random_step(rng).text), "propagate,decompose")
+    costs = collir.cost_function(module, "step")
+    values = values_near(costs, rng)
+    assert_equal(costs(), 0, plain_costs(simulated(module, "step")))
+    try:
+        module = collir.instantiate(module, "step", **values)
+    except DiagnosticError:
+        return
+    assert_equal(costs(**values), 0, plain_costs(simulated(module, "step")))
+
+
+# --- bad values ---------------------------------------------------------------------------------
+
+
+def test_sizes_that_do_not_divide_have_no_costs() -> None:
+    found = costs_of("mlp", "loss")(batch=[64, 63], width=512)
+    assert np.isfinite(found.time[0])
+    assert all(np.isnan(cost[1]) for cost in found)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"rows": 3}, "@loss has no parameter or axis 'rows': batch, width, layers, data, model"),
+        ({"batch": 1.5}, "the values of batch are integers of at least 1"),
+        ({"batch": [0, 2]}, "the values of batch are integers of at least 1"),
+        ({"batch": [[2]]}, "the values of batch have 2 dimensions, and at most 1 is possible"),
+        ({"batch": [2, 4], "width": [2, 4, 8]}, "arrays have one length, not 2 and 3"),
+    ],
+)
+def test_bad_values(values: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        costs_of("mlp", "loss")(**values)
+
+
+def test_machines_that_cannot_be() -> None:
+    with pytest.raises(CostError, match="there is no machine for data = 1099511627776, model = 4"):
+        costs_of("mlp", "step")(data=2**40)
+
+
+def test_functions_without_formulas() -> None:
+    with pytest.raises(DiagnosticError, match="there is no function @none"):
+        collir.cost_function(module_of("mlp"), "none")
+
+
+# --- the literature -----------------------------------------------------------------------------
+
+
+def test_operations_of_a_transformer() -> None:
+    """72 b s L h^2 (1 + s / 6h + V / 12 L h): Narayanan et al. (SC 2021), eq. 3 without
+    recomputation."""
+    costs = costs_of("gpt", "step")
+    work = costs.formulas.work["bf16"]
+    values = {name: 10**6 if name in ("seq", "hidden", "vocab") else 8 for name in costs.values}
+    b, s, h, v, n = (values[name] for name in ("batch", "seq", "hidden", "vocab", "layers"))
+    found = value_of(work, values) * values["data"] * values["model"]
+    assert found == pytest.approx(
+        72 * b * s * n * h**2 * (1 + s / (6 * h) + v / (12 * n * h)), rel=1e-4
+    )
