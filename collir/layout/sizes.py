@@ -7,7 +7,7 @@ integers. As sizes of equal values are equal, what is remembered by value may ha
 another function: it is remembered without (``without_formulas`` of types).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
 from collir.layout.formulas import Formula, FormulaError
@@ -137,6 +137,13 @@ def sized(value: int, formula: Formula) -> int:
 def as_number(size: float) -> float:
     """Return a number as a float; an open size stays."""
     return size if isinstance(size, OpenSize) else float(size)
+
+
+def sum_of(numbers: Sequence[float]) -> float:
+    """Return the sum of numbers, as an open size if there are open sizes among whole numbers."""
+    if not any(isinstance(number, OpenSize) for number in numbers):
+        return sum(numbers)
+    return sum(x if isinstance(x, OpenSize) else int(x) for x in numbers)
 
 
 def without_formula(size: int) -> int:

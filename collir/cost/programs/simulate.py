@@ -41,7 +41,7 @@ from collir.ir.pipelines import Pipeline
 from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
-from collir.layout.sizes import as_number
+from collir.layout.sizes import as_number, sum_of
 from collir.layout.structure import Structure
 
 _NAMED = 6
@@ -435,7 +435,7 @@ def _fused(
     for value in kernels.operands(op):
         place = where.owner[value], where.offset[value]
         read[place] = max(read.get(place, 0), bytes_of(value))
-    work: dict[str, float] = {}
+    work: dict[str, list[float]] = {}
     elements: list[tuple[str, str, float]] = []
     for part in kernels.of(op):
         elements += _elements(part, 1.0, mesh_of(part))
@@ -443,7 +443,7 @@ def _fused(
             value = next(iter(part.operands), part.result)
             dtype = dist_type(value).dtype.value
             share = bytes_of(value) / largest(value)
-            work[dtype] = work.get(dtype, 0) + _part(part.flops, share)
+            work.setdefault(dtype, []).append(_part(part.flops, share))
             if part.structure and part.structure.contracts:
                 step_seconds(part, mesh_of(part), kinds)  # the device needs a rate for it
     parts = kernels.of(op)
@@ -452,7 +452,7 @@ def _fused(
     return LocalStep(
         _kernel_name([part.mnemonic for part in kernels.of(op)]),
         as_number(sum(read.values()) + sum(map(bytes_of, results))),
-        tuple(work.items()),
+        tuple((dtype, sum_of(counts)) for dtype, counts in work.items()),
         maps=True,
         inside=tuple(inside),
         elements=tuple(elements),

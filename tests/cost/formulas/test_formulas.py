@@ -18,8 +18,8 @@ import collir
 from collir.cost.collectives.table import COSTS
 from collir.cost.formulas.function import CostFunction, CostValues
 from collir.cost.formulas.terms import value_of
-from collir.cost.network.group import CostError
 from collir.cost.model import StepCost
+from collir.cost.network.group import CostError
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulation import Simulation
 from collir.ir.diagnostics import DiagnosticError
