@@ -198,6 +198,55 @@ def lines(
     return text.getvalue()
 
 
+def regions(
+    title: str,
+    labels: tuple[str, str],
+    points: tuple[Sequence[float], Sequence[float]],
+    names: Sequence[str],
+    best: Any,
+    gains: Any,
+) -> str:
+    """Return the regions of a plane in which each of some named functions is the best as SVG, on
+    logarithmic axes, with the lines between them.
+
+    Args:
+        points: the values along both axes, ascending.
+        best: the numbers of the best functions, by rows of the second axis; -1 for none.
+        gains: by which factor the next one is worse; pale where it is less than ``CLOSE``.
+    """
+    shown = [number for number in range(len(names)) if (best == number).any()]
+    colours = _colours()
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(7, 4.5), layout="constrained")
+        axes = figure.subplots()
+        picture = np.ones((*best.shape, 4))
+        for number in shown:
+            picture[best == number, :3] = to_rgb(colours[number % len(colours)])
+        picture[..., 3] = np.where(best < 0, 0, np.where(gains < CLOSE, 0.35, 0.8))
+        axes.pcolormesh(*points, picture, shading="nearest", rasterized=True)
+        for number in shown[1:]:
+            mask = (best == number).astype(float)
+            axes.contour(*points, mask, levels=[0.5], colors="black", linewidths=1)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
+        axes.set(xlabel=labels[0], ylabel=labels[1])
+        axes.set_title(title, wrap=True)
+        handles = [Patch(color=colours[n % len(colours)], alpha=0.8, label=names[n]) for n in shown]
+        if (gains[best >= 0] < CLOSE).any():
+            handles.append(Patch(color="grey", alpha=0.35, label=f"pale: by less than {CLOSE:.0%}"))
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+        text = StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    return _numbered(text.getvalue())
+
+
+CLOSE = 1.1
+"""The factor below which the next best function is close."""
+
+
 def _quantities(unit_of: Callable[[float], tuple[float, str]]) -> FuncFormatter:
     """Return the formatter of an axis that gives each tick its own unit."""
 
