@@ -9,6 +9,7 @@ are factors that are positive. Parameters are at least 1 and axes have at least 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
+from typing import Any
 
 import sympy
 
@@ -125,8 +126,7 @@ def compared(
     axes = {f.mesh.label(sub.name) for f in (first, second) for sub in f.mesh.sub_axes}
     signs = _Signs(frozenset(axes))
     left, right = (
-        _undominated(_sums(sympy.sympify(volume(f, cost, over).subs(sizes)), per), signs)
-        for f in (first, second)
+        _undominated(_sums(_at(volume(f, cost, over), sizes), per), signs) for f in (first, second)
     )
     if {sympy.expand(x) for x in left} == {sympy.expand(x) for x in right}:
         return Comparison(first.name, second.name, cost, (), True)
@@ -139,7 +139,7 @@ def compared(
         if sum(map(len, conditions)) > MOST:
             raise FormulaMissingError(
                 f"where @{first.name} has less of '{cost}' than @{second.name} takes more than"
-                f" {MOST} inequalities: compare what grows with one parameter, or give some sizes values"
+                f" {MOST} inequalities: compare what grows with one parameter, or give sizes values"
             )
     return Comparison(first.name, second.name, cost, tuple(conditions))
 
@@ -190,6 +190,10 @@ def written(expr: Expr) -> str:
     return str(expr).replace("**", "^").replace("*", " * ").replace("/", " / ")
 
 
+def _at(expr: Expr, sizes: Mapping[sympy.Symbol, int]) -> Expr:
+    return sympy.sympify(expr.subs([*sizes.items()]))
+
+
 # --- the largest of several sums ----------------------------------------------------------------
 
 
@@ -203,13 +207,13 @@ def _sums(expr: Expr, per: str) -> list[Expr]:
     return list(dict.fromkeys(sympy.expand(x).coeff(parameter) for x in found))
 
 
-def _alternatives(expr: Expr) -> list[Expr]:
+def _alternatives(expr: Any) -> list[Expr]:
     """Return expressions without ``Larger``, the largest of which is the expression."""
     match expr:
         case Larger():
-            return [x for part in expr.args for x in _alternatives(sympy.sympify(part))]
+            return [x for part in expr.args for x in _alternatives(part)]
         case sympy.Add() if expr.has(Larger):
-            parts = [_alternatives(sympy.sympify(part)) for part in expr.args]
+            parts = [_alternatives(part) for part in expr.args]
             return [sympy.Add(*terms) for terms in product(*parts)]
         case _ if expr.has(Larger):
             raise FormulaMissingError(f"{expr} is not the largest of some sums")
@@ -319,7 +323,7 @@ def _sides(difference: Expr, signs: _Signs) -> tuple[Expr, Expr]:
     of parameters, which have sizes of axes, by their sign."""
     parameters = sorted((x for x in difference.free_symbols if str(x) not in signs.axes), key=str)
     added, subtracted = sympy.S.Zero, sympy.S.Zero
-    terms = sympy.Poly(difference, *parameters).terms() if parameters else [((), difference)]
+    terms: Any = sympy.Poly(difference, *parameters).terms() if parameters else [((), difference)]
     for powers, coefficient in terms:
         monomial = sympy.Mul(*(x**n for x, n in zip(parameters, powers, strict=True)))
         sign = signs.of(coefficient)

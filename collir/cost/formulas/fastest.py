@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collir.cost.formulas.function import CostFunction, CostValues
 from collir.cost.formulas.functions import Array
@@ -51,30 +52,46 @@ class Plane:
 
 
 def changes(
-    functions: Mapping[str, CostFunction], along: Span, cost: str = "time", **values: int
+    functions: Mapping[str, CostFunction],
+    along: Span,
+    cost: str = "time",
+    margin: float = 0.0,
+    **values: int,
 ) -> list[tuple[int, str]]:
     """Return which function costs least along a parameter: from which value on, and its name.
 
-    Up to ``DENSE`` values, all are looked at. Of more, the first value with the next one is found
-    between two neighbours on a logarithmic scale: what changes twice between them is not seen.
+    Up to ``DENSE`` values, all are looked at. Of more, so many on a logarithmic scale, and all or
+    so many between two of them where the function changes: what changes and returns in between is
+    not seen.
 
     Args:
         functions: functions by name; of equal costs, the first is named.
         cost: a field of ``CostValues``.
-        values: the values of other parameters and axes; others have those of the programs.
+        margin: a function takes the place of another one where it costs less by this share, as
+            times of products go up and down with the tiles that they fill.
+        values: the values of other parameters and axes; the rest have those of the first function.
 
     Raises:
         ValueError: no function can have any of the values, or there is no such cost.
     """
-    names = [*functions]
-    points, best = _best(functions, along, cost, values)
-    found = [(int(points[0]), names[int(best[0])])]
-    for number in np.flatnonzero(best[1:] != best[:-1]) + 1:
-        between = Span(along.name, int(points[number - 1]), int(points[number]))
-        inner, own = _best(functions, between, cost, values)
-        last_other = np.flatnonzero(own != best[number])[-1]
-        found.append((int(inner[last_other + 1]), names[int(best[number])]))
+    names, values = [*functions], same_values(functions, values)
+    points, table = _whole(functions, along, values, DENSE, cost)
+    best = int(np.argmin(table[:, 0]))
+    found = [(int(points[0]), names[best])]
+    for number in range(1, len(points)):
+        if not _is_less(table, best, margin)[number]:
+            continue
+        between = Span(along.name, int(points[number - 1]) + 1, int(points[number]))
+        inner, costs = _whole(functions, between, values, DENSE, cost)
+        first = int(np.argmax(_is_less(costs, best, margin)))
+        best = int(np.argmin(costs[:, first]))
+        found.append((int(inner[first]), names[best]))
     return found
+
+
+def _is_less(table: Array, best: int, margin: float) -> NDArray[np.bool_]:
+    """Return where some row is less than that of a number by a share."""
+    return table.min(axis=0) < table[best] * (1 - margin)
 
 
 def plane(
@@ -94,6 +111,7 @@ def plane(
     Raises:
         ValueError: no function can have any of the values, or there is no such cost.
     """
+    values = same_values(functions, values)
     xs, ys = (_whole(functions, span, values, points, cost)[0] for span in (x, y))
     across, up = (grid.ravel() for grid in np.meshgrid(xs, ys))
     costs = {
@@ -104,12 +122,11 @@ def plane(
     return Plane(x.name, y.name, xs, ys, cost, {n: c.reshape(shape) for n, c in costs.items()})
 
 
-def _best(
-    functions: Mapping[str, CostFunction], along: Span, cost: str, values: Mapping[str, int]
-) -> tuple[Array, Array]:
-    """Return values of a parameter, and the number of the function that costs least at each."""
-    points, table = _whole(functions, along, values, DENSE, cost)
-    return points, np.argmin(table, axis=0)
+def same_values(functions: Mapping[str, CostFunction], values: Mapping[str, int]) -> dict[str, int]:
+    """Return values that all functions are compared at: those of the first, or the given ones."""
+    first, *others = functions.values()
+    shared = {n: x for n, x in first.values.items() if all(n in f.values for f in others)}
+    return {**shared, **values}
 
 
 def _whole(

@@ -10,6 +10,8 @@ from itertools import cycle
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -198,6 +200,10 @@ def lines(
     return text.getvalue()
 
 
+CLOSE = 1.1
+"""The factor below which the next best function is close."""
+
+
 def regions(
     title: str,
     labels: tuple[str, str],
@@ -232,19 +238,18 @@ def regions(
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(NullFormatter())
-        axes.set(xlabel=labels[0], ylabel=labels[1])
+        limits = [(values[0], values[-1]) for values in points]
+        axes.set(xlabel=labels[0], ylabel=labels[1], xlim=limits[0], ylim=limits[1])
         axes.set_title(title, wrap=True)
         handles = [Patch(color=colours[n % len(colours)], alpha=0.8, label=names[n]) for n in shown]
         if (gains[best >= 0] < CLOSE).any():
-            handles.append(Patch(color="grey", alpha=0.35, label=f"pale: by less than {CLOSE:.0%}"))
+            handles.append(
+                Patch(color="grey", alpha=0.35, label=f"pale: by less than {CLOSE - 1:.0%}")
+            )
         figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return _numbered(text.getvalue())
-
-
-CLOSE = 1.1
-"""The factor below which the next best function is close."""
 
 
 def _quantities(unit_of: Callable[[float], tuple[float, str]]) -> FuncFormatter:
