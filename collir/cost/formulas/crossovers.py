@@ -179,6 +179,17 @@ def volume(formulas: CostFormulas, cost: str, over: str = "") -> Expr:
     return sympy.Add(*sums[cost]())
 
 
+def growth(formulas: CostFormulas, cost: str, per: str, over: str = "") -> Expr:
+    """Return what of a cost grows with a parameter, for each unit of it, such as a layer.
+
+    Raises:
+        ValueError: there is no such cost.
+    """
+    axes = {formulas.mesh.label(sub.name) for sub in formulas.mesh.sub_axes}
+    found = _undominated(_sums(volume(formulas, cost, over), per), _Signs(frozenset(axes)))
+    return found[0] if len(found) == 1 else sympy.sympify(Larger(*found))
+
+
 def _over(by_axes: Mapping[tuple[str, ...], Expr], axis: str) -> Iterator[Expr]:
     for axes, amount in by_axes.items():
         if not axis or axis in axes:
@@ -295,7 +306,10 @@ def _inequality(difference: Expr, signs: _Signs, values: Mapping[str, int]) -> I
     sides = _sides(reduced, signs)
     left_out = [_negligible(side, values) for side in sides]
     shorter = sympy.Add(sides[0], -sides[1], -sympy.Add(*left_out[0]), sympy.Add(*left_out[1]))
-    less, more = _sides(_reduced(shorter, signs), signs)
+    shortened = _reduced(shorter, signs)
+    if shortened.is_Number:  # what was left out decides
+        return Inequality(*map(sympy.factor, sides))
+    less, more = _sides(shortened, signs)
     rest = sympy.Add(*left_out[0]) - sympy.Add(*left_out[1])
     return Inequality(sympy.factor(less), sympy.factor(more), rest)
 

@@ -230,7 +230,7 @@ def regions(
             picture[best == number, :3] = to_rgb(colours[number % len(colours)])
         picture[..., 3] = np.where(best < 0, 0, np.where(gains < CLOSE, 0.35, 0.8))
         axes.pcolormesh(*points, picture, shading="nearest", rasterized=True)
-        for number in shown[1:]:
+        for number in shown[1:] if min(best.shape) > 1 else []:
             mask = (best == number).astype(float)
             axes.contour(*points, mask, levels=[0.5], colors="black", linewidths=1)
         axes.set_xscale("log", base=2)
