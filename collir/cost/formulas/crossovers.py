@@ -187,7 +187,8 @@ def growth(formulas: CostFormulas, cost: str, per: str, over: str = "") -> Expr:
     """
     axes = {formulas.mesh.label(sub.name) for sub in formulas.mesh.sub_axes}
     found = _undominated(_sums(volume(formulas, cost, over), per), _Signs(frozenset(axes)))
-    return found[0] if len(found) == 1 else sympy.sympify(Larger(*found))
+    largest: Any = Larger(*found)
+    return found[0] if len(found) == 1 else largest
 
 
 def _over(by_axes: Mapping[tuple[str, ...], Expr], axis: str) -> Iterator[Expr]:
