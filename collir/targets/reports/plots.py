@@ -10,6 +10,9 @@ from itertools import cycle
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -196,6 +199,75 @@ def lines(
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
     return text.getvalue()
+
+
+CLOSE = 1.1
+"""The factor below which the next best function is close."""
+
+
+def regions(
+    title: str,
+    labels: tuple[str, str],
+    points: tuple[Sequence[float], Sequence[float]],
+    names: Sequence[str],
+    best: Any,
+    gains: Any,
+) -> str:
+    """Return the regions of a plane in which each of some named functions is the best as SVG, on
+    logarithmic axes, with the lines between them.
+
+    Args:
+        points: the values along both axes, ascending.
+        best: the numbers of the best functions, by rows of the second axis; -1 for none.
+        gains: by which factor the next one is worse; pale where it is less than ``CLOSE``.
+    """
+    shown = [number for number in range(len(names)) if (best == number).any()]
+    colours = _colours()
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(7, 4.5), layout="constrained")
+        axes = figure.subplots()
+        picture = np.ones((*best.shape, 4))
+        for number in shown:
+            picture[best == number, :3] = to_rgb(colours[number % len(colours)])
+        picture[..., 3] = np.where(best < 0, 0, np.where(gains < CLOSE, 0.35, 0.8))
+        edges = [_edges(values) for values in points]
+        axes.pcolormesh(*edges, picture, rasterized=True)
+        axes.add_collection(LineCollection(_borders(best, *edges), colors="black", linewidths=1))
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
+        limits = [(values[0], values[-1]) for values in edges]
+        axes.set(xlabel=labels[0], ylabel=labels[1], xlim=limits[0], ylim=limits[1])
+        axes.set_title(title, wrap=True)
+        handles = [Patch(color=colours[n % len(colours)], alpha=0.8, label=names[n]) for n in shown]
+        if (gains[best >= 0] < CLOSE).any():
+            handles.append(
+                Patch(color="grey", alpha=0.35, label=f"pale: by less than {CLOSE - 1:.0%}")
+            )
+        figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
+        text = StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None})
+    return _numbered(text.getvalue())
+
+
+def _edges(values: Sequence[float]) -> Any:
+    """Return the edges of cells around values on a logarithmic scale."""
+    logs = np.log2(values)
+    steps = np.diff(logs) if len(logs) > 1 else np.ones(1)
+    inner = logs[:-1] + np.diff(logs) / 2
+    return 2.0 ** np.concatenate([[logs[0] - steps[0] / 2], inner, [logs[-1] + steps[-1] / 2]])
+
+
+def _borders(best: Any, xs: Any, ys: Any) -> list[Any]:
+    """Return the lines between cells of different numbers, from edge to edge."""
+    found: list[Any] = []
+    for row, column in np.argwhere(best[:, 1:] != best[:, :-1]):
+        found.append([(xs[column + 1], ys[row]), (xs[column + 1], ys[row + 1])])
+    for row, column in np.argwhere(best[1:] != best[:-1]):
+        found.append([(xs[column], ys[row + 1]), (xs[column + 1], ys[row + 1])])
+    return found
 
 
 def _quantities(unit_of: Callable[[float], tuple[float, str]]) -> FuncFormatter:

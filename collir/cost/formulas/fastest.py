@@ -1,0 +1,192 @@
+"""Which of several functions costs least, along a parameter or an axis and in the plane of two."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collir.cost.formulas.function import CostFunction, CostValues
+from collir.cost.formulas.functions import Array
+from collir.cost.network.group import CostError
+
+DENSE = 2**10
+"""The number of values that are all computed; of more values, as many on a logarithmic scale."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The values of a parameter, or of an axis, from one value to another.
+
+    Values that all functions can have are taken: those that divide as their programs demand.
+    """
+
+    name: str
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
+class Plane:
+    """The costs of functions for the values of two parameters.
+
+    Attributes:
+        costs: seconds or bytes by the names of functions, of shape (len(ys), len(xs)); not a number
+            where a function cannot have the sizes.
+    """
+
+    x: str
+    y: str
+    xs: Array
+    ys: Array
+    cost: str
+    costs: Mapping[str, Array]
+
+    @property
+    def best(self) -> Array:
+        """The numbers of the functions that cost least; -1 where no function can have the sizes."""
+        table = np.stack([*self.costs.values()])
+        none = np.isnan(table).all(axis=0)
+        return np.where(none, -1, np.argmin(np.where(np.isnan(table), np.inf, table), axis=0))
+
+
+def changes(
+    functions: Mapping[str, CostFunction],
+    along: Span,
+    cost: str = "time",
+    margin: float = 0.0,
+    **values: int,
+) -> list[tuple[int, str]]:
+    """Return which function costs least along a parameter: from which value on, and its name.
+
+    Up to ``DENSE`` values, all are looked at. Of more, so many on a logarithmic scale, and all or
+    so many between two of them where the function changes: what changes and returns in between is
+    not seen.
+
+    Args:
+        functions: functions by name; of equal costs, the first is named.
+        cost: a field of ``CostValues``.
+        margin: a function takes the place of another one where it costs less by this share, as
+            times of products go up and down with the tiles that they fill.
+        values: the values of other parameters and axes; the rest have those of the first function.
+
+    Raises:
+        ValueError: no function can have any of the values, or there is no such cost.
+    """
+    names, values = [*functions], same_values(functions, values)
+    points, table = _whole(functions, along, values, DENSE, cost)
+    best = int(np.argmin(table[:, 0]))
+    found = [(int(points[0]), names[best])]
+    for number in range(1, len(points)):
+        if not _is_less(table, best, margin)[number]:
+            continue
+        between = Span(along.name, int(points[number - 1]) + 1, int(points[number]))
+        inner, costs = _whole(functions, between, values, DENSE, cost)
+        first = int(np.argmax(_is_less(costs, best, margin)))
+        best = int(np.argmin(costs[:, first]))
+        found.append((int(inner[first]), names[best]))
+    return found
+
+
+def _is_less(table: Array, best: int, margin: float) -> NDArray[np.bool_]:
+    """Return where some row is less than that of a number by a share."""
+    return table.min(axis=0) < table[best] * (1 - margin)
+
+
+def plane(
+    functions: Mapping[str, CostFunction],
+    x: Span,
+    y: Span,
+    cost: str = "time",
+    points: int = 60,
+    **values: int,
+) -> Plane:
+    """Return the costs of functions in the plane of two parameters.
+
+    Args:
+        points: the number of values of each, on a logarithmic scale.
+        values, cost: see ``changes``.
+
+    Raises:
+        ValueError: no function can have any of the values, or there is no such cost.
+    """
+    values = same_values(functions, values)
+    xs, ys = (_whole(functions, span, values, points, cost)[0] for span in (x, y))
+    across, up = (grid.ravel() for grid in np.meshgrid(xs, ys))
+    costs = {
+        name: _costs(function, {**values, x.name: across, y.name: up}, cost)
+        for name, function in functions.items()
+    }
+    shape = len(ys), len(xs)
+    return Plane(x.name, y.name, xs, ys, cost, {n: c.reshape(shape) for n, c in costs.items()})
+
+
+def same_values(functions: Mapping[str, CostFunction], values: Mapping[str, int]) -> dict[str, int]:
+    """Return values that all functions are compared at: those of the first, or the given ones."""
+    first, *others = functions.values()
+    shared = {n: x for n, x in first.values.items() if all(n in f.values for f in others)}
+    return {**shared, **values}
+
+
+def _whole(
+    functions: Mapping[str, CostFunction],
+    span: Span,
+    values: Mapping[str, int],
+    most: int,
+    cost: str,
+) -> tuple[Array, Array]:
+    """Return values that all functions can have, at most so many, and the costs of functions.
+
+    Raises:
+        ValueError: there are none, or there is no such cost.
+    """
+    if cost not in CostValues._fields:
+        raise ValueError(f"costs are {', '.join(CostValues._fields)}, not '{cost}'")
+    points = _points(functions, span, values, most)
+    table = np.stack([_costs(f, {**values, span.name: points}, cost) for f in functions.values()])
+    whole = ~np.isnan(table).any(axis=0)
+    if not whole.any():
+        listed = ", ".join(f"@{name}" for name in functions)
+        raise ValueError(f"no value of {span.name} from {span.low} to {span.high} fits {listed}")
+    return points[whole], table[:, whole]
+
+
+def _points(
+    functions: Mapping[str, CostFunction], span: Span, values: Mapping[str, int], most: int
+) -> Array:
+    """Return values of a parameter, all or so many on a logarithmic scale, or powers of two of an
+    axis. Of a parameter, they are multiples of the first value that all functions can have."""
+    low, high = span.low, span.high
+    if any(span.name in _axes(f) for f in functions.values()):
+        return np.array([2.0**k for k in range(64) if low <= 2**k <= high])
+    if high - low < most:
+        return np.arange(low, high + 1.0)
+    firsts = Span(span.name, 1, DENSE)
+    unit = _whole(functions, firsts, values, DENSE, "memory")[0][0]
+    steps = np.geomspace(max(1, np.ceil(low / unit)), max(1, high // unit), most)
+    return np.unique(np.rint(steps)) * unit
+
+
+def _axes(function: CostFunction) -> set[str]:
+    mesh = function.formulas.mesh
+    return {mesh.label(sub.name) for sub in mesh.sub_axes}
+
+
+def _costs(function: CostFunction, values: Mapping[str, Array | int], cost: str) -> Array:
+    """Return costs; not a number where the machine cannot have the sizes of axes."""
+    arrays = {name: x for name, x in values.items() if isinstance(x, np.ndarray)}
+    axes = [name for name in arrays if name in _axes(function)]
+    if not axes:
+        with np.errstate(invalid="ignore"):  # of sizes that are no integers
+            return getattr(function(**values), cost)
+    rows = np.stack([arrays[name] for name in axes], axis=1)
+    distinct, which = np.unique(rows, axis=0, return_inverse=True)
+    found = np.full(len(rows), np.nan)
+    for number, sizes in enumerate(distinct):
+        own = np.flatnonzero(which.ravel() == number)
+        part = {name: x[own] for name, x in arrays.items()}
+        fixed = {name: int(size) for name, size in zip(axes, sizes, strict=True)}
+        with suppress(CostError), np.errstate(invalid="ignore"):
+            found[own] = getattr(function(**{**values, **part, **fixed}), cost)
+    return found

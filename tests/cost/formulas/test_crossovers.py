@@ -1,0 +1,201 @@
+# pyright: basic
+"""Tests of inequalities and of crossovers against numbers."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import sympy
+
+import collir
+from collir.cost.formulas.compiled import compiled
+from collir.cost.formulas.costs import CostFormulas, cost_formulas
+from collir.cost.formulas.crossovers import Comparison, compared, comparisons, volume, written
+from collir.cost.formulas.fastest import Span, changes, plane
+from collir.cost.formulas.function import CostFunction
+from collir.cost.formulas.functions import Array, Expr, Larger, symbol
+from collir.cost.formulas.sent import FormulaMissingError
+from collir.cost.programs.memory import Use
+from collir.targets.reports.planes import plane_plot
+
+STYLES = Path(__file__).parents[3] / "examples" / "models" / "styles.coll"
+NAMES = ("data_parallel", "tensor_parallel", "sequence_parallel")
+AXES = ("data", "model")
+
+
+@cache
+def styles() -> dict[str, CostFormulas]:
+    module = collir.parse(STYLES.read_text(encoding="utf-8"), functions=NAMES)
+    collir.run_passes(module, "propagate")
+    return {f.name: f for name in NAMES for f in cost_formulas(module, function=name)}
+
+
+def holds(found: Comparison, values: dict[str, Array]) -> Array:
+    """Return where the conditions of a comparison hold."""
+    rows = len(next(iter(values.values())))
+    true = np.full(rows, not found.is_equal)
+    for some in found.conditions:
+        sides = numbers([x.less - x.more for x in some], values)
+        true &= np.any([side < 0 for side in sides], axis=0) if sides else False
+    return true
+
+
+def numbers(exprs: list[Expr], values: dict[str, Array]) -> list[Array]:
+    return compiled(exprs, [*values])(values)
+
+
+def random_values(seed: int, names: list[str], rows: int = 500) -> dict[str, Array]:
+    random: Any = np.random.default_rng(seed)
+    axes = {name: random.integers(2, 10, rows) for name in AXES}
+    return {n: axes[n] * 1.0 if n in AXES else 2.0 ** random.integers(0, 17, rows) for n in names}
+
+
+# --- inequalities -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cost", ["sent", "memory", "flops"])
+def test_layers_are_compared_as_numbers_are(cost: str) -> None:
+    for found in comparisons([*styles().values()], cost, per="layers"):
+        first, second = styles()[found.first], styles()[found.second]
+        sizes = random_values(1, [*first.values])
+        # One layer of very many: the rest does not count.
+        many = {**sizes, "layers": np.full(500, 2.0**60)}
+        left, right = numbers([volume(f, cost) for f in (first, second)], many)
+        decided = abs(left - right) > 1e-6 * left
+        less = (left < right)[decided]
+        assert (holds(found, sizes)[decided] == less).all(), str(found)
+        if not found.is_equal:
+            assert less.any()
+            assert less.all() == found.is_always
+
+
+def test_tensor_parallelism_sends_less_up_to_a_number_of_words() -> None:
+    data, tensor, sequence = (styles()[name] for name in NAMES)
+    assert compared(tensor, data).where == "batch * seq < 3 * data * hidden"
+    assert compared(tensor, data, data=2, model=4).where == "batch * seq < 6 * hidden"
+    assert str(compared(tensor, sequence)) == (
+        "@tensor_parallel always sends less than @sequence_parallel"
+    )
+    assert compared(sequence, tensor).where == "never"
+    assert compared(data, data).is_equal
+    assert str(compared(tensor, sequence, "sent", over="data", per="layers")) == (
+        "@tensor_parallel and @sequence_parallel send the same"
+    )
+
+
+def test_terms_that_are_left_out_are_small() -> None:
+    [[inequality]] = compared(styles()["tensor_parallel"], styles()["data_parallel"]).conditions
+    assert inequality.left_out == -1
+    sizes = {n: np.full(2, x) for n, x in styles()["data_parallel"].values.items()}
+    sizes["seq"] = np.array([3071.0, 3073.0])
+    left, right = numbers(
+        [volume(styles()[name], "sent") for name in ("tensor_parallel", "data_parallel")], sizes
+    )
+    assert ((left < right) == [True, False]).all()
+
+
+def made(expr: Expr, name: str) -> CostFormulas:
+    """Return costs of which one is an expression."""
+    formulas = styles()["data_parallel"]
+    return replace(formulas, name=name, held={Use.INPUTS: expr}, memory=expr)
+
+
+def random_sum(random: Random) -> Expr:
+    names = ("batch", "seq", "hidden", *AXES)
+    terms = [
+        random.randint(1, 9) * sympy.Mul(*(symbol(n) ** random.randint(0, 2) for n in names[:3]))
+        * sympy.Mul(*(symbol(n) ** random.randint(-1, 1) for n in AXES))
+        for _ in range(random.randint(1, 3))
+    ]  # fmt: skip
+    return sympy.Add(*terms)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_sums_are_compared_as_numbers_are(seed: int) -> None:
+    random = Random(seed)
+    kind = random.choice(["held", "memory"])
+    a, b = (
+        random_sum(random)
+        if kind == "held"
+        else random_sum(random) + Larger(random_sum(random), random_sum(random))
+        for _ in range(2)
+    )
+    found = compared(made(a, "a"), made(b, "b"), kind, batch=1)
+    sizes = {**random_values(seed, ["seq", "hidden", *AXES]), "batch": np.ones(500)}
+    left, right = numbers([a, b], sizes)
+    # What is left out decides where both sides are close, and where sizes are small.
+    is_exact = not any(x.left_out for some in found.conditions for x in some)
+    large = (sizes["seq"] >= 2048) & (sizes["hidden"] >= 2048)
+    decided = is_exact | (large & (abs(left - right) > 0.05 * right))
+    assert (holds(found, sizes) == (left < right))[decided].all(), str(found)
+
+
+def test_comparisons_of_many_alternatives_are_refused() -> None:
+    with pytest.raises(FormulaMissingError, match="inequalities"):
+        compared(styles()["data_parallel"], styles()["tensor_parallel"], "memory")
+    with pytest.raises(ValueError, match="costs are sent"):
+        compared(styles()["data_parallel"], styles()["tensor_parallel"], "speed")
+
+
+def test_text_is_for_people() -> None:
+    assert written(3 * symbol("hidden") ** 2 * (symbol("@data") - 1)) == (
+        "3 * hidden^2 * (data - 1)"
+    )
+
+
+# --- crossovers ---------------------------------------------------------------------------------
+
+
+@cache
+def functions() -> dict[str, CostFunction]:
+    return {name: CostFunction(f) for name, f in styles().items()}
+
+
+def test_volumes_cross_where_the_inequality_says() -> None:
+    # batch * seq < 6 * hidden, in multiples of 4
+    found = changes(functions(), Span("seq", 64, 65536), "sent", batch=8)
+    assert found == [(64, "tensor_parallel"), (3076, "data_parallel")]
+
+
+def test_changes_of_times_are_those_of_numbers() -> None:
+    found = changes(functions(), Span("batch", 8, 256), seq=512)
+    values = np.arange(8, 257, 8.0)
+    times = {n: f(batch=values, seq=512).time for n, f in functions().items()}
+    for (start, name), (end, _) in pairwise([*found, (257, "")]):
+        inside = (values >= start) & (values < end)
+        assert inside.any()
+        assert all((times[name] <= other)[inside].all() for other in times.values())
+    fewer = changes(functions(), Span("batch", 8, 256), margin=0.5, seq=512)
+    assert len(fewer) == 1
+
+
+def test_a_plane_has_the_least_cost_everywhere() -> None:
+    found = plane(functions(), Span("seq", 64, 16384), Span("hidden", 256, 8192), "sent", 12)
+    assert found.best.shape == (len(found.ys), len(found.xs))
+    less = 8 * found.xs[None, :] < 6 * found.ys[:, None]
+    decided = 8 * found.xs[None, :] != 6 * found.ys[:, None]
+    assert ((found.best == 1) == less)[decided].all()
+
+
+def test_axes_have_powers_of_two() -> None:
+    found = plane(functions(), Span("seq", 64, 4096), Span("model", 1, 8), "sent", 6, batch=64)
+    assert set(found.ys) <= {1, 2, 4, 8}
+
+
+def test_values_that_no_function_can_have_are_an_error() -> None:
+    with pytest.raises(ValueError, match="no value of batch from 1 to 7 fits"):
+        changes(functions(), Span("batch", 1, 7))
+
+
+def test_a_plane_is_drawn() -> None:
+    spans = Span("seq", 64, 4096), Span("hidden", 256, 8192)
+    text = plane_plot(functions(), *spans, "sent", 6, batch=16)
+    assert text.startswith("<?xml")
+    assert "batch = 16, heads = 32, layers = 4" in text
+    assert "tensor_parallel" in text
+    assert "sequence_parallel" not in text  # it is nowhere the best
