@@ -188,8 +188,8 @@ plant(
     ("tests/cost/test_products.py",),
     (
         "the depth is paid once for all parts",
-        "* (math.ceil(product.length / parts) + depth)",
-        "* (math.ceil((product.length + depth) / parts))",
+        "np.ceil(length / parts) + depth",
+        "np.ceil((length + depth) / parts)",
     ),
     (
         "a wave is as full as it is",

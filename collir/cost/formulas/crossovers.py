@@ -15,6 +15,7 @@ import sympy
 
 from collir.cost.formulas.costs import CostFormulas
 from collir.cost.formulas.functions import Expr, Larger
+from collir.cost.formulas.memory import Spare
 from collir.cost.formulas.sent import FormulaMissingError
 
 NEGLIGIBLE = 1e-3
@@ -172,7 +173,7 @@ def volume(formulas: CostFormulas, cost: str, over: str = "") -> Expr:
         "flops": lambda: formulas.work.values(),
         "moved": lambda: (formulas.moved,),
         "held": lambda: formulas.held.values(),
-        "memory": lambda: (formulas.memory,),
+        "memory": lambda: (formulas.memory.replace(Spare, lambda *_: sympy.S.One),),
     }
     if cost not in sums:
         raise ValueError(f"costs are {', '.join(COSTS)}, not '{cost}'")

@@ -48,7 +48,8 @@ def in_regime(expr: Expr, values: Values) -> Expr:
         start, slope = type(expr).line(value_of(size, values), *(value_of(x, values) for x in axes))
         return start + slope * cast("Expr", size)
     if isinstance(expr, Valued):
-        return sympy.Float(value_of(expr, values))
+        value = value_of(expr, values)
+        return sympy.Integer(int(value)) if value.is_integer() else sympy.Float(value)
     return expr.func(*(in_regime(x, values) for x in expr.args))
 
 
