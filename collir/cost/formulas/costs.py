@@ -130,6 +130,8 @@ def formulas_of(opened: Opened) -> CostFormulas:
     if len(simulation.places) > 1:
         raise FormulaMissingError("devices at different places do not run the same steps")
     mesh = simulation.mesh
+    if mesh.uneven:
+        raise FormulaMissingError("blocks over an axis with weights differ in size")
     sizes = {mesh.label(sub.name): sub.size for sub in mesh.sub_axes}
     return CostFormulas(
         simulation.name,

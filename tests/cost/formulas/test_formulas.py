@@ -193,7 +193,21 @@ def test_machines_that_cannot_be() -> None:
         costs_of("mlp", "step")(data=2**40)
 
 
-def test_functions_without_formulas() -> None:
+@pytest.mark.parametrize(
+    ("name", "function", "text"),
+    [
+        ("uneven", "whole", "differ in size"),
+        ("layers", "step", "overlaps with other steps"),
+        ("stages", "two_stages", "devices at different places"),
+    ],
+)
+def test_costs_without_formulas(name: str, function: str, text: str) -> None:
+    module = collir.parse(MODELS.parent / f"{name}.coll")
+    with pytest.raises(DiagnosticError, match=text):
+        collir.cost_function(module, function)
+
+
+def test_unknown_functions() -> None:
     with pytest.raises(DiagnosticError, match="there is no function @none"):
         collir.cost_function(module_of("mlp"), "none")
 
