@@ -63,7 +63,8 @@ class CostFunction:
         lengths = {len(x) for x in given.values() if np.ndim(x)}
         if len(lengths) > 1:
             raise ValueError(f"arrays have one length, not {' and '.join(map(str, lengths))}")
-        costs = self._costs(given)
+        with np.errstate(divide="ignore", invalid="ignore"):  # rows that get no costs
+            costs = self._costs(given)
         whole = np.ones(len(costs[0]), dtype=bool)
         for size in self._sizes(given):
             whole &= (np.rint(size) == size) & (size >= 1)

@@ -1,7 +1,7 @@
 # pyright: basic
 """The largest number of bytes that a device holds, as an expression."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -80,22 +80,20 @@ def _is_in_place(buffer: Buffer) -> bool:
 
 
 def largest(numbers: Iterable[Expr]) -> Expr:
-    """Return the largest of some sums, without those that are never larger than another one."""
-    kept: list[Expr] = []
+    """Return the largest of some sums, without those that are never larger than another one: all of
+    their terms are smaller, and no term is negative."""
+    kept: dict[Expr, Mapping[Expr, Any]] = {}
     for number in dict.fromkeys(numbers):
-        if any(_is_never_less(other, number) for other in kept):
+        own = sympy.sympify(number).as_coefficients_dict()
+        if any(_is_never_less(other, own) for other in kept.values()):
             continue
-        kept = [other for other in kept if not _is_never_less(number, other)]
-        kept.append(number)
+        kept = {x: other for x, other in kept.items() if not _is_never_less(own, other)}
+        kept[number] = own
     if not kept:
         return sympy.Integer(0)
-    return kept[0] if len(kept) == 1 else Larger(*kept)
+    return next(iter(kept)) if len(kept) == 1 else Larger(*kept)
 
 
-def _is_never_less(a: Expr, b: Expr) -> bool:
-    """Return whether all terms of ``a - b`` are positive, as all symbols are."""
-    return all(term.is_nonnegative for term in _terms(a - b))
-
-
-def _terms(number: Expr) -> Sequence[Expr]:
-    return number.args if isinstance(number, sympy.Add) else (number,)
+def _is_never_less(a: Mapping[Expr, Any], b: Mapping[Expr, Any]) -> bool:
+    """Return whether all terms of a sum are at least those of another one, by coefficients."""
+    return all(a.get(term, 0) >= factor for term, factor in b.items())
