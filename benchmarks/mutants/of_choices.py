@@ -193,8 +193,8 @@ plant(
     ),
     (
         "a wave is as full as it is",
-        "math.ceil(_tiles(product, sides) * parts / units)",
-        "_tiles(product, sides) * parts / units",
+        "np.ceil(tiles * parts / units)",
+        "tiles * parts / units",
     ),
     (
         "rows and columns change places",
@@ -223,8 +223,8 @@ plant(
     ),
     (
         "slices of one iteration reach all of the cache",
-        "reach = 2.0 * loop.times * sum(",
-        "reach = 2.0 * sum(",
+        "reach = 2 * loop.times * sum(",
+        "reach = 2 * sum(",
     ),
 )
 plant(

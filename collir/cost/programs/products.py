@@ -149,11 +149,10 @@ def tiled_slowdowns(
     """
     parts = _PARTS.reshape(-1, *[1] * np.ndim(count))
     steps = np.where(parts <= length, np.ceil(length / parts) + depth, np.inf)
-    parts = parts / units
     best = np.full(np.shape(count), np.inf)
     for high, wide in _tile_sides(full):
         tiles = count * np.ceil(rows / high) * np.ceil(columns / wide)
-        times = np.ceil(tiles * parts)
+        times = np.ceil(tiles * parts / units)
         times *= steps
         np.minimum(best, times.min(axis=0) * _tile_time((high, wide), full), out=best)
     return best * (units * math.prod(full)) / (count * rows * columns * length)

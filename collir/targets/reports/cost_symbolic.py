@@ -14,8 +14,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 
 @dataclass(frozen=True)
 class CostSymbolicTarget(CostOptions, Target):
-    """The costs of each function as formulas of its parameters and of the sizes of axes (needs
-    sympy: `pip install 'collir[formulas]'`).
+    """Costs as formulas of parameters and sizes of axes (`pip install 'collir[formulas]'`).
 
     For each cost, the terms that count with their shares, first for the values of the program, or
     over ranges of values: operations by type, bytes read and written, bytes and messages sent over
