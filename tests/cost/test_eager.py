@@ -43,7 +43,7 @@ def simulated(clauses: str, count: int = 4) -> Simulation:
 
 
 def test_a_function_takes_as_long_as_its_host() -> None:
-    """Of each layer three kernels and a collective are issued, and a kernel behind them."""
+    """Three kernels and a collective are issued for each layer, and a kernel behind them."""
     plain = simulated("")
     assert plain.issued_on(0) == 0
     for issue in (1e-9, 100e-6):

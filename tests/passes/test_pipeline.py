@@ -39,7 +39,7 @@ REFUSED = (
     "is not linear in what is reduced",
     "needs the layers of all places",
 )
-"""What a random step may be refused for."""
+"""The texts of errors for which a random step may be refused."""
 
 
 def inputs_of(module: ModuleOp, rng: np.random.Generator) -> list[Array]:

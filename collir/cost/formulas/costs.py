@@ -53,8 +53,6 @@ class StepFormula:
 class CostFormulas:
     """The costs of a function as expressions of its parameters and of the sizes of axes.
 
-    Times hold for the axes of the mesh; all others for any sizes of axes.
-
     Attributes:
         values: the values of the parameters and of the axes in the program.
         time: seconds.
@@ -74,6 +72,11 @@ class CostFormulas:
     held: Mapping[Use, Expr]
     quotients: tuple[Expr, ...] = ()
     fixed: frozenset[str] = frozenset()
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The sizes of the axes of the mesh, by their names in expressions."""
+        return {self.mesh.label(sub.name): sub.size for sub in self.mesh.sub_axes}
 
     @property
     def work(self) -> dict[str, Expr]:

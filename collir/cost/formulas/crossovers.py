@@ -60,12 +60,12 @@ class Comparison:
 
     @property
     def is_always(self) -> bool:
-        """Whether the first function has less for all sizes."""
+        """True if the first function has less for all sizes."""
         return not self.conditions and not self.is_equal
 
     @property
     def is_never(self) -> bool:
-        """Whether the first function has less for no sizes."""
+        """True if the first function has less for no sizes."""
         return self.is_equal or not all(self.conditions)
 
     @property
@@ -99,8 +99,8 @@ _VERBS = {
 }
 
 COSTS = tuple(_VERBS)
-"""What is compared: bytes sent, messages, floating-point operations, bytes of memory read and
-written, bytes of arguments, and the most bytes of a device."""
+"""The costs that are compared: bytes sent, messages, floating-point operations, bytes of memory
+read and written, bytes of arguments, and the most bytes of a device."""
 
 
 def compared(
@@ -124,8 +124,7 @@ def compared(
     """
     sizes = {sympy.Symbol(name, positive=True): value for name, value in values.items()}
     defaults = {**second.values, **first.values, **values}
-    axes = {f.mesh.label(sub.name) for f in (first, second) for sub in f.mesh.sub_axes}
-    signs = _Signs(frozenset(axes))
+    signs = _Signs(frozenset({*first.axes, *second.axes}))
     left, right = (
         _undominated(_sums(_at(volume(f, cost, over), sizes), per), signs) for f in (first, second)
     )
@@ -186,8 +185,8 @@ def growth(formulas: CostFormulas, cost: str, per: str, over: str = "") -> Expr:
     Raises:
         ValueError: there is no such cost.
     """
-    axes = {formulas.mesh.label(sub.name) for sub in formulas.mesh.sub_axes}
-    found = _undominated(_sums(volume(formulas, cost, over), per), _Signs(frozenset(axes)))
+    signs = _Signs(frozenset(formulas.axes))
+    found = _undominated(_sums(volume(formulas, cost, over), per), signs)
     largest: Any = Larger(*found)
     return found[0] if len(found) == 1 else largest
 

@@ -158,7 +158,7 @@ def _points(
     """Return values of a parameter, all or so many on a logarithmic scale, or powers of two of an
     axis. Of a parameter, they are multiples of the first value that all functions can have."""
     low, high = span.low, span.high
-    if any(span.name in _axes(f) for f in functions.values()):
+    if any(span.name in f.formulas.axes for f in functions.values()):
         return np.array([2.0**k for k in range(64) if low <= 2**k <= high])
     if high - low < most:
         return np.arange(low, high + 1.0)
@@ -168,18 +168,12 @@ def _points(
     return np.unique(np.rint(steps)) * unit
 
 
-def _axes(function: CostFunction) -> set[str]:
-    mesh = function.formulas.mesh
-    return {mesh.label(sub.name) for sub in mesh.sub_axes}
-
-
 def _costs(function: CostFunction, values: Mapping[str, Array | int], cost: str) -> Array:
     """Return costs; not a number where the machine cannot have the sizes of axes."""
     arrays = {name: x for name, x in values.items() if isinstance(x, np.ndarray)}
-    axes = [name for name in arrays if name in _axes(function)]
+    axes = [name for name in arrays if name in function.formulas.axes]
     if not axes:
-        with np.errstate(invalid="ignore"):  # of sizes that are no integers
-            return getattr(function(**values), cost)
+        return getattr(function(**values), cost)
     rows = np.stack([arrays[name] for name in axes], axis=1)
     distinct, which = np.unique(rows, axis=0, return_inverse=True)
     found = np.full(len(rows), np.nan)
@@ -187,6 +181,6 @@ def _costs(function: CostFunction, values: Mapping[str, Array | int], cost: str)
         own = np.flatnonzero(which.ravel() == number)
         part = {name: x[own] for name, x in arrays.items()}
         fixed = {name: int(size) for name, size in zip(axes, sizes, strict=True)}
-        with suppress(CostError), np.errstate(invalid="ignore"):
+        with suppress(CostError):
             found[own] = getattr(function(**{**values, **part, **fixed}), cost)
     return found

@@ -94,7 +94,7 @@ class LocalTimes:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What the time of a step needs beside sums, products and quotients of numbers, so that these
+    """The operations of the time of a step beside sums, products and quotients, so that its numbers
     may be formulas.
 
     Attributes:

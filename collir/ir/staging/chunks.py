@@ -25,7 +25,7 @@ from collir.layout.dtypes import Reduction
 
 
 class Source(NamedTuple):
-    """What an argument of a flat body stands for.
+    """The origin of an argument of a flat body.
 
     Attributes:
         argument: an argument of the loop's body.

@@ -27,7 +27,7 @@ class CostSymbolicTarget(CostOptions, Target):
     """Values and ranges of parameters and axes, as in `where="seq=1024..8192,batch=8"`; others have
     the values of the program."""
     latex: bool = False
-    """Whether to print whole formulas, in LaTeX."""
+    """Print whole formulas, in LaTeX."""
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         try:

@@ -69,7 +69,6 @@ def _gains(plane: Plane) -> np.ndarray:
 
 def _others(function: CostFunction, plane: Plane, values: Mapping[str, int]) -> str:
     """Return a line with the values of the other parameters, and of axes of other sizes."""
-    mesh = function.formulas.mesh
-    sizes = {mesh.label(sub.name): sub.size for sub in mesh.sub_axes}
+    sizes = function.formulas.axes
     others = {n: x for n, x in values.items() if n not in (plane.x, plane.y) and sizes.get(n) != x}
     return "\n" + ", ".join(f"{name} = {value:g}" for name, value in others.items())
