@@ -291,7 +291,7 @@ def _batch_of(call: CallOp) -> _Batched:
             "differentiated lead with one size parameter, as in %x: f32[batch, ...]",
         )
     [(parameter, numbers)] = names.items()
-    size = int(dist_type(call.operands[numbers[0]]).dims[0].size)
+    size = dist_type(call.operands[numbers[0]]).dims[0].size
     return _Batched(call, numbers, parameter, size)
 
 

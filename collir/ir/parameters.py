@@ -13,8 +13,8 @@ from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.parameters import PARAMETERS, parameters_of
 from collir.dialects.tensor import BindingsAttr, DistTensorType, SizeAttr, SizesAttr
 from collir.layout import Dim
-from collir.layout.formulas import FormulaError
-from collir.layout.sizes import Size, bindings_text, size_at
+from collir.layout.formulas import Formula, FormulaError
+from collir.layout.sizes import Size, bindings_text, size_at, sized
 
 
 def set_parameters(function: FuncOp, values: Mapping[str, int]) -> None:
@@ -24,6 +24,25 @@ def set_parameters(function: FuncOp, values: Mapping[str, int]) -> None:
         function.attributes[PARAMETERS] = DictionaryAttr(entries)
     else:
         function.attributes.pop(PARAMETERS, None)
+
+
+def keep_used_parameters(function: FuncOp, values: Mapping[str, int]) -> None:
+    """Give a function those parameters that its sizes are formulas of."""
+    used = {
+        name
+        for op in function.walk()
+        for attribute in attributes_of(op)
+        for size in sizes_in(attribute)
+        if isinstance(size, Size)
+        for name in size.formula.parameters
+    }
+    set_parameters(function, {name: value for name, value in values.items() if name in used})
+
+
+def bindings_to_equal(function: FuncOp) -> dict[str, int]:
+    """Return the parameters of a function at those of the same names of its caller."""
+    own = parameters_of(function)
+    return {name: sized(value, Formula.parameter(name)) for name, value in own.items()}
 
 
 def shared_attributes(function: FuncOp) -> dict[str, Attribute]:
@@ -129,8 +148,10 @@ def _check_formula(size: Size, values: Mapping[str, int]) -> None:
 __all__ = [
     "PARAMETERS",
     "attributes_of",
+    "bindings_to_equal",
     "check_formulas",
     "has_formulas",
+    "keep_used_parameters",
     "parameters_of",
     "set_parameters",
     "shared_attributes",

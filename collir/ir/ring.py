@@ -22,13 +22,11 @@ from collir.dialects.parameters import parameters_of
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.attention import Attention, Blocks, Role, with_layout
 from collir.ir.names import set_name, unused_symbol
-from collir.ir.parameters import attributes_of, set_parameters, shared_attributes, sizes_in
+from collir.ir.parameters import bindings_to_equal, keep_used_parameters, shared_attributes
 from collir.ir.ring_block import BlockForm, BlockOfRing
 from collir.ir.terms import Steps
 from collir.layout import DistType, DType
 from collir.layout.coll import REDISTRIBUTE, SHIFT
-from collir.layout.formulas import Formula
-from collir.layout.sizes import Size, formula_of, sized
 from collir.layout.types import Dim, unsharded
 
 
@@ -125,22 +123,8 @@ class _Ring:
         block = self.outer.parent_block()
         assert block is not None
         block.insert_op_before(function, self.outer)
-        used = {
-            name
-            for op in function.walk()
-            for attribute in attributes_of(op)
-            for size in sizes_in(attribute)
-            if isinstance(size, Size)
-            for name in formula_of(size).parameters
-        }
-        own = parameters_of(function)
-        set_parameters(function, {name: x for name, x in own.items() if name in used})
+        keep_used_parameters(function, parameters_of(self.outer))
         return function
-
-    def _bindings(self, function: FuncOp) -> dict[str, int]:
-        """Return the parameters of a function at those of the same names of its caller."""
-        own = parameters_of(function)
-        return {name: sized(value, Formula.parameter(name)) for name, value in own.items()}
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -230,7 +214,7 @@ class _Ring:
             self.mesh,
             Signature.of(of_block),
             [*operands, *running, *number],
-            self._bindings(of_block),
+            bindings_to_equal(of_block),
             recompute=not self.fused,
             fused=self.fused,
         )
@@ -264,7 +248,7 @@ class _Ring:
             self._laid_out(steps, _in_layout(x, to), to)
             for x, to in zip(self.inputs, self.types, strict=True)
         ]
-        call = CallOp.of(self.mesh, Signature.of(of_ring), operands, self._bindings(of_ring))
+        call = CallOp.of(self.mesh, Signature.of(of_ring), operands, bindings_to_equal(of_ring))
         steps.add(call)
         result = self._laid_out(steps, call.results[0], dist_type(last.result))
         set_name(result, last.result.name_hint)

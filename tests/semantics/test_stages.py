@@ -76,17 +76,17 @@ def test_gradients_in_the_order_of_other_chunks() -> None:
 
 
 def test_a_forward_task_with_weights_of_another_chunk() -> None:
-    swapped = (r"(forward_1\(%y_1, )%w_7", r"\1%w_8"), (r"(forward_1\(%y_2, )%w_8", r"\1%w_7")
+    swapped = (r"(forward_1\(.*?\)\(%y_1, )%w_7", r"\1%w_8"), (r"(forward_1\(.*?\)\(%y_2, )%w_8", r"\1%w_7")
     assert "@step computes something else" in found("zb-v", *swapped)
 
 
 def test_a_task_that_takes_weights_of_another_chunk_too() -> None:
-    error = found("zb-v", (r"(forward_1\(%y_1, )%w_7", r"\1%w_8"))
+    error = found("zb-v", (r"(forward_1\(.*?\)\(%y_1, )%w_7", r"\1%w_8"))
     assert "which chunk row 0 of its stacks holds at place 1 is not known: no forward" in error
 
 
 def test_an_activation_of_another_chunk() -> None:
-    assert "@step computes something else" in found("zb-v", (r"forward_3\(%y_4", "forward_3(%y"))
+    assert "@step computes something else" in found("zb-v", (r"(forward_3\(.*?\)\()%y_4", r"\1%y"))
 
 
 def test_a_gradient_that_is_left_out() -> None:

@@ -61,7 +61,7 @@ class Buffer:
         use: what it is for.
         over: the steps that read the argument whose new value is written to it. If they have ended
             before ``first``, it is the memory of the argument. None if it is no new value.
-        of_loop: whether it stands for the values of an iteration of a loop.
+        of_loop: whether it stands for the values inside of a loop or of a task.
     """
 
     size: float

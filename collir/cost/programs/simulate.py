@@ -8,12 +8,13 @@ several, each waits for its own steps only, and iterations are simulated until t
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.cost.model import CostModel
 from collir.cost.network.group import CostError
@@ -29,15 +30,17 @@ from collir.cost.programs.products import disordered, product_of
 from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import LoopStep, SimulatedStep, Simulation
 from collir.cost.programs.tasks import Listed, Lister
-from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.dialects.nested import RepeatOp
+from collir.dialects.machine import function_of, mesh_of, meshes_remembered
+from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan, copied_results, plan_buffers
 from collir.ir.diagnostics import DiagnosticError, Position
 from collir.ir.functions import check_programs, functions_of, task_names
 from collir.ir.loops import as_function
+from collir.ir.parameters import parameters_of
 from collir.ir.pipelines import Pipeline
+from collir.ir.retyping import function_at
 from collir.ir.rotation import as_run
 from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
@@ -169,14 +172,19 @@ def _pipeline(
 ) -> Listed:
     """Return the tasks and sends of a loop with a schedule."""
     mesh = mesh_of(op)
-    known: dict[FuncOp, Simulation] = {}
+    known: dict[tuple[FuncOp, Attribute | None], Simulation] = {}
 
-    def simulated(function: FuncOp) -> Simulation:
-        if function not in known:
-            alone = classes_of(function.body.ops, mesh)
-            compiled = runs_compiled(function.body.block)
-            known[function] = _simulated(function, model, alone, compiled)
-        return known[function]
+    def simulated(task: CallOp) -> Simulation:
+        callee, caller = task.function(), function_of(task)
+        assert callee is not None and caller is not None
+        key = callee, task.bindings
+        if key not in known:
+            at_values = function_at(callee, task.values, parameters_of(caller))
+            with at_values if task.bindings else nullcontext(callee) as function:
+                alone = classes_of(function.body.ops, mesh)
+                compiled = runs_compiled(function.body.block)
+                known[key] = _simulated(function, model, alone, compiled)
+        return known[key]
 
     def sent(send: DistOp, at: Instance) -> SimulatedStep:
         does = op_cost(send, seen_by(mesh, at.kinds), model, at.place)

@@ -2,14 +2,13 @@
 
 A task is a step that takes the time of its function alone, and uses each port as much as that does
 on average. Each place runs its tasks in the order of the schedule, one after the other. Sends
-between two places run on a stream of their own for each direction, beside the tasks, and share
-ports with each other and with all else that is sent.
+between two places run on a stream of their own, beside the tasks, and share ports with all else
+that is sent.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from collir.cost.programs.classes import Classes, Instance
@@ -49,7 +48,7 @@ class Lister:
         before: int,
         name: str,
         classes: Classes,
-        simulated: Callable[[FuncOp], Simulation],
+        simulated: Callable[[CallOp], Simulation],
         sent: Callable[[DistOp, Instance], SimulatedStep],
     ):
         """Prepare the list.
@@ -58,7 +57,7 @@ class Lister:
             instance: the loop, with the numbers of the steps that it needs.
             before: the number of steps before it.
             name: the name of its first result.
-            simulated: function from a function to its simulation on the devices of one place.
+            simulated: function from a task to the simulation of its function on one place.
             sent: function from a send and its instance to its step.
         """
         self.pipeline, self.classes, self.start = pipeline, classes, before
@@ -120,7 +119,7 @@ class Lister:
                 self.listed.last[device_class] = number
                 peak = step.does.peak if isinstance(step.does, TaskStep) else None
                 for use, size in peak.uses.items() if peak else ():
-                    here = Buffer(size, number, (number,), use)
+                    here = Buffer(size, number, (number,), use, of_loop=True)
                     self.listed.inside.setdefault(device_class, []).append(here)
             for result in op.results:
                 if result in self.carried:
@@ -142,9 +141,8 @@ class Lister:
                 stream = self.streams.setdefault(instance.on, levels + 1 + len(self.streams))
                 yield replace(step, task=replace(step.task, stream=stream, waited=False))
                 continue
-            function = op.function()
-            assert function is not None and op.task is not None
-            body = self.simulated(function)
+            assert op.task is not None
+            body = self.simulated(op)
             does = TaskStep(op.task.data, body, self.name, self.schedule)
             phases = instance.located(does.phases)
             task = StepTask(phases, levels, (), waited=False, on=instance.on)

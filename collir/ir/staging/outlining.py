@@ -1,6 +1,6 @@
 """Tasks as functions: the steps of each task of a microbatch, and a loop that calls them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import SymbolRefAttr
@@ -12,14 +12,17 @@ from collir.dialects.nested import CallOp, Signature, YieldOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import set_name
+from collir.ir.parameters import attributes_of, bindings_to_equal, keep_used_parameters, sizes_in
 from collir.ir.roles import Role, role_of, set_role
 from collir.ir.staging.assignment import Assignment
 from collir.ir.staging.chunks import Flat
 from collir.ir.steps import step_op
 from collir.layout import Mesh, Place
 from collir.layout.coll import SEND
+from collir.layout.formulas import Formula
 from collir.layout.mesh import digits_over
 from collir.layout.pipelines.tasks import KINDS, Part, part_name
+from collir.layout.sizes import formula_of
 from collir.layout.types import place_at
 
 
@@ -79,8 +82,17 @@ class Outlined:
 class Outlining:
     """The functions of tasks, and the body that calls them."""
 
-    def __init__(self, flat: Flat, tasks: Assignment, places: Sequence[int], axis: Axis):
+    def __init__(
+        self,
+        flat: Flat,
+        tasks: Assignment,
+        places: Sequence[int],
+        axis: Axis,
+        parameters: Mapping[str, int],
+    ):
+        """Prepare the body; functions have those of the parameters that they use."""
         self.flat, self.tasks, self.places, self.axis = flat, tasks, places, axis
+        self.parameters = parameters
         self.mesh = axis.mesh
         self.groups: dict[Part, list[Operation]] = {}
         for op in flat.ops:
@@ -202,7 +214,8 @@ class Outlining:
         function = self._shared(self._function(part, inputs, outputs))
         operands = [self._at(value, place) for value in inputs]
         signature = Signature.of(function)
-        call = CallOp.of(self.mesh, signature, operands, task=part_name(part))
+        values = bindings_to_equal(function)
+        call = CallOp.of(self.mesh, signature, operands, values, task=part_name(part))
         call.location = self.groups[part][0].location
         self.block.add_op(call)
         for old, new in zip(outputs, call.results, strict=True):
@@ -231,6 +244,7 @@ class Outlining:
         name = f"{_STEMS[part[0]]}_{part[1]}"
         function = FuncOp(name, types, Region(block))
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
+        keep_used_parameters(function, self.parameters)
         return function
 
     def _with_everywhere(self, part: Part) -> set[Operation]:
@@ -248,10 +262,21 @@ class Outlining:
         """Return an equal function that is there, or add this one."""
         for other in self.functions:
             same = other.function_type == function.function_type
-            if same and other.body.is_structurally_equivalent(function.body):
+            same = same and other.body.is_structurally_equivalent(function.body)
+            if same and _formulas(other) == _formulas(function):
                 return other
         self.functions.append(function)
         return function
+
+
+def _formulas(function: FuncOp) -> list[Formula]:
+    """Return the formulas of all sizes, which are equal for equal values."""
+    return [
+        formula_of(size)
+        for op in function.walk()
+        for attribute in attributes_of(op)
+        for size in sizes_in(attribute)
+    ]
 
 
 __all__ = ["Axis", "Outlined", "Outlining"]

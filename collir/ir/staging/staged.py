@@ -28,6 +28,7 @@ from collir.ir.staging.sums import split_sums
 from collir.ir.staging.weights import shares_on, with_shares
 from collir.ir.steps import first_use
 from collir.layout import LayoutError
+from collir.layout.sizes import formula_of
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,8 @@ def _staged(
     function: FuncOp, loop: RepeatOp, axis: Axis, plan: Plan, sizes: Sequence[int]
 ) -> FuncOp:
     """Replace a function by one with a pipeline; ``sizes`` are the layers of each chunk."""
-    fix_parameters(function, list(parameters_of(function)))
+    counts = (formula_of(op.times) for op in (loop, *layer_loops(loop)))
+    fix_parameters(function, frozenset[str]().union(*(x.parameters for x in counts)))
     backward, weights = _backward_loops(loop, plan.splits)
     layers = layer_loops(loop)
     stacks = stacks_of(function, loop, layers)
@@ -106,7 +108,7 @@ def _staged(
             tasks = _tasks(loop, flat, plan, backward, weights)
         if plan.directions > 1:
             tasks = with_second_direction(flat, tasks, len(plan.homes), loop)
-        outlined = Outlining(flat, tasks, plan.places, axis).run()
+        outlined = Outlining(flat, tasks, plan.places, axis, parameters_of(function)).run()
         cut = Cut(stacks, plan.homes, sizes)
         new = Around(function, loop, cut, flat, outlined, axis).run(plan.schedule)
     except LayoutError as error:
