@@ -8,6 +8,7 @@ another function: it is remembered without (``without_formulas`` of types).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import cast
 
 from collir.layout.formulas import Formula, FormulaError
@@ -107,15 +108,24 @@ class ShardedSize(OpenSize):
     """An open size of a program whose axes have no sizes yet either.
 
     The block of a dimension of a device is the size divided by those of axes, which are parameters
-    named as ``@data``.
+    named as ``@data``. Sizes that depend on axes alone are equal if their values are: programs with
+    such sizes are written for these axes.
     """
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, int) and formula_of(other) == self.formula
+        if not isinstance(other, int):
+            return False
+        if self._is_fixed and (not isinstance(other, ShardedSize) or other._is_fixed):
+            return int(self) == int(other)
+        return formula_of(other) == self.formula
 
     def __hash__(self) -> int:
         """Return a hash that floats of the same value have not: Python says that they are equal."""
-        return hash(self.formula) if self.formula.parameters else int.__hash__(self)
+        return int.__hash__(self) if self._is_fixed else hash(self.formula)
+
+    @cached_property
+    def _is_fixed(self) -> bool:
+        return all(name.startswith("@") for name in self.formula.parameters)
 
     def block(self, axes: Mapping[str, int]) -> int:
         """Return the size of a block that is sharded over sub-axes of these names and sizes."""

@@ -7,7 +7,7 @@ print(collir.emit(module, "mpi{main=true}"))
 
 import logging
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from functools import cache
 from io import StringIO
@@ -304,7 +304,12 @@ def cost_function(module: ModuleOp, function: str = "") -> "CostFunction":
         found = cost_formulas(module, function)
         if not found:
             raise DiagnosticError(Diagnostic(f"there is no function @{function}"))
-        return CostFunction(found[-1])
+        name = found[-1].name
+
+        def others(values: Mapping[str, int]) -> "CostFormulas":
+            return cost_formulas(instantiate(module.clone(), name, **values), name)[0]
+
+        return CostFunction(found[-1], others)
 
 
 @contextmanager

@@ -76,7 +76,10 @@ def test_gradients_in_the_order_of_other_chunks() -> None:
 
 
 def test_a_forward_task_with_weights_of_another_chunk() -> None:
-    swapped = (r"(forward_1\(.*?\)\(%y_1, )%w_7", r"\1%w_8"), (r"(forward_1\(.*?\)\(%y_2, )%w_8", r"\1%w_7")
+    swapped = (
+        (r"(forward_1\(.*?\)\(%y_1, )%w_7", r"\1%w_8"),
+        (r"(forward_1\(.*?\)\(%y_2, )%w_8", r"\1%w_7"),
+    )
     assert "@step computes something else" in found("zb-v", *swapped)
 
 

@@ -2,18 +2,18 @@
 """The costs of a function as expressions: times, operations, bytes, messages and memory."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import sympy
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.collectives.table import COSTS
-from collir.cost.formulas.functions import Expr, Larger, expression, expression_of, symbol
-from collir.cost.formulas.memory import bytes_by_use, peak_bytes
+from collir.cost.formulas.bounds import step_seconds, time_bounds
+from collir.cost.formulas.functions import Expr, expression, expression_of, symbol
+from collir.cost.formulas.memory import bytes_by_use, is_exact, largest, peak_bytes
 from collir.cost.formulas.opening import Opened, opened_functions
-from collir.cost.formulas.sent import FormulaMissingError, sent_seconds
-from collir.cost.formulas.times import local_seconds
+from collir.cost.formulas.sent import FormulaMissingError
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.memory import Use
@@ -35,6 +35,7 @@ class StepFormula:
         sent: the bytes that a device sends in one run, at least.
         is_product: whether it multiplies matrices.
         is_issued: whether the host issues it.
+        at: the numbers of the places of the devices that run it.
     """
 
     name: str
@@ -47,19 +48,28 @@ class StepFormula:
     sent: Expr = sympy.S.Zero
     is_product: bool = False
     is_issued: bool = True
+    at: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True)
 class CostFormulas:
     """The costs of a function as expressions of its parameters and of the sizes of axes.
 
+    Where devices at several places run steps of their own, operations, bytes and messages are those
+    of the place that has most of them; see ``at``.
+
     Attributes:
         values: the values of the parameters and of the axes in the program.
-        time: seconds.
-        memory: the most bytes of a device.
+        time: seconds; if steps slow each other down as they share ports, a lower bound.
+        most: an upper bound of the seconds, which is the same where the time is exact.
+        peaks: the most bytes of a device at each place.
+        peaks_exact: whether they are exact; else they are upper bounds.
         held: the bytes of arguments, by their use.
         quotients: the sizes of blocks that are quotients, which have to be integers.
-        fixed: parameters that keep their values, as sizes are rounded quotients of them.
+        fixed: the values of parameters that are no symbols, as the steps of the function or their
+            order depend on them.
+        places: the places of devices; one without a name if all run the same steps.
+        rigid: the axes whose sizes the steps depend on, as they are at places on them.
     """
 
     name: str
@@ -68,10 +78,30 @@ class CostFormulas:
     values: Mapping[str, int]
     steps: tuple[StepFormula, ...]
     time: Expr
-    memory: Expr
+    most: Expr
+    peaks: tuple[Expr, ...]
+    peaks_exact: bool
     held: Mapping[Use, Expr]
     quotients: tuple[Expr, ...] = ()
-    fixed: frozenset[str] = frozenset()
+    fixed: Mapping[str, int] = field(default_factory=dict[str, int])
+    places: tuple[str, ...] = ("",)
+    rigid: frozenset[str] = frozenset()
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the time is exact; else it is between ``time`` and ``most``."""
+        return self.time == self.most
+
+    @property
+    def memory(self) -> Expr:
+        """The most bytes of a device; see ``peaks_exact``."""
+        return largest(self.peaks)
+
+    def at(self, place: int) -> "CostFormulas":
+        """Return the operations, the bytes, the messages and the memory of one place; times stay
+        those of all."""
+        steps = tuple(replace(step, at=(0,)) for step in self.steps if place in step.at)
+        return replace(self, steps=steps, peaks=(self.peaks[place],), places=(self.places[place],))
 
     @property
     def axes(self) -> dict[str, int]:
@@ -81,16 +111,14 @@ class CostFormulas:
     @property
     def work(self) -> dict[str, Expr]:
         """The floating-point operations of a device, by dtype."""
-        total: dict[str, Expr] = {}
-        for step in self.steps:
-            for dtype, count in step.work.items():
-                total[dtype] = total.get(dtype, sympy.Integer(0)) + step.count * count
-        return {dtype: sympy.expand(count) for dtype, count in total.items()}
+        dtypes = dict.fromkeys(dtype for step in self.steps for dtype in step.work)
+        zero = sympy.S.Zero
+        return {d: self._most(lambda step, d=d: step.work.get(d, zero)) for d in dtypes}
 
     @property
     def moved(self) -> Expr:
         """The bytes that a device reads and writes."""
-        return sympy.expand(sympy.Add(*(step.count * step.moved for step in self.steps)))
+        return self._most(lambda step: step.moved)
 
     @property
     def sent(self) -> dict[tuple[str, ...], Expr]:
@@ -100,15 +128,21 @@ class CostFormulas:
     @property
     def messages(self) -> dict[tuple[str, ...], Expr]:
         """The number of collectives, by axes."""
-        return self._by_axes(lambda step: sympy.Integer(1))
+        return self._by_axes(lambda step: sympy.S.One)
 
     def _by_axes(self, of: Callable[[StepFormula], Expr]) -> dict[tuple[str, ...], Expr]:
-        total: dict[tuple[str, ...], Expr] = {}
-        for step in self.steps:
-            if step.over:
-                own = step.count * of(step)
-                total[step.over] = total.get(step.over, sympy.Integer(0)) + own
-        return {axes: sympy.factor(x) for axes, x in total.items()}
+        found = dict.fromkeys(step.over for step in self.steps if step.over)
+        return {over: self._most(of, over) for over in found}
+
+    def _most(self, of: Callable[[StepFormula], Expr], over: tuple[str, ...] | None = None) -> Expr:
+        """Return the sum of something over the steps, or those over some axes, at the place where
+        it is largest."""
+        steps = [step for step in self.steps if over in (None, step.over)]
+        sums = (
+            sympy.Add(*(step.count * of(step) for step in steps if place in step.at))
+            for place in range(len(self.places))
+        )
+        return largest(map(sympy.factor if over else sympy.expand, sums))
 
 
 def cost_formulas(
@@ -129,10 +163,7 @@ def formulas_of(opened: Opened) -> CostFormulas:
     Raises:
         FormulaMissingError: a cost is no formula.
     """
-    simulation = opened.simulation
-    if len(simulation.places) > 1:
-        raise FormulaMissingError("devices at different places do not run the same steps")
-    mesh = simulation.mesh
+    simulation, mesh = opened.simulation, opened.simulation.mesh
     if mesh.uneven:
         raise FormulaMissingError("blocks over an axis with weights differ in size")
     sizes = {mesh.label(sub.name): sub.size for sub in mesh.sub_axes}
@@ -141,73 +172,51 @@ def formulas_of(opened: Opened) -> CostFormulas:
         mesh,
         simulation.model,
         {**opened.values, **sizes},
-        tuple(_steps(simulation, sympy.Integer(1))),
-        _seconds(simulation),
-        peak_bytes(simulation),
+        tuple(_steps(simulation)),
+        *time_bounds(simulation),
+        tuple(peak_bytes(simulation, device_class=n) for n in range(len(simulation.places))),
+        is_exact(simulation),
         bytes_by_use(simulation),
         tuple(expression_of(formula) for formula in opened.quotients),
         opened.fixed,
+        simulation.places,
+        opened.rigid,
     )
 
 
-def _seconds(simulation: Simulation) -> Expr:
-    """Return the seconds of a program whose steps follow each other, which are at least those in
-    which the host issues them."""
-    parts: list[Expr] = []
-    for step in simulation.program:
-        if step.loop is not None:
-            parts.append(expression(step.loop.times) * _seconds(step.loop.body))
-        else:
-            if not step.task.waited:
-                raise FormulaMissingError(f"{step.name} overlaps with other steps")
-            parts.append(_seconds_of(step, simulation))
-    time = sympy.Add(*parts)
-    device = simulation.mesh.machine.slowest
-    if device is None or not device.execution.issue:
-        return time
-    issued = sympy.Add(*(s.count for s in _steps(simulation, sympy.Integer(1)) if s.is_issued))
-    return Larger(time, device.execution.issue * issued)
-
-
-def _seconds_of(step: SimulatedStep, simulation: Simulation) -> Expr:
-    match step.does:
-        case LocalStep():
-            return local_seconds(step.does, simulation.mesh.machine.slowest)
-        case StepCost():
-            return sent_seconds(step.does, simulation.model)
-        case _:
-            raise FormulaMissingError(f"{step.name} has no formula yet")
-
-
-def _steps(simulation: Simulation, count: Expr) -> Iterator[StepFormula]:
+def _steps(simulation: Simulation) -> Iterator[StepFormula]:
+    """Yield the steps of a program, of its loops and tasks, with how often each runs."""
     mesh = simulation.mesh
-    for step in simulation.program:
-        if step.loop is not None:
-            yield from _steps(step.loop.body, count * expression(step.loop.times))
-        elif isinstance(does := step.does, StepCost):
+    for step, on, count in _runs(simulation):
+        common = StepFormula(step.name, step.kind, (), count, step_seconds(step, simulation), at=on)
+        if isinstance(does := step.does, StepCost):
             axes = does.collective.axes
             ranks = sympy.Mul(*(symbol(f"@{mesh.label(axis)}") for axis in axes))
-            sent = COSTS[does.collective.kind].busbw(cast("int", ranks)) * expression(
-                does.collective.size
-            )
-            yield StepFormula(
-                step.name,
-                step.kind,
-                tuple(mesh.label(axis) for axis in axes),
-                count,
-                _seconds_of(step, simulation),
-                sent=sent,
-            )
+            factor = COSTS[does.collective.kind].busbw(cast("int", ranks))
+            sent = factor * expression(does.collective.size)
+            yield replace(common, over=tuple(map(mesh.label, axes)), sent=sent)
         elif isinstance(does, LocalStep):
-            yield StepFormula(
-                step.name,
-                step.kind,
-                (),
-                count,
-                _seconds_of(step, simulation),
-                {dtype: expression(number) for dtype, number in does.work},
-                expression(does.size),
-                sympy.S.Zero,
-                does.product is not None,
-                step.is_issued,
+            yield replace(
+                common,
+                work={dtype: expression(number) for dtype, number in does.work},
+                moved=expression(does.size),
+                is_product=does.product is not None,
+                is_issued=step.is_issued,
             )
+
+
+def _runs(simulation: Simulation) -> Iterator[tuple[SimulatedStep, tuple[int, ...], Expr]]:
+    """Yield the steps of a program, of its loops and tasks, each with the classes of devices that
+    run it and how often."""
+    alike: dict[tuple[int, tuple[int, ...]], list[SimulatedStep]] = {}
+    for step in simulation.program:
+        alike.setdefault((id(step.does), step.task.on), []).append(step)
+    for (_, on), (step, *others) in alike.items():
+        count = expression(1 + len(others))
+        if step.loop is not None:
+            times = count * expression(step.loop.times)
+            yield from ((inner, own, times * n) for inner, own, n in _runs(step.loop.body))
+        elif step.pipelined is not None:
+            yield from ((inner, on, count * n) for inner, _, n in _runs(step.pipelined.body))
+        else:
+            yield (replace(step, iterations=()) if others else step), on, count

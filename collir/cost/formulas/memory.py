@@ -1,15 +1,26 @@
 # pyright: basic
-"""The largest number of bytes that a device holds, as an expression."""
+"""The largest number of bytes that a device holds, as an expression.
 
-from collections.abc import Iterable, Mapping
+It is exact where steps follow each other. Where they overlap, a step holds all that may be there
+while it runs, whatever the times: an upper bound.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import sympy
 
 from collir.cost.formulas.functions import Expr, Larger, Valued, expression
+from collir.cost.formulas.overlaps import ended_before
 from collir.cost.programs.memory import AT_END, Buffer, Use
+from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import Simulation
+
+Life = tuple[int | None, tuple[int, ...] | None]
+"""The step from which on a buffer is there, and those after whose ends it is free."""
 
 
 class Spare(Valued):
@@ -29,54 +40,104 @@ class Spare(Valued):
         return np.where((times <= 1) | ((odd > 0) & (times % 2 == 1)), 0.0, 1.0)
 
 
-def peak_bytes(simulation: Simulation, inside: bool = False) -> Expr:
-    """Return the most bytes that a device of the first class holds, if steps follow each other.
+def peak_bytes(simulation: Simulation, inside: bool = False, device_class: int = 0) -> Expr:
+    """Return the most bytes that a device of a class holds at any time, or an upper bound.
 
     Args:
         inside: whether arguments and results do not count, as of an iteration.
     """
-    return largest(totals(simulation, inside))
+    return largest(totals(simulation, inside, device_class))
 
 
-def totals(simulation: Simulation, inside: bool) -> list[Expr]:
-    """Return the bytes that a device holds at the beginning, at each step and at the end."""
-    buffers = [b for b in simulation.held[0] if not b.of_loop and (b.is_inside or not inside)]
-    steps = len(simulation.program)
-    found: list[Expr] = []
-    for step in range(-1, steps + 1):
-        alive = [expression(b.size) for b in buffers if _is_alive(b, step, steps)]
-        loop = simulation.program[step].loop if 0 <= step < steps else None
-        if loop is not None:
-            alive.append(peak_bytes(loop.body, inside=True))
-            times = expression(loop.times)
-            alive += (Spare(times, int(odd)) * expression(size) for size, odd in loop.spares)
-        found.append(sympy.Add(*alive))
-    return found
+def is_exact(simulation: Simulation) -> bool:
+    """Return whether steps follow each other, so that the peak is exact."""
+    return len(simulation.places) == 1 and all(
+        step.task.waited and (step.loop is None or is_exact(step.loop.body))
+        for step in simulation.program
+    )
+
+
+def totals(simulation: Simulation, inside: bool, device_class: int = 0) -> list[Expr]:
+    """Return the bytes that a device may hold at the beginning, at its steps and at the end."""
+    program = simulation.program
+    ended = ended_before(_tasks_of(simulation, device_class))
+    lives: dict[Life, list[float]] = {}
+    for buffer in simulation.held[device_class]:
+        counts = not buffer.of_loop and (buffer.is_inside or not inside)
+        if counts and not _is_in_place(buffer, ended):
+            lives.setdefault((buffer.first, buffer.until), []).append(buffer.size)
+    sizes = {life: sympy.Add(*map(expression, alike)) for life, alike in lives.items()}
+    own = [n for n, step in enumerate(program) if device_class in step.task.on]
+    found: dict[tuple[Expr, frozenset[tuple[Expr, int]]], None] = {}
+    for step in [-1, *own, len(program)]:
+        held = Counter(size for life, size in sizes.items() if _may_be_there(life, step, ended))
+        found[_inside(simulation, step, device_class), frozenset(held.items())] = None
+    return [inner + sympy.Add(*(n * size for size, n in held)) for inner, held in found]
 
 
 def bytes_by_use(simulation: Simulation) -> dict[Use, Expr]:
-    """Return the bytes of arguments and results, which are there throughout, by their uses."""
-    found: dict[Use, Expr] = {}
-    for buffer in simulation.held[0]:
-        if buffer.first is None:
-            found[buffer.use] = found.get(buffer.use, sympy.Integer(0)) + expression(buffer.size)
-    return found
+    """Return the bytes of arguments and results that are there throughout, by their uses; those of
+    the devices that have most of a use."""
+    found: dict[Use, list[Expr]] = {}
+    for held in simulation.held:
+        own: dict[Use, list[Expr]] = {}
+        for buffer in held:
+            if buffer.first is None:
+                own.setdefault(buffer.use, []).append(expression(buffer.size))
+        for use, sizes in own.items():
+            found.setdefault(use, []).append(sympy.Add(*sizes))
+    return {use: largest(sizes) for use, sizes in found.items()}
 
 
-def _is_alive(buffer: Buffer, step: int, steps: int) -> bool:
-    """Return whether a buffer has memory of its own at a step; -1 is before the first."""
-    if _is_in_place(buffer):
-        return False
-    first = -1 if buffer.first is None else steps if buffer.first == AT_END else buffer.first
-    last = steps if buffer.until is None else max(buffer.until)
-    return first <= step <= last
+def _tasks_of(simulation: Simulation, device_class: int) -> list[StepTask]:
+    """Return the tasks of a program; with loops that classes run apart, those of one class alone,
+    whose loops wait for all of its steps."""
+    tasks = [step.task for step in simulation.program]
+    if len(simulation.places) == 1 or not any(step.loop for step in simulation.program):
+        return tasks
+    alone: list[StepTask] = []
+    for step, task in zip(simulation.program, tasks, strict=True):
+        own = [n for n, other in enumerate(alone) if other.on]
+        after = own if step.loop else [n for n in task.after if n in own]
+        on = (device_class,) if device_class in task.on else ()
+        alone.append(replace(task, after=tuple(after) if on else (), on=on))
+    return alone
 
 
-def _is_in_place(buffer: Buffer) -> bool:
+def _inside(simulation: Simulation, number: int, device_class: int) -> Expr:
+    """Return the bytes that a device needs inside of a loop or a task."""
+    step = simulation.program[number] if 0 <= number < len(simulation.program) else None
+    if step is not None and step.pipelined is not None:
+        return peak_bytes(step.pipelined.body, inside=True)
+    if step is None or step.loop is None:
+        return sympy.S.Zero
+    loop = step.loop
+    if len(simulation.places) > 1:
+        held = simulation.held[device_class]
+        spares = [expression(b.size) for b in held if b.of_loop and b.first == number]
+    else:
+        times = expression(loop.times)
+        spares = [Spare(times, int(odd)) * expression(size) for size, odd in loop.spares]
+    return sympy.Add(peak_bytes(loop.body, True, device_class), *spares)
+
+
+def _is_in_place(buffer: Buffer, ended: Sequence[int]) -> bool:
     """Return whether a new value is in the memory of its argument, which nothing reads any more."""
     if buffer.over is None or buffer.first in (None, AT_END):
         return False
-    return all(reader < buffer.first for reader in buffer.over)
+    return all(ended[buffer.first] >> reader & 1 for reader in buffer.over)
+
+
+def _may_be_there(life: Life, step: int, ended: Sequence[int]) -> bool:
+    """Return whether a device may hold a buffer at a step; -1 is before the first."""
+    first, until = life
+    if step < 0:
+        return first is None
+    if step == len(ended):
+        return until is None
+    if first == AT_END or (first is not None and ended[first] >> step & 1):
+        return False
+    return until is None or not all(ended[step] >> n & 1 for n in until)
 
 
 def largest(numbers: Iterable[Expr]) -> Expr:

@@ -1,22 +1,25 @@
 """Simulations of programs with open sizes: the numbers of their steps carry formulas."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.tensor import DistTensorType, SizeAttr, SizesAttr
 from collir.ir.functions import check_programs, functions_of, task_names
 from collir.ir.parameters import parameters_of
 from collir.ir.renaming import map_attributes
 from collir.ir.rotation import as_run
+from collir.ir.tasks import outline_tasks
 from collir.layout import Dim
 from collir.layout.formulas import Formula
 from collir.layout.sizes import IndivisibleError, ShardedSize, Size, formula_of
@@ -28,15 +31,17 @@ class Opened:
 
     Attributes:
         values: the values of its parameters.
-        fixed: the parameters that keep their values, as sizes in the program are rounded quotients
-            of them.
         quotients: the sizes of its blocks that are quotients, and have to be integers.
+        fixed: the values of parameters that keep them: sizes in the program are rounded quotients
+            of them, or they say how often a loop runs whose iterations are listed one by one.
+        rigid: the axes whose sizes keep their values: steps are at places on them.
     """
 
     simulation: Simulation
     values: Mapping[str, int]
     quotients: frozenset[Formula]
-    fixed: frozenset[str] = frozenset()
+    fixed: Mapping[str, int]
+    rigid: frozenset[str]
 
 
 def opened_functions(module: ModuleOp, model: CostModel, name: str = "") -> list[Opened]:
@@ -45,10 +50,10 @@ def opened_functions(module: ModuleOp, model: CostModel, name: str = "") -> list
     Raises:
         DiagnosticError: see ``collir.cost.programs.simulate.simulate``.
     """
-    tasks = task_names(module)
     ready = as_run(module.clone())
-    functions = [op for op in functions_of(ready) if op.sym_name.data not in tasks]
+    functions = [op for op in functions_of(ready) if op.sym_name.data not in task_names(ready)]
     functions = [op for op in functions if name in ("", op.sym_name.data)]
+    outline_tasks(ready)
     check_programs(functions, "has no formulas", nested=True)
     with meshes_remembered():
         return [_opened(function, model) for function in functions]
@@ -56,25 +61,63 @@ def opened_functions(module: ModuleOp, model: CostModel, name: str = "") -> list
 
 def _opened(function: FuncOp, model: CostModel) -> Opened:
     values = {name: int(value) for name, value in parameters_of(function).items()}
-    fixed: frozenset[str] = frozenset()
+    opened = [function, *_tasks_of(function)]
+    loops = [op for op in function.walk() if isinstance(op, RepeatOp)]
+    fixed = _parameters_in(loop for loop in loops if loop.schedule is not None)
     while True:
         formulas = {name: Formula.constant(values[name]) for name in fixed}
-        map_attributes(function, partial(_with_open_sizes, fixed=formulas))
+        for each in opened:
+            map_attributes(each, partial(_with_open_sizes, fixed=formulas))
         try:
             simulation = simulate_function(function, model)
         except IndivisibleError as error:
-            if not (more := error.parameters.intersection(values) - fixed):
+            more = error.parameters.intersection(values) - fixed
+            if not more:
                 raise
-            fixed |= more
-            continue
-        free = {name: value for name, value in values.items() if name not in fixed}
-        return Opened(simulation, free, frozenset(_quotients(function)), fixed)
+        else:
+            more = _parameters_in(loops) - fixed if len(simulation.places) > 1 else frozenset()
+        if not more:
+            break
+        fixed |= more
+    free = {name: value for name, value in values.items() if name not in fixed}
+    kept = {name: value for name, value in values.items() if name in fixed}
+    quotients = frozenset(size for each in opened for size in _quotients(each))
+    return Opened(simulation, free, quotients, kept, frozenset(_rigid_axes(function)))
+
+
+def _tasks_of(function: FuncOp) -> list[FuncOp]:
+    """Return the functions that the tasks of pipelines in a function call."""
+    tasks = (op.function() for op in function.walk() if isinstance(op, CallOp))
+    return [task for task in dict.fromkeys(tasks) if task is not None]
+
+
+def _parameters_in(loops: Iterable[RepeatOp]) -> frozenset[str]:
+    """Return the parameters of the numbers of iterations of loops."""
+    return frozenset[str]().union(*(formula_of(loop.times).parameters for loop in loops))
+
+
+def _rigid_axes(function: FuncOp) -> Iterator[str]:
+    """Yield the axes on which values of a function are at places."""
+    mesh = mesh_of(function)
+    for value in _values_of(function):
+        for name, _ in value.type.data.place:
+            yield mesh.label(name)
+
+
+def _values_of(function: FuncOp) -> Iterator[SSAValue[DistTensorType]]:
+    """Yield the values of a function, and those in its loops."""
+    for block in (
+        block for op in function.walk() for region in op.regions for block in region.blocks
+    ):
+        for value in (*block.args, *(result for op in block.ops for result in op.results)):
+            if isinstance(value.type, DistTensorType):
+                yield cast("SSAValue[DistTensorType]", value)
 
 
 def _quotients(function: FuncOp) -> Iterator[Formula]:
+    """Yield the sizes of blocks of a function that are quotients."""
     mesh = mesh_of(function)
-    values = [*function.args, *(result for op in function.walk() for result in op.results)]
-    for x in {value.type.data for value in values if isinstance(value.type, DistTensorType)}:
+    for x in {value.type.data for value in _values_of(function)}:
         for size in x.local_shape(mesh):
             formula = formula_of(size)
             if any(exponent < 0 for powers, _ in formula.terms for _, exponent in powers):

@@ -9,6 +9,7 @@ from typing import cast
 import sympy
 
 from collir.cost.formulas.functions import Expr, Larger, Valued
+from collir.cost.formulas.makespan import Makespan
 from collir.cost.formulas.sent import Sent
 
 Values = Mapping[str, float]
@@ -37,7 +38,8 @@ def value_of(expr: Expr, values: Values) -> float:
 
 def in_regime(expr: Expr, values: Values) -> Expr:
     """Return the sum of products that an expression is near some values: the larger one of numbers
-    is that which is larger there, and the time of a collective that of its algorithm there."""
+    is that which is larger there, the time of a collective that of its algorithm there, and that of
+    steps that overlap that of the longest chain there."""
     if not expr.args or not expr.has(Valued):
         return expr
     if isinstance(expr, Larger):
@@ -47,6 +49,9 @@ def in_regime(expr: Expr, values: Values) -> Expr:
         size, *axes = expr.args
         start, slope = type(expr).line(value_of(size, values), *(value_of(x, values) for x in axes))
         return start + slope * cast("Expr", size)
+    if isinstance(expr, Makespan):
+        chain = type(expr).chain(*(value_of(x, values) for x in expr.args))
+        return sympy.Add(*(n * in_regime(expr.args[x], values) for x, n in chain.items()))
     if isinstance(expr, Valued):
         value = value_of(expr, values)
         return sympy.Integer(int(value)) if value.is_integer() else sympy.Float(value)

@@ -102,7 +102,7 @@ def test_terms_that_are_left_out_are_small() -> None:
 def made(expr: Expr, name: str) -> CostFormulas:
     """Return costs of which one is an expression."""
     formulas = styles()["data_parallel"]
-    return replace(formulas, name=name, held={Use.INPUTS: expr}, memory=expr)
+    return replace(formulas, name=name, held={Use.INPUTS: expr}, peaks=(expr,))
 
 
 def random_sum(random: Random) -> Expr:

@@ -1,0 +1,177 @@
+# pyright: basic
+"""A lower and an upper bound of the time of a program whose steps may overlap.
+
+Each step starts where those before it have ended (``overlaps``), so the time is that of the longest
+chain of steps (``makespan``), if no two steps that use one port can run at the same time. Otherwise
+there are bounds:
+
+- **at least**, every step takes the time that it takes alone;
+- **at most**, those that share ports are slowed down by all others that may run beside them, as
+  ``contention`` says. Which steps these are is a matter of the order of the program, not of times.
+
+A program that devices at several places run has its loops written out, as they are simulated.
+"""
+
+from typing import NamedTuple
+
+import sympy
+
+from collir.cost.formulas.contention import Run, slowed
+from collir.cost.formulas.functions import Expr, Larger, expression
+from collir.cost.formulas.makespan import makespan
+from collir.cost.formulas.overlaps import ended_before, sharing
+from collir.cost.formulas.sent import FormulaMissingError, sent_seconds
+from collir.cost.formulas.times import local_seconds
+from collir.cost.model import StepCost
+from collir.cost.programs.local_steps import LocalStep
+from collir.cost.programs.loops import TaskList
+from collir.cost.programs.schedule import StepTask
+from collir.cost.programs.simulation import SimulatedStep, Simulation, nodes_of
+
+MOST_STEPS = 3000
+"""The most steps of a program in one list."""
+
+
+class Bounds(NamedTuple):
+    """A lower and an upper bound of seconds."""
+
+    least: Expr
+    most: Expr
+
+    def times(self, count: Expr) -> "Bounds":
+        """Return the bounds of so many times as long."""
+        return Bounds(count * self.least, count * self.most)
+
+
+def time_bounds(simulation: Simulation) -> Bounds:
+    """Return bounds of the seconds of a program, which are equal where its time is a formula.
+
+    Raises:
+        FormulaMissingError: the time of a step is no formula, or there are too many steps.
+    """
+    return _Times().of(simulation)
+
+
+class _Times:
+    """The times of programs and steps, each of them made once: steps of the microbatches of a
+    pipeline do the same."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[int, tuple[str, ...]], Bounds] = {}
+        self.sent: dict[int, Expr] = {}
+
+    def of(self, simulation: Simulation) -> Bounds:
+        """Return bounds of the seconds of a program: the longest chain of its steps, and at least
+        the seconds in which each host issues them."""
+        steps, tasks = listed(simulation)
+        behind = ended_before(tasks)
+        times = [self._of_step(step, simulation) for step in steps]
+        least = makespan([x.least for x in times], behind)
+        runs = [
+            Run(
+                task.streams[0],
+                time.most,
+                self._sent_in(step, simulation),
+                bool(step and step.sent),
+            )
+            for step, task, time in zip(steps, tasks, times, strict=True)
+        ]
+        most = makespan(
+            [
+                slowed(run, [[runs[n] for n in others] for others in ports])
+                for run, ports in zip(runs, sharing(tasks, behind), strict=True)
+            ],
+            behind,
+        )
+        issued = [x for n in range(len(simulation.places)) if (x := _issued_on(simulation, n))]
+        if issued:
+            return Bounds(Larger(least, *issued), Larger(most, *issued))
+        return Bounds(least, most)
+
+    def _of_step(self, step: SimulatedStep | None, simulation: Simulation) -> Bounds:
+        if step is None:
+            return Bounds(sympy.S.Zero, sympy.S.Zero)
+        key = id(step.does), step.kinds
+        if key not in self.known:
+            self.known[key] = self._new(step, simulation)
+        return self.known[key]
+
+    def _sent_in(self, step: SimulatedStep | None, simulation: Simulation) -> Expr:
+        """Return the seconds in which a step sends, or those in it if it is a loop or a task."""
+        if step is None or isinstance(step.does, LocalStep):
+            return sympy.S.Zero
+        if step.sent:
+            return self._of_step(step, simulation).least
+        if id(step.does) not in self.sent:
+            inner = step.loop or step.pipelined
+            assert inner is not None
+            body = inner.body
+            all_of_them = sympy.Add(*(self._sent_in(x, body) for x in body.program))
+            times = expression(step.loop.times) if step.loop else sympy.S.One
+            self.sent[id(step.does)] = times * all_of_them
+        return self.sent[id(step.does)]
+
+    def _new(self, step: SimulatedStep, simulation: Simulation) -> Bounds:
+        if step.loop is not None:
+            return self.of(step.loop.body).times(expression(step.loop.times))
+        if step.pipelined is not None:
+            return self.of(step.pipelined.body)
+        seconds = step_seconds(step, simulation)
+        return Bounds(seconds, seconds)
+
+
+def step_seconds(step: SimulatedStep, simulation: Simulation) -> Expr:
+    """Return the seconds of a step that runs alone, and is no loop or task.
+
+    Raises:
+        FormulaMissingError: they are no formula.
+    """
+    if isinstance(step.does, StepCost):
+        return sent_seconds(step.does, simulation.model)
+    assert isinstance(step.does, LocalStep)
+    return local_seconds(step.does, simulation.mesh.machine.slowest_of(step.kinds))
+
+
+def listed(simulation: Simulation) -> tuple[list[SimulatedStep | None], list[StepTask]]:
+    """Return the steps of a program with their tasks, in order. If devices at several places run
+    it, those of all iterations; where loops begin and iterations end, tasks without a step.
+
+    Raises:
+        FormulaMissingError: there are too many.
+    """
+    program = simulation.program
+    if len(simulation.places) == 1 or not any(step.loop for step in program):
+        steps, tasks = list[SimulatedStep | None](program), [step.task for step in program]
+    else:
+        nodes = nodes_of(program)
+        counts = {n: int(step.loop.times) for n, step in enumerate(program) if step.loop}
+        placed = TaskList(nodes, counts).placed
+        steps, tasks = [_step_at(simulation, p.path) for p in placed], [p.task for p in placed]
+    if len(tasks) > MOST_STEPS:
+        raise FormulaMissingError(f"it is a list of {len(tasks)} steps, more than {MOST_STEPS}")
+    return steps, tasks
+
+
+def _step_at(simulation: Simulation, path: tuple[int, ...]) -> SimulatedStep | None:
+    """Return the step at a place in a program; None for a loop."""
+    step = simulation.program[path[0]]
+    for place in path[1:]:
+        assert step.loop is not None
+        step = step.loop.body.program[place]
+    return None if step.loop else step
+
+
+def _issued_on(simulation: Simulation, device_class: int) -> Expr | None:
+    """Return the seconds in which the host of a class issues its kernels and collectives."""
+    device = simulation.mesh.machine.slowest_of(simulation.kinds[device_class])
+    if device is None or not device.execution.issue:
+        return None
+    return device.execution.issue * _issues_on(simulation, device_class)
+
+
+def _issues_on(simulation: Simulation, device_class: int) -> Expr:
+    """Return the number of kernels and collectives that a class runs; see ``Simulation``."""
+    steps = [step for step in simulation.program if device_class in step.task.on]
+    loops = (s.loop for s in steps if s.loop)
+    inside = (expression(x.times) * _issues_on(x.body, device_class) for x in loops)
+    return sympy.Add(sum(step.is_issued for step in steps), *inside)

@@ -1,0 +1,73 @@
+# pyright: basic
+"""Upper bounds of the times of steps that share ports with others.
+
+A port that is full is used all the time: by the tasks of pipelines that run, for a part u of it,
+and by sends for the rest. So
+
+- a send and those beside it take at most the sum of their times, divided by 1 - u;
+- any step loses at most the time in which those beside it send;
+- a task gets its part of a port before sends do (``collir.cost.programs.schedule.fair_speeds``): it
+  takes at most u + n times as long beside n other tasks, and as long as it does alone beside none.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+import sympy
+
+from collir.cost.formulas.functions import Expr, Larger
+from collir.cost.formulas.memory import largest
+from collir.cost.programs.schedule import Stream
+
+_CLOSE = 1e-6
+"""The part of a port that tasks leave to sends beside them."""
+
+
+class Run(NamedTuple):
+    """A step that shares ports.
+
+    Attributes:
+        stream: its stream: steps of one stream run one after the other.
+        seconds: those that it takes if it shares none.
+        sent: those in which it sends.
+        is_send: whether it does nothing else.
+    """
+
+    stream: Stream
+    seconds: Expr
+    sent: Expr
+    is_send: bool
+
+
+def slowed(run: Run, ports: Collection[Collection[Run]]) -> Expr:
+    """Return an upper bound of the seconds of a step.
+
+    Args:
+        ports: for each of its ports, the other steps that may use it while the step runs.
+    """
+    if not ports:
+        return run.seconds
+    beside = {id(other): other for others in ports for other in others}.values()
+    loses = run.seconds + sympy.Add(*(other.sent for other in beside))
+    if not run.is_send:
+        tasks = max(len({x.stream for x in others if not x.is_send}) for others in ports)
+        shares = tasks * run.seconds + run.sent if tasks else run.seconds
+        return _smaller((1 + _CLOSE) * shares, loses)
+    if all(other.is_send for other in beside):
+        return loses
+    sends = run.seconds + sympy.Add(*(other.sent for other in beside if other.is_send))
+    left = 1 - largest(_used_by_tasks(others) for others in ports)
+    return _smaller(sends / Larger(left, sympy.Float(_CLOSE)), loses)
+
+
+def _used_by_tasks(others: Iterable[Run]) -> Expr:
+    """Return the largest part of a port that tasks use at any time."""
+    parts: dict[Stream, list[Expr]] = {}
+    for other in others:
+        if not other.is_send and other.sent:
+            parts.setdefault(other.stream, []).append(other.sent / other.seconds)
+    return sympy.Add(*map(largest, parts.values()))
+
+
+def _smaller(a: Expr, b: Expr) -> Expr:
+    return -Larger(-a, -b)
