@@ -43,16 +43,7 @@ class Bounds(NamedTuple):
         return Bounds(count * self.least, count * self.most)
 
 
-def time_bounds(simulation: Simulation) -> Bounds:
-    """Return bounds of the seconds of a program, which are equal where its time is a formula.
-
-    Raises:
-        FormulaMissingError: the time of a step is no formula, or there are too many steps.
-    """
-    return _Times().of(simulation)
-
-
-class _Times:
+class Times:
     """The times of programs and steps, each of them made once: steps of the microbatches of a
     pipeline do the same."""
 
@@ -61,11 +52,16 @@ class _Times:
         self.sent: dict[int, Expr] = {}
 
     def of(self, simulation: Simulation) -> Bounds:
-        """Return bounds of the seconds of a program: the longest chain of its steps, and at least
-        the seconds in which each host issues them."""
+        """Return bounds of the seconds of a program, which are equal where its time is a formula:
+        the longest chain of its steps, and at least the seconds in which each host issues them.
+
+        Raises:
+            FormulaMissingError: the time of a step is no formula, or there are too many steps.
+        """
         steps, tasks = listed(simulation)
         behind = ended_before(tasks)
-        times = [self._of_step(step, simulation) for step in steps]
+        zero = Bounds(sympy.S.Zero, sympy.S.Zero)
+        times = [self.of_step(step, simulation) if step else zero for step in steps]
         least = makespan([x.least for x in times], behind)
         runs = [
             Run(
@@ -88,9 +84,12 @@ class _Times:
             return Bounds(Larger(least, *issued), Larger(most, *issued))
         return Bounds(least, most)
 
-    def _of_step(self, step: SimulatedStep | None, simulation: Simulation) -> Bounds:
-        if step is None:
-            return Bounds(sympy.S.Zero, sympy.S.Zero)
+    def of_step(self, step: SimulatedStep, simulation: Simulation) -> Bounds:
+        """Return bounds of the seconds of a step, if nothing else runs.
+
+        Raises:
+            FormulaMissingError: see ``of``.
+        """
         key = id(step.does), step.kinds
         if key not in self.known:
             self.known[key] = self._new(step, simulation)
@@ -101,7 +100,7 @@ class _Times:
         if step is None or isinstance(step.does, LocalStep):
             return sympy.S.Zero
         if step.sent:
-            return self._of_step(step, simulation).least
+            return self.of_step(step, simulation).least
         if id(step.does) not in self.sent:
             inner = step.loop or step.pipelined
             assert inner is not None
@@ -116,20 +115,13 @@ class _Times:
             return self.of(step.loop.body).times(expression(step.loop.times))
         if step.pipelined is not None:
             return self.of(step.pipelined.body)
-        seconds = step_seconds(step, simulation)
+        if isinstance(step.does, StepCost):
+            seconds = sent_seconds(step.does, simulation.model)
+        else:
+            assert isinstance(step.does, LocalStep)
+            device = simulation.mesh.machine.slowest_of(step.kinds)
+            seconds = local_seconds(step.does, device)
         return Bounds(seconds, seconds)
-
-
-def step_seconds(step: SimulatedStep, simulation: Simulation) -> Expr:
-    """Return the seconds of a step that runs alone, and is no loop or task.
-
-    Raises:
-        FormulaMissingError: they are no formula.
-    """
-    if isinstance(step.does, StepCost):
-        return sent_seconds(step.does, simulation.model)
-    assert isinstance(step.does, LocalStep)
-    return local_seconds(step.does, simulation.mesh.machine.slowest_of(step.kinds))
 
 
 def listed(simulation: Simulation) -> tuple[list[SimulatedStep | None], list[StepTask]]:

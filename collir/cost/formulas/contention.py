@@ -70,4 +70,5 @@ def _used_by_tasks(others: Iterable[Run]) -> Expr:
 
 
 def _smaller(a: Expr, b: Expr) -> Expr:
-    return -Larger(-a, -b)
+    larger: Expr = Larger(-a, -b)
+    return -larger

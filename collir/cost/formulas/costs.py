@@ -9,7 +9,7 @@ import sympy
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.collectives.table import COSTS
-from collir.cost.formulas.bounds import step_seconds, time_bounds
+from collir.cost.formulas.bounds import Times
 from collir.cost.formulas.functions import Expr, expression, expression_of, symbol
 from collir.cost.formulas.memory import bytes_by_use, is_exact, largest, peak_bytes
 from collir.cost.formulas.opening import Opened, opened_functions
@@ -167,13 +167,14 @@ def formulas_of(opened: Opened) -> CostFormulas:
     if mesh.uneven:
         raise FormulaMissingError("blocks over an axis with weights differ in size")
     sizes = {mesh.label(sub.name): sub.size for sub in mesh.sub_axes}
+    times = Times()
     return CostFormulas(
         simulation.name,
         mesh,
         simulation.model,
         {**opened.values, **sizes},
-        tuple(_steps(simulation)),
-        *time_bounds(simulation),
+        tuple(_steps(simulation, times)),
+        *times.of(simulation),
         tuple(peak_bytes(simulation, device_class=n) for n in range(len(simulation.places))),
         is_exact(simulation),
         bytes_by_use(simulation),
@@ -184,11 +185,12 @@ def formulas_of(opened: Opened) -> CostFormulas:
     )
 
 
-def _steps(simulation: Simulation) -> Iterator[StepFormula]:
+def _steps(simulation: Simulation, times: Times) -> Iterator[StepFormula]:
     """Yield the steps of a program, of its loops and tasks, with how often each runs."""
     mesh = simulation.mesh
     for step, on, count in _runs(simulation):
-        common = StepFormula(step.name, step.kind, (), count, step_seconds(step, simulation), at=on)
+        seconds = times.of_step(step, simulation).least
+        common = StepFormula(step.name, step.kind, (), count, seconds, at=on)
         if isinstance(does := step.does, StepCost):
             axes = does.collective.axes
             ranks = sympy.Mul(*(symbol(f"@{mesh.label(axis)}") for axis in axes))

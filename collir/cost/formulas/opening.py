@@ -32,8 +32,9 @@ class Opened:
     Attributes:
         values: the values of its parameters.
         quotients: the sizes of its blocks that are quotients, and have to be integers.
-        fixed: the values of parameters that keep them: sizes in the program are rounded quotients
-            of them, or they say how often a loop runs whose iterations are listed one by one.
+        fixed: the values of parameters that keep them: they are 1, sizes in the program are rounded
+            quotients of them, or they say how often a loop runs whose iterations are listed one by
+            one.
         rigid: the axes whose sizes keep their values: steps are at places on them.
     """
 
@@ -51,7 +52,8 @@ def opened_functions(module: ModuleOp, model: CostModel, name: str = "") -> list
         DiagnosticError: see ``collir.cost.programs.simulate.simulate``.
     """
     ready = as_run(module.clone())
-    functions = [op for op in functions_of(ready) if op.sym_name.data not in task_names(ready)]
+    tasks = task_names(ready)
+    functions = [op for op in functions_of(ready) if op.sym_name.data not in tasks]
     functions = [op for op in functions if name in ("", op.sym_name.data)]
     outline_tasks(ready)
     check_programs(functions, "has no formulas", nested=True)
@@ -61,23 +63,24 @@ def opened_functions(module: ModuleOp, model: CostModel, name: str = "") -> list
 
 def _opened(function: FuncOp, model: CostModel) -> Opened:
     values = {name: int(value) for name, value in parameters_of(function).items()}
-    opened = [function, *_tasks_of(function)]
     loops = [op for op in function.walk() if isinstance(op, RepeatOp)]
-    fixed = _parameters_in(loop for loop in loops if loop.schedule is not None)
-    while True:
+    fixed = {name for name, value in values.items() if value == 1}  # sizes of 1 are views
+    fixed |= _parameters_in(loop for loop in loops if loop.schedule is not None)
+    simulation, opened = None, [function, *_tasks_of(function)]
+    while simulation is None:
         formulas = {name: Formula.constant(values[name]) for name in fixed}
         for each in opened:
             map_attributes(each, partial(_with_open_sizes, fixed=formulas))
         try:
             simulation = simulate_function(function, model)
         except IndivisibleError as error:
-            more = error.parameters.intersection(values) - fixed
-            if not more:
+            more = set(error.parameters.intersection(values))
+            if more <= fixed:
                 raise
         else:
-            more = _parameters_in(loops) - fixed if len(simulation.places) > 1 else frozenset()
-        if not more:
-            break
+            more = _parameters_in(loops) if len(simulation.places) > 1 else set[str]()
+        if not more <= fixed:
+            simulation = None
         fixed |= more
     free = {name: value for name, value in values.items() if name not in fixed}
     kept = {name: value for name, value in values.items() if name in fixed}
@@ -91,9 +94,9 @@ def _tasks_of(function: FuncOp) -> list[FuncOp]:
     return [task for task in dict.fromkeys(tasks) if task is not None]
 
 
-def _parameters_in(loops: Iterable[RepeatOp]) -> frozenset[str]:
+def _parameters_in(loops: Iterable[RepeatOp]) -> set[str]:
     """Return the parameters of the numbers of iterations of loops."""
-    return frozenset[str]().union(*(formula_of(loop.times).parameters for loop in loops))
+    return {name for loop in loops for name in formula_of(loop.times).parameters}
 
 
 def _rigid_axes(function: FuncOp) -> Iterator[str]:

@@ -59,8 +59,8 @@ def report_lines(
         for name, value in values.items()
     )
     yield f"  {', '.join(given)}"
-    for name in sorted(formulas.fixed):
-        yield f"  {name} keeps its value, as sizes are rounded quotients of it"
+    for name, value in formulas.fixed.items():
+        yield f"  {name} = {value} is no symbol: the steps of the program depend on it"
     for dtype, work in sorted(formulas.work.items()):
         yield from _section(f"operations of {dtype}", work, corners, _count_text)
     yield from _section("bytes read and written", formulas.moved, corners, bytes_text)
