@@ -9,6 +9,7 @@ import sympy
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.collectives.table import COSTS
+from collir.cost.formulas.constants import constants_of
 from collir.cost.formulas.functions import Expr, Larger, expression, expression_of, symbol
 from collir.cost.formulas.memory import bytes_by_use, peak_bytes
 from collir.cost.formulas.opening import Opened, opened_functions
@@ -55,6 +56,8 @@ class CostFormulas:
 
     Attributes:
         values: the values of the parameters and of the axes in the program.
+        constants: the constants of the machine in the program, such as ``node.port``; see
+            ``collir.cost.formulas.constants``.
         time: seconds.
         memory: the most bytes of a device.
         held: the bytes of arguments, by their use.
@@ -66,6 +69,7 @@ class CostFormulas:
     mesh: Mesh
     model: CostModel
     values: Mapping[str, int]
+    constants: Mapping[str, float]
     steps: tuple[StepFormula, ...]
     time: Expr
     memory: Expr
@@ -136,11 +140,15 @@ def formulas_of(opened: Opened) -> CostFormulas:
     if mesh.uneven:
         raise FormulaMissingError("blocks over an axis with weights differ in size")
     sizes = {mesh.label(sub.name): sub.size for sub in mesh.sub_axes}
+    constants = constants_of(mesh)
+    if both := {**opened.values, **sizes}.keys() & constants:
+        raise FormulaMissingError(f"an axis has the name of a constant: {', '.join(both)}")
     return CostFormulas(
         simulation.name,
         mesh,
         simulation.model,
         {**opened.values, **sizes},
+        constants,
         tuple(_steps(simulation, sympy.Integer(1))),
         _seconds(simulation),
         peak_bytes(simulation),

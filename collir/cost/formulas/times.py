@@ -5,7 +5,16 @@ from dataclasses import replace
 
 import sympy
 
-from collir.cost.formulas.functions import Expr, Larger, bandwidth_of, expression, slowdown_on
+from collir.cost.formulas.constants import MEMORY, rate_name
+from collir.cost.formulas.functions import (
+    Expr,
+    Larger,
+    bandwidth_of,
+    expression,
+    slowdown_on,
+    symbol,
+)
+from collir.cost.programs.compute import compute_seconds
 from collir.cost.programs.local_steps import Arithmetic, LocalStep, local_times
 from collir.cost.programs.products import Product
 from collir.machine import Device, Efficiency, Execution
@@ -29,7 +38,15 @@ def local_seconds(local: LocalStep, device: Device | None) -> Expr:
 
 
 def _bandwidth(execution: Execution, size: Expr, memory: float | None) -> Expr | float | None:
-    return bandwidth_of(execution)(size, memory or 0.0) if execution.streams else memory
+    if execution.streams:
+        return bandwidth_of(execution)(size, memory or 0.0)
+    return symbol(MEMORY) if memory else None
+
+
+def _operations(count: Expr, dtype: str, device: Device) -> Expr:
+    if dtype not in dict(device.compute):
+        return compute_seconds(count, dtype, device)  # raises an error
+    return count / symbol(rate_name(dtype))
 
 
 def _slowdown(product: Product, on: Efficiency) -> Expr | float:
@@ -42,4 +59,4 @@ def _larger(a: Expr, b: Expr) -> Expr:
     return Larger(a, b)
 
 
-_FORMULAS = Arithmetic(_larger, _bandwidth, _slowdown)
+_FORMULAS = Arithmetic(_larger, _bandwidth, _operations, _slowdown)

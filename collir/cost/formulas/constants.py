@@ -1,0 +1,79 @@
+"""The constants of machines in formulas: the bandwidth and the latency of each level, as
+``node.port`` and ``node.latency``, and the rates of the device, as ``device.f32`` and
+``device.memory`` (the bandwidth of its memory).
+
+Numbers of a machine beside them, such as times of launches, efficiencies and bandwidths of parts of
+a level, stay numbers. So do ports that differ between the children of a level, and latencies of 0.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from collir.layout import Mesh
+from collir.machine import Level
+from collir.syntax.units import Quantity
+
+PORT, LATENCY, MEMORY = "port", "latency", "device.memory"
+
+
+def constants_of(mesh: Mesh) -> dict[str, float]:
+    """Return the constants of the machine of a mesh by name: bytes/second, seconds and
+    operations/second. Kinds of devices that are alike have one name."""
+    found = links_of(mesh)
+    device = mesh.machine.slowest
+    if device is not None:
+        found |= {rate_name(dtype): rate for dtype, rate in device.compute}
+    if device is not None and device.memory_bandwidth is not None:
+        found[MEMORY] = device.memory_bandwidth
+    return found
+
+
+def rate_name(dtype: str) -> str:
+    """Return the name of the rate at which a device computes with a dtype."""
+    return f"device.{dtype}"
+
+
+def quantity_of(constant: str) -> Quantity:
+    """Return what kind of quantity a constant is."""
+    if constant == MEMORY or constant.endswith(f".{PORT}"):
+        return Quantity.BANDWIDTH
+    return Quantity.TIME if constant.endswith(f".{LATENCY}") else Quantity.COMPUTE
+
+
+# --- links --------------------------------------------------------------------------------------
+
+
+def links_of(mesh: Mesh) -> dict[str, float]:
+    """Return the constants of the levels that a mesh sends over, outermost first."""
+    found: dict[str, float] = {}
+    for level in _levels(mesh):
+        if level.ports is None:
+            found[f"{level.name}.{PORT}"] = level.port
+        if level.latency:
+            found[f"{level.name}.{LATENCY}"] = level.latency
+    return found
+
+
+def with_links(mesh: Mesh, links: Mapping[str, float]) -> Mesh:
+    """Return a mesh on a machine with other constants of its levels."""
+    levels = tuple(_with_links(level, links) for level in mesh.machine.levels)
+    return replace(mesh, machine=replace(mesh.machine, levels=levels))
+
+
+def _levels(mesh: Mesh) -> Iterator[Level]:
+    used = {sub.level for sub in mesh.sub_axes}
+    for level in mesh.machine.levels:
+        if level.parents:
+            yield level.parents.level
+        if level.size > 1 or level.name in used:
+            yield level
+
+
+def _with_links(level: Level, links: Mapping[str, float]) -> Level:
+    parents = level.parents
+    return replace(
+        level,
+        port=links.get(f"{level.name}.{PORT}", level.port),
+        latency=links.get(f"{level.name}.{LATENCY}", level.latency),
+        parents=parents and replace(parents, level=_with_links(parents.level, links)),
+    )
