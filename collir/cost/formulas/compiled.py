@@ -50,7 +50,9 @@ def compiled(
 
 def _freed(lines: Sequence[str], results: Sequence[str]) -> Iterator[str]:
     """Yield lines that delete names after their last use, so that their memory is used again."""
-    last = {name: place for place, line in enumerate(lines) for name in re.findall(r"\bt\d+\b", line)}
+    last = {
+        name: place for place, line in enumerate(lines) for name in re.findall(r"\bt\d+\b", line)
+    }
     dead: dict[int, list[str]] = {}
     for name, place in last.items():
         if name not in results:

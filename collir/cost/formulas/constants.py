@@ -6,7 +6,7 @@ Numbers of a machine beside them, such as times of launches, efficiencies and ba
 a level, stay numbers. So do ports that differ between the children of a level, and latencies of 0.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from collir.layout import Mesh
@@ -43,10 +43,14 @@ def quantity_of(constant: str) -> Quantity:
 # --- links --------------------------------------------------------------------------------------
 
 
-def links_of(mesh: Mesh) -> dict[str, float]:
-    """Return the constants of the levels that a mesh sends over, outermost first."""
+def links_of(mesh: Mesh, axes: Collection[str] = ()) -> dict[str, float]:
+    """Return the constants of the levels that a mesh sends over, outermost first.
+
+    Args:
+        axes: sub-axes; what is sent over them is on their outermost level and those inside of it.
+    """
     found: dict[str, float] = {}
-    for level in _levels(mesh):
+    for level in _levels(mesh, axes):
         if level.ports is None:
             found[f"{level.name}.{PORT}"] = level.port
         if level.latency:
@@ -60,9 +64,12 @@ def with_links(mesh: Mesh, links: Mapping[str, float]) -> Mesh:
     return replace(mesh, machine=replace(mesh.machine, levels=levels))
 
 
-def _levels(mesh: Mesh) -> Iterator[Level]:
+def _levels(mesh: Mesh, axes: Collection[str]) -> Iterator[Level]:
     used = {sub.level for sub in mesh.sub_axes}
-    for level in mesh.machine.levels:
+    own = {sub.level for sub in mesh.sub_axes if sub.name in axes} or used
+    levels = mesh.machine.levels
+    first = next((place for place, level in enumerate(levels) if level.name in own), 0)
+    for level in levels[first:]:
         if level.parents:
             yield level.parents.level
         if level.size > 1 or level.name in used:

@@ -9,7 +9,7 @@ the machine: they are found for each mesh anew.
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from math import inf
 from typing import Any
 
@@ -37,6 +37,9 @@ LARGEST = 2**50
 FEW = 8
 """The most sizes on a machine with other constants that are priced one by one, without pieces."""
 
+MACHINES = 2**14
+"""The number of collectives on machines whose pieces are remembered."""
+
 _CLOSE = 1e-9
 """The relative error up to which a time is on a line."""
 
@@ -61,14 +64,20 @@ def sent_seconds(does: StepCost, model: CostModel) -> Expr:
         return copies + sum(phase.time for phase in does.phases)
     alone = replace(collective, size=float(int(collective.size)))
     pieces_of(alone, model)
-    arguments = (symbol(f"@{name}") for name in numbers_of(mesh))
+    arguments = (symbol(f"@{name}") for name in numbers_of(collective))
     return sent_by(alone, model)(expression(collective.size), *arguments)
 
 
-def numbers_of(mesh: Mesh) -> dict[str, float]:
-    """Return the numbers of a mesh that times depend on: the sizes of its sub-axes, and the
-    constants of its levels."""
-    return {mesh.label(sub.name): float(sub.size) for sub in mesh.sub_axes} | links_of(mesh)
+def numbers_of(collective: Collective) -> dict[str, float]:
+    """Return the numbers that the time of a collective depends on: the sizes of the sub-axes of its
+    mesh, and the constants of its levels."""
+    mesh = collective.mesh
+    return {mesh.label(sub.name): float(sub.size) for sub in mesh.sub_axes} | own_links(collective)
+
+
+def own_links(collective: Collective) -> dict[str, float]:
+    """Return the constants of the levels that a collective sends over."""
+    return links_of(collective.mesh, collective.axes)
 
 
 class Sent(Valued):
@@ -81,7 +90,7 @@ class Sent(Valued):
 @cache
 def sent_by(collective: Collective, model: CostModel) -> type[Sent]:
     """Return the function from the bytes of a collective and the numbers of its mesh to seconds."""
-    axes, links = len(collective.mesh.sub_axes), tuple(links_of(collective.mesh).values())
+    axes, links = len(collective.mesh.sub_axes), tuple(own_links(collective).values())
 
     def values(_: type[Valued], size: Any, *numbers: Any) -> Any:
         varied = [place for place, number in enumerate(numbers) if np.ndim(number)]
@@ -118,7 +127,7 @@ def _seconds(pieces: tuple[Piece, ...], size: Any) -> Any:
     return result
 
 
-@cache
+@lru_cache(maxsize=MACHINES)
 def with_numbers(collective: Collective, numbers: tuple[float, ...]) -> Collective | None:
     """Return a collective where the numbers of its mesh have other values; None if it is over axes
     of size 1 alone.
@@ -126,13 +135,13 @@ def with_numbers(collective: Collective, numbers: tuple[float, ...]) -> Collecti
     Raises:
         CostError: the machine cannot have these sizes.
     """
-    mesh, values = collective.mesh, dict(zip(numbers_of(collective.mesh), numbers, strict=True))
-    links = {name: values.pop(name) for name in links_of(mesh)}
+    mesh, values = collective.mesh, dict(zip(numbers_of(collective), numbers, strict=True))
+    links = {name: values.pop(name) for name in own_links(collective)}
     new = resized(mesh, {name: int(size) for name, size in values.items()})
-    return on_mesh(collective, new if links == links_of(mesh) else with_links(new, links))
+    return on_mesh(collective, new if links == own_links(collective) else with_links(new, links))
 
 
-@cache
+@lru_cache(maxsize=MACHINES)
 def pieces_on(
     collective: Collective, model: CostModel, numbers: tuple[float, ...]
 ) -> tuple[Piece, ...]:
@@ -146,7 +155,7 @@ def pieces_on(
     return pieces_of(new, model) if new else ((inf, 0.0, 0.0),)
 
 
-@cache
+@lru_cache(maxsize=MACHINES)
 def pieces_of(collective: Collective, model: CostModel) -> tuple[Piece, ...]:
     """Return the pieces of a collective, by ascending bytes.
 
