@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from collir.layout import Mesh
+from collir.layout.dtypes import DType
 from collir.machine import Level
 from collir.syntax.units import Quantity
 
@@ -33,11 +34,14 @@ def rate_name(dtype: str) -> str:
     return f"device.{dtype}"
 
 
-def quantity_of(constant: str) -> Quantity:
-    """Return what kind of quantity a constant is."""
-    if constant == MEMORY or constant.endswith(f".{PORT}"):
+def quantity_of(name: str) -> Quantity | None:
+    """Return what kind of quantity a constant is; None for other names."""
+    owner, _, what = name.rpartition(".")
+    if name == MEMORY or (owner and what == PORT):
         return Quantity.BANDWIDTH
-    return Quantity.TIME if constant.endswith(f".{LATENCY}") else Quantity.COMPUTE
+    if owner and what == LATENCY:
+        return Quantity.TIME
+    return Quantity.COMPUTE if owner == "device" and what in set(DType) else None
 
 
 # --- links --------------------------------------------------------------------------------------

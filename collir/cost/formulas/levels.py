@@ -121,7 +121,7 @@ def _ranks(collective: Collective, numbers: Sequence[Expr]) -> Expr:
     return prod((number for sub, number in axes if sub.name in collective.axes), start=1)
 
 
-def _times_ranks(factor: float, collective: Collective, ranks: Expr, now: float) -> Expr:
+def _times_ranks(factor: float, collective: Collective, ranks: Expr, now: Expr) -> Expr:
     """Return a factor of bytes, written with the number of ranks if it is a multiple of the share
     of a ring."""
     share = COSTS[collective.kind].busbw

@@ -29,7 +29,6 @@ from collir.cost.formulas.resized import on_mesh, resized
 from collir.cost.formulas.times import local_seconds
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.programs.local_steps import COPY, LocalStep, sent_phases
-from collir.layout import Mesh
 
 LARGEST = 2**50
 """The most bytes for which pieces are looked for."""

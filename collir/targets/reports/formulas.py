@@ -66,7 +66,8 @@ def report_lines(
     for names in filter(None, ([*formulas.values], _used(formulas))):
         given: list[str] = []
         for name in names:
-            text = quantity_of(name).format if name in formulas.constants else "{:g}".format
+            quantity = quantity_of(name)
+            text = quantity.format if quantity else "{:g}".format
             ends = dict.fromkeys(ranges.get(name, [values[name]]))
             given.append(f"{name} = {'..'.join(map(text, ends))}")
         yield f"  {', '.join(given)}"
@@ -165,8 +166,9 @@ def _levels(seconds: Expr, formulas: CostFormulas, corners: Corners) -> Iterator
     for level, terms in levels.items():
         where = f"on {level}" if level else "on no level"
         yield f"            {where}: {_values_text(sympy.Add(*terms), corners, seconds_text)}"
-        for line in _terms(terms, corners, [*formulas.constants], everything):
-            yield f"        {line}"
+        if level or len(terms) > 1:
+            for line in _terms(terms, corners, [*formulas.constants], everything):
+                yield f"        {line}"
 
 
 def _percent_text(low: float, high: float) -> str:
