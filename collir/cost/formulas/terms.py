@@ -106,6 +106,6 @@ def text_of(expr: Expr, constants: Iterable[str] = ()) -> str:
 
 def _rounded(number: Expr) -> Expr:
     """Return a number of three digits."""
-    short = sympy.Float(number, 3)
-    whole = abs(short) < 1000 and float(short).is_integer()
-    return sympy.Integer(int(short)) if whole else short
+    short = float(f"{float(number):.3g}")
+    whole = abs(short) < 1000 and short.is_integer()
+    return sympy.Integer(int(short)) if whole else sympy.Float(number, 3)
