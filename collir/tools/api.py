@@ -277,7 +277,8 @@ def simulate(
 
 def cost_formulas(module: ModuleOp, function: str = "") -> "list[CostFormulas]":
     """Return the costs of each function of a module, or of one, as expressions of sympy in its
-    parameters and the sizes of axes: operations, bytes, messages, memory, time.
+    parameters, the sizes of axes and constants of the machine such as ``node.port``: operations,
+    bytes, messages, memory, time.
 
     Raises:
         DiagnosticError: see ``simulate``; sympy is missing, or a cost has no formula.
@@ -289,8 +290,8 @@ def cost_formulas(module: ModuleOp, function: str = "") -> "list[CostFormulas]":
 
 
 def cost_function(module: ModuleOp, function: str = "") -> "CostFunction":
-    """Return the costs of a function of a module as a function of its parameters and the sizes of
-    axes, which takes numbers or arrays of numpy.
+    """Return the costs of a function of a module as a function of its parameters, the sizes of axes
+    and constants of the machine such as ``node.port``, which takes numbers or arrays of numpy.
 
     Args:
         function: the name of the function; by default, that of the last one.

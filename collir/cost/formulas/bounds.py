@@ -119,8 +119,7 @@ class Times:
             seconds = sent_seconds(step.does, simulation.model)
         else:
             assert isinstance(step.does, LocalStep)
-            device = simulation.mesh.machine.slowest_of(step.kinds)
-            seconds = local_seconds(step.does, device)
+            seconds = local_seconds(step.does, simulation.mesh.machine, step.kinds)
         return Bounds(seconds, seconds)
 
 

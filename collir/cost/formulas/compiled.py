@@ -1,31 +1,34 @@
 # pyright: basic
 """Expressions as functions of numpy over arrays of values."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 import sympy
 
-from collir.cost.formulas.functions import Array, Expr, Valued
+from collir.cost.formulas.functions import Array, Expr, Valued, symbol
 
 BLOCK = 2**13
 """The number of rows that are computed together, so that they stay in a cache."""
 
 
 def compiled(
-    expressions: Sequence[Expr], names: Sequence[str]
+    expressions: Sequence[Expr], names: Sequence[str], constants: Sequence[str] = ()
 ) -> Callable[[Mapping[str, Array | float]], list[Array]]:
     """Return a function from values by name, numbers or arrays of one length, to those of
     expressions.
 
     Args:
-        names: the names of all symbols.
+        names: the names of all other symbols.
+        constants: the names of constants, which are mostly numbers: products multiply by them last.
     """
-    lines, results = _Lines(names), list[str]()
+    names = [*names, *constants]
+    lines, results = _Lines(names, constants), list[str]()
     for expr in expressions:
         results.append(lines.of(expr))
-    body = "\n    ".join([*lines.lines, f"return [{', '.join(results)}]"])
+    body = "\n    ".join([*_freed(lines.lines, results), f"return [{', '.join(results)}]"])
     arguments = ", ".join(lines.arguments.values())
     scope: dict[str, Any] = dict(lines.functions)
     exec(f"def run({arguments}):\n    {body}", scope)
@@ -45,10 +48,24 @@ def compiled(
     return over_blocks
 
 
+def _freed(lines: Sequence[str], results: Sequence[str]) -> Iterator[str]:
+    """Yield lines that delete names after their last use, so that their memory is used again."""
+    last = {
+        name: place for place, line in enumerate(lines) for name in re.findall(r"\bt\d+\b", line)
+    }
+    dead: dict[int, list[str]] = {}
+    for name, place in last.items():
+        if name not in results:
+            dead.setdefault(place, []).append(name)
+    for place, line in enumerate(lines):
+        yield f"{line}; del {', '.join(dead[place])}" if place in dead else line
+
+
 class _Lines:
     """Lines of code that compute each expression once."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], constants: Sequence[str]) -> None:
+        self.constants = {symbol(name) for name in constants}
         self.arguments = {name: f"v{number}" for number, name in enumerate(names)}
         self.lines: list[str] = []
         self.known: dict[Expr, str] = {}
@@ -69,8 +86,11 @@ class _Lines:
             case sympy.Add():
                 text = " + ".join(self._all(expr.args))
             case sympy.Mul():
+                fixed, varied = self._split(expr)
                 above, below = expr.as_numer_denom()
-                if below != 1 and not below.is_Number:
+                if fixed and varied:
+                    text = f"{self.of(sympy.Mul(*fixed))} * {self.of(sympy.Mul(*varied))}"
+                elif below != 1 and not below.is_Number:
                     text = f"{self.of(above)} / {self.of(below)}"
                 else:
                     text = " * ".join(self._all(expr.args))
@@ -91,6 +111,14 @@ class _Lines:
         name = f"t{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
         return name
+
+    def _split(self, expr: Expr) -> tuple[list[Expr], list[Expr]]:
+        """Return the factors of a product that have constants alone, with its number, and the
+        others; no former ones if it has no constants."""
+        if not self.constants & expr.free_symbols:
+            return [], [*expr.args]
+        fixed = [x for x in expr.args if x.free_symbols <= self.constants]
+        return fixed, [x for x in expr.args if x.free_symbols - self.constants]
 
     def _all(self, exprs: Iterable[Expr]) -> list[str]:
         return [self.of(x) for x in exprs]

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.collectives.table import COSTS
 from collir.cost.formulas.bounds import Times
+from collir.cost.formulas.constants import constants_of
 from collir.cost.formulas.functions import Expr, expression, expression_of, symbol
 from collir.cost.formulas.memory import bytes_by_use, is_exact, largest, peak_bytes
 from collir.cost.formulas.opening import Opened, opened_functions
@@ -60,6 +61,8 @@ class CostFormulas:
 
     Attributes:
         values: the values of the parameters and of the axes in the program.
+        constants: the constants of the machine in the program, such as ``node.port``; see
+            ``collir.cost.formulas.constants``.
         time: seconds; if steps slow each other down as they share ports, a lower bound.
         most: an upper bound of the seconds, which is the same where the time is exact.
         peaks: the most bytes of a device at each place.
@@ -76,6 +79,7 @@ class CostFormulas:
     mesh: Mesh
     model: CostModel
     values: Mapping[str, int]
+    constants: Mapping[str, float]
     steps: tuple[StepFormula, ...]
     time: Expr
     most: Expr
@@ -168,11 +172,15 @@ def formulas_of(opened: Opened) -> CostFormulas:
         raise FormulaMissingError("blocks over an axis with weights differ in size")
     sizes = {mesh.label(sub.name): sub.size for sub in mesh.sub_axes}
     times = Times()
+    constants = constants_of(mesh)
+    if both := {**opened.values, **sizes}.keys() & constants:
+        raise FormulaMissingError(f"an axis has the name of a constant: {', '.join(both)}")
     return CostFormulas(
         simulation.name,
         mesh,
         simulation.model,
         {**opened.values, **sizes},
+        constants,
         tuple(_steps(simulation, times)),
         *times.of(simulation),
         tuple(peak_bytes(simulation, device_class=n) for n in range(len(simulation.places))),

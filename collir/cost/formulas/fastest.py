@@ -1,4 +1,5 @@
-"""Which of several functions costs least, along a parameter or an axis and in the plane of two."""
+"""Which of several functions costs least, along a parameter, an axis or a constant of the machine,
+and in the plane of two."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,17 +15,21 @@ from collir.cost.network.group import CostError
 DENSE = 2**10
 """The number of values that are all computed; of more values, as many on a logarithmic scale."""
 
+MACHINES = 2**6
+"""The number of values of a constant of the machine, on a logarithmic scale."""
+
 
 @dataclass(frozen=True)
 class Span:
-    """The values of a parameter, or of an axis, from one value to another.
+    """The values of a parameter, of an axis, or of a constant of the machine such as ``node.port``,
+    from one value to another.
 
     Values that all functions can have are taken: those that divide as their programs demand.
     """
 
     name: str
-    low: int
-    high: int
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -56,20 +61,21 @@ def changes(
     along: Span,
     cost: str = "time",
     margin: float = 0.0,
-    **values: int,
-) -> list[tuple[int, str]]:
+    **values: float,
+) -> list[tuple[float, str]]:
     """Return which function costs least along a parameter: from which value on, and its name.
 
     Up to ``DENSE`` values, all are looked at. Of more, so many on a logarithmic scale, and all or
     so many between two of them where the function changes: what changes and returns in between is
-    not seen.
+    not seen. Of a constant, there are ``MACHINES`` values, and as many between two of them.
 
     Args:
         functions: functions by name; of equal costs, the first is named.
         cost: a field of ``CostValues``.
         margin: a function takes the place of another one where it costs less by this share, as
             times of products go up and down with the tiles that they fill.
-        values: the values of other parameters and axes; the rest have those of the first function.
+        values: the values of other parameters, axes and constants; the rest have those of the first
+            function, and constants those of each.
 
     Raises:
         ValueError: no function can have any of the values, or there is no such cost.
@@ -77,15 +83,18 @@ def changes(
     names, values = [*functions], same_values(functions, values)
     points, table = _whole(functions, along, values, DENSE, cost)
     best = int(np.argmin(table[:, 0]))
-    found = [(int(points[0]), names[best])]
+    is_constant = _is_constant(functions, along.name)
+    number_of = float if is_constant else int
+    found: list[tuple[float, str]] = [(number_of(points[0]), names[best])]
     for number in range(1, len(points)):
         if not _is_less(table, best, margin)[number]:
             continue
-        between = Span(along.name, int(points[number - 1]) + 1, int(points[number]))
+        before = float(points[number - 1])
+        between = Span(along.name, before if is_constant else before + 1, float(points[number]))
         inner, costs = _whole(functions, between, values, DENSE, cost)
         first = int(np.argmax(_is_less(costs, best, margin)))
         best = int(np.argmin(costs[:, first]))
-        found.append((int(inner[first]), names[best]))
+        found.append((number_of(inner[first]), names[best]))
     return found
 
 
@@ -100,7 +109,7 @@ def plane(
     y: Span,
     cost: str = "time",
     points: int = 60,
-    **values: int,
+    **values: float,
 ) -> Plane:
     """Return the costs of functions in the plane of two parameters.
 
@@ -122,7 +131,9 @@ def plane(
     return Plane(x.name, y.name, xs, ys, cost, {n: c.reshape(shape) for n, c in costs.items()})
 
 
-def same_values(functions: Mapping[str, CostFunction], values: Mapping[str, int]) -> dict[str, int]:
+def same_values(
+    functions: Mapping[str, CostFunction], values: Mapping[str, float]
+) -> dict[str, float]:
     """Return values that all functions are compared at: those of the first, or the given ones."""
     first, *others = functions.values()
     shared = {n: x for n, x in first.values.items() if all(n in f.values for f in others)}
@@ -132,7 +143,7 @@ def same_values(functions: Mapping[str, CostFunction], values: Mapping[str, int]
 def _whole(
     functions: Mapping[str, CostFunction],
     span: Span,
-    values: Mapping[str, int],
+    values: Mapping[str, float],
     most: int,
     cost: str,
 ) -> tuple[Array, Array]:
@@ -148,16 +159,21 @@ def _whole(
     whole = ~np.isnan(table).any(axis=0)
     if not whole.any():
         listed = ", ".join(f"@{name}" for name in functions)
-        raise ValueError(f"no value of {span.name} from {span.low} to {span.high} fits {listed}")
+        raise ValueError(
+            f"no value of {span.name} from {span.low:g} to {span.high:g} fits {listed}"
+        )
     return points[whole], table[:, whole]
 
 
 def _points(
-    functions: Mapping[str, CostFunction], span: Span, values: Mapping[str, int], most: int
+    functions: Mapping[str, CostFunction], span: Span, values: Mapping[str, float], most: int
 ) -> Array:
     """Return values of a parameter, all or so many on a logarithmic scale, or powers of two of an
-    axis. Of a parameter, they are multiples of the first value that all functions can have."""
+    axis, or some of a constant. Of a parameter, they are multiples of the first value that all
+    functions can have."""
     low, high = span.low, span.high
+    if _is_constant(functions, span.name):
+        return np.geomspace(low, high, min(most, MACHINES))
     if any(span.name in f.formulas.axes for f in functions.values()):
         return np.array([2.0**k for k in range(64) if low <= 2**k <= high])
     if high - low < most:
@@ -168,7 +184,11 @@ def _points(
     return np.unique(np.rint(steps)) * unit
 
 
-def _costs(function: CostFunction, values: Mapping[str, Array | int], cost: str) -> Array:
+def _is_constant(functions: Mapping[str, CostFunction], name: str) -> bool:
+    return any(name in function.constants for function in functions.values())
+
+
+def _costs(function: CostFunction, values: Mapping[str, Array | float], cost: str) -> Array:
     """Return costs; not a number where the machine cannot have the sizes of axes."""
     arrays = {name: x for name, x in values.items() if isinstance(x, np.ndarray)}
     axes = [name for name in arrays if name in function.formulas.axes]

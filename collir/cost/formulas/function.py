@@ -9,9 +9,11 @@ import numpy.typing as npt
 import sympy
 
 from collir.cost.formulas.compiled import compiled
+from collir.cost.formulas.constants import quantity_of
 from collir.cost.formulas.costs import CostFormulas
 from collir.cost.formulas.functions import Array
 from collir.layout.sizes import LIMIT
+from collir.syntax.units import Quantity
 
 
 class CostValues(NamedTuple):
@@ -38,11 +40,13 @@ class CostValues(NamedTuple):
 
 
 class CostFunction:
-    """The costs of a function for any values of its parameters and sizes of axes.
+    """The costs of a function for any values of its parameters, sizes of axes and constants of the
+    machine.
 
     Attributes:
         formulas: the formulas.
-        values: the values of the program: the defaults.
+        values: the values of parameters and axes in the program: the defaults.
+        constants: the constants of the machine: the defaults.
     """
 
     def __init__(
@@ -56,11 +60,12 @@ class CostFunction:
             others: function from other values of ``formulas.fixed`` to the formulas for them.
         """
         self.formulas, self.values = formulas, formulas.values
+        self.constants = formulas.constants
         self._others = others
         self._known: dict[tuple[int, ...], CostFunction] = {}
         sums = (formulas.work, formulas.sent, formulas.messages)
         flops, sent, messages = (sympy.Add(*x.values()) for x in sums)
-        names = list(self.values)
+        names = [*self.values]
         costs = [
             formulas.time,
             formulas.memory,
@@ -70,17 +75,20 @@ class CostFunction:
             messages,
             formulas.most,
         ]
-        self._costs = compiled(costs, names)
+        self._costs = compiled(costs, names, [*self.constants])
         # One division rounds a whole quotient to itself.
         self._sizes = compiled([*map(sympy.together, formulas.quotients)], names)
 
     def __call__(self, **values: npt.ArrayLike) -> CostValues:
-        """Return the costs for integers or arrays of them, by the names of parameters and axes.
+        """Return the costs for integers or arrays of them, by the names of parameters and axes, and
+        for numbers by the names of constants, as in ``**{"node.port": [10e9, 20e9]}``.
 
         Arrays have one dimension and one length. What is not named has its value in the program.
+        Constants are in bytes/second, seconds and operations/second.
 
         Raises:
-            ValueError: a name is no parameter or axis, or values are no integers of at least 1.
+            ValueError: a name is no parameter, axis or constant, values are no integers of at least
+                1, or constants are not positive.
             CostError: the machine cannot have these sizes of axes.
             DiagnosticError: the function cannot have these values of ``formulas.fixed``.
         """
@@ -88,7 +96,7 @@ class CostFunction:
         fixed = {name: checked.pop(name) for name in self.formulas.fixed if name in checked}
         if any(np.any(x != self.formulas.fixed[name]) for name, x in fixed.items()):
             return self._with_others(fixed, checked)
-        given = {**self.values, **checked}
+        given = {**self.values, **self.constants, **checked}
         lengths = {len(x) for x in given.values() if np.ndim(x)}
         if len(lengths) > 1:
             raise ValueError(f"arrays have one length, not {' and '.join(map(str, lengths))}")
@@ -129,14 +137,21 @@ class CostFunction:
                 f"@{self.formulas.name} has steps at places on {name}, whose size is that of the "
                 "program: give the program another mesh"
             )
-        if name not in self.values and name not in self.formulas.fixed:
-            known = ", ".join({**self.values, **self.formulas.fixed})
-            raise ValueError(f"@{self.formulas.name} has no parameter or axis '{name}': {known}")
+        parameters = {**self.values, **self.formulas.fixed}
+        if name not in parameters and name not in self.constants:
+            known = ", ".join([*parameters, *self.constants])
+            raise ValueError(
+                f"@{self.formulas.name} has no parameter, axis or constant '{name}': {known}"
+            )
         array = np.asarray(values, dtype=float)
         if array.ndim > 1:
             raise ValueError(
                 f"the values of {name} have {array.ndim} dimensions, and at most 1 is possible"
             )
-        if not np.all((np.rint(array) == array) & (array >= 1) & (array < LIMIT)):
+        if name in self.constants:
+            least = 1e-3 if quantity_of(name) is Quantity.BANDWIDTH else 0.0  # as of machines
+            if not np.all((array > least) & (array < np.inf)):
+                raise ValueError(f"the values of {name} are finite and above {least:g}")
+        elif not np.all((np.rint(array) == array) & (array >= 1) & (array < LIMIT)):
             raise ValueError(f"the values of {name} are integers of at least 1")
         return array if array.ndim else float(array)

@@ -113,7 +113,7 @@ def new_function(base: type[T], **methods: Callable[..., Any]) -> type[T]:
 
 def distinct_rows(table: Array) -> tuple[Array, Any]:
     """Return the distinct rows of a table of some columns, and which of them each row is."""
-    mixed = table @ _MIXED[: table.shape[1]]
+    mixed = table[:, : len(_MIXED)] @ _MIXED[: table.shape[1]]
     _, first, which = np.unique(mixed, return_index=True, return_inverse=True)
     if not np.array_equal(table[first][which], table):  # two rows have one number
         distinct, which = np.unique(table, axis=0, return_inverse=True)
@@ -130,7 +130,7 @@ _MIXED = np.modf(np.sqrt(np.array([2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37]))
 
 @cache
 def symbol(name: str) -> Expr:
-    """Return the symbol of a parameter, or of an axis, whose name begins with ``@``."""
+    """Return the symbol of a parameter, a constant, or an axis, whose name begins with ``@``."""
     return sympy.Symbol(name.removeprefix("@"), positive=True)
 
 

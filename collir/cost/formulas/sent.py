@@ -3,18 +3,20 @@
 or protocol.
 
 The pieces are found from the times of a model for some bytes, so that they are those of each model.
-They depend on the sizes of all axes, as groups share ports: they are found for each mesh anew.
+They depend on the sizes of all axes, as groups share ports, and on the constants of the levels of
+the machine: they are found for each mesh anew.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache, partial
 from math import inf
 from typing import Any
 
 import numpy as np
 
 from collir.cost.collectives.collective import Collective
+from collir.cost.formulas.constants import links_of, with_links
 from collir.cost.formulas.functions import (
     Expr,
     Valued,
@@ -30,6 +32,12 @@ from collir.cost.programs.local_steps import COPY, LocalStep, sent_phases
 
 LARGEST = 2**50
 """The most bytes for which pieces are looked for."""
+
+FEW = 8
+"""The most sizes on a machine with other constants that are priced one by one, without pieces."""
+
+MACHINES = 2**14
+"""The number of collectives on machines whose pieces are remembered."""
 
 _CLOSE = 1e-9
 """The relative error up to which a time is on a line."""
@@ -51,45 +59,63 @@ def sent_seconds(does: StepCost, model: CostModel) -> Expr:
     collective = does.collective
     mesh = collective.mesh
     if not any(does.port_bytes):
-        copies = local_seconds(LocalStep(COPY, 2 * collective.size), mesh.machine.slowest)
+        copies = local_seconds(LocalStep(COPY, 2 * collective.size), mesh.machine)
         return copies + sum(phase.time for phase in does.phases)
     alone = replace(collective, size=float(int(collective.size)))
     pieces_of(alone, model)
-    axes = (symbol(f"@{mesh.label(sub.name)}") for sub in mesh.sub_axes)
-    return sent_by(alone, model)(expression(collective.size), *axes)
+    arguments = (symbol(f"@{name}") for name in numbers_of(collective))
+    return sent_by(alone, model)(expression(collective.size), *arguments)
+
+
+def numbers_of(collective: Collective) -> dict[str, float]:
+    """Return the numbers that the time of a collective depends on: the sizes of the sub-axes of its
+    mesh, and the constants of its levels."""
+    mesh = collective.mesh
+    return {mesh.label(sub.name): float(sub.size) for sub in mesh.sub_axes} | own_links(collective)
+
+
+def own_links(collective: Collective) -> dict[str, float]:
+    """Return the constants of the levels that a collective sends over."""
+    return links_of(collective.mesh, collective.axes)
 
 
 class Sent(Valued):
-    """The seconds of a collective, of its bytes and the sizes of the sub-axes of its mesh."""
+    """The seconds of a collective, of its bytes and the numbers of its mesh."""
 
-    @classmethod
-    def line(cls, size: float, *axes: float) -> tuple[float, float]:
-        """Return the seconds for no bytes and those per byte, of the piece of a size."""
-        raise NotImplementedError
+    collective: Collective
+    model: CostModel
 
 
 @cache
 def sent_by(collective: Collective, model: CostModel) -> type[Sent]:
-    """Return the function from the bytes of a collective and the sizes of the sub-axes of its mesh
-    to seconds."""
+    """Return the function from the bytes of a collective and the numbers of its mesh to seconds."""
+    axes, links = len(collective.mesh.sub_axes), tuple(own_links(collective).values())
 
-    def values(_: type[Valued], size: Any, *axes: Any) -> Any:
-        if all(np.ndim(axis) == 0 for axis in axes):
-            return _seconds(pieces_on(collective, model, tuple(map(int, axes))), size)
-        size, *columns = np.broadcast_arrays(size, *axes)
+    def values(_: type[Valued], size: Any, *numbers: Any) -> Any:
+        varied = [place for place, number in enumerate(numbers) if np.ndim(number)]
+        if not varied:
+            return seconds(size, tuple(map(float, numbers)))
+        size, *columns = np.broadcast_arrays(size, *(numbers[place] for place in varied))
         distinct, which = distinct_rows(np.stack(columns, axis=1))
-        result = np.empty(size.shape)
-        for number, sizes in enumerate(distinct):
+        result, own = np.empty(size.shape), list(numbers)
+        for number, row in enumerate(distinct):
             rows = which == number
-            pieces = pieces_on(collective, model, tuple(int(x) for x in sizes))
-            result[rows] = _seconds(pieces, size[rows])
+            for place, value in zip(varied, row, strict=True):
+                own[place] = value
+            result[rows] = seconds(size[rows], tuple(map(float, own)))
         return result
 
-    def line(_: type[Valued], size: float, *axes: float) -> tuple[float, float]:
-        pieces = pieces_on(collective, model, tuple(map(int, axes)))
-        return next((start, slope) for limit, start, slope in pieces if size <= limit)
+    def seconds(size: Any, numbers: tuple[float, ...]) -> Any:
+        sizes = np.unique(size) if numbers[axes:] != links else np.empty(0)
+        if not 0 < len(sizes) <= FEW or sizes[0] < 1:
+            return _seconds(pieces_on(collective, model, numbers), size)
+        new = with_numbers(collective, numbers)
+        own = [priced(new, model, x)[1] if new else 0.0 for x in sizes.tolist()]
+        return np.array(own)[np.searchsorted(sizes, size)]
 
-    return new_function(Sent, values=values, line=line)
+    function = new_function(Sent, values=values)
+    function.collective, function.model = collective, model
+    return function
 
 
 def _seconds(pieces: tuple[Piece, ...], size: Any) -> Any:
@@ -100,37 +126,48 @@ def _seconds(pieces: tuple[Piece, ...], size: Any) -> Any:
     return result
 
 
-@cache
+@lru_cache(maxsize=MACHINES)
+def with_numbers(collective: Collective, numbers: tuple[float, ...]) -> Collective | None:
+    """Return a collective where the numbers of its mesh have other values; None if it is over axes
+    of size 1 alone.
+
+    Raises:
+        CostError: the machine cannot have these sizes.
+    """
+    mesh, values = collective.mesh, dict(zip(numbers_of(collective), numbers, strict=True))
+    links = {name: values.pop(name) for name in own_links(collective)}
+    new = resized(mesh, {name: int(size) for name, size in values.items()})
+    return on_mesh(collective, new if links == own_links(collective) else with_links(new, links))
+
+
+@lru_cache(maxsize=MACHINES)
 def pieces_on(
-    collective: Collective, model: CostModel, sizes: tuple[int, ...]
+    collective: Collective, model: CostModel, numbers: tuple[float, ...]
 ) -> tuple[Piece, ...]:
-    """Return the pieces of a collective where the sub-axes of its mesh have other sizes.
+    """Return the pieces of a collective where the numbers of its mesh have other values.
 
     Raises:
         CostError: the machine cannot have these sizes.
         FormulaMissingError: its time is not linear in pieces.
     """
-    mesh = collective.mesh
-    labels = (mesh.label(sub.name) for sub in mesh.sub_axes)
-    new = on_mesh(collective, resized(mesh, dict(zip(labels, sizes, strict=True))))
+    new = with_numbers(collective, numbers)
     return pieces_of(new, model) if new else ((inf, 0.0, 0.0),)
 
 
-@cache
+@lru_cache(maxsize=MACHINES)
 def pieces_of(collective: Collective, model: CostModel) -> tuple[Piece, ...]:
     """Return the pieces of a collective, by ascending bytes.
 
     Raises:
         FormulaMissingError: its time is not linear in pieces.
     """
-    unit = collective.size
+    return tuple(_linear_pieces(cache(partial(priced, collective, model))))
 
-    @cache
-    def probe(size: int) -> tuple[str, float]:
-        does = step_cost(collective.scaled(size / unit), model)
-        return does.algorithm, sum(phase.time for phase in sent_phases(does))
 
-    return tuple(_linear_pieces(probe))
+def priced(collective: Collective, model: CostModel, size: float) -> tuple[str, float]:
+    """Return the algorithm and the seconds of a collective of some bytes."""
+    does = step_cost(collective.scaled(size / collective.size), model)
+    return does.algorithm, sum(phase.time for phase in sent_phases(does))
 
 
 def _linear_pieces(probe: Callable[[int], tuple[str, float]]) -> Iterator[Piece]:

@@ -3,12 +3,12 @@
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence
 
 import sympy
 
-from collir.cost.formulas.functions import Expr, Larger, Valued
+from collir.cost.formulas.functions import Expr, Larger, Valued, symbol
+from collir.cost.formulas.levels import seconds_near
 from collir.cost.formulas.makespan import Makespan
 from collir.cost.formulas.sent import Sent
 
@@ -38,17 +38,15 @@ def value_of(expr: Expr, values: Values) -> float:
 
 def in_regime(expr: Expr, values: Values) -> Expr:
     """Return the sum of products that an expression is near some values: the larger one of numbers
-    is that which is larger there, the time of a collective that of its algorithm there, and that of
-    steps that overlap that of the longest chain there."""
+    is that which is larger there, the time of a collective that of its algorithm there, by the
+    constants of levels, and that of steps that overlap that of the longest chain there."""
     if not expr.args or not expr.has(Valued):
         return expr
     if isinstance(expr, Larger):
         largest = max(expr.args, key=lambda x: value_of(x, values))
         return in_regime(largest, values)
     if isinstance(expr, Sent):
-        size, *axes = expr.args
-        start, slope = type(expr).line(value_of(size, values), *(value_of(x, values) for x in axes))
-        return start + slope * cast("Expr", size)
+        return seconds_near(expr, [value_of(x, values) for x in expr.args])
     if isinstance(expr, Makespan):
         chain = type(expr).chain(*(value_of(x, values) for x in expr.args))
         return sympy.Add(*(n * in_regime(expr.args[x], values) for x, n in chain.items()))
@@ -64,10 +62,9 @@ def terms_of(expr: Expr) -> list[Expr]:
     return list(expanded.args) if isinstance(expanded, sympy.Add) else [expanded]
 
 
-def shares(expr: Expr, corners: Sequence[Values]) -> list[tuple[Expr, float, float]]:
+def shares(terms: Sequence[Expr], corners: Sequence[Values]) -> list[tuple[Expr, float, float]]:
     """Return the terms of a sum with their smallest and largest shares at some values, those with
     the largest shares first."""
-    terms = terms_of(expr)
     found: list[list[float]] = []
     for values in corners:
         numbers = [value_of(term, values) for term in terms]
@@ -85,8 +82,34 @@ def corners_of(values: Values, ranges: Mapping[str, tuple[float, float]]) -> lis
     return [{**values, **dict(zip(names, listed, strict=True))} for listed in ends]
 
 
-def text_of(expr: Expr) -> str:
-    """Return an expression as people write it: ``6 * batch * width^2 / model``."""
-    rounded = expr.xreplace({x: sympy.Float(x, 3) for x in expr.atoms(sympy.Float)})
+def by_constants(expr: Expr, constants: Iterable[str]) -> dict[str, Expr]:
+    """Return the parts of a sum that have each of some constants, as products where that is
+    possible; the rest has no name."""
+    found: dict[str, Expr] = {}
+    symbols = [symbol(name) for name in constants]
+    for term in terms_of(expr):
+        name = next((x.name for x in symbols if x in term.free_symbols), "")
+        found[name] = found.get(name, sympy.S.Zero) + term
+    return {name: sympy.factor(part) if name else part for name, part in found.items()}
+
+
+def text_of(expr: Expr, constants: Iterable[str] = ()) -> str:
+    """Return an expression as people write it: ``6 * batch * width^2 / model``. Constants of
+    machines are last."""
+    powers = expr.as_powers_dict()
+    last = {x: powers[x] for x in map(symbol, constants) if x in powers}
+    rest = sympy.Mul(expr, *(x**-power for x, power in last.items()))
+    rounded = rest.xreplace({x: _rounded(x) for x in rest.atoms(sympy.Float)})
     text = re.sub(r"(?<=[\w)])\*(?=[\w(])", " * ", str(rounded).replace("**", "^"))
-    return re.sub(r"(?<=[\w)])/(?=[\w(])", " / ", text)
+    text = re.sub(r"(?<=[\w)])/(?=[\w(])", " / ", text)
+    text = f"({text})" if last and rounded.is_Add else text
+    for x, power in last.items():
+        text += f" * {x}" if power == 1 else f" / {x}" if power == -1 else f" * {x}^{power}"
+    return text.removeprefix("1 * ")
+
+
+def _rounded(number: Expr) -> Expr:
+    """Return a number of three digits."""
+    short = float(f"{float(number):.3g}")
+    whole = abs(short) < 1000 and short.is_integer()
+    return sympy.Integer(int(short)) if whole else sympy.Float(number, 3)

@@ -1,18 +1,29 @@
 # pyright: basic
 """The times of steps that send nothing as expressions."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import sympy
 
-from collir.cost.formulas.functions import Expr, Larger, bandwidth_of, expression, slowdown_on
+from collir.cost.formulas.constants import MEMORY, rate_name
+from collir.cost.formulas.functions import (
+    Expr,
+    Larger,
+    bandwidth_of,
+    expression,
+    slowdown_on,
+    symbol,
+)
+from collir.cost.programs.compute import compute_seconds
 from collir.cost.programs.local_steps import Arithmetic, LocalStep, local_times
 from collir.cost.programs.products import Product
-from collir.machine import Device, Efficiency, Execution
+from collir.machine import Device, Efficiency, Execution, Machine
 
 
-def local_seconds(local: LocalStep, device: Device | None) -> Expr:
-    """Return the seconds of a step that sends nothing."""
+def local_seconds(local: LocalStep, machine: Machine, kinds: Sequence[str] = ()) -> Expr:
+    """Return the seconds of a step that sends nothing, on some kinds of devices of a machine."""
+    device = machine.slowest_of(kinds)
     product = local.product
     if product is not None:
         sides = (product.count, product.rows, product.columns, product.length)
@@ -25,11 +36,26 @@ def local_seconds(local: LocalStep, device: Device | None) -> Expr:
         reach=expression(local.reach) if local.reach else 0.0,
         product=product,
     )
-    return sympy.sympify(local_times(step, device, _FORMULAS).total(_larger))
+    arithmetic = _OF_KINDS if machine.kinds else _FORMULAS
+    return sympy.sympify(local_times(step, device, arithmetic).total(_larger))
 
 
 def _bandwidth(execution: Execution, size: Expr, memory: float | None) -> Expr | float | None:
+    if execution.streams:
+        return bandwidth_of(execution)(size, memory or 0.0)
+    return symbol(MEMORY) if memory else None
+
+
+def _bandwidth_of_kind(
+    execution: Execution, size: Expr, memory: float | None
+) -> Expr | float | None:
     return bandwidth_of(execution)(size, memory or 0.0) if execution.streams else memory
+
+
+def _operations(count: Expr, dtype: str, device: Device) -> Expr:
+    if dtype not in dict(device.compute):
+        return compute_seconds(count, dtype, device)  # raises an error
+    return count / symbol(rate_name(dtype))
 
 
 def _slowdown(product: Product, on: Efficiency) -> Expr | float:
@@ -42,4 +68,6 @@ def _larger(a: Expr, b: Expr) -> Expr:
     return Larger(a, b)
 
 
-_FORMULAS = Arithmetic(_larger, _bandwidth, _slowdown)
+_FORMULAS = Arithmetic(_larger, _bandwidth, _operations, _slowdown)
+_OF_KINDS = Arithmetic(_larger, _bandwidth_of_kind, compute_seconds, _slowdown)
+"""Without symbols for the constants of devices, as these differ."""

@@ -100,12 +100,14 @@ class Arithmetic:
     Attributes:
         bandwidth: a function from the software of a device, the bytes of a kernel and the bandwidth
             of the memory to the bytes/second of the kernel.
+        operations: a function from a number of operations, a dtype and a device to seconds.
         slowdown: a function from a product and the efficiency of a device to the time of the
             product divided by that at the full rate.
     """
 
     larger: Callable[[float, float], float] = max
     bandwidth: Callable[[Execution, float, float | None], float | None] = Execution.bandwidth
+    operations: Callable[[float, str, Device], float] = compute_seconds
     slowdown: Callable[[Product, Efficiency], float] = slowdown
 
 
@@ -127,7 +129,7 @@ def local_times(local: LocalStep, device: Device | None, by: Arithmetic = NUMBER
     speed = by.bandwidth(execution, reach, device.memory_bandwidth)
     memory = local.size / (speed * efficiency.memory) if speed else 0.0
     operations = sum(
-        compute_seconds(count, dtype, device)
+        by.operations(count, dtype, device)
         for dtype, count in flops
         if dtype in rates or not local.maps
     )

@@ -1,13 +1,16 @@
 """The costs of functions as formulas, for people."""
 
+import re
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import IO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
+from collir.cost.formulas.constants import quantity_of
 from collir.cost.options import CostOptions
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 
@@ -18,14 +21,16 @@ class CostSymbolicTarget(CostOptions, Target):
 
     For each cost, the terms that count with their shares, first for the values of the program, or
     over ranges of values: operations by type, bytes read and written, bytes and messages sent over
-    each axis, memory, and the time of products, of other kernels and of collectives.
+    each axis, memory, and the time of products, of other kernels and of collectives, on each level
+    of the machine.
     """
 
     name = "cost-symbolic"
 
     where: str = ""
-    """Values and ranges of parameters and axes, as in `where="seq=1024..8192,batch=8"`; others have
-    the values of the program."""
+    """Values and ranges of parameters and axes, as in `where="seq=1024..8192,batch=8"`, and of
+    constants of the machine, as in `where="node.port=10 GB/s..100 GB/s"`; others have the values of
+    the program."""
     latex: bool = False
     """Print whole formulas, in LaTeX."""
 
@@ -41,7 +46,10 @@ class CostSymbolicTarget(CostOptions, Target):
         if unknown := [name for name in ranges if name not in names]:
             listed = ", ".join(sorted(names))
             raise DiagnosticError(
-                Diagnostic(f"where= names '{unknown[0]}', and the parameters and axes are {listed}")
+                Diagnostic(
+                    f"where= names '{unknown[0]}', and the parameters, axes and constants are "
+                    f"{listed}"
+                )
             )
         output.write("\n".join(reports))
 
@@ -56,13 +64,22 @@ def ranges_of(where: str) -> dict[str, tuple[float, float]]:
     for part in filter(None, where.split(",")):
         name, _, text = part.partition("=")
         first, dots, last = text.partition("..")
-        ends = [first.strip(), last.strip() if dots else first.strip()]
-        if not all(end.isdecimal() and int(end) for end in ends) or int(ends[0]) > int(ends[1]):
+        ends = [_number(end, name.strip()) for end in ([first, last] if dots else [first, first])]
+        if not 0 < ends[0] <= ends[1] < inf:
             raise DiagnosticError(
                 Diagnostic(
-                    f"where= lists values and ranges of integers from 1, as in seq=1024..8192 or "
-                    f"batch=8, not '{part}'"
+                    "where= lists values and ranges of integers from 1 and of constants, as in "
+                    f"seq=1024..8192, batch=8 or node.port=10 GB/s..100 GB/s, not '{part}'"
                 )
             )
-        ranges[name.strip()] = float(ends[0]), float(ends[1])
+        ranges[name.strip()] = ends[0], ends[1]
     return ranges
+
+
+def _number(text: str, name: str) -> float:
+    """Return a number, or a quantity if the name is that of a constant; 0 if it is none."""
+    quantity = quantity_of(name)
+    if quantity is None:
+        return float(text) if text.strip().isdecimal() else 0.0
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z/]+)\s*", text)
+    return quantity.parse(match[1], match[2]) if match and match[2] in quantity.units else 0.0

@@ -6,11 +6,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import sympy
 from xdsl.dialects.builtin import ModuleOp
 
+from collir.cost.formulas.constants import quantity_of
 from collir.cost.formulas.costs import CostFormulas, formulas_of
 from collir.cost.formulas.functions import Expr, symbol
 from collir.cost.formulas.opening import opened_functions
 from collir.cost.formulas.sent import FormulaMissingError
-from collir.cost.formulas.terms import corners_of, in_regime, shares, text_of, value_of
+from collir.cost.formulas.terms import (
+    by_constants,
+    corners_of,
+    in_regime,
+    shares,
+    terms_of,
+    text_of,
+    value_of,
+)
 from collir.cost.model import CostModel
 from collir.targets.reports.cost import mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text
@@ -39,7 +48,7 @@ def reports(
             name = opened.simulation.name
             texts.append(f"@{name} has no formulas: {error}; -t simulate has its numbers\n")
             continue
-        names |= formulas.values.keys()
+        names |= formulas.values.keys() | formulas.constants.keys()
         texts.append("\n".join([*write(formulas), ""]))
     return texts, names
 
@@ -48,17 +57,20 @@ def report_lines(
     formulas: CostFormulas, ranges: Mapping[str, tuple[float, float]]
 ) -> Iterator[str]:
     """Yield the lines of a function: for each cost, the terms that count over ranges of values."""
-    ranges = {name: ends for name, ends in ranges.items() if name in formulas.values}
-    values = {name: float(x) for name, x in formulas.values.items()}
+    values = {name: float(x) for name, x in {**formulas.values, **formulas.constants}.items()}
+    ranges = {name: ends for name, ends in ranges.items() if name in values}
     values |= {name: low for name, (low, _) in ranges.items()}
     corners = corners_of(values, ranges)
     how = formulas.model.how(formulas.mesh.machine)
     yield f"@{formulas.name} on {mesh_title(formulas.mesh)}, costed {how}"
-    given = (
-        f"{name} = {_range_text(ranges.get(name, (value, value)))}"
-        for name, value in values.items()
-    )
-    yield f"  {', '.join(given)}"
+    for names in filter(None, ([*formulas.values], _used(formulas))):
+        given: list[str] = []
+        for name in names:
+            quantity = quantity_of(name)
+            text = quantity.format if quantity else "{:g}".format
+            ends = dict.fromkeys(ranges.get(name, [values[name]]))
+            given.append(f"{name} = {'..'.join(map(text, ends))}")
+        yield f"  {', '.join(given)}"
     for name, value in formulas.fixed.items():
         yield f"  {name} = {value} is no symbol: the steps of the program depend on it"
     for dtype, work in sorted(formulas.work.items()):
@@ -74,9 +86,10 @@ def report_lines(
     yield from _time(formulas, corners)
 
 
-def _range_text(ends: tuple[float, float]) -> str:
-    low, high = ends
-    return f"{low:g}" if low == high else f"{low:g}..{high:g}"
+def _used(formulas: CostFormulas) -> list[str]:
+    """Return the names of the constants of the machine that times depend on."""
+    symbols = {x.name for step in formulas.steps for x in step.time.free_symbols}
+    return [name for name in formulas.constants if name in symbols]
 
 
 def _values_text(expr: Expr, corners: Corners, text: Text) -> str:
@@ -87,25 +100,39 @@ def _values_text(expr: Expr, corners: Corners, text: Text) -> str:
 
 def _section(name: str, expr: Expr, corners: Corners, text: Text) -> Iterator[str]:
     yield f"  {name}: {_values_text(expr, corners, text)}"
-    yield from _terms(expr, corners)
+    yield from _terms(terms_of(expr), corners)
 
 
-def _terms(expr: Expr, corners: Corners, unit: str = "") -> Iterator[str]:
-    listed = shares(expr, corners)
+def _terms(
+    terms: Sequence[Expr],
+    corners: Corners,
+    constants: Sequence[str] = (),
+    total: Sequence[Expr] = (),
+) -> Iterator[str]:
+    """Yield the terms that count, with their shares of a total, or of their sum; with constants,
+    they are seconds."""
+    listed = [item for item in shares(total or terms, corners) if item[0] in terms]
     for term, low, high in listed:
         if high >= LEAST:
-            share = _percent_text(low, high)
-            yield f"    {share:>7} {text_of(term)}{unit}"
+            yield f"    {_percent_text(low, high):>7} {_term_text(term, constants)}"
     if small := sum(high < LEAST for _, _, high in listed):
-        terms = "1 term" if small == 1 else f"{small} terms"
-        yield f"            and {terms} below {100 * LEAST:.0f}%"
+        several = "1 term" if small == 1 else f"{small} terms"
+        yield f"            and {several} below {100 * LEAST:.0f}%"
+
+
+def _term_text(term: Expr, constants: Sequence[str]) -> str:
+    """Return a term as text; seconds have a unit where they are no quotient of constants."""
+    if constants and term.is_Number:
+        return seconds_text(float(term))
+    has = {x.name for x in term.free_symbols}.intersection(constants)
+    return text_of(term, constants) + (" s" if constants and not has else "")
 
 
 def _memory(formulas: CostFormulas, corners: Corners) -> Iterator[str]:
     yield f"  memory of a device: at most {_values_text(formulas.memory, corners, bytes_text)}"
     for use, size in formulas.held.items():
         yield f"            {use}: {text_of(size)}"
-    yield from _terms(in_regime(formulas.memory, corners[0]), corners)
+    yield from _terms(terms_of(in_regime(formulas.memory, corners[0])), corners)
 
 
 def _time(formulas: CostFormulas, corners: Corners) -> Iterator[str]:
@@ -120,9 +147,28 @@ def _time(formulas: CostFormulas, corners: Corners) -> Iterator[str]:
         parts = [value_of(total, v) / (value_of(formulas.time, v) or 1.0) for v in corners]
         seconds = _values_text(total, corners, seconds_text)
         yield f"    {_percent_text(min(parts), max(parts)):>7} {name}: {seconds}, near these values"
-        near = sympy.expand(in_regime(total, corners[0]))
-        for line in _terms(near, corners, " s"):
-            yield f"      {line}"
+        near = in_regime(total, corners[0])
+        if name.startswith("over "):
+            yield from _levels(near, formulas, corners)
+        else:
+            for line in _terms(terms_of(near), corners, [*formulas.constants]):
+                yield f"      {line}"
+
+
+def _levels(seconds: Expr, formulas: CostFormulas, corners: Corners) -> Iterator[str]:
+    """Yield the time of collectives on each level, and its terms."""
+    parts = by_constants(seconds, formulas.constants)
+    levels: dict[str, list[Expr]] = {}
+    for name in filter(parts.__contains__, [*formulas.constants, ""]):
+        own = [parts[name]] if name else terms_of(parts[name])
+        levels.setdefault(name.rpartition(".")[0], []).extend(own)
+    everything = [term for terms in levels.values() for term in terms]
+    for level, terms in levels.items():
+        where = f"on {level}" if level else "on no level"
+        yield f"            {where}: {_values_text(sympy.Add(*terms), corners, seconds_text)}"
+        if level or len(terms) > 1:
+            for line in _terms(terms, corners, [*formulas.constants], everything):
+                yield f"        {line}"
 
 
 def _percent_text(low: float, high: float) -> str:

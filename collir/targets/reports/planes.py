@@ -25,7 +25,7 @@ def plane_plot(
     y: Span,
     cost: str = "time",
     points: int = 60,
-    **values: int,
+    **values: float,
 ) -> str:
     """Return which of several functions costs least in the plane of two parameters as SVG.
 
@@ -33,7 +33,7 @@ def plane_plot(
         functions: functions by name, over the same parameters.
         cost: a field of ``CostValues``.
         points: the number of values of each parameter.
-        values: the values of other parameters and axes.
+        values: the values of other parameters, axes and constants.
 
     Raises:
         ValueError: no function can have any of the values, or there is no such cost.
@@ -67,7 +67,7 @@ def _gains(plane: Plane) -> np.ndarray:
         return table[1] / table[0]
 
 
-def _others(function: CostFunction, plane: Plane, values: Mapping[str, int]) -> str:
+def _others(function: CostFunction, plane: Plane, values: Mapping[str, float]) -> str:
     """Return a line with the values of the other parameters, and of axes of other sizes."""
     sizes = function.formulas.axes
     others = {n: x for n, x in values.items() if n not in (plane.x, plane.y) and sizes.get(n) != x}

@@ -88,7 +88,9 @@ def test_costs_are_those_of_the_simulation(name: str, function: str) -> None:
     costs = costs_of(name, function)
     rng = fresh("formulas", name)
     checked = 0
-    for _ in range(6):
+    for _ in range(60):
+        if checked == 4:
+            break
         values = values_near(costs, rng)
         try:
             module = collir.instantiate(module_of(name).clone(), function, **values)
@@ -175,7 +177,10 @@ def test_sizes_that_do_not_divide_have_no_costs() -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        ({"rows": 3}, "@loss has no parameter or axis 'rows': batch, width, layers, data, model"),
+        (
+            {"rows": 3},
+            "no parameter, axis or constant 'rows': batch, width, layers, data, model",
+        ),
         ({"batch": 1.5}, "the values of batch are integers of at least 1"),
         ({"batch": [0, 2]}, "the values of batch are integers of at least 1"),
         ({"batch": [[2]]}, "the values of batch have 2 dimensions, and at most 1 is possible"),

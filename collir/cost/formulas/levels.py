@@ -1,0 +1,137 @@
+# pyright: basic
+"""The time of a collective near some values as a sum over the levels of the machine: messages times
+the latency of a level, and bytes divided by the bandwidth of its ports.
+
+Inside of an algorithm, times are linear in latencies and in seconds per byte. So the parts of
+levels follow from the times on machines that are slower by little.
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from math import prod
+
+import sympy
+
+from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.table import COSTS
+from collir.cost.formulas.constants import PORT
+from collir.cost.formulas.functions import Expr
+from collir.cost.formulas.sent import LARGEST, Piece, own_links, pieces_on, priced, with_numbers
+
+STEP = 2**-10
+"""The share by which a level is slower."""
+
+NEAR = 8
+"""The largest ratio between the bytes on slower machines and those of the collective."""
+
+_CLOSE = 1e-9
+"""The relative error up to which a time is a sum over levels."""
+
+
+def seconds_near(sent: Expr, values: Sequence[float]) -> Expr:
+    """Return the seconds of a collective, a ``Sent``, as a sum of products of its arguments; those
+    of its bytes alone, if the time is not linear in the constants of levels.
+
+    Args:
+        values: the values of its arguments.
+    """
+    collective, (size, *symbols), (now, *numbers) = type(sent).collective, sent.args, values
+    low, (high, start, slope) = _piece(pieces_on(collective, type(sent).model, (*numbers,)), now)
+    plain = start + slope * size
+    total, near = start + slope * now, (max(low, now / NEAR) * min(high, now * NEAR)) ** 0.5
+    parts = _parts(_slowed(sent, near, numbers), len(own_links(collective)))
+    if not total or parts is None:
+        return plain
+    ranks = _ranks(collective, symbols), _ranks(collective, numbers)
+    messages, sizes = sympy.S.Zero, sympy.S.Zero
+    for seconds, name, symbol, number in zip(
+        reversed(parts),
+        reversed(own_links(collective)),
+        reversed(symbols),
+        reversed(numbers),
+        strict=False,
+    ):
+        if name.endswith(PORT):
+            slope -= seconds / near
+            sizes += _times_ranks(seconds * number / near, collective, *ranks) / symbol
+        else:
+            start -= seconds
+            messages += _short(seconds / number) * symbol
+    if min(start, slope * now) < -_CLOSE * total:
+        return plain
+    messages += start if start > _CLOSE * total else 0
+    sizes += slope if slope * now > _CLOSE * total else 0
+    return messages + sizes * size
+
+
+def _piece(pieces: Sequence[Piece], size: float) -> tuple[float, Piece]:
+    """Return where the piece of a size begins, and the piece; it ends at a number."""
+    low = 1.0
+    for high, start, slope in pieces:
+        if size <= high:
+            return low, (min(high, LARGEST), start, slope)
+        low = high
+    raise AssertionError("the last piece has no end")
+
+
+def _slowed(
+    sent: Expr, size: float, numbers: Sequence[float]
+) -> Callable[[Sequence[float]], float | None]:
+    """Return a function from the factors by which levels are slower to the seconds of a collective
+    of some bytes; None where it has another algorithm."""
+    collective, model = type(sent).collective, type(sent).model
+    links = [*own_links(collective)]
+    axes = len(numbers) - len(links)
+
+    def seconds(factors: Sequence[float]) -> float | None:
+        slower = (
+            number / factor if name.endswith(PORT) else number * factor
+            for name, number, factor in zip(links, numbers[axes:], factors, strict=True)
+        )
+        new = with_numbers(collective, (*numbers[:axes], *slower))
+        algorithm, found = priced(new, model, size) if new else ("", 0.0)
+        return found if algorithm == named.setdefault("", algorithm) else None
+
+    named: dict[str, str] = {}
+    return seconds
+
+
+def _parts(seconds: Callable[[Sequence[float]], float | None], count: int) -> list[float] | None:
+    """Return the seconds of each of some constants of a time; None if it is not linear in them.
+
+    One after the other is slower, so that the first of two that are slowest together counts.
+    """
+    times = [seconds([1 + STEP] * n + [1.0] * (count - n)) for n in range(count + 1)]
+    slowest = seconds([1 + 2 * STEP] * count)
+    known = [time for time in times if time is not None]
+    if len(known) <= count or slowest is None:
+        return None
+    if abs(2 * known[-1] - known[0] - slowest) > _CLOSE * slowest:
+        return None
+    parts = [(after - before) / STEP for before, after in pairwise(known)]
+    return [part if part > _CLOSE * known[0] else 0.0 for part in parts]
+
+
+# --- factors of people --------------------------------------------------------------------------
+
+
+def _ranks(collective: Collective, numbers: Sequence[Expr]) -> Expr:
+    axes = zip(collective.mesh.sub_axes, numbers, strict=False)
+    return prod((number for sub, number in axes if sub.name in collective.axes), start=1)
+
+
+def _times_ranks(factor: float, collective: Collective, ranks: Expr, now: Expr) -> Expr:
+    """Return a factor of bytes, written with the number of ranks if it is a multiple of the share
+    of a ring."""
+    share = COSTS[collective.kind].busbw
+    multiple = _short(factor / share(now)) if now > 1 else None
+    return multiple * share(ranks) if isinstance(multiple, sympy.Integer) else _short(factor)
+
+
+def _short(number: float) -> Expr:
+    """Return a number as a fraction, if it is one of small numbers."""
+    fraction = Fraction(number).limit_denominator(8)
+    if abs(fraction - number) <= _CLOSE * number:
+        return sympy.Rational(fraction.numerator, fraction.denominator)
+    return sympy.Float(number)
