@@ -24,14 +24,14 @@ Text = Callable[[float], str]
 
 def reports(
     module: ModuleOp, model: CostModel, write: Callable[[CostFormulas], Iterable[str]]
-) -> tuple[list[str], set[str]]:
-    """Return the texts of all functions, and the names of their parameters and axes.
+) -> tuple[list[str], dict[str, CostFormulas]]:
+    """Return the texts of all functions, and their formulas, of those that have some, by name.
 
     Raises:
         DiagnosticError: a function cannot be simulated.
     """
     texts: list[str] = []
-    names: set[str] = set()
+    found: dict[str, CostFormulas] = {}
     for opened in opened_functions(module, model):
         try:
             formulas = formulas_of(opened)
@@ -39,9 +39,9 @@ def reports(
             name = opened.simulation.name
             texts.append(f"@{name} has no formulas: {error}; -t simulate has its numbers\n")
             continue
-        names |= formulas.values.keys()
+        found[formulas.name] = formulas
         texts.append("\n".join([*write(formulas), ""]))
-    return texts, names
+    return texts, found
 
 
 def report_lines(

@@ -15,11 +15,12 @@ import sympy
 import collir
 from collir.cost.formulas.compiled import compiled
 from collir.cost.formulas.costs import CostFormulas, cost_formulas
-from collir.cost.formulas.crossovers import Comparison, compared, comparisons, volume, written
+from collir.cost.formulas.crossovers import Comparison, compared, comparisons, volume
 from collir.cost.formulas.fastest import Span, changes, plane
 from collir.cost.formulas.function import CostFunction
 from collir.cost.formulas.functions import Array, Expr, Larger, symbol
 from collir.cost.formulas.sent import FormulaMissingError
+from collir.cost.formulas.terms import text_of
 from collir.cost.programs.memory import Use
 from collir.targets.reports.planes import plane_plot
 
@@ -143,7 +144,7 @@ def test_comparisons_of_many_alternatives_are_refused() -> None:
 
 
 def test_text_is_for_people() -> None:
-    assert written(3 * symbol("hidden") ** 2 * (symbol("@data") - 1)) == (
+    assert text_of(3 * symbol("hidden") ** 2 * (symbol("@data") - 1)) == (
         "3 * hidden^2 * (data - 1)"
     )
 
