@@ -43,8 +43,7 @@ class CostSymbolicTarget(CostOptions, Target):
             from collir.targets.reports import formulas as texts
             from collir.targets.reports.compared import comparisons
         except ImportError as error:
-            message = "formulas need sympy: install it with `pip install 'collir[formulas]'`"
-            raise DiagnosticError(Diagnostic(message)) from error
+            raise formulas_missing() from error
         ranges = ranges_of(self.where)
         write = texts.latex_lines if self.latex else partial(texts.report_lines, ranges=ranges)
         try:
@@ -57,6 +56,13 @@ class CostSymbolicTarget(CostOptions, Target):
         except CostError as error:
             raise DiagnosticError(Diagnostic(str(error))) from error
         output.write("\n".join(reports))
+
+
+def formulas_missing() -> DiagnosticError:
+    """Return the error where sympy is not installed."""
+    return DiagnosticError(
+        Diagnostic("formulas need sympy: install it with `pip install 'collir[formulas]'`")
+    )
 
 
 def check_names(option: str, names: Iterable[str], known: Collection[str]) -> None:

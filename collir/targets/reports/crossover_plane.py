@@ -1,7 +1,7 @@
 """Which strategy costs least in the plane of two parameters, as a plot."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, IO
+from typing import IO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -10,10 +10,7 @@ from xdsl.utils.target import Target
 from collir.cost.network.group import CostError
 from collir.cost.options import CostOptions
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.targets.reports.cost_symbolic import check_names, formulas_missing, ranges_of
-
-if TYPE_CHECKING:
-    from collir.cost.formulas.costs import CostFormulas
+from collir.targets.reports.cost_symbolic import formulas_missing, ranges_of
 
 COSTS = ("time", "memory", "flops", "moved", "sent", "messages")
 """The costs of a plane."""
@@ -55,8 +52,11 @@ class CrossoverPlaneTarget(CostOptions, Target):
             )
             raise DiagnosticError(Diagnostic(message))
         try:
-            from collir.targets.reports import planes
-            from collir.targets.reports.compared import at_same_values
+            from collir.targets.reports.planes import strategies_plot
         except ImportError as error:
             raise formulas_missing() from error
-        strategies = at_same_values(self._strategies(module), ranges)
+        try:
+            plot = strategies_plot(module, self.cost_model(), ranges, self.cost, self.points)
+        except (CostError, ValueError) as error:
+            raise DiagnosticError(Diagnostic(str(error))) from error
+        output.write(plot)
