@@ -133,7 +133,8 @@ def pairs(
     for equal in equal_costs(ordered, cost, "", per, **values):
         heads.append(equal[0])
         if len(equal) > 1:
-            yield f"    {' and '.join(f'@{f.name}' for f in equal)} {same}"
+            *names, last = (f"@{f.name}" for f in equal)
+            yield f"    {', '.join(names)} and {last} {same}"
     always: dict[str, list[str]] = {}
     others: list[str] = []
     is_shortened = False
