@@ -37,8 +37,15 @@ def comparisons(
         functions: the formulas by name, of the functions that have some.
         ranges, per: see ``compared_lines``.
     """
-    groups = ([functions[n] for n in names if n in functions] for names in alike_functions(module))
-    return ["\n".join([*compared_lines(x, ranges, per), ""]) for x in groups if len(x) > 1]
+    texts: list[str] = []
+    for names in alike_functions(module):
+        known = [functions[name] for name in names if name in functions]
+        if len(known) > 1:
+            missing = (
+                f"  @{n} is left out, as it has no formulas" for n in names if n not in functions
+            )
+            texts.append("\n".join([*compared_lines(known, ranges, per), *missing, ""]))
+    return texts
 
 
 def compared_lines(

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import sympy
+from xdsl.dialects.builtin import ModuleOp
 
 import collir
+from collir.cost.formulas.alike import alike_functions
 from collir.cost.formulas.compiled import compiled
 from collir.cost.formulas.costs import CostFormulas, cost_formulas
 from collir.cost.formulas.crossovers import Comparison, compared, comparisons, volume
@@ -27,18 +29,25 @@ from collir.cost.formulas.terms import text_of
 from collir.cost.programs.memory import Use
 from collir.ir.diagnostics import DiagnosticError
 from collir.targets.reports.compared import MOST, at_peak, at_same_values, compared_lines, pairs
+from collir.targets.reports.compared import comparisons as comparisons_of
 from collir.targets.reports.cost_symbolic import ranges_of
 from collir.targets.reports.planes import plane_plot
 
 STYLES = Path(__file__).parents[3] / "examples" / "models" / "styles.coll"
 NAMES = ("data_parallel", "tensor_parallel", "sequence_parallel")
+ZERO = STYLES.with_name("zero.coll")
 AXES = ("data", "model")
 
 
 @cache
-def styles() -> dict[str, CostFormulas]:
+def module_of_styles() -> ModuleOp:
     module = collir.parse(STYLES.read_text(encoding="utf-8"), functions=NAMES)
-    collir.run_passes(module, "propagate")
+    return collir.run_passes(module, "propagate")
+
+
+@cache
+def styles() -> dict[str, CostFormulas]:
+    module = module_of_styles()
     return {f.name: f for name in NAMES for f in cost_formulas(module, function=name)}
 
 
@@ -306,6 +315,19 @@ def test_too_many_inequalities_are_said() -> None:
 
 def random_larger(random: Random, name: str) -> CostFormulas:
     return made(Larger(*(random_sum(random) for _ in range(6))), name)
+
+
+def test_functions_without_formulas_are_left_out() -> None:
+    known = {name: f for name, f in styles().items() if name != "data_parallel"}
+    [text] = comparisons_of(module_of_styles(), known, {})
+    assert text.endswith("\n  @data_parallel is left out, as it has no formulas\n")
+    assert not comparisons_of(module_of_styles(), {"data_parallel": styles()["data_parallel"]}, {})
+
+
+def test_strategies_have_the_same_inputs() -> None:
+    zero = collir.parse(ZERO)
+    assert alike_functions(zero) == [["data_parallel", "zero_1", "zero_2", "zero_3"]]
+    assert alike_functions(module_of_styles()) == [[*NAMES]]
 
 
 def test_more_than_some_strategies_are_not_compared_in_pairs() -> None:
