@@ -242,7 +242,7 @@ def regions(
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.12g}"))
             axis.set_minor_formatter(NullFormatter())
         limits = [(values[0], values[-1]) for values in edges]
         axes.set(xlabel=labels[0], ylabel=labels[1], xlim=limits[0], ylim=limits[1])
