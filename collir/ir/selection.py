@@ -22,7 +22,7 @@ def erase_other_functions(module: ModuleOp, names: Collection[str]) -> None:
             kept.add(name)
     pending = list(kept)
     while pending:
-        references = _references(functions[pending.pop()]) & functions.keys() - kept
+        references = references_of(functions[pending.pop()]) & functions.keys() - kept
         kept |= references
         pending += references
     for name, function in functions.items():
@@ -30,7 +30,8 @@ def erase_other_functions(module: ModuleOp, names: Collection[str]) -> None:
             module.body.block.erase_op(function)
 
 
-def _references(function: FuncOp) -> set[str]:
+def references_of(function: FuncOp) -> set[str]:
+    """Return the names of symbols that a function refers to: its mesh, and functions."""
     return {
         attribute.root_reference.data
         for op in function.walk()

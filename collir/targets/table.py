@@ -12,6 +12,7 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "cost-json": Lazy("collir.targets.reports.cost", "CostJsonTarget"),
     "cost-symbolic": Lazy("collir.targets.reports.cost_symbolic", "CostSymbolicTarget"),
     "crossover": Lazy("collir.targets.reports.crossover", "CrossoverTarget"),
+    "crossover-plane": Lazy("collir.targets.reports.crossover_plane", "CrossoverPlaneTarget"),
     "device-mesh": Lazy("collir.targets.launch.device_mesh", "DeviceMeshTarget"),
     "explain": Lazy("collir.targets.reports.explain", "ExplainTarget"),
     "gantt": Lazy("collir.targets.reports.gantt", "GanttTarget"),

@@ -37,7 +37,7 @@ def offered(line: str, folder: Path) -> list[str]:
     ("line", "expected"),
     [
         ("collopt -p place,decompo", ["place,decompose"]),
-        ("collopt -t crosso", ["crossover"]),
+        ("collopt -t crosso", ["crossover", "crossover-plane"]),
         ("collrun --engine ", ["numpy", "mpi", "mpi4py", "jax", "torch"]),
         ("collrun x.coll -p dd", ["ddp"]),
         ("collir machine gcp", ["gcp_a2", "gcp_v100x8"]),

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from collir.layout import Mesh
 from collir.layout.dtypes import DType
-from collir.machine import Level
+from collir.machine import Level, Machine
 from collir.syntax.units import Quantity
 
 PORT, LATENCY, MEMORY = "port", "latency", "device.memory"
@@ -19,14 +19,19 @@ PORT, LATENCY, MEMORY = "port", "latency", "device.memory"
 
 def constants_of(mesh: Mesh) -> dict[str, float]:
     """Return the constants of the machine of a mesh by name: bytes/second, seconds and
-    operations/second. Where a machine has several kinds of devices, theirs are none."""
+    operations/second. Where kinds of devices differ, theirs are none."""
     found = links_of(mesh)
-    device = None if mesh.machine.kinds else mesh.machine.device
+    device = mesh.machine.slowest if has_one_device(mesh.machine) else None
     if device is not None:
         found |= {rate_name(dtype): rate for dtype, rate in device.compute}
     if device is not None and device.memory_bandwidth is not None:
         found[MEMORY] = device.memory_bandwidth
     return found
+
+
+def has_one_device(machine: Machine) -> bool:
+    """Return whether all devices of a machine are alike."""
+    return len({kind.device for kind in machine.kinds}) < 2
 
 
 def rate_name(dtype: str) -> str:

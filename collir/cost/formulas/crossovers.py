@@ -17,6 +17,7 @@ from collir.cost.formulas.costs import CostFormulas
 from collir.cost.formulas.functions import Expr, Larger
 from collir.cost.formulas.memory import Spare
 from collir.cost.formulas.sent import FormulaMissingError
+from collir.cost.formulas.terms import text_of
 
 NEGLIGIBLE = 1e-3
 """Up to which share of another term of its side a term is left out."""
@@ -38,7 +39,7 @@ class Inequality:
     left_out: Expr = sympy.S.Zero
 
     def __str__(self) -> str:
-        return f"{written(self.less)} < {written(self.more)}"
+        return f"{text_of(self.less)} < {text_of(self.more)}"
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Comparison:
         return " and ".join(f"({x})" if " or " in x else x for x in alternatives)
 
     def __str__(self) -> str:
-        less, same = _VERBS[self.cost]
+        less, same = VERBS[self.cost]
         if self.is_equal:
             return f"@{self.first} and @{self.second} {same}"
         if self.is_always or self.is_never:
@@ -89,7 +90,7 @@ class Comparison:
         return f"@{self.first} {less} than @{self.second} for {self.where}"
 
 
-_VERBS = {
+VERBS = {
     "sent": ("sends less", "send the same"),
     "messages": ("sends fewer messages", "send as many messages"),
     "flops": ("computes less", "compute the same"),
@@ -97,8 +98,9 @@ _VERBS = {
     "held": ("holds less", "hold the same"),
     "memory": ("needs less memory", "need the same memory"),
 }
+"""The verbs of comparisons by cost: to have less, and to have the same."""
 
-COSTS = tuple(_VERBS)
+COSTS = tuple(VERBS)
 """The costs that are compared: bytes sent, messages, floating-point operations, bytes of memory
 read and written, bytes of arguments, and the most bytes of a device."""
 
@@ -122,13 +124,10 @@ def compared(
     Raises:
         FormulaMissingError: the answer is more than a few inequalities.
     """
-    sizes = {sympy.Symbol(name, positive=True): value for name, value in values.items()}
     defaults = {**second.values, **first.values, **values}
     signs = _Signs(frozenset({*first.axes, *second.axes}))
-    left, right = (
-        _undominated(_sums(_at(volume(f, cost, over), sizes), per), signs) for f in (first, second)
-    )
-    if {sympy.expand(x) for x in left} == {sympy.expand(x) for x in right}:
+    left, right = (_largest_of(f, cost, over, per, values) for f in (first, second))
+    if {*left} == {*right}:
         return Comparison(first.name, second.name, cost, (), True)
     conditions: dict[tuple[Inequality, ...], None] = {}
     for a in left:
@@ -144,6 +143,21 @@ def compared(
     return Comparison(first.name, second.name, cost, tuple(conditions))
 
 
+def equal_costs(
+    functions: Sequence[CostFormulas],
+    cost: str = "sent",
+    over: str = "",
+    per: str = "",
+    **values: int,
+) -> list[list[CostFormulas]]:
+    """Return functions in groups that always have the same of a cost; see ``compared``."""
+    groups: dict[frozenset[Expr], list[CostFormulas]] = {}
+    for formulas in functions:
+        sums = frozenset(_largest_of(formulas, cost, over, per, values))
+        groups.setdefault(sums, []).append(formulas)
+    return [*groups.values()]
+
+
 def comparisons(
     functions: Sequence[CostFormulas],
     cost: str = "sent",
@@ -152,12 +166,24 @@ def comparisons(
     **values: int,
 ) -> list[Comparison]:
     """Return the comparison of each two functions; see ``compared``."""
-    pairs: list[Comparison] = []
-    for first, second in combinations(functions, 2):
-        found = compared(first, second, cost, over, per, **values)
-        is_never = found.is_never and not found.is_equal
-        pairs.append(compared(second, first, cost, over, per, **values) if is_never else found)
-    return pairs
+    pairs = combinations(functions, 2)
+    return [either_less(first, second, cost, over, per, **values) for first, second in pairs]
+
+
+def either_less(
+    first: CostFormulas,
+    second: CostFormulas,
+    cost: str = "sent",
+    over: str = "",
+    per: str = "",
+    **values: int,
+) -> Comparison:
+    """Return where the first function has less of a cost, or where the second one has if the first
+    one never has; see ``compared``."""
+    found = compared(first, second, cost, over, per, **values)
+    if found.is_never and not found.is_equal:
+        return compared(second, first, cost, over, per, **values)
+    return found
 
 
 def volume(formulas: CostFormulas, cost: str, over: str = "") -> Expr:
@@ -197,16 +223,17 @@ def _over(by_axes: Mapping[tuple[str, ...], Expr], axis: str) -> Iterator[Expr]:
             yield amount
 
 
-def written(expr: Expr) -> str:
-    """Return an expression as text for people, such as ``3 * hidden^2 * (data - 1)``."""
-    return str(expr).replace("**", "^").replace("*", " * ").replace("/", " / ")
-
-
-def _at(expr: Expr, sizes: Mapping[sympy.Symbol, int]) -> Expr:
-    return sympy.sympify(expr.subs([*sizes.items()]))
-
-
 # --- the largest of several sums ----------------------------------------------------------------
+
+
+def _largest_of(
+    formulas: CostFormulas, cost: str, over: str, per: str, values: Mapping[str, int]
+) -> list[Expr]:
+    """Return the sums the largest of which is a cost at values; see ``compared``."""
+    sizes = [(sympy.Symbol(name, positive=True), value) for name, value in values.items()]
+    expr = sympy.sympify(volume(formulas, cost, over).subs(sizes))
+    sums = _undominated(_sums(expr, per), _Signs(frozenset(formulas.axes)))
+    return [sympy.expand(x) for x in sums]
 
 
 def _sums(expr: Expr, per: str) -> list[Expr]:

@@ -127,6 +127,9 @@ def plane(
         name: _costs(function, {**values, x.name: across, y.name: up}, cost)
         for name, function in functions.items()
     }
+    if all(np.isnan(c).all() for c in costs.values()):
+        ranges = " and ".join(f"{s.name} from {s.low} to {s.high}" for s in (x, y))
+        raise ValueError(f"no values of {ranges} fit any function")
     shape = len(ys), len(xs)
     return Plane(x.name, y.name, xs, ys, cost, {n: c.reshape(shape) for n, c in costs.items()})
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import sympy
 
-from collir.cost.formulas.constants import MEMORY, rate_name
+from collir.cost.formulas.constants import MEMORY, has_one_device, rate_name
 from collir.cost.formulas.functions import (
     Expr,
     Larger,
@@ -36,7 +36,7 @@ def local_seconds(local: LocalStep, machine: Machine, kinds: Sequence[str] = ())
         reach=expression(local.reach) if local.reach else 0.0,
         product=product,
     )
-    arithmetic = _OF_KINDS if machine.kinds else _FORMULAS
+    arithmetic = _FORMULAS if has_one_device(machine) else _OF_KINDS
     return sympy.sympify(local_times(step, device, arithmetic).total(_larger))
 
 

@@ -1,6 +1,7 @@
 """The costs of functions as formulas, for people."""
 
 import re
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -11,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 from collir.cost.formulas.constants import quantity_of
+from collir.cost.network.group import CostError
 from collir.cost.options import CostOptions
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 
@@ -23,6 +25,10 @@ class CostSymbolicTarget(CostOptions, Target):
     over ranges of values: operations by type, bytes read and written, bytes and messages sent over
     each axis, memory, and the time of products, of other kernels and of collectives, on each level
     of the machine.
+
+    Functions that are strategies of each other are compared: which is the fastest, which sends less
+    and which needs less memory, as inequalities. They are on one mesh, and have the same parameters
+    and the same arguments and results, but for layouts, weights and states of optimisers.
     """
 
     name = "cost-symbolic"
@@ -33,25 +39,51 @@ class CostSymbolicTarget(CostOptions, Target):
     the program."""
     latex: bool = False
     """Print whole formulas, in LaTeX."""
+    per: str = ""
+    """A parameter, such as the number of layers: strategies are compared by what grows with it, for
+    each unit of it. The default is all that they send and need."""
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         try:
             from collir.targets.reports import formulas as texts
+            from collir.targets.reports.compared import comparisons
         except ImportError as error:
-            message = "formulas need sympy: install it with `pip install 'collir[formulas]'`"
-            raise DiagnosticError(Diagnostic(message)) from error
+            raise formulas_missing() from error
         ranges = ranges_of(self.where)
         write = texts.latex_lines if self.latex else partial(texts.report_lines, ranges=ranges)
-        reports, names = texts.reports(module, self.cost_model(), write)
-        if unknown := [name for name in ranges if name not in names]:
-            listed = ", ".join(sorted(names))
-            raise DiagnosticError(
-                Diagnostic(
-                    f"where= names '{unknown[0]}', and the parameters, axes and constants are "
-                    f"{listed}"
-                )
-            )
+        try:
+            reports, functions = texts.reports(module, self.cost_model(), write)
+            names = {name for x in functions.values() for name in (*x.values, *x.constants)}
+            check_names("where", ranges, names)
+            check_names("per", filter(None, [self.per]), names)
+            if not self.latex:
+                reports += comparisons(module, functions, ranges, self.per)
+        except CostError as error:
+            raise DiagnosticError(Diagnostic(str(error))) from error
         output.write("\n".join(reports))
+
+
+def formulas_missing() -> DiagnosticError:
+    """Return the error where sympy is not installed."""
+    return DiagnosticError(
+        Diagnostic("formulas need sympy: install it with `pip install 'collir[formulas]'`")
+    )
+
+
+def check_names(option: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Check that names are those of parameters, axes and constants.
+
+    Raises:
+        DiagnosticError: there is none of that name.
+    """
+    if unknown := [name for name in names if name not in known]:
+        listed = ", ".join(sorted(known))
+        raise DiagnosticError(
+            Diagnostic(
+                f"{option}= names '{unknown[0]}', and the parameters, axes and constants are "
+                f"{listed}"
+            )
+        )
 
 
 def ranges_of(where: str) -> dict[str, tuple[float, float]]:

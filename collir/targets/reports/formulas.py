@@ -33,14 +33,14 @@ Text = Callable[[float], str]
 
 def reports(
     module: ModuleOp, model: CostModel, write: Callable[[CostFormulas], Iterable[str]]
-) -> tuple[list[str], set[str]]:
-    """Return the texts of all functions, and the names of their parameters and axes.
+) -> tuple[list[str], dict[str, CostFormulas]]:
+    """Return the texts of all functions, and their formulas, of those that have some, by name.
 
     Raises:
         DiagnosticError: a function cannot be simulated.
     """
     texts: list[str] = []
-    names: set[str] = set()
+    found: dict[str, CostFormulas] = {}
     for opened in opened_functions(module, model):
         try:
             formulas = formulas_of(opened)
@@ -48,9 +48,9 @@ def reports(
             name = opened.simulation.name
             texts.append(f"@{name} has no formulas: {error}; -t simulate has its numbers\n")
             continue
-        names |= formulas.values.keys() | formulas.constants.keys()
+        found[formulas.name] = formulas
         texts.append("\n".join([*write(formulas), ""]))
-    return texts, names
+    return texts, found
 
 
 def report_lines(
@@ -73,15 +73,17 @@ def report_lines(
         yield f"  {', '.join(given)}"
     for name, value in formulas.fixed.items():
         yield f"  {name} = {value} is no symbol: the steps of the program depend on it"
+    if len(formulas.places) > 1:
+        yield f"  each cost is that of the place with most of it: {', '.join(formulas.places)}"
     for dtype, work in sorted(formulas.work.items()):
         yield from _section(f"operations of {dtype}", work, corners, _count_text)
     yield from _section("bytes read and written", formulas.moved, corners, bytes_text)
     for axes, sent in formulas.sent.items():
-        count = text_of(formulas.messages[axes])
+        count = text_of(in_regime(formulas.messages[axes], corners[0]))
         what = "collective" if count == "1" else "collectives"
         name = f"bytes sent over {', '.join(axes)}, in {count} {what}"
         yield f"  {name}: {_values_text(sent, corners, bytes_text)}"
-        yield f"          {text_of(sent)}"
+        yield f"          {text_of(in_regime(sent, corners[0]))}"
     yield from _memory(formulas, corners)
     yield from _time(formulas, corners)
 
@@ -100,7 +102,7 @@ def _values_text(expr: Expr, corners: Corners, text: Text) -> str:
 
 def _section(name: str, expr: Expr, corners: Corners, text: Text) -> Iterator[str]:
     yield f"  {name}: {_values_text(expr, corners, text)}"
-    yield from _terms(terms_of(expr), corners)
+    yield from _terms(terms_of(in_regime(expr, corners[0])), corners)
 
 
 def _terms(
@@ -130,15 +132,23 @@ def _term_text(term: Expr, constants: Sequence[str]) -> str:
 
 def _memory(formulas: CostFormulas, corners: Corners) -> Iterator[str]:
     yield f"  memory of a device: at most {_values_text(formulas.memory, corners, bytes_text)}"
+    if len(formulas.places) > 1:
+        for place, peak in zip(formulas.places, formulas.peaks, strict=True):
+            yield f"            at {place}: {_values_text(peak, corners, bytes_text)}"
     for use, size in formulas.held.items():
-        yield f"            {use}: {text_of(size)}"
+        yield f"            {use}: {text_of(in_regime(size, corners[0]))}"
     yield from _terms(terms_of(in_regime(formulas.memory, corners[0])), corners)
 
 
 def _time(formulas: CostFormulas, corners: Corners) -> Iterator[str]:
-    yield f"  time: {_values_text(formulas.time, corners, seconds_text)}"
+    most = _values_text(formulas.most, corners, seconds_text)
+    at_most = "" if formulas.is_exact else f", and at most {most}, as steps share ports"
+    yield f"  time: {_values_text(formulas.time, corners, seconds_text)}{at_most}"
     groups: dict[str, list[Expr]] = {}
-    for step in formulas.steps:
+    place = _busiest(formulas, corners[0])
+    if len(formulas.places) > 1:
+        yield f"    of which {formulas.places[place]} works longest:"
+    for step in (step for step in formulas.steps if place in step.at):
         name = f"over {', '.join(step.over)}" if step.over else "kernels"
         name = "products" if step.is_product else name
         groups.setdefault(name, []).append(step.count * step.time)
@@ -153,6 +163,16 @@ def _time(formulas: CostFormulas, corners: Corners) -> Iterator[str]:
         else:
             for line in _terms(terms_of(near), corners, [*formulas.constants]):
                 yield f"      {line}"
+
+
+def _busiest(formulas: CostFormulas, values: Mapping[str, float]) -> int:
+    """Return the number of the place whose steps take longest."""
+
+    def seconds(place: int) -> float:
+        own = (step for step in formulas.steps if place in step.at)
+        return sum(value_of(step.count * step.time, values) for step in own)
+
+    return max(range(len(formulas.places)), key=seconds)
 
 
 def _levels(seconds: Expr, formulas: CostFormulas, corners: Corners) -> Iterator[str]:

@@ -1,13 +1,24 @@
 """Plots of which function costs least in the plane of two parameters."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import numpy as np
+from xdsl.dialects.builtin import ModuleOp
 
+from collir.cost.formulas.alike import alike_functions
+from collir.cost.formulas.costs import CostFormulas, formulas_of
+from collir.cost.formulas.crossovers import COSTS, compared
 from collir.cost.formulas.fastest import Plane, Span, plane, same_values
 from collir.cost.formulas.function import CostFunction
+from collir.cost.formulas.opening import opened_functions
+from collir.cost.formulas.sent import FormulaMissingError
+from collir.cost.formulas.terms import text_of
+from collir.cost.model import CostModel
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.targets.reports.compared import Ranges, at_same_values
 from collir.targets.reports.cost import mesh_title
+from collir.targets.reports.cost_symbolic import check_names
 
 _SUPERLATIVES = {
     "time": "The fastest",
@@ -17,6 +28,50 @@ _SUPERLATIVES = {
     "sent": "The fewest bytes sent",
     "messages": "The fewest messages",
 }
+
+
+def strategies_plot(
+    module: ModuleOp, model: CostModel, ranges: Ranges, cost: str = "time", points: int = 60
+) -> str:
+    """Return which of the strategies of a module costs least in the plane of two ranges as SVG.
+
+    Args:
+        ranges: two ranges, the first from left to right, and values of parameters and axes.
+        cost, points: see ``plane_plot``.
+
+    Raises:
+        DiagnosticError: the module has not one set of strategies with formulas, a name is no
+            parameter and no axis, or matplotlib is not installed.
+        ValueError: no function can have any of the values.
+        CostError: the machine cannot have the sizes of axes.
+    """
+    listed = at_same_values(_strategies(module, model), ranges)
+    check_names("where", ranges, listed[0].values)
+    x, y = (Span(n, int(low), int(high)) for n, (low, high) in ranges.items() if low < high)
+    return plane_plot({f.name: CostFunction(f) for f in listed}, x, y, cost, points)
+
+
+def _strategies(module: ModuleOp, model: CostModel) -> list[CostFormulas]:
+    groups = alike_functions(module)
+    if not groups:
+        message = (
+            "a plane compares strategies: functions on one mesh with the same parameters, arguments"
+            " and results, but for layouts, weights and states; there are no two"
+        )
+        raise DiagnosticError(Diagnostic(message))
+    if len(groups) > 1:
+        titles = " and ".join(", ".join(f"@{name}" for name in names) for names in groups)
+        message = f"a plane has the strategies of one program, not {titles}"
+        raise DiagnosticError(Diagnostic(f"{message}: choose some with --function"))
+    opened = {o.simulation.name: o for o in opened_functions(module, model)}
+    found: list[CostFormulas] = []
+    for name in groups[0]:
+        try:
+            found.append(formulas_of(opened[name]))
+        except FormulaMissingError as error:
+            message = f"@{name} has no formulas: {error}; choose others with --function"
+            raise DiagnosticError(Diagnostic(message)) from error
+    return found
 
 
 def plane_plot(
@@ -54,7 +109,29 @@ def plane_plot(
         [*functions],
         found.best,
         _gains(found),
+        _equations(functions, found),
     )
+
+
+def _equations(functions: Mapping[str, CostFunction], plane: Plane) -> dict[tuple[int, int], str]:
+    """Return where two functions that are best beside each other cost the same, by their numbers:
+    of those costs and functions of which it is one equation."""
+    if plane.cost not in COSTS:
+        return {}
+    best, listed = plane.best, [f.formulas for f in functions.values()]
+    beside = [(best[:, 1:], best[:, :-1]), (best[1:], best[:-1])]
+    pairs = {(min(x), max(x)) for a, b in beside for x in zip(a.flat, b.flat, strict=True)}
+    found: dict[tuple[int, int], str] = {}
+    for a, b in sorted((int(a), int(b)) for a, b in pairs if 0 <= a < b):
+        with suppress(FormulaMissingError):
+            conditions = compared(listed[a], listed[b], plane.cost).conditions
+            if [len(some) for some in conditions] == [1]:
+                [[inequality]] = conditions
+                sides = (inequality.less, inequality.more)
+                names = [{str(x) for x in side.free_symbols} for side in sides]
+                left = 0 if {plane.x, plane.y} & names[0] else 1
+                found[a, b] = f"{text_of(sides[left])} = {text_of(sides[1 - left])}"
+    return found
 
 
 def _gains(plane: Plane) -> np.ndarray:

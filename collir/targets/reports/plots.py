@@ -212,6 +212,7 @@ def regions(
     names: Sequence[str],
     best: Any,
     gains: Any,
+    equations: Mapping[tuple[int, int], str],
 ) -> str:
     """Return the regions of a plane in which each of some named functions is the best as SVG, on
     logarithmic axes, with the lines between them.
@@ -220,6 +221,7 @@ def regions(
         points: the values along both axes, ascending.
         best: the numbers of the best functions, by rows of the second axis; -1 for none.
         gains: by which factor the next one is worse; pale where it is less than ``CLOSE``.
+        equations: texts for the lines between two functions, by their numbers, the smaller first.
     """
     shown = [number for number in range(len(names)) if (best == number).any()]
     colours = _colours()
@@ -232,11 +234,15 @@ def regions(
         picture[..., 3] = np.where(best < 0, 0, np.where(gains < CLOSE, 0.35, 0.8))
         edges = [_edges(values) for values in points]
         axes.pcolormesh(*edges, picture, rasterized=True)
-        axes.add_collection(LineCollection(_borders(best, *edges), colors="black", linewidths=1))
+        borders = _borders(best, *edges)
+        listed = [line for lines in borders.values() for line in lines]
+        axes.add_collection(LineCollection(listed, colors="black", linewidths=1))
+        for pair, equation in equations.items():
+            _name_line(axes, borders[pair], equation, math.sqrt(edges[0][0] * edges[0][-1]))
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.12g}"))
             axis.set_minor_formatter(NullFormatter())
         limits = [(values[0], values[-1]) for values in edges]
         axes.set(xlabel=labels[0], ylabel=labels[1], xlim=limits[0], ylim=limits[1])
@@ -252,6 +258,21 @@ def regions(
     return _numbered(text.getvalue())
 
 
+def _name_line(axes: Any, line: Sequence[Any], text: str, middle: float) -> None:
+    """Write a text beside the middle of a line, towards the middle of the plot."""
+    (x, y), _ = sorted(line)[len(line) // 2]
+    side = 1 if x < middle else -1
+    axes.annotate(
+        text,
+        (x, y),
+        (8 * side, 8),
+        textcoords="offset points",
+        ha="left" if side > 0 else "right",
+        fontsize="small",
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5},
+    )
+
+
 def _edges(values: Sequence[float]) -> Any:
     """Return the edges of cells around values on a logarithmic scale."""
     logs = np.log2(values)
@@ -260,13 +281,19 @@ def _edges(values: Sequence[float]) -> Any:
     return 2.0 ** np.concatenate([[logs[0] - steps[0] / 2], inner, [logs[-1] + steps[-1] / 2]])
 
 
-def _borders(best: Any, xs: Any, ys: Any) -> list[Any]:
-    """Return the lines between cells of different numbers, from edge to edge."""
-    found: list[Any] = []
+def _borders(best: Any, xs: Any, ys: Any) -> dict[tuple[int, int], list[Any]]:
+    """Return the lines between cells of different numbers, from edge to edge, by these numbers."""
+    found: dict[tuple[int, int], list[Any]] = {}
+
+    def add(one: int, other: int, line: Any) -> None:
+        found.setdefault((min(one, other), max(one, other)), []).append(line)
+
     for row, column in np.argwhere(best[:, 1:] != best[:, :-1]):
-        found.append([(xs[column + 1], ys[row]), (xs[column + 1], ys[row + 1])])
+        line = [(xs[column + 1], ys[row]), (xs[column + 1], ys[row + 1])]
+        add(best[row, column], best[row, column + 1], line)
     for row, column in np.argwhere(best[1:] != best[:-1]):
-        found.append([(xs[column], ys[row + 1]), (xs[column + 1], ys[row + 1])])
+        line = [(xs[column], ys[row + 1]), (xs[column + 1], ys[row + 1])]
+        add(best[row, column], best[row + 1, column], line)
     return found
 
 
