@@ -317,7 +317,7 @@ def cost_function(module: ModuleOp, function: str = "") -> "CostFunction":
 def _formulas() -> Generator[None]:
     """Make errors of formulas diagnostics."""
     try:
-        from collir.cost.formulas.sent import FormulaMissingError
+        from collir.cost.formulas.functions import FormulaMissingError
     except ImportError as error:
         message = "formulas need sympy: install it with `pip install 'collir[formulas]'`"
         raise DiagnosticError(Diagnostic(message)) from error

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import sympy
 
 from collir.cost.formulas.contention import Run, slowed
-from collir.cost.formulas.functions import Expr, Larger, expression
+from collir.cost.formulas.functions import Expr, FormulaMissingError, Larger, expression
 from collir.cost.formulas.makespan import makespan
 from collir.cost.formulas.overlaps import ended_before, sharing
-from collir.cost.formulas.sent import FormulaMissingError, sent_seconds
+from collir.cost.formulas.sent import sent_seconds
 from collir.cost.formulas.times import local_seconds
 from collir.cost.model import StepCost
 from collir.cost.programs.local_steps import LocalStep

@@ -11,10 +11,15 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.collectives.table import COSTS
 from collir.cost.formulas.bounds import Times
 from collir.cost.formulas.constants import constants_of
-from collir.cost.formulas.functions import Expr, expression, expression_of, symbol
+from collir.cost.formulas.functions import (
+    Expr,
+    FormulaMissingError,
+    expression,
+    expression_of,
+    symbol,
+)
 from collir.cost.formulas.memory import bytes_by_use, is_exact, largest, peak_bytes
 from collir.cost.formulas.opening import Opened, opened_functions
-from collir.cost.formulas.sent import FormulaMissingError
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.memory import Use
@@ -202,7 +207,7 @@ def _steps(simulation: Simulation, times: Times) -> Iterator[StepFormula]:
         if isinstance(does := step.does, StepCost):
             axes = does.collective.axes
             ranks = sympy.Mul(*(symbol(f"@{mesh.label(axis)}") for axis in axes))
-            factor = COSTS[does.collective.kind].busbw(cast("int", ranks))
+            factor = sympy.nsimplify(COSTS[does.collective.kind].busbw(cast("int", ranks)))
             sent = factor * expression(does.collective.size)
             yield replace(common, over=tuple(map(mesh.label, axes)), sent=sent)
         elif isinstance(does, LocalStep):

@@ -14,9 +14,8 @@ from typing import Any
 import sympy
 
 from collir.cost.formulas.costs import CostFormulas
-from collir.cost.formulas.functions import Expr, Larger
+from collir.cost.formulas.functions import Expr, FormulaMissingError, Larger
 from collir.cost.formulas.memory import Spare
-from collir.cost.formulas.sent import FormulaMissingError
 from collir.cost.formulas.terms import text_of
 
 NEGLIGIBLE = 1e-3

@@ -25,6 +25,10 @@ Expr = Any
 T = TypeVar("T", bound="Valued")
 
 
+class FormulaMissingError(Exception):
+    """A cost that is no formula."""
+
+
 class Valued(sympy.Function):
     """A function with values in numpy."""
 

@@ -37,7 +37,10 @@ def seconds_near(sent: Expr, values: Sequence[float]) -> Expr:
         values: the values of its arguments.
     """
     collective, (size, *symbols), (now, *numbers) = type(sent).collective, sent.args, values
-    low, (high, start, slope) = _piece(pieces_on(collective, type(sent).model, (*numbers,)), now)
+    pieces = pieces_on(collective, type(sent).model, (*numbers,))
+    if not pieces:
+        return sympy.Float(type(sent).values(now, *numbers))
+    low, (high, start, slope) = _piece(pieces, now)
     plain = start + slope * size
     total, near = start + slope * now, (max(low, now / NEAR) * min(high, now * NEAR)) ** 0.5
     parts = _parts(_slowed(sent, near, numbers), len(own_links(collective)))

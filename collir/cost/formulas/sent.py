@@ -3,11 +3,12 @@
 or protocol.
 
 The pieces are found from the times of a model for some bytes, so that they are those of each model.
+Where they are many, the model is asked for each number of bytes.
 They depend on the sizes of all axes, as groups share ports, and on the constants of the levels of
 the machine: they are found for each mesh anew.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import inf
@@ -39,6 +40,10 @@ FEW = 8
 MACHINES = 2**14
 """The number of collectives on machines whose pieces are remembered."""
 
+MOST_PIECES = 20
+"""The most pieces of a collective; the times of others are found one by one, as those of
+algorithms with a best number of chunks."""
+
 _CLOSE = 1e-9
 """The relative error up to which a time is on a line."""
 
@@ -46,23 +51,14 @@ Piece = tuple[float, float, float]
 """Up to which bytes a piece goes, its seconds for no bytes, and its seconds per byte."""
 
 
-class FormulaMissingError(Exception):
-    """A cost that is no formula."""
-
-
 def sent_seconds(does: StepCost, model: CostModel) -> Expr:
-    """Return the seconds of a collective.
-
-    Raises:
-        FormulaMissingError: they are not linear in pieces.
-    """
+    """Return the seconds of a collective."""
     collective = does.collective
     mesh = collective.mesh
     if not any(does.port_bytes):
         copies = local_seconds(LocalStep(COPY, 2 * collective.size), mesh.machine)
         return copies + sum(phase.time for phase in does.phases)
     alone = replace(collective, size=float(int(collective.size)))
-    pieces_of(alone, model)
     arguments = (symbol(f"@{name}") for name in numbers_of(collective))
     return sent_by(alone, model)(expression(collective.size), *arguments)
 
@@ -108,7 +104,9 @@ def sent_by(collective: Collective, model: CostModel) -> type[Sent]:
     def seconds(size: Any, numbers: tuple[float, ...]) -> Any:
         sizes = np.unique(size) if numbers[axes:] != links else np.empty(0)
         if not 0 < len(sizes) <= FEW or sizes[0] < 1:
-            return _seconds(pieces_on(collective, model, numbers), size)
+            if pieces := pieces_on(collective, model, numbers):
+                return _seconds(pieces, size)
+            sizes = np.unique(size)
         new = with_numbers(collective, numbers)
         own = [priced(new, model, x)[1] if new else 0.0 for x in sizes.tolist()]
         return np.array(own)[np.searchsorted(sizes, size)]
@@ -144,11 +142,11 @@ def with_numbers(collective: Collective, numbers: tuple[float, ...]) -> Collecti
 def pieces_on(
     collective: Collective, model: CostModel, numbers: tuple[float, ...]
 ) -> tuple[Piece, ...]:
-    """Return the pieces of a collective where the numbers of its mesh have other values.
+    """Return the pieces of a collective where the numbers of its mesh have other values; none if
+    they are many.
 
     Raises:
         CostError: the machine cannot have these sizes.
-        FormulaMissingError: its time is not linear in pieces.
     """
     new = with_numbers(collective, numbers)
     return pieces_of(new, model) if new else ((inf, 0.0, 0.0),)
@@ -156,11 +154,7 @@ def pieces_on(
 
 @lru_cache(maxsize=MACHINES)
 def pieces_of(collective: Collective, model: CostModel) -> tuple[Piece, ...]:
-    """Return the pieces of a collective, by ascending bytes.
-
-    Raises:
-        FormulaMissingError: its time is not linear in pieces.
-    """
+    """Return the pieces of a collective, by ascending bytes; none if they are many."""
     return tuple(_linear_pieces(cache(partial(priced, collective, model))))
 
 
@@ -170,43 +164,47 @@ def priced(collective: Collective, model: CostModel, size: float) -> tuple[str, 
     return does.algorithm, sum(phase.time for phase in sent_phases(does))
 
 
-def _linear_pieces(probe: Callable[[int], tuple[str, float]]) -> Iterator[Piece]:
-    """Yield the pieces of a function from sizes to the name of a piece and its value."""
-    low = 1
-    while low <= LARGEST:
-        high = _last_of_piece(probe, low)
+def _linear_pieces(probe: Callable[[int], tuple[str, float]]) -> list[Piece]:
+    """Return the pieces of a function from sizes to the name of a piece and its value; none if
+    there are more than ``MOST_PIECES``."""
+    low, pieces = 1, list[Piece]()
+    while len(pieces) < MOST_PIECES:
+        high = _last(lambda size, low=low: probe(size)[0] == probe(low)[0], low)
+        if not _is_line(probe, low, high):
+            high = _last(lambda size, low=low: _is_line(probe, low, size), low)
         start, slope = _line(probe, low, high)
-        yield (inf if high == LARGEST else high + 0.5), start, slope
+        pieces.append(((inf if high == LARGEST else high + 0.5), start, slope))
+        if high == LARGEST:
+            return pieces
         low = high + 1
+    return []
 
 
-def _last_of_piece(probe: Callable[[int], tuple[str, float]], low: int) -> int:
-    """Return the last size of the piece that begins at one."""
-    name, high = probe(low)[0], LARGEST
-    if probe(high)[0] == name:
+def _last(holds: Callable[[int], bool], low: int) -> int:
+    """Return the last size from one on up to which something holds."""
+    high = LARGEST
+    if holds(high):
         return high
     while high - low > 1:  # halve the ratio, then the difference
         middle = int((low * high) ** 0.5) if high > 4 * low else (low + high) // 2
-        if probe(middle)[0] == name:
+        if holds(middle):
             low = middle
         else:
             high = middle
     return low
 
 
-def _line(probe: Callable[[int], tuple[str, float]], low: int, high: int) -> tuple[float, float]:
-    """Return the value at 0 and the slope of a piece from one size to another.
+def _is_line(probe: Callable[[int], tuple[str, float]], low: int, high: int) -> bool:
+    """Return whether values from one size to another are on a line."""
+    start, slope = _line(probe, low, high)
+    sizes = (round(low * (high / low) ** part) for part in (0.1, 0.5, 0.9))
+    return all(
+        abs(start + slope * size - probe(size)[1]) <= _CLOSE * probe(size)[1] for size in sizes
+    )
 
-    Raises:
-        FormulaMissingError: the piece is not linear.
-    """
+
+def _line(probe: Callable[[int], tuple[str, float]], low: int, high: int) -> tuple[float, float]:
+    """Return the value at 0 and the slope of the line through the values of two sizes."""
     first, last = probe(low)[1], probe(high)[1]
     slope = (last - first) / (high - low) if high > low else 0.0
-    start = first - slope * low
-    for part in (0.1, 0.5):
-        size = round(low * (high / low) ** part)
-        if abs(start + slope * size - probe(size)[1]) > _CLOSE * probe(size)[1]:
-            raise FormulaMissingError(
-                f"the time of a collective is not linear in its bytes from {low} to {high}"
-            )
-    return start, slope
+    return first - slope * low, slope

@@ -83,14 +83,21 @@ def corners_of(values: Values, ranges: Mapping[str, tuple[float, float]]) -> lis
 
 
 def by_constants(expr: Expr, constants: Iterable[str]) -> dict[str, Expr]:
-    """Return the parts of a sum that have each of some constants, as products where that is
-    possible; the rest has no name."""
+    """Return the parts of a sum that have each of some constants, as products where that is short;
+    the rest has no name."""
     found: dict[str, Expr] = {}
     symbols = [symbol(name) for name in constants]
     for term in terms_of(expr):
         name = next((x.name for x in symbols if x in term.free_symbols), "")
         found[name] = found.get(name, sympy.S.Zero) + term
-    return {name: sympy.factor(part) if name else part for name, part in found.items()}
+    return {name: _factored(part) if name else part for name, part in found.items()}
+
+
+def _factored(expr: Expr) -> Expr:
+    """Return a sum as a product, unless that has a sum with factors that are no whole numbers."""
+    product = sympy.factor(expr)
+    sums = (x for x in sympy.Mul.make_args(product) if x.is_Add)
+    return expr if any(x.has(sympy.Float) for x in sums) else product
 
 
 def text_of(expr: Expr, constants: Iterable[str] = ()) -> str:

@@ -14,7 +14,7 @@ from collir.cost.formulas.costs import CostFormulas
 from collir.cost.formulas.crossovers import NEGLIGIBLE, VERBS, either_less, equal_costs, volume
 from collir.cost.formulas.fastest import Span, changes
 from collir.cost.formulas.function import CostFunction
-from collir.cost.formulas.sent import FormulaMissingError
+from collir.cost.formulas.functions import FormulaMissingError
 from collir.cost.formulas.terms import in_regime, value_of
 from collir.targets.reports.cost import mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table

@@ -8,9 +8,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.formulas.constants import quantity_of
 from collir.cost.formulas.costs import CostFormulas, formulas_of
-from collir.cost.formulas.functions import Expr, symbol
+from collir.cost.formulas.functions import Expr, FormulaMissingError, symbol
 from collir.cost.formulas.opening import opened_functions
-from collir.cost.formulas.sent import FormulaMissingError
 from collir.cost.formulas.terms import (
     by_constants,
     corners_of,
@@ -180,7 +179,7 @@ def _levels(seconds: Expr, formulas: CostFormulas, corners: Corners) -> Iterator
     parts = by_constants(seconds, formulas.constants)
     levels: dict[str, list[Expr]] = {}
     for name in filter(parts.__contains__, [*formulas.constants, ""]):
-        own = [parts[name]] if name else terms_of(parts[name])
+        own = sympy.Add.make_args(parts[name]) if name else terms_of(parts[name])
         levels.setdefault(name.rpartition(".")[0], []).extend(own)
     everything = [term for terms in levels.values() for term in terms]
     for level, terms in levels.items():

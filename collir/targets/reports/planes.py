@@ -11,8 +11,8 @@ from collir.cost.formulas.costs import CostFormulas, formulas_of
 from collir.cost.formulas.crossovers import COSTS, compared
 from collir.cost.formulas.fastest import Plane, Span, plane, same_values
 from collir.cost.formulas.function import CostFunction
+from collir.cost.formulas.functions import FormulaMissingError
 from collir.cost.formulas.opening import opened_functions
-from collir.cost.formulas.sent import FormulaMissingError
 from collir.cost.formulas.terms import text_of
 from collir.cost.model import CostModel
 from collir.ir.diagnostics import Diagnostic, DiagnosticError

@@ -23,8 +23,7 @@ from collir.cost.formulas.costs import CostFormulas, cost_formulas
 from collir.cost.formulas.crossovers import Comparison, compared, comparisons, volume
 from collir.cost.formulas.fastest import Span, changes, plane
 from collir.cost.formulas.function import CostFunction
-from collir.cost.formulas.functions import Array, Expr, Larger, symbol
-from collir.cost.formulas.sent import FormulaMissingError
+from collir.cost.formulas.functions import Array, Expr, FormulaMissingError, Larger, symbol
 from collir.cost.formulas.terms import text_of
 from collir.cost.programs.memory import Use
 from collir.ir.diagnostics import DiagnosticError
