@@ -223,10 +223,10 @@ def _steps(simulation: Simulation, times: Times) -> Iterator[StepFormula]:
 def _runs(simulation: Simulation) -> Iterator[tuple[SimulatedStep, tuple[int, ...], Expr]]:
     """Yield the steps of a program, of its loops and tasks, each with the classes of devices that
     run it and how often."""
-    alike: dict[tuple[int, tuple[int, ...]], list[SimulatedStep]] = {}
+    alike: dict[tuple[str, int, tuple[int, ...]], list[SimulatedStep]] = {}
     for step in simulation.program:
-        alike.setdefault((id(step.does), step.task.on), []).append(step)
-    for (_, on), (step, *others) in alike.items():
+        alike.setdefault((step.result, id(step.does), step.task.on), []).append(step)
+    for (_, _, on), (step, *others) in alike.items():
         count = expression(1 + len(others))
         if step.loop is not None:
             times = count * expression(step.loop.times)
