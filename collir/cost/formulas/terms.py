@@ -118,5 +118,5 @@ def text_of(expr: Expr, constants: Iterable[str] = ()) -> str:
 def _rounded(number: Expr) -> Expr:
     """Return a number of three digits."""
     short = float(f"{float(number):.3g}")
-    whole = abs(short) < 1000 and short.is_integer()
+    whole = abs(short) < 1e6 and short.is_integer()
     return sympy.Integer(int(short)) if whole else sympy.Float(number, 3)
