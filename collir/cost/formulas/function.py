@@ -1,7 +1,8 @@
 # pyright: basic
 """Costs of a function of a module as a function of arrays."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from collir.cost.formulas.compiled import compiled
 from collir.cost.formulas.constants import quantity_of
 from collir.cost.formulas.costs import CostFormulas
 from collir.cost.formulas.functions import Array
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout.sizes import LIMIT
 from collir.syntax.units import Quantity
 
@@ -57,12 +59,13 @@ class CostFunction:
         """Compile formulas.
 
         Args:
-            others: function from other values of ``formulas.fixed`` to the formulas for them.
+            others: function from other values of parameters to formulas with these fixed: those of
+                ``formulas.fixed``, and 1 for any.
         """
         self.formulas, self.values = formulas, formulas.values
         self.constants = formulas.constants
         self._others = others
-        self._known: dict[tuple[int, ...], CostFunction] = {}
+        self._known: dict[tuple[tuple[str, int], ...], CostFunction] = {}
         sums = (formulas.work, formulas.sent, formulas.messages)
         flops, sent, messages = (sympy.Add(*x.values()) for x in sums)
         names = [*self.values]
@@ -90,13 +93,12 @@ class CostFunction:
             ValueError: a name is no parameter, axis or constant, values are no integers of at least
                 1, or constants are not positive.
             CostError: the machine cannot have these sizes of axes.
-            DiagnosticError: the function cannot have these values of ``formulas.fixed``.
         """
         checked = {name: self._checked(name, x) for name, x in values.items()}
-        fixed = {name: checked.pop(name) for name in self.formulas.fixed if name in checked}
-        if any(np.any(x != self.formulas.fixed[name]) for name, x in fixed.items()):
-            return self._with_others(fixed, checked)
-        given = {**self.values, **self.constants, **checked}
+        if others := self._others_in(checked):
+            return self._with_others(others, checked)
+        own = {name: x for name, x in checked.items() if name not in self.formulas.fixed}
+        given = {**self.values, **self.constants, **own}
         lengths = {len(x) for x in given.values() if np.ndim(x)}
         if len(lengths) > 1:
             raise ValueError(f"arrays have one length, not {' and '.join(map(str, lengths))}")
@@ -107,28 +109,43 @@ class CostFunction:
             whole &= (np.rint(size) == size) & (size >= 1)
         return CostValues(*(np.where(whole, cost, np.nan) for cost in costs))
 
+    def _others_in(self, given: Mapping[str, Array | float]) -> dict[str, Array | float]:
+        """Return the values for which there are other formulas: those of parameters that are fixed,
+        and 1, as sizes of 1 are views; 0 stands for a value that has these formulas."""
+        fixed, found = self.formulas.fixed, dict[str, Array | float]()
+        for name, x in given.items():
+            if name in fixed and np.any(x != fixed[name]):
+                found[name] = x
+            is_parameter = name in self.values and name not in self.formulas.axes
+            if is_parameter and self._others and np.any(np.equal(x, 1)):
+                found[name] = np.equal(x, 1).astype(float)
+        return found
+
     def _with_others(
-        self, fixed: Mapping[str, Array | float], given: Mapping[str, Array | float]
+        self, others: Mapping[str, Array | float], given: Mapping[str, Array | float]
     ) -> CostValues:
-        """Return costs where parameters have other values that formulas are made for."""
-        columns = np.atleast_2d(np.stack(np.broadcast_arrays(*fixed.values()), axis=-1))
+        """Return costs where parameters have values for which there are other formulas."""
+        rows = max((len(x) for x in given.values() if isinstance(x, np.ndarray)), default=1)
+        columns = np.stack([np.broadcast_to(x, rows) for x in others.values()], axis=1)
         distinct, which = np.unique(columns, axis=0, return_inverse=True)
-        if len(distinct) == 1:
-            return self._at(fixed, distinct[0])(**given)
-        found = np.full((len(CostValues._fields), len(columns)), np.nan)
+        found = np.full((len(CostValues._fields), rows), np.nan)
         for number, row in enumerate(distinct):
             own = which.ravel() == number
             part = {name: x[own] if isinstance(x, np.ndarray) else x for name, x in given.items()}
-            found[:, own] = self._at(fixed, row)(**part)
+            values = {name: int(x) for name, x in zip(others, row, strict=True) if x}
+            with suppress(DiagnosticError):  # sizes that do not divide
+                found[:, own] = self._at(values)(**part)
         return CostValues(*found)
 
-    def _at(self, names: Iterable[str], row: Array) -> "CostFunction":
-        """Return the function for other values of parameters that formulas are made for."""
-        key = tuple(int(x) for x in row)
+    def _at(self, values: Mapping[str, int]) -> "CostFunction":
+        """Return the function for other values of parameters."""
+        if all(self.formulas.fixed.get(name) == x for name, x in values.items()):
+            return self
+        key = tuple(values.items())
         if key not in self._known:
             if self._others is None:
-                raise ValueError(f"these formulas hold for {', '.join(names)} as in the program")
-            self._known[key] = CostFunction(self._others(dict(zip(names, key, strict=True))))
+                raise ValueError(f"these formulas hold for {', '.join(values)} as in the program")
+            self._known[key] = CostFunction(self._others(values))
         return self._known[key]
 
     def _checked(self, name: str, values: npt.ArrayLike) -> Array | float:

@@ -49,6 +49,10 @@ class Larger(Valued):
         )
         if all(x.is_Number for x in flat):
             return max(flat)
+        if any(x.is_nonnegative and not x.is_zero for x in flat):
+            flat = {x: None for x in flat if not x.is_zero}
+            if len(flat) == 1:
+                return next(iter(flat))
         return None if list(flat) == list(numbers) else cls(*flat)
 
     def _sympystr(self, printer: Any) -> str:

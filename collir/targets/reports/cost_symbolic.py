@@ -55,7 +55,8 @@ class CostSymbolicTarget(CostOptions, Target):
             reports, functions = texts.reports(module, self.cost_model(), write)
             names = {name for x in functions.values() for name in (*x.values, *x.constants)}
             check_names("where", ranges, names)
-            check_names("per", filter(None, [self.per]), names)
+            parameters = {name for x in functions.values() for name in x.values}
+            check_names("per", filter(None, [self.per]), parameters)
             if not self.latex:
                 reports += comparisons(module, functions, ranges, self.per)
         except CostError as error:

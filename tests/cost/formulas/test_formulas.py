@@ -83,6 +83,23 @@ def values_near(costs: CostFunction, rng: random.Random) -> dict[str, int]:
     return {name: n for name, n in chosen.items() if name not in costs.formulas.axes}
 
 
+@pytest.mark.parametrize(("name", "function"), [("mixtral", "loss"), ("gpt", "loss")])
+def test_sizes_of_1(name: str, function: str) -> None:
+    """Formulas are made for sizes that become views."""
+    costs, checked = costs_of(name, function), 0
+    found = costs(seq=[costs.values["seq"], 1])
+    assert found.time[0] == costs().time[0]
+    for parameter in costs.values.keys() - costs.formulas.axes.keys():
+        try:
+            module = collir.instantiate(module_of(name).clone(), function, **{parameter: 1})
+        except DiagnosticError:  # 1 does not divide
+            assert np.isnan(costs(**{parameter: 1}).time[0])
+            continue
+        assert_equal(costs(**{parameter: 1}), 0, plain_costs(simulated(module, function)))
+        checked += 1
+    assert checked
+
+
 @pytest.mark.parametrize(("name", "function"), some(STEPS, 4, "formulas"))
 def test_costs_are_those_of_the_simulation(name: str, function: str) -> None:
     costs = costs_of(name, function)
