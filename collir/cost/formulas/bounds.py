@@ -62,23 +62,18 @@ class Times:
         behind = ended_before(tasks)
         zero = Bounds(sympy.S.Zero, sympy.S.Zero)
         times = [self.of_step(step, simulation) if step else zero for step in steps]
-        least = makespan([x.least for x in times], behind)
-        runs = [
-            Run(
-                task.streams[0],
-                time.most,
-                self._sent_in(step, simulation),
-                bool(step and step.sent),
-            )
-            for step, task, time in zip(steps, tasks, times, strict=True)
-        ]
-        most = makespan(
-            [
+        least = most = makespan([x.least for x in times], behind)
+        shared = sharing(tasks, behind)
+        if any(shared) or any(x.least != x.most for x in times):
+            runs = [
+                Run(task.streams[0], x.most, self._sent_in(step, simulation), _is_send(step))
+                for step, task, x in zip(steps, tasks, times, strict=True)
+            ]
+            slower = (
                 slowed(run, [[runs[n] for n in others] for others in ports])
-                for run, ports in zip(runs, sharing(tasks, behind), strict=True)
-            ],
-            behind,
-        )
+                for run, ports in zip(runs, shared, strict=True)
+            )
+            most = makespan([*slower], behind)
         issued = [x for n in range(len(simulation.places)) if (x := _issued_on(simulation, n))]
         if issued:
             return Bounds(Larger(least, *issued), Larger(most, *issued))
@@ -121,6 +116,10 @@ class Times:
             assert isinstance(step.does, LocalStep)
             seconds = local_seconds(step.does, simulation.mesh.machine, step.kinds)
         return Bounds(seconds, seconds)
+
+
+def _is_send(step: SimulatedStep | None) -> bool:
+    return step is not None and step.sent is not None
 
 
 def listed(simulation: Simulation) -> tuple[list[SimulatedStep | None], list[StepTask]]:
