@@ -72,7 +72,7 @@ def report_lines(
             given.append(f"{name} = {'..'.join(map(text, ends))}")
         yield f"  {', '.join(given)}"
     for name, value in formulas.fixed.items():
-        yield f"  {name} = {value} is no symbol: the steps of the program depend on it"
+        yield f"  {name} = {value} is no symbol: steps, or the length of formulas, depend on it"
     if len(formulas.places) > 1:
         yield f"  each cost is that of the place with most of it: {', '.join(formulas.places)}"
     for dtype, work in sorted(formulas.work.items()):
