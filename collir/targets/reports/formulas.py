@@ -212,7 +212,8 @@ def _latex(formulas: CostFormulas) -> Iterable[str]:
     rows += [(rf"\text{{bytes sent over {', '.join(a)}}}", x) for a, x in formulas.sent.items()]
     rows.append((r"\text{memory}", formulas.memory))
     for name, expr in rows:
-        yield rf"  {name} &= {sympy.latex(expr.xreplace(names))} \\"
+        escaped = name.replace("_", r"\_")
+        yield rf"  {escaped} &= {sympy.latex(expr.xreplace(names))} \\"
 
 
 def _latex_name(name: str) -> str:

@@ -264,3 +264,23 @@ def test_parameters_of_long_formulas_keep_their_values() -> None:
     changed = simulated(collir.instantiate(module.clone(), "f", a=5), "f")
     assert_equal(costs(a=[4, 5]), 1, plain_costs(changed))
     assert "a = 4 is no symbol" in collir.emit(module, "cost-symbolic")
+
+
+# --- LaTeX --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlp", "switch"])
+def test_latex_has_no_functions_of_ours(name: str) -> None:
+    text = collir.emit(module_of(name), "cost-symbolic{latex=true}")
+    assert "operatorname" not in text
+    assert text.count("{") == text.count("}")
+    assert text.count(r"\left") == text.count(r"\right")
+
+
+def test_latex_escapes_names() -> None:
+    head = "func @f(my_rows = 4)(%x: f32[my_rows] partial(sum: my_data)) -> f32[my_rows] on @m"
+    body = "%y = all_reduce %x over my_data\n  return %y"
+    text = f"{BOX.replace('data =', 'my_data =')}{head} {{\n  {body}\n}}\n"
+    _, *lines = collir.emit(collir.parse(text), "cost-symbolic{latex=true}").splitlines()
+    assert r"  \text{bytes sent over my\_data} &= " in "\n".join(lines)
+    assert all(line.count("_") == line.count(r"\_") for line in lines)
