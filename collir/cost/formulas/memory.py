@@ -37,7 +37,7 @@ class Spare(Valued):
     def _latex(self, printer: Any) -> str:
         """Return Iverson's bracket of the iterations that need one."""
         times, odd = self.args
-        which = r"\text{ even}" if odd > 0 else "> 1"
+        which = "> 1" if odd == 0 else r"\text{ even}"
         return rf"\left[{printer.doprint(times)} {which}\right]"
 
     @classmethod
