@@ -190,10 +190,10 @@ class DistOp(IRDLOperation, HasFolderInterface, ABC):
         return value.data
 
     def number(self, name: str) -> float:
-        """Return an argument that is a number."""
+        """Return an argument that is a number; an open size stays."""
         value = self.properties[name]
         assert isinstance(value, NumberAttr | SizeAttr)
-        return float(value.data)
+        return as_number(value.data)
 
     def word(self, name: str) -> str:
         """Return an argument that is a name."""

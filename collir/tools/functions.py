@@ -36,7 +36,8 @@ def reported(module: ModuleOp, names: Sequence[str]) -> list[str]:
     """Return the functions of a module that a report is about, in order.
 
     Those are the named functions, and those that take their place. Without names, or if passes have
-    left none of them, they are all but those of the library, which others call.
+    left none of them, they are all but those of the library, which others call, and those that are
+    made for gradients, which are no longer there where calls have become steps.
 
     Args:
         names: the names that ``--function`` gives.
@@ -49,7 +50,7 @@ def reported(module: ModuleOp, names: Sequence[str]) -> list[str]:
     ]
     return (
         chosen
-        or [name for name, function in functions.items() if not _is_shipped(function)]
+        or [name for name, function in functions.items() if not _is_part(function)]
         or [*functions]
     )
 
@@ -75,7 +76,9 @@ def for_code(module: ModuleOp, names: Sequence[str]) -> ModuleOp:
     return module
 
 
-def _is_shipped(function: FuncOp) -> bool:
-    """Return whether a function is one of the library."""
+def _is_part(function: FuncOp) -> bool:
+    """Return whether a function is one of the library, or made for a gradient."""
+    if function.sym_visibility is not None:
+        return True
     position = Position.of(function)
     return position is not None and Path(position.file).parent == LIBRARY

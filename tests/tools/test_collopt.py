@@ -283,3 +283,13 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     )
     assert done.stderr == ""
     assert len(done.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("target", ["simulate", "cost-symbolic"])
+def test_functions_made_for_gradients_are_not_reported(
+    target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Propagation makes them, and they are gone where calls have become steps."""
+    file = str(ROOT / "examples" / "models" / "jobs.coll")
+    assert collopt.main([file, "-t", target]) == 0
+    assert re.findall(r"^@(\w+)", capsys.readouterr().out, re.MULTILINE)[:2] == ["loss", "train"]

@@ -34,6 +34,12 @@ class Spare(Valued):
         """Return a number for numbers."""
         return sympy.Integer(int(cls.values(int(times), int(odd)))) if times.is_Number else None
 
+    def _latex(self, printer: Any) -> str:
+        """Return Iverson's bracket of the iterations that need one."""
+        times, odd = self.args
+        which = "> 1" if odd == 0 else r"\text{ even}"
+        return rf"\left[{printer.doprint(times)} {which}\right]"
+
     @classmethod
     def values(cls, times: Any, odd: Any) -> Any:
         """Return the numbers of buffers."""

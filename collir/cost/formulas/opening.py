@@ -14,14 +14,16 @@ from collir.cost.programs.simulate import simulate_function
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizeAttr, SizesAttr
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of, task_names
 from collir.ir.parameters import parameters_of
 from collir.ir.renaming import map_attributes
 from collir.ir.rotation import as_run
 from collir.ir.tasks import outline_tasks
 from collir.layout import Dim
-from collir.layout.formulas import Formula
+from collir.layout.formulas import Formula, FormulaError
 from collir.layout.sizes import IndivisibleError, ShardedSize, Size, formula_of
 
 
@@ -31,10 +33,11 @@ class Opened:
 
     Attributes:
         values: the values of its parameters.
-        quotients: the sizes of its blocks that are quotients, and have to be integers.
+        quotients: the sizes of its blocks and the operations of its steps that are quotients, and
+            have to be integers.
         fixed: the values of parameters that keep them: they are 1, sizes in the program are rounded
             quotients of them, or they say how often a loop runs whose iterations are listed one by
-            one.
+            one. If formulas would be too long, those of all parameters.
         rigid: the axes whose sizes keep their values: steps are at places on them.
     """
 
@@ -49,7 +52,8 @@ def opened_functions(module: ModuleOp, model: CostModel, name: str = "") -> list
     """Return the functions of a module, or that of a name, with open sizes.
 
     Raises:
-        DiagnosticError: see ``collir.cost.programs.simulate.simulate``.
+        DiagnosticError: see ``collir.cost.programs.simulate.simulate``; sizes of axes have no
+            formulas.
     """
     ready = as_run(module.clone())
     tasks = task_names(ready)
@@ -66,17 +70,19 @@ def _opened(function: FuncOp, model: CostModel) -> Opened:
     loops = [op for op in function.walk() if isinstance(op, RepeatOp)]
     fixed = {name for name, value in values.items() if value == 1}  # sizes of 1 are views
     fixed |= _parameters_in(loop for loop in loops if loop.schedule is not None)
-    simulation, opened = None, [function, *_tasks_of(function)]
+    simulation, quotients, opened = None, frozenset[Formula](), [function, *_tasks_of(function)]
     while simulation is None:
         formulas = {name: Formula.constant(values[name]) for name in fixed}
         for each in opened:
             map_attributes(each, partial(_with_open_sizes, fixed=formulas))
         try:
             simulation = simulate_function(function, model)
-        except IndivisibleError as error:
-            more = set(error.parameters.intersection(values))
+            quotients = frozenset(size for each in opened for size in _quotients(each))
+        except FormulaError as error:  # if formulas are too long, all parameters keep their values
+            divides = isinstance(error, IndivisibleError)
+            more = values.keys() & error.parameters if divides else {*values}
             if more <= fixed:
-                raise
+                raise DiagnosticError.at(function, f"this has no formulas: {error}") from error
         else:
             more = _parameters_in(loops) if len(simulation.places) > 1 else set[str]()
         if not more <= fixed:
@@ -84,7 +90,6 @@ def _opened(function: FuncOp, model: CostModel) -> Opened:
         fixed |= more
     free = {name: value for name, value in values.items() if name not in fixed}
     kept = {name: value for name, value in values.items() if name in fixed}
-    quotients = frozenset(size for each in opened for size in _quotients(each))
     return Opened(simulation, free, quotients, kept, frozenset(_rigid_axes(function)))
 
 
@@ -118,13 +123,23 @@ def _values_of(function: FuncOp) -> Iterator[SSAValue[DistTensorType]]:
 
 
 def _quotients(function: FuncOp) -> Iterator[Formula]:
-    """Yield the sizes of blocks of a function that are quotients."""
+    """Yield the sizes of blocks and the operations of steps of a function that are quotients."""
     mesh = mesh_of(function)
-    for x in {value.type.data for value in _values_of(function)}:
-        for size in x.local_shape(mesh):
-            formula = formula_of(size)
-            if any(exponent < 0 for powers, _ in formula.terms for _, exponent in powers):
-                yield formula
+    types = {value.type.data for value in _values_of(function)}
+    sizes = [size for x in types for size in x.local_shape(mesh)]
+    steps = (op for op in function.walk() if isinstance(op, DistOp) and "flops" in op.properties)
+    counts = (op.number("flops") for op in steps)
+    for size in (*sizes, *(count for count in counts if isinstance(count, Size))):
+        if _is_quotient(formula_of(size)):
+            yield formula_of(size)
+
+
+def _is_quotient(formula: Formula) -> bool:
+    """Return whether a formula divides by something."""
+    return any(
+        number.denominator > 1 or any(exponent < 0 for _, exponent in powers)
+        for powers, number in formula.terms
+    )
 
 
 def _with_open_sizes(attribute: Attribute, fixed: Mapping[str, Formula]) -> Attribute:

@@ -54,6 +54,7 @@ class CostSymbolicTarget(CostOptions, Target):
         try:
             reports, functions = texts.reports(module, self.cost_model(), write)
             names = {name for x in functions.values() for name in (*x.values, *x.constants)}
+            check_symbols(ranges, {name for x in functions.values() for name in x.fixed} - names)
             check_names("where", ranges, names)
             parameters = {name for x in functions.values() for name in x.values}
             check_names("per", filter(None, [self.per]), parameters)
@@ -69,6 +70,21 @@ def formulas_missing() -> DiagnosticError:
     return DiagnosticError(
         Diagnostic("formulas need sympy: install it with `pip install 'collir[formulas]'`")
     )
+
+
+def check_symbols(ranges: Iterable[str], fixed: Collection[str]) -> None:
+    """Check that ranges are of symbols.
+
+    Raises:
+        DiagnosticError: one is of a parameter that is none.
+    """
+    if names := [name for name in ranges if name in fixed]:
+        raise DiagnosticError(
+            Diagnostic(
+                f"where= names '{names[0]}', which is no symbol, as the steps of the program "
+                f"depend on it: give it one value by -p 'instantiate{{sizes=\"{names[0]}=...\"}}'"
+            )
+        )
 
 
 def check_names(option: str, names: Iterable[str], known: Collection[str]) -> None:

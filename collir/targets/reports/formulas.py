@@ -71,7 +71,7 @@ def report_lines(
             given.append(f"{name} = {'..'.join(map(text, ends))}")
         yield f"  {', '.join(given)}"
     for name, value in formulas.fixed.items():
-        yield f"  {name} = {value} is no symbol: the steps of the program depend on it"
+        yield f"  {name} = {value} is no symbol: steps, or the length of formulas, depend on it"
     if len(formulas.places) > 1:
         yield f"  each cost is that of the place with most of it: {', '.join(formulas.places)}"
     for dtype, work in sorted(formulas.work.items()):
@@ -211,7 +211,8 @@ def _latex(formulas: CostFormulas) -> Iterable[str]:
     rows += [(rf"\text{{bytes sent over {', '.join(a)}}}", x) for a, x in formulas.sent.items()]
     rows.append((r"\text{memory}", formulas.memory))
     for name, expr in rows:
-        yield rf"  {name} &= {sympy.latex(expr.xreplace(names))} \\"
+        escaped = name.replace("_", r"\_")
+        yield rf"  {escaped} &= {sympy.latex(expr.xreplace(names))} \\"
 
 
 def _latex_name(name: str) -> str:

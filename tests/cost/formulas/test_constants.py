@@ -85,7 +85,7 @@ def test_times_are_those_of_the_machine(fabric: str) -> None:
         assert found.time[row] == pytest.approx(simulation.time, rel=1e-12)
         costs = [step.does for step in simulation.program]
         algorithms |= {cost.algorithm for cost in costs if isinstance(cost, StepCost)}
-    assert len(algorithms) > 2
+    assert len(algorithms) > 1
 
 
 def test_many_sizes_on_another_machine() -> None:

@@ -239,3 +239,65 @@ def test_operations_of_a_transformer() -> None:
     assert found == pytest.approx(
         72 * b * s * n * h**2 * (1 + s / (6 * h) + v / (12 * n * h)), rel=1e-4
     )
+
+
+# --- sizes of any form --------------------------------------------------------------------------
+
+BOX = """\
+machine @box {
+  device { compute f32 = 10 TFLOP/s; memory = 80 GB @ 1 TB/s }
+  level gpu[4] { port = 270 GB/s, latency = 3 us }
+}
+mesh @m on @box { data = gpu:4 }
+"""
+
+
+def test_operations_of_compute_steps() -> None:
+    module = collir.parse(MODELS.parent / "layer.coll")
+    for function in ("layer", "data_parallel"):
+        costs = collir.cost_function(module, function)(batch=32, hidden=64)
+        changed = collir.instantiate(module.clone(), function, batch=32, hidden=64)
+        assert costs.time[0] == pytest.approx(simulated(changed, function).time, rel=1e-12)
+        assert costs.flops[0] == 4 * 32 * 64 * 64 / 8
+
+
+def test_quotients_by_numbers_have_to_be_integers() -> None:
+    text = "func @f(batch = 4)(%x: f32[8]) -> f32[8] on @m {\n  %y = compute %x flops 3 * batch / 4"
+    costs = collir.cost_function(collir.parse(f"{BOX}{text}\n  return %y\n}}\n"))
+    assert list(costs(batch=[4, 8]).flops) == [3, 6]
+    assert np.isnan(costs(batch=6).time[0])
+    text = "func @f(rows = 8)(%x: f32[rows / 2]) -> f32[rows / 2] on @m {\n  %y = relu %x"
+    costs = collir.cost_function(collir.parse(f"{BOX}{text}\n  return %y\n}}\n"))
+    assert list(np.isnan(costs(rows=[8, 9]).time)) == [False, True]
+
+
+def test_parameters_of_long_formulas_keep_their_values() -> None:
+    """A product of five sums of three terms has too many terms."""
+    shape = ", ".join(f"{a} + {b} + 1" for a, b in ("ab", "bc", "cd", "de", "eg"))
+    head = f"func @f(a = 4, b = 4, c = 4, d = 4, e = 4, g = 4)(%x: f32[{shape}]) -> f32[{shape}]"
+    module = collir.parse(f"{BOX}{head} on @m {{\n  %y = relu %x\n  return %y\n}}\n")
+    costs = collir.cost_function(module)
+    assert {*costs.formulas.fixed} == {*"abcdeg"}
+    changed = simulated(collir.instantiate(module.clone(), "f", a=5), "f")
+    assert_equal(costs(a=[4, 5]), 1, plain_costs(changed))
+    assert "a = 4 is no symbol" in collir.emit(module, "cost-symbolic")
+
+
+# --- LaTeX --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mlp", "switch"])
+def test_latex_has_no_functions_of_ours(name: str) -> None:
+    text = collir.emit(module_of(name), "cost-symbolic{latex=true}")
+    assert "operatorname" not in text
+    assert text.count("{") == text.count("}")
+    assert text.count(r"\left") == text.count(r"\right")
+
+
+def test_latex_escapes_names() -> None:
+    head = "func @f(my_rows = 4)(%x: f32[my_rows] partial(sum: my_data)) -> f32[my_rows] on @m"
+    body = "%y = all_reduce %x over my_data\n  return %y"
+    text = f"{BOX.replace('data =', 'my_data =')}{head} {{\n  {body}\n}}\n"
+    _, *lines = collir.emit(collir.parse(text), "cost-symbolic{latex=true}").splitlines()
+    assert r"  \text{bytes sent over my\_data} &= " in "\n".join(lines)
+    assert all(line.count("_") == line.count(r"\_") for line in lines)
