@@ -579,7 +579,7 @@ static int reduce_scatter_blocks(const void *in, void *out, const int *parts, si
   return err;
 }
 
-//: all_to_all_blocks needs least, size_of, copy_rows, units_before, block_starts
+//: all_to_all_blocks needs least, size_of, copy_rows, units_before
 /* leaving[q] columns for rank q with n_out elements in each of rows_out rows; coming[q] from it. The
  * blocks are packed; if they are too many for one call, pairs of ranks exchange them in pieces. */
 static int all_to_all_blocks(const void *in, void *out, const int *leaving, size_t n_out,
