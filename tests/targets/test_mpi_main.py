@@ -113,7 +113,7 @@ MISTAKES = {
     "no numbers": (" / 2.0f", " * (0.0f / 0.0f)"),
     "no numbers where one rounds": ("s[i] = x[i]", "s[i] = 0.0f / 0.0f * x[i]"),
     "a division only where it does not count": ("if (mesh_m.y_b == 0)\n", "if (mesh_m.y_b)\n"),
-    "blocks that stay": ("permute(g, to, p, from,", "permute(g, mesh_m.rank, p, mesh_m.rank,"),
+    "blocks that stay": ("8, to, p, 8, from,", "8, mesh_m.rank, p, 8, mesh_m.rank,"),
     "indices the other way round": ("[i1 * 4 + i0]", "[i0 * 2 + i1]"),
     "another operand": ("bf16_load(r[i]) + bf16_load(y[i])", "bf16_load(r[i]) + bf16_load(r[i])"),
     "no mask": ("if (mesh_m.x_a == 0) memcpy", "if (1) memcpy"),

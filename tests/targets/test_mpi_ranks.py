@@ -77,6 +77,24 @@ def test_buffers_that_go_in_pieces(ranks: int, most: int, tmp_path: Path) -> Non
     assert differences(module, functions, tmp_path, flags) == []
 
 
+TO_OTHER_SIZES = """
+machine @four { level a[2] { port = 1 GB/s, latency = 1 us }
+                level b[2] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @four { x = a:2 weights [1, 2], y = b:2 weights [1, 2] }
+func @f(%x: f32[2, 9@x]) -> f32[2, 9@y] on @m {
+  %r = permute %x to f32[2, 9@y]
+  return %r
+}
+"""
+
+
+@pytest.mark.parametrize("most", [2**31 - 1, 4])
+def test_a_permute_to_a_rank_with_a_block_of_another_size(most: int, tmp_path: Path) -> None:
+    module = collir.parse(TO_OTHER_SIZES)
+    flags = (*FLAGS, f"-DCOLLIR_MAX_COUNT={most}")
+    assert differences(module, functions_of(module), tmp_path, flags) == []
+
+
 RESULTS = """
 machine @six { level a[2] { port = 1 GB/s, latency = 1 us }
                level b[3] { port = 1 GB/s, latency = 1 us } }

@@ -150,7 +150,7 @@ MISTAKES = {
     "another coordinate": ("mesh_m.x_a = mesh_m.rank / 2", "mesh_m.x_a = mesh_m.rank % 2"),
     "blocks out of order": ("swap_blocks(b, coming, 2, 8,", "swap_blocks(b, coming, 8, 2,"),
     "no division": ("ncclFloat16, ncclAvg", "ncclFloat16, ncclSum"),
-    "blocks that stay": ("permute(g, to, p, from,", "permute(g, mesh_m.rank, p, mesh_m.rank,"),
+    "blocks that stay": ("8, to, p, 8, from,", "8, mesh_m.rank, p, 8, mesh_m.rank,"),
     "another operand": ("__bfloat162float(a[i]) +", "__bfloat162float(b[i]) +"),
     "no mask": ("if (mesh_m.x_a == 0) {\\n    TRY_CUDA", "if (1) {\\n    TRY_CUDA"),
 }

@@ -57,6 +57,22 @@ def test_everywhere(ranks: int, tmp_path: Path) -> None:
     assert differences(module, functions, tmp_path) == []
 
 
+TO_OTHER_SIZES = """
+machine @four { level a[2] { port = 1 GB/s, latency = 1 us }
+                level b[2] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @four { x = a:2 weights [1, 2], y = b:2 weights [1, 2] }
+func @f(%x: f32[2, 9@x]) -> f32[2, 9@y] on @m {
+  %r = permute %x to f32[2, 9@y]
+  return %r
+}
+"""
+
+
+def test_a_permute_to_a_rank_with_a_block_of_another_size(tmp_path: Path) -> None:
+    module = collir.parse(TO_OTHER_SIZES)
+    assert differences(module, functions_of(module), tmp_path) == []
+
+
 def random_module(ranks: int, seed: int, count: int, target: str) -> ModuleOp:
     """Return random functions on a few meshes of ``ranks`` ranks; loops are not in symmetric
     memory."""

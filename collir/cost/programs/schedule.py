@@ -19,10 +19,17 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
+from typing import TypeVar
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.network.loads import Resource
+
+N = TypeVar("N", float, Fraction)
+
+_SCARCE = 1e-4
+"""The part of a resource below which the difference that is left of it is computed exactly."""
 
 
 @dataclass(frozen=True)
@@ -403,28 +410,40 @@ def fair_speeds(phases: Mapping[int, Phase]) -> dict[int, float]:
             free[resource] = free.get(resource, 1.0) - part
     if min(free.values(), default=0.0) >= 0:
         return speeds
-    free = dict.fromkeys(free, 1.0)
-    rising = {number: phase for number, phase in phases.items() if phase.uses}
+    rates = _fair_rates(phases, float, 1e-12)
+    exact = None if rates else _fair_rates(phases, Fraction, Fraction(0))
+    return speeds | {n: float(speed) for n, speed in (rates or exact or {}).items()}
+
+
+def _fair_rates(
+    phases: Mapping[int, Phase], number: Callable[[float], N], tolerance: N
+) -> dict[int, N] | None:
+    """Return the fair speeds of the phases that use resources; None where the precision of the
+    numbers is too low, as almost nothing is left of a resource."""
+    one = number(1.0)
+    speeds: dict[int, N] = {}
+    rising = {n: phase for n, phase in phases.items() if phase.uses}
+    uses = {
+        n: [(resource, number(part)) for resource, part in phase.uses]
+        for n, phase in rising.items()
+    }
+    free = {resource: one for parts in uses.values() for resource, _ in parts}
     while rising:
-        demands = _demands(rising.values())
+        demands: dict[Resource, N] = {}
+        for n, phase in rising.items():
+            for resource, part in uses[n]:
+                use = part / number(phase.rate)
+                demands[resource] = demands[resource] + use if resource in demands else use
+        if tolerance and any(free[resource] < _SCARCE for resource in demands):
+            return None
         limits = {resource: free[resource] / use for resource, use in demands.items() if use}
-        rate = min((*limits.values(), *(phase.rate for phase in rising.values())))
-        reached = rate * (1 + 1e-12)
+        rate = min((*limits.values(), *(number(phase.rate) for phase in rising.values())))
+        reached = rate * (1 + tolerance)
         full = {resource for resource, limit in limits.items() if limit <= reached}
-        for number, phase in list(rising.items()):
-            if phase.rate <= reached or any(resource in full for resource, _ in phase.uses):
-                del rising[number]
-                speeds[number] = min(1.0, rate / phase.rate)
-                for resource, part in phase.uses:
-                    free[resource] = max(0.0, free[resource] - speeds[number] * part)
+        for n, phase in list(rising.items()):
+            if phase.rate <= reached or any(resource in full for resource, _ in uses[n]):
+                del rising[n]
+                speeds[n] = min(one, rate / number(phase.rate))
+                for resource, part in uses[n]:
+                    free[resource] = max(0 * one, free[resource] - speeds[n] * part)
     return speeds
-
-
-def _demands(phases: Iterable[Phase]) -> dict[Resource, float]:
-    """Return the part of each resource that phases use together if every message has a rate of one
-    byte per second."""
-    demands: dict[Resource, float] = {}
-    for phase in phases:
-        for resource, part in phase.uses:
-            demands[resource] = demands.get(resource, 0.0) + part / phase.rate
-    return demands

@@ -529,6 +529,19 @@ class CFunction(StepEmitter):
         x, y = dist_type(op.input), dist_type(op.result)
         return [*self._partner("to", x, y), *self._partner("from", y, x)]
 
+    def exchanged(self, op: DistOp) -> list[str]:
+        """Return the arguments of a permute for its blocks: memory, elements and rank of the one
+        that leaves, then of the one that comes, which may differ in size."""
+        return [
+            word
+            for value, rank in ((op.operands[0], "to"), (op.result, "from"))
+            for word in (
+                self.variable[value],
+                size_text(element_count(dist_type(value), self.mesh)),
+                rank,
+            )
+        ]
+
     def _partner(self, name: str, x: DistType, y: DistType) -> list[str]:
         """Return a variable for the rank whose place in layout ``y`` is this rank's in layout
         ``x``."""

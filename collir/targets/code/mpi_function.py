@@ -526,11 +526,8 @@ class MpiFunction(CFunction):
         A sub-axis that neither layout is sharded over keeps its coordinate. Among the others, the
         r-th rank that holds a block sends it to the r-th rank that wants it.
         """
-        x = dist_type(op.input)
-        count = size_text(element_count(x, self.mesh))
         self.needs.add("permute")
-        ends = self.variable[op.input], self.variable[op.result]
-        arguments = [ends[0], "to", ends[1], "from", count, MPI_TYPES[x.dtype]]
+        arguments = [*self.exchanged(op), MPI_TYPES[dist_type(op.input).dtype]]
         comm = f"{self.names.variable}.comm"
         return [*self.partners(op), self.attempt(f"permute({', '.join([*arguments, comm])})")]
 

@@ -362,25 +362,27 @@ static int all_to_all_rows(const void *in, void *out, size_t n, size_t rows_out,
 }
 
 //: permute needs least, size_of
-/* This rank's block goes to rank `to`, and the one of rank `from` comes. */
-static int permute(const void *in, int to, void *out, int from, size_t n, MPI_Datatype type,
-                   MPI_Comm comm) {
-  size_t size = size_of(type), c;
+/* `leaving` elements go to rank `to`, and `coming` elements come from rank `from`. */
+static int permute(const void *in, size_t leaving, int to, void *out, size_t coming, int from,
+                   MPI_Datatype type, MPI_Comm comm) {
+  size_t size = size_of(type);
   int err = MPI_SUCCESS;
-  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
-    c = least(n - i);
-    err = MPI_Sendrecv((const char *)in + i * size, (int)c, type, to, 0, (char *)out + i * size,
-                       (int)c, type, from, 0, comm, MPI_STATUS_IGNORE);
-  }
+  for (size_t i = 0; (i < leaving || i < coming) && err == MPI_SUCCESS; i += COLLIR_MAX_COUNT)
+    err = MPI_Sendrecv((const char *)in + (i < leaving ? i : 0) * size,
+                       i < leaving ? (int)least(leaving - i) : 0, type,
+                       i < leaving ? to : MPI_PROC_NULL, 0,
+                       (char *)out + (i < coming ? i : 0) * size,
+                       i < coming ? (int)least(coming - i) : 0, type,
+                       i < coming ? from : MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
   return err;
 }
 
 //: shift needs permute
-/* As permute; where no block comes, zeros do. */
+/* n elements go to rank `to`, and n come from rank `from`; where none come, zeros do. */
 static int shift(const void *in, int to, void *out, int from, size_t n, MPI_Datatype type,
                  MPI_Comm comm) {
   if (from == MPI_PROC_NULL) memset(out, 0, n * size_of(type));
-  return permute(in, to, out, from, n, type, comm);
+  return permute(in, n, to, out, n, from, type, comm);
 }
 
 //: send needs least, size_of

@@ -374,8 +374,7 @@ class NcclFunction(CFunction):
         """Return the statements that send this rank's block to one rank and get one: the r-th rank
         that holds a block sends it to the r-th rank that wants it."""
         self.cuda.needs.add("permute")
-        count = size_text(element_count(s.x, self.mesh))
-        arguments = [s.operand, "to", s.out, "from", count, s.kind, f"{self.names.variable}.comm"]
+        arguments = [*self.exchanged(s.op), s.kind, f"{self.names.variable}.comm"]
         return [*self.partners(s.op), f"TRY(permute({', '.join([*arguments, CALLERS])}));"]
 
     def _send(self, s: Sent) -> list[str]:

@@ -165,14 +165,14 @@ static ncclResult_t all_to_all(const void *in, void *out, size_t n, ncclDataType
 }
 
 //: permute
-/* This rank's block goes to rank `to` while the one of rank `from` comes. */
-static ncclResult_t permute(const void *in, int to, void *out, int from, size_t n,
-                            ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)
+/* `leaving` elements go to rank `to` while `coming` elements come from rank `from`. */
+static ncclResult_t permute(const void *in, size_t leaving, int to, void *out, size_t coming,
+                            int from, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)
 {
   ncclResult_t err = ncclGroupStart(), end;
   if (err != ncclSuccess) return err;
-  err = ncclSend(in, n, type, to, comm, stream);
-  if (err == ncclSuccess) err = ncclRecv(out, n, type, from, comm, stream);
+  err = ncclSend(in, leaving, type, to, comm, stream);
+  if (err == ncclSuccess) err = ncclRecv(out, coming, type, from, comm, stream);
   end = ncclGroupEnd();
   return err != ncclSuccess ? err : end;
 }
