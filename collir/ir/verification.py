@@ -50,6 +50,9 @@ def verify(module: ModuleOp) -> None:
         errors += [error for op in ops if type(op) is kind for error in _errors_at(op)]
         if errors:  # functions on wrong machines or meshes cannot be checked
             raise DiagnosticError(errors)
+    unnamed = (op for op in ops if type(op) is FuncOp and not op.properties.keys() >= _NEEDED)
+    if errors := [error for op in unnamed for error in _errors_at(op)]:
+        raise DiagnosticError(errors)  # their calls cannot be checked
     with meshes_remembered():
         for op in ops:
             facts = _facts(op)
@@ -72,6 +75,9 @@ def verify(module: ModuleOp) -> None:
     if errors:
         raise DiagnosticError(errors)
 
+
+_NEEDED = {"sym_name", "function_type"}
+"""The properties of a function that its calls are checked by."""
 
 _right: WeakKeyDictionary[Operation, Same[object]] = WeakKeyDictionary()
 """The facts with which each step was last found right. A pass changes few of the steps, so that
