@@ -341,3 +341,15 @@ def joins(rng: random.Random, mesh: Mesh, dtype: DType) -> Iterator[FuncOp]:
         made = builder.try_op(OPERATIONS["concat"], builder.values[:count], {"dim": integer(dim)})
         if made is not None:  # a sharded dimension stays as it is
             yield builder.function([made])
+
+
+TO_OTHER_SIZES = """
+machine @four { level a[2] { port = 1 GB/s, latency = 1 us }
+                level b[2] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @four { x = a:2 weights [1, 2], y = b:2 weights [1, 2] }
+func @f(%x: f32[2, 9@x]) -> f32[2, 9@y] on @m {
+  %r = permute %x to f32[2, 9@y]
+  return %r
+}
+"""
+"""A permute to a rank whose block has another size than its own, as both axes have weights."""

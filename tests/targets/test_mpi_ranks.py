@@ -12,6 +12,7 @@ from on_ranks import FLAGS, HANG, differences
 from one_step import (
     KINDS,
     MESHES,
+    TO_OTHER_SIZES,
     collectives,
     collectives_everywhere,
     local_operations,
@@ -75,17 +76,6 @@ def test_buffers_that_go_in_pieces(ranks: int, most: int, tmp_path: Path) -> Non
     module = module_of(meshes_of(ranks), functions)
     flags = (*FLAGS, f"-DCOLLIR_MAX_COUNT={most}")
     assert differences(module, functions, tmp_path, flags) == []
-
-
-TO_OTHER_SIZES = """
-machine @four { level a[2] { port = 1 GB/s, latency = 1 us }
-                level b[2] { port = 1 GB/s, latency = 1 us } }
-mesh @m on @four { x = a:2 weights [1, 2], y = b:2 weights [1, 2] }
-func @f(%x: f32[2, 9@x]) -> f32[2, 9@y] on @m {
-  %r = permute %x to f32[2, 9@y]
-  return %r
-}
-"""
 
 
 @pytest.mark.parametrize("most", [2**31 - 1, 4])

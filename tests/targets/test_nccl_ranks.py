@@ -13,7 +13,13 @@ import pytest
 from checks import functions_of
 from on_fake_nccl import STRICT, compile_with_fake, differences, harness, results_on_fake
 from on_ranks import arguments_of
-from one_step import collectives, collectives_everywhere, local_operations, meshes_of
+from one_step import (
+    TO_OTHER_SIZES,
+    collectives,
+    collectives_everywhere,
+    local_operations,
+    meshes_of,
+)
 from programs import module_of, random_function, random_mesh
 from seeds import chosen, fresh, some
 from xdsl.dialects.builtin import ModuleOp
@@ -55,17 +61,6 @@ def test_everywhere(ranks: int, tmp_path: Path) -> None:
     functions = list(collectives_everywhere(ranks, at_most=1500))
     module = module_of(meshes_of(ranks), functions)
     assert differences(module, functions, tmp_path) == []
-
-
-TO_OTHER_SIZES = """
-machine @four { level a[2] { port = 1 GB/s, latency = 1 us }
-                level b[2] { port = 1 GB/s, latency = 1 us } }
-mesh @m on @four { x = a:2 weights [1, 2], y = b:2 weights [1, 2] }
-func @f(%x: f32[2, 9@x]) -> f32[2, 9@y] on @m {
-  %r = permute %x to f32[2, 9@y]
-  return %r
-}
-"""
 
 
 def test_a_permute_to_a_rank_with_a_block_of_another_size(tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ class StepFormula:
         moved: the bytes that one run reads and writes.
         sent: the bytes that a device sends in one run, at least.
         is_product: whether it multiplies matrices.
-        is_issued: whether the host issues it.
         at: the numbers of the places of the devices that run it.
     """
 
@@ -53,7 +52,6 @@ class StepFormula:
     moved: Expr = sympy.S.Zero
     sent: Expr = sympy.S.Zero
     is_product: bool = False
-    is_issued: bool = True
     at: tuple[int, ...] = (0,)
 
 
@@ -62,7 +60,7 @@ class CostFormulas:
     """The costs of a function as expressions of its parameters and of the sizes of axes.
 
     Where devices at several places run steps of their own, operations, bytes and messages are those
-    of the place that has most of them; see ``at``.
+    of the place that has most of them.
 
     Attributes:
         values: the values of the parameters and of the axes in the program.
@@ -105,12 +103,6 @@ class CostFormulas:
     def memory(self) -> Expr:
         """The most bytes of a device; see ``peaks_exact``."""
         return largest(self.peaks)
-
-    def at(self, place: int) -> "CostFormulas":
-        """Return the operations, the bytes, the messages and the memory of one place; times stay
-        those of all."""
-        steps = tuple(replace(step, at=(0,)) for step in self.steps if place in step.at)
-        return replace(self, steps=steps, peaks=(self.peaks[place],), places=(self.places[place],))
 
     @property
     def axes(self) -> dict[str, int]:
@@ -216,7 +208,6 @@ def _steps(simulation: Simulation, times: Times) -> Iterator[StepFormula]:
                 work={dtype: expression(number) for dtype, number in does.work},
                 moved=expression(does.size),
                 is_product=does.product is not None,
-                is_issued=step.is_issued,
             )
 
 

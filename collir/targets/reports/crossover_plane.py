@@ -30,8 +30,8 @@ class CrossoverPlaneTarget(CostOptions, Target):
     """Two ranges of parameters or axes, the first from left to right, and values of others, as in
     `where="seq=64..65536,batch=8..1024,hidden=8192"`; the rest have the values of the program."""
     cost: str = "time"
-    """What is least: `time`, `memory`, `flops`, `moved` (bytes read and written), `sent` (bytes) or
-    `messages`."""
+    """The cost that is compared: `time`, `memory`, `flops`, `moved` (bytes read and written),
+    `sent` (bytes) or `messages`."""
     points: int = 60
     """The number of values of each range."""
 
