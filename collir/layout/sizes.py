@@ -178,6 +178,11 @@ def explained(size: int) -> str:
     return f"{size} ({size.formula})" if isinstance(size, Size) else str(size)
 
 
+def _is_known(number: object) -> bool:
+    """Say whether a number is the same on all devices, and so has a value (unlike an Extent)."""
+    return isinstance(number, Size) or type(number) in (int, bool)
+
+
 def _combined(
     numbers: Callable[[int, int], int],
     formulas: Callable[[Formula, Formula], Formula],
@@ -189,7 +194,7 @@ def _combined(
     Raises:
         FormulaError: it would be too long for an open size.
     """
-    if not isinstance(cast("object", a), int) or not isinstance(cast("object", b), int):
+    if not _is_known(a) or not _is_known(b):
         return NotImplemented
     value = numbers(int(a), int(b))
     kinds = [type(x) for x in (a, b) if isinstance(x, OpenSize)]

@@ -30,6 +30,8 @@ from collir.layout.cuts import (
     undefined_cut,
     units,
 )
+from collir.layout.formulas import Formula
+from collir.layout.sizes import sized
 from collir.machine import Level, Machine
 from collir.semantics.reference.devices import coordinate, groups, interval
 
@@ -144,6 +146,17 @@ def test_extents_keep_their_formula() -> None:
         _ = block + 1
     with pytest.raises(ArithmeticError):
         _ = block // 7
+
+
+def test_an_extent_times_a_size_of_a_formula_is_an_extent() -> None:
+    mesh = mesh_of(3, 3, 1, 1, 1, 1, 1, 1)
+    block = block_size(mesh, 24, BOTH)
+    size = sized(5, Formula.parameter("over"))
+    for extent in (block * size, size * block):
+        assert isinstance(extent, Extent)
+        for rank in range(8):
+            at = coordinates_of(mesh, rank)
+            assert extent_at(mesh, extent, at) == 5 * extent_at(mesh, block, at)
 
 
 def test_a_hundred_thousand_weights_are_cut_one_after_the_other() -> None:
