@@ -109,8 +109,9 @@ class FunctionLowering(StepLowering):
     def define(self, token: Token, value: SSAValue | None) -> None:
         """Let a name stand for a value; in an ``auto`` function, for the whole value."""
         if self.auto and value is not None and dist_type(value).axes:
-            if isinstance(value, BlockArgument) or value.name_hint is None:
-                set_name(value, bare(token))
+            name = bare(token)
+            if isinstance(value, BlockArgument) or (value.name_hint is None and not name.isdigit()):
+                set_name(value, name)
             value = whole_value(self.mesh, value)
             assert isinstance(value, OpResult)
             value.op.location = self.position(token).location()
