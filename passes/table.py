@@ -17,6 +17,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "inline": Lazy("collir.passes.inline", "InlinePass"),
     "instantiate": Lazy("collir.passes.instantiate", "InstantiatePass"),
     "overlap": Lazy("collir.passes.overlap", "OverlapPass"),
+    "microbatch": Lazy("collir.passes.microbatch", "MicrobatchPass"),
     "pipeline": Lazy("collir.passes.pipeline", "PipelinePass"),
     "place": Lazy("collir.passes.place", "PlacePass"),
     "prefetch": Lazy("collir.passes.prefetch", "PrefetchPass"),

@@ -220,7 +220,7 @@ def _moved(op: DistOp, places: Sequence[Batch | None]) -> Batch:
 
 
 @dataclass(eq=False)
-class _Batched:
+class Batched:
     """The gradient of a batch.
 
     Attributes:
@@ -250,7 +250,7 @@ def split_batch(function: FuncOp, count: int) -> None:
             f"@{function.sym_name.data} takes {len(calls) or 'no'} gradients: microbatches= needs "
             "one, `gradient @loss(...) wrt ...`, that is in no loop",
         )
-    batched = _batch_of(calls[0])
+    batched = batch_of(calls[0])
     if batched.size % count:
         raise DiagnosticError.at(
             batched.call,
@@ -265,7 +265,7 @@ def split_batch(function: FuncOp, count: int) -> None:
         ) from error
 
 
-def _batch_of(call: CallOp) -> _Batched:
+def batch_of(call: CallOp) -> Batched:
     """Return the batch of a gradient: the leading size of its operands that are data.
 
     Raises:
@@ -292,10 +292,10 @@ def _batch_of(call: CallOp) -> _Batched:
         )
     [(parameter, numbers)] = names.items()
     size = dist_type(call.operands[numbers[0]]).dims[0].size
-    return _Batched(call, numbers, parameter, size)
+    return Batched(call, numbers, parameter, size)
 
 
-def _states(batched: _Batched) -> list[Over]:
+def _states(batched: Batched) -> list[Over]:
     """Return what the results of the function are of the batch.
 
     Raises:
@@ -324,7 +324,7 @@ def _states(batched: _Batched) -> list[Over]:
 class _Splitting:
     """The loop over microbatches, in the place of a call."""
 
-    def __init__(self, batched: _Batched, count: int, states: Sequence[Over]):
+    def __init__(self, batched: Batched, count: int, states: Sequence[Over]):
         self.batched, self.count, self.states = batched, count, states
         self.call, self.mesh = batched.call, mesh_of(batched.call)
         self.part = batched.size // count

@@ -1,0 +1,99 @@
+"""Variants of a training step that compute the same: layers that are computed again in the backward
+pass, and states and parameters that are divided over the axis of the batch."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+
+from xdsl.dialects.builtin import FunctionType, ModuleOp, UnitAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.nested import RepeatOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.auto import lay_out_argument
+from collir.ir.calls import calls_in
+from collir.ir.renaming import set_type
+from collir.ir.roles import Role, argument_roles, result_roles
+from collir.layout import Dim, DistType, Mesh
+from collir.layout.coll import REDISTRIBUTE
+
+
+def recompute_layers(module: ModuleOp) -> None:
+    """Mark the loops over stacked weights in functions whose gradient is taken, in place: their
+    backward passes keep the carries alone."""
+    for function in [op for op in module.ops if isinstance(op, FuncOp)]:
+        for call in calls_in(function):
+            callee = call.function() if call.sought else None
+            for op in callee.walk() if callee else ():
+                if isinstance(op, RepeatOp) and op.sliced:
+                    op.properties["recompute"] = UnitAttr()
+
+
+def shard_roles(function: FuncOp, axis: str, roles: Collection[Role]) -> None:
+    """Shard the arguments and results of some roles of an ``auto`` function over an axis too, in
+    place: on the last dimension without axes that it divides, else behind the axes of one. Stacks
+    of several dimensions are not sharded on the first, which is cut into stages."""
+    mesh, block = mesh_of(function), function.body.block
+    names = mesh.of_axis.get(axis, ())
+    last = block.last_op
+    assert isinstance(last, ReturnOp)
+    of_results = result_roles(function)
+    before = [value.owner for value in last.operands]
+    for argument, role in zip(function.args, argument_roles(function), strict=True):
+        if role in roles and (to := _sharded(dist_type(argument), names, mesh)):
+            _set_argument(argument, to)
+    for number, role in enumerate(of_results):
+        value = last.operands[number]
+        if role in roles and (to := _sharded(dist_type(value), names, mesh)):
+            last.operands[number] = _laid_out(value, to, last, mesh)
+    _erase_unused(dict.fromkeys(op for op in before if isinstance(op, DistOp)))
+    inputs = [argument.type for argument in function.args]
+    outputs = [value.type for value in last.operands]
+    function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+
+
+def _sharded(x: DistType, names: tuple[str, ...], mesh: Mesh) -> DistType | None:
+    """Return a type that is sharded over more sub-axes; None if no dimension can be."""
+    if not names or any(name in x.axes for name in names):
+        return None
+    count = mesh.group_size(names)
+    dims = range(1 if len(x.dims) > 1 else 0, len(x.dims))
+    fitting = [
+        n for n in dims if int(x.dims[n].size) % (mesh.group_size(x.dims[n].axes) * count) == 0
+    ]
+    if not fitting:
+        return None
+    number = max(fitting, key=lambda n: (not x.dims[n].axes, n))
+    dim = x.dims[number]
+    more = Dim(dim.size, (*dim.axes, *names))
+    return replace(x, dims=(*x.dims[:number], more, *x.dims[number + 1 :]))
+
+
+def _set_argument(argument: BlockArgument, to: DistType) -> None:
+    users = [use.operation for use in argument.uses]
+    if dist_type(argument).axes and all(isinstance(op, DistOp) for op in users):
+        set_type(argument, DistTensorType(to))  # a redistribute to the whole value stands behind
+    else:
+        lay_out_argument(argument, DistTensorType(to))
+
+
+def _laid_out(value: SSAValue, to: DistType, last: ReturnOp, mesh: Mesh) -> SSAValue:
+    owner = value.owner
+    whole = value
+    if isinstance(owner, DistOp) and owner.kind is REDISTRIBUTE:
+        whole = owner.input
+    op = OPERATIONS[REDISTRIBUTE.name].make(mesh, whole, to=DistTensorType(to))
+    block = last.parent
+    assert block is not None
+    block.insert_op_before(op, last)
+    return op.result
+
+
+def _erase_unused(ops: Iterable[Operation]) -> None:
+    for op in ops:
+        if not any(result.uses for result in op.results):
+            op.detach()
+            op.erase()
