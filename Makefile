@@ -63,6 +63,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/passes.py
 	$(BIN)/python benchmarks/pass_speed.py
 	$(BIN)/python benchmarks/p2.py
+	$(BIN)/python benchmarks/distir.py
 
 bench-search: $(STAMP)
 	$(BIN)/python benchmarks/search/running/run.py

@@ -53,11 +53,18 @@ def _search() -> Command:
     return search
 
 
+def _sweep() -> Command:
+    from collir.tools import sweep
+
+    return sweep
+
+
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "machine": ("the machines that ship with collir, or that others describe", _machine),
     "new": ("a program to start from, for a cluster of yours", _new),
     "calibrate": ("machines fitted to measurements", _calibrate),
     "compare": ("measured times beside predicted ones", _compare),
+    "sweep": ("the fastest way to run a training step on a machine", _sweep),
     "search": ("exact search of trees", _search),
 }
 """Name of a command -> its summary, and a function that imports its module when it is needed."""

@@ -1,0 +1,88 @@
+"""A configuration: what a sweep chooses for a training step."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from collir.layout.mesh import Axis, Factor
+from collir.machine import Machine
+
+UNSTAGED = "none"
+"""The schedule of a step that is cut into no stages."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A configuration of a training step.
+
+    Attributes:
+        axes: the name of each axis of the mesh, and its factor at each level of the machine,
+            outermost first; the product of all factors of a level is its size.
+        pipeline: the name of the axis whose coordinates are stages.
+        batch: the sequences (or images) of a step, of all devices together.
+        microbatches: the number of microbatches that the batch is cut into.
+        schedule: the order of tasks; ``UNSTAGED`` if there is one stage.
+        chunks: the chunks of layers at each stage.
+        recompute: whether the backward pass computes layers again.
+        zero: what is divided over the axis of the batch: 0 nothing, 1 the states of the optimiser,
+            3 the parameters too.
+    """
+
+    axes: tuple[tuple[str, tuple[int, ...]], ...]
+    pipeline: str
+    batch: int
+    microbatches: int
+    schedule: str = UNSTAGED
+    chunks: int = 1
+    recompute: bool = False
+    zero: int = 0
+
+    @cached_property
+    def degrees(self) -> dict[str, int]:
+        """The size of each axis."""
+        return {name: math.prod(factors) for name, factors in self.axes}
+
+    @property
+    def stages(self) -> int:
+        """The number of stages."""
+        return self.degrees.get(self.pipeline, 1)
+
+    @property
+    def devices(self) -> int:
+        """The number of devices."""
+        return math.prod(self.degrees.values())
+
+    @property
+    def level_sizes(self) -> tuple[int, ...]:
+        """The size of each level of the machine, outermost first."""
+        return tuple(map(math.prod, zip(*(factors for _, factors in self.axes), strict=True)))
+
+    def mesh_axes(self, machine: Machine) -> tuple[Axis, ...]:
+        """Return the axes of the mesh on the levels of a machine; one stage has no axis."""
+        innermost = machine.levels[-1].name
+
+        def placed(name: str, sizes: tuple[int, ...]) -> Axis:
+            named = zip(machine.level_names, sizes, strict=True)
+            factors = [Factor(level, size) for level, size in named if size > 1]
+            return Axis.placed(name, factors or [Factor(innermost, 1)])
+
+        return tuple(
+            placed(name, sizes)
+            for name, sizes in self.axes
+            if name != self.pipeline or self.stages > 1
+        )
+
+    @property
+    def cut(self) -> str:
+        """The passes that cut the batch, and no layers."""
+        return f"microbatch{{microbatches={self.microbatches}}},propagate"
+
+    @property
+    def passes(self) -> str:
+        """The pass that cuts the batch, and the layers, of a program of this configuration."""
+        if self.stages == 1:
+            return self.cut
+        options = [f"microbatches={self.microbatches}", f"schedule={self.schedule}"]
+        if self.chunks > 1:
+            options.append(f"chunks={self.chunks}")
+        return f"pipeline{{axis={self.pipeline} {' '.join(options)}}}"

@@ -1,0 +1,115 @@
+"""Estimates of configurations, kind by kind, and in groups of those that have as many stages."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from collir.layout.mesh import MeshError
+from collir.layout.pipelines.rules import RULES
+from collir.machine import Machine
+from collir.machine.level import MachineError
+from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.groups import Estimate, Group
+from collir.synthesis.sweeping.ingredients import MICROBATCHES, Costs
+from collir.synthesis.sweeping.prices import Prices
+
+
+class Kind(NamedTuple):
+    """What the programs of some configurations have in common: their steps.
+
+    The axis of the batch is in all of them, as a collective over one device costs nothing.
+
+    Attributes:
+        wide: the other axes, but for that of stages, that are larger than 1.
+        staged: whether there are several stages.
+        splits: whether gradients of weights are tasks of their own.
+    """
+
+    wide: tuple[str, ...]
+    recompute: bool
+    zero: int
+    staged: bool = False
+    splits: bool = False
+
+    @property
+    def unstaged(self) -> "Kind":
+        """The kind whose program this one's is before it is cut into stages."""
+        return self._replace(staged=False, splits=False)
+
+
+def kind_of(configuration: Configuration, data: str) -> Kind:
+    """Return the kind of a configuration, whose batch has an axis of this name."""
+    rule = RULES.get(configuration.schedule)
+    fixed = data, configuration.pipeline
+    sizes = configuration.degrees.items()
+    wide = tuple(name for name, size in sizes if size > 1 and name not in fixed)
+    splits = bool(rule and rule.splits[0])
+    staged = configuration.stages > 1
+    return Kind(wide, configuration.recompute, configuration.zero, staged, splits)
+
+
+Rows = tuple[tuple[int, ...], ...]
+"""The values of the batch, of its axis and of the wide axes."""
+
+
+class Estimator:
+    """Estimates of configurations of one training step on machines of one kind."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        layers: int,
+        data: str,
+        costs: Callable[[Sequence[tuple[Kind, Rows]]], Iterable[Costs]],
+    ) -> None:
+        """Prepare estimates.
+
+        Args:
+            layers: the layers of the model.
+            data: the name of the axis of the batch.
+            costs: function from kinds and their rows to their costs, in order.
+        """
+        self.prices, self.layers, self.data, self.costs = Prices(machine), layers, data, costs
+
+    def estimates(
+        self, configurations: Iterable[Configuration]
+    ) -> Iterator[tuple[Configuration, Estimate | str]]:
+        """Yield the estimate of each configuration, or why it is impossible, kind by kind."""
+        groups: dict[Kind, list[tuple[Configuration, int]]] = defaultdict(list)
+        rows: dict[Kind, dict[tuple[int, ...], int]] = defaultdict(dict)
+        for configuration in configurations:
+            kind = kind_of(configuration, self.data)
+            known = rows[kind]
+            number = known.setdefault(self._row(configuration, kind), len(known))
+            groups[kind].append((configuration, number))
+        asked = [(kind, tuple(rows[kind])) for kind in sorted(rows)]
+        for (kind, _), costs in zip(asked, self.costs(asked), strict=True):
+            yield from self._of_kind(costs, groups[kind])
+
+    def _row(self, configuration: Configuration, kind: Kind) -> tuple[int, ...]:
+        """Return the values of the batch and of axes in the program of a kind."""
+        batch = configuration.batch // configuration.microbatches * MICROBATCHES
+        degrees = configuration.degrees
+        return batch, degrees[self.data], *(degrees[name] for name in kind.wide)
+
+    def _of_kind(
+        self, costs: Costs, entries: Iterable[tuple[Configuration, int]]
+    ) -> Iterator[tuple[Configuration, Estimate | str]]:
+        groups: dict[tuple[str, int, int], list[tuple[Configuration, int, int]]] = defaultdict(list)
+        for c, row in entries:
+            if not costs.whole[row]:
+                yield c, "a dimension does not divide by the size of an axis"
+                continue
+            try:
+                mesh = self.prices.number(c)
+            except (MachineError, MeshError) as error:
+                yield c, str(error)
+                continue
+            groups[c.schedule, c.stages, c.chunks].append((c, row, mesh))
+        for group in groups.values():
+            own, rows, meshes = zip(*group, strict=True)
+            yield from zip(
+                own,
+                Group(self.prices, self.layers, costs, own, rows, meshes).estimates(),
+                strict=True,
+            )

@@ -1,0 +1,249 @@
+"""Lower bounds of the time and the memory of configurations, from the ingredients of their kinds.
+
+The time is at least that of tasks and steps which follow each other, without contention:
+
+- a stage begins when the first microbatch has come through the stages before it, runs its tasks for
+  all microbatches, and behind its last task the last microbatch goes back through those stages;
+- then it runs what stands behind the loop.
+
+What stands behind the loop is priced by bounds of its collectives alone if the simulation may run
+them beside others. The memory is at least what is there while a stage runs the backward task before
+which most microbatches are in flight.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import repeat, starmap
+from typing import NamedTuple
+
+import numpy as np
+
+from collir.cost.formulas.functions import Array
+from collir.layout.pipelines.rules import RULES
+from collir.layout.pipelines.tasks import Part as TaskPart
+from collir.layout.pipelines.tasks import TaskGraph
+from collir.layout.pipelines.timing import timing
+from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.ingredients import LAYERS, STAGES, Costs, Sent
+from collir.synthesis.sweeping.prices import Prices
+
+_SMALL = 1 - 1e-9
+"""Bounds are less by this factor, as they are added up in another order than simulated times."""
+
+_SUMS = 0.15
+"""The most that sums of gradients over microbatches are of the memory, seen 0.1; one needs none."""
+
+
+class Run(NamedTuple):
+    """The parts of configurations with stages; arrays have a column for each.
+
+    Attributes:
+        shape: one of the configurations.
+        tasks: by the kind of task, the seconds of one of the first chunk of layers, of one between,
+            and of one of the last.
+        send: seconds from the end of a task to the arrival at the next stage.
+        before: seconds in front of the loop over microbatches, at any stage.
+        after: seconds behind it, for each stage.
+    """
+
+    shape: Configuration
+    tasks: Mapping[str, Array]
+    send: Array
+    before: Array
+    after: Array
+
+    def timed(self, number: int, microbatches: int) -> float:
+        """Return the seconds of a configuration, of so many microbatches, task by task."""
+        rule, stages, chunks = RULES[self.shape.schedule], self.shape.stages, self.shape.chunks
+        schedule, graph = rule.schedule(stages, microbatches, chunks), rule.graph(stages, chunks)
+        tasks = {kind: times[:, number] for kind, times in self.tasks.items()}
+        durations = {part: float(time) for part, time in _durations(tasks, graph).items()}
+        send = float(self.send[number])
+        sends = {
+            edge: send for edge in graph.edges if graph.places[edge[0]] != graph.places[edge[1]]
+        }
+        run = timing(schedule.orders, schedule.microbatches, graph, durations, sends)
+        ends = (own[-1] + x for own, x in zip(run.ends, self.after[:, number], strict=True))
+        return _SMALL * float(self.before[number] + max(ends))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Lower bounds for a configuration.
+
+    Attributes:
+        time: seconds of a step.
+        memory: bytes of a device of the stage that needs most.
+        run, number: where its parts are, if it has stages.
+    """
+
+    time: float
+    memory: float
+    run: Run | None = None
+    number: int = 0
+    microbatches: int = 1
+
+    def timed(self) -> float:
+        """Return a better lower bound of the time: that of the schedule, task by task."""
+        if self.run is None:
+            return self.time
+        return max(self.time, self.run.timed(self.number, self.microbatches))
+
+
+def _durations(tasks: Mapping[str, Array], graph: TaskGraph) -> dict[TaskPart, Array]:
+    """Return what a table for three roles of chunks says of each task of a graph."""
+    last = max(chunk for _, chunk in graph.places)
+    return {(kind, chunk): tasks[kind][_role(chunk, last + 1)] for kind, chunk in graph.places}
+
+
+class Group:
+    """Configurations of one kind with the same stages, schedule and chunks.
+
+    Arrays have a value for each configuration, in their last dimension.
+    """
+
+    def __init__(
+        self,
+        prices: Prices,
+        layers: int,
+        costs: Costs,
+        configurations: Sequence[Configuration],
+        rows: Sequence[int],
+        meshes: Sequence[int],
+    ) -> None:
+        """Prepare the estimates of configurations.
+
+        Args:
+            layers: the layers of the model.
+            rows: for each configuration, its row of the costs.
+            meshes: the number of its mesh among those of the prices.
+        """
+        self.prices, self.two, self.meshes = prices, costs.made, meshes
+        self.first, self.second = (table[:, list(rows)] for table in costs.tables)
+        self.shape = configurations[0]
+        self.counts = np.array([c.microbatches for c in configurations])
+        self.own = layers // (self.shape.stages * self.shape.chunks)
+
+    def estimates(self) -> list[Estimate]:
+        """Return the estimates of the configurations."""
+        if self.shape.stages > 1:
+            return self._staged()
+        around = self.seconds("before", 0, self.own) + self.seconds("after", 0, self.own)
+        times = _SMALL * (around + self.counts * self.seconds("step", 0, self.own))
+        memory = self.value(self.two[0].memory[0].throughout, self.own)
+        memory = np.where(self.counts == 1, 1 - _SUMS, 1.0) * memory
+        return [*starmap(Estimate, zip(times.tolist(), memory.tolist(), strict=True))]
+
+    def _staged(self) -> list[Estimate]:
+        stages, chunks = self.shape.stages, self.shape.chunks
+        graph = RULES[self.shape.schedule].graph(stages, chunks)
+        kinds = dict.fromkeys(kind for kind, _ in graph.places)
+        tasks = {x: np.stack([self.seconds(x, n, self.own) for n in range(3)]) for x in kinds}
+        durations = _durations(tasks, graph)
+        send = self._send()
+        roles = [_role(place, stages) for place in range(stages)]
+        ends = {n: self.seconds("after", n, self.own * chunks) for n in {*roles}}
+        after = np.stack([ends[n] for n in roles])
+        before = np.min([self.seconds("before", n, self.own * chunks) for n in {*roles}], axis=0)
+        work, weights = np.zeros_like(after), np.zeros_like(after)
+        for (kind, chunk), place in graph.places.items():
+            (weights if kind == "W" else work)[place] += durations[kind, chunk]
+        fill, back = (
+            np.cumsum([send * 0, *(durations[kind, p] + send for p in range(stages - 1))], axis=0)
+            for kind in "FB"
+        )
+        busy = fill + self.counts * work
+        least = np.maximum(busy + self.counts * weights + after, busy + back + after[0])
+        times = _SMALL * (before + least.max(axis=0))
+        memory = self._memory()
+        run = Run(self.shape, tasks, send, before, after)
+        numbers = range(len(self.counts))
+        columns = times.tolist(), memory.tolist(), repeat(run), numbers, self.counts.tolist()
+        return [*starmap(Estimate, zip(*columns, strict=False))]
+
+    def _send(self) -> Array:
+        moves = self.two[0].moves
+        if not moves:
+            return np.zeros(len(self.counts))
+        size = np.min([self.value(number, 1) for number in moves], axis=0)
+        sent = Sent("send", (self.shape.pipeline,), frozenset(), frozenset(), 1, 0)
+        last = self.shape.stages - 1
+        routes = {(0, 1), (last - 1, last)}
+        return np.min([self.prices.of(sent, size, self.meshes, r) for r in routes], axis=0)
+
+    def _memory(self) -> Array:
+        """Return the bytes of the stage that needs most."""
+        found = np.zeros(len(self.counts))
+        stages, schedule, chunks = self.shape.stages, self.shape.schedule, self.shape.chunks
+        for count in {*self.counts.tolist()}:
+            here = self.counts == count
+            for place in {0, 1, stages - 1}:
+                moments = in_flight(schedule, stages, count, chunks, place)
+                found[here] = np.maximum(found[here], self._held(place, moments)[here])
+        return found
+
+    def _held(self, place: int, moments: Iterable[tuple[int, int, bool]]) -> Array:
+        """Return the bytes of a stage, whose own layers are those of a chunk."""
+        role = _role(place, self.shape.stages)
+        memory = self.two[0].memory
+        stage = self.value(memory[role].throughout, self.own * self.shape.chunks)
+        kept = [self.value(memory[n].kept, self.own) for n in (1, role)]
+        inside = [self.value(memory[n].inside, self.own) for n in (1, role)]
+        held = (others * kept[0] + ends * kept[1] + inside[end] for others, ends, end in moments)
+        return stage + np.max([*held], axis=0)
+
+    def value(self, number: int, layers: int) -> Array:
+        """Return the values of a formula for so many layers."""
+        first, second = self.first[number], self.second[number]
+        return first + (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0]) * (second - first)
+
+    def seconds(self, name: str, role: int, layers: int) -> Array:
+        """Return the seconds of a part of the program, at a stage of a role."""
+        one, other = (made.part(name, role) for made in self.two)
+        total = self.value(one.local, layers) if one.local >= 0 else np.zeros(len(self.counts))
+        for first, second in zip(one.sent, other.sent, strict=True):
+            count = first.count + (layers - LAYERS[0]) * (second.count - first.count)
+            size = self.value(first.size, layers)
+            route = self._route(first)
+            total = total + count * self.prices.of(first, size, self.meshes, route)
+        return total
+
+    def _route(self, sent: Sent) -> tuple[int, int] | None:
+        """Return the stages that a send is from and to."""
+        if sent.route is None:
+            return None
+        last = self.shape.stages - 1
+        source, target = (last if n == STAGES - 1 else n for n in sent.route)
+        return source, target
+
+
+def _role(place: int, stages: int) -> int:
+    """Return which stage of the small program a stage is like."""
+    return 0 if place == 0 else 2 if place == stages - 1 else 1
+
+
+@cache
+def in_flight(
+    schedule: str, stages: int, microbatches: int, chunks: int, place: int
+) -> frozenset[tuple[int, int, bool]]:
+    """Return the most that is in flight at a stage when backward tasks begin: the number of
+    microbatches of chunks that are between others, that of the first or last chunk of the model,
+    and whether the task is one of that."""
+    order = RULES[schedule].schedule(stages, microbatches, chunks).orders[place]
+    ends = {0, len(RULES[schedule].chunk_places(stages, chunks)) - 1}
+    held = [0, 0]
+    moments: set[tuple[int, int, bool]] = set()
+    for kind, chunk, _ in order:
+        is_end = chunk in ends
+        if kind == "F":
+            held[is_end] += 1
+        elif kind == "B":
+            moments.add((held[0], held[1], is_end))
+            held[is_end] -= 1
+    largest = (x for x in moments if not any(x != y and _covers(y, x) for y in moments))
+    return frozenset(largest)
+
+
+def _covers(one: tuple[int, int, bool], other: tuple[int, int, bool]) -> bool:
+    return one[2] == other[2] and one[0] >= other[0] and one[1] >= other[1]

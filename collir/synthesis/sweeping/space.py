@@ -1,0 +1,177 @@
+"""The space of a sweep: all configurations within constraints."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from collir.layout.pipelines.rules import RULES
+from collir.machine import Machine
+from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
+
+SCHEDULES = tuple(name for name, rule in RULES.items() if rule.directions == 1)
+"""The schedules that a sweep knows: those of one copy of the model."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """The configurations of a training step.
+
+    Attributes:
+        machine: the machine, whose outermost level gets the size that is needed.
+        axes: the names of the axes, that of the stages too.
+        data, pipeline: the axis of the batch and that of the stages.
+        devices: the numbers of devices.
+        batch: the size of the batch of all devices.
+        layers: the number of layers.
+        degrees: for an axis, the sizes that it may have; any if nothing is said.
+        microbatch: the rows of the batch of a device in a microbatch that are tried; empty: powers
+            of two.
+        schedules: the schedules of stages.
+        chunks: the numbers of chunks of a stage, of schedules that allow several.
+        recompute: whether layers are computed again; both may be tried.
+        zero: the stages of ZeRO.
+    """
+
+    machine: Machine
+    axes: tuple[str, ...]
+    data: str
+    pipeline: str
+    devices: tuple[int, ...]
+    batch: int
+    layers: int
+    degrees: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    microbatch: tuple[int, ...] = ()
+    schedules: tuple[str, ...] = ("1f1b", "interleaved")
+    chunks: tuple[int, ...] = (2, 4)
+    recompute: tuple[bool, ...] = (False, True)
+    zero: tuple[int, ...] = (0, 1, 3)
+
+    def configurations(self, refused: Counter[str]) -> Iterator[Configuration]:
+        """Yield all configurations that are possible by their numbers.
+
+        Args:
+            refused: the number of those that are not, for each reason; counted up.
+        """
+        for devices in self.devices:
+            sizes = level_sizes(self.machine, devices)
+            if sizes is None:
+                inner = math.prod(level.size for level in self.machine.levels[1:])
+                refused[f"the machine has no {devices} devices, in groups of {inner}"] += 1
+                continue
+            for axes in placements(self.axes, sizes, self.degrees):
+                yield from self._on(axes, refused)
+
+    def _on(
+        self, axes: tuple[tuple[str, tuple[int, ...]], ...], refused: Counter[str]
+    ) -> Iterator[Configuration]:
+        sizes = {name: math.prod(factors) for name, factors in axes}
+        data, stages = sizes[self.data], sizes.get(self.pipeline, 1)
+        if self.batch % data:
+            refused[f"{self.data} = {data} does not divide a batch of {self.batch}"] += 1
+            return
+        if self.layers % stages:
+            refused[f"{stages} stages do not divide {self.layers} layers"] += 1
+            return
+        own = self.batch // data
+        rows = self.microbatch or powers_of_two(own)
+        for row in rows:
+            if own % row:
+                refused[f"{row} rows of a microbatch do not divide {own} rows of a device"] += 1
+                continue
+            for schedule, chunks in self._schedules(stages, own // row, refused):
+                for recompute in self.recompute:
+                    for zero in self.zero if data > 1 else self.zero[:1]:
+                        yield Configuration(
+                            axes,
+                            self.pipeline,
+                            self.batch,
+                            own // row,
+                            schedule,
+                            chunks,
+                            recompute,
+                            zero if data > 1 else 0,
+                        )
+
+    def _schedules(
+        self, stages: int, microbatches: int, refused: Counter[str]
+    ) -> Iterator[tuple[str, int]]:
+        if stages == 1:
+            yield UNSTAGED, 1
+            return
+        for name in self.schedules:
+            rule = RULES[name]
+            for chunks in (rule.chunks,) if rule.chunks else self.chunks:
+                if self.layers % (stages * chunks):
+                    refused[f"{stages * chunks} chunks do not divide {self.layers} layers"] += len(
+                        self.recompute
+                    )
+                elif problems := rule.problems(stages, microbatches, chunks):
+                    refused[_general(problems[0])] += len(self.recompute)
+                else:
+                    yield name, chunks
+
+
+def _general(problem: str) -> str:
+    """Return a sentence about a schedule without its numbers."""
+    return problem.partition(";")[0]
+
+
+def level_sizes(machine: Machine, devices: int) -> tuple[int, ...] | None:
+    """Return the sizes of the levels of a machine with so many devices; None if there is none.
+
+    Inner levels are full, and the outermost has the children that are needed; or there is a part of
+    the inner levels.
+    """
+    inner = [level.size for level in machine.levels[1:]]
+    full = math.prod(inner)
+    if devices % full == 0:
+        return (devices // full, *inner)
+    sizes: list[int] = []
+    left = devices
+    for size in reversed(inner):
+        own = math.gcd(left, size)
+        if own < size and left > own:
+            return None
+        sizes.append(own)
+        left //= own
+    return (left, *reversed(sizes))
+
+
+def placements(
+    names: Sequence[str], sizes: Sequence[int], degrees: dict[str, tuple[int, ...]]
+) -> Iterator[tuple[tuple[str, tuple[int, ...]], ...]]:
+    """Yield the factors of each axis at each level: all parallelism matrices (P²) whose columns
+    have the sizes of the levels as products, and whose rows have sizes that axes may have."""
+
+    def columns(size: int, count: int) -> Iterator[tuple[int, ...]]:
+        if count == 1:
+            yield (size,)
+            return
+        for first in divisors(size):
+            for rest in columns(size // first, count - 1):
+                yield (first, *rest)
+
+    def matrices(level: int) -> Iterator[tuple[tuple[int, ...], ...]]:
+        if level == len(sizes):
+            yield ()
+            return
+        for column in columns(sizes[level], len(names)):
+            for rest in matrices(level + 1):
+                yield (column, *rest)
+
+    for matrix in matrices(0):
+        rows = tuple(zip(names, zip(*matrix, strict=True), strict=True))
+        if all(math.prod(row) in degrees.get(name, (math.prod(row),)) for name, row in rows):
+            yield rows
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number, in order."""
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return [*small, *(number // n for n in reversed(small) if n * n != number)]
+
+
+def powers_of_two(limit: int) -> tuple[int, ...]:
+    """Return the powers of two that divide a number."""
+    return tuple(2**n for n in range(limit.bit_length()) if limit % 2**n == 0)

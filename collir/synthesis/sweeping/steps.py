@@ -1,0 +1,172 @@
+"""The training step that is swept: its names, and the small programs of its kinds."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import OpResult, SSAValue
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.nested import CallOp, RepeatOp
+from collir.dialects.tensor import dist_type
+from collir.ir.auto import is_auto
+from collir.ir.calls import calls_in
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.functions import functions_of
+from collir.ir.microbatches import batch_of
+from collir.ir.parameters import parameters_of
+from collir.layout.sizes import formula_of
+from collir.machine import Level, Machine
+from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.estimates import Kind
+from collir.synthesis.sweeping.ingredients import AXIS, MICROBATCHES, STAGES
+from collir.synthesis.sweeping.programs import named
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """A training step in a module.
+
+    Attributes:
+        function: its name.
+        batch, layers: the parameters that are the size of the batch and the number of layers.
+        data: the axis of the batch.
+        pipeline: the axis of stages.
+    """
+
+    module: ModuleOp
+    function: str
+    batch: str
+    layers: str
+    data: str
+    pipeline: str
+
+    @staticmethod
+    def of(module: ModuleOp, name: str, pipeline: str) -> "TrainingStep":
+        """Return the training step of a module.
+
+        Args:
+            name: the name of its function; empty: the one that takes a gradient.
+
+        Raises:
+            DiagnosticError: there is none, or several; its batch, layers or axes are not known.
+        """
+        function = _step(module, name)
+        if not is_auto(function):
+            raise DiagnosticError.at(
+                function,
+                f"@{function.sym_name.data} is not auto: a sweep needs a function whose types say "
+                "what the axes divide, and whose other layouts and collectives follow from them",
+            )
+        [call] = [call for call in calls_in(function) if call.sought]
+        batched = batch_of(call)
+        operand = dist_type(_given(call, batched.numbers[0]))
+        batch = _parameter(operand.dims[0].size)
+        mesh = mesh_of(function)
+        axes = [
+            axis for axis, subs in mesh.of_axis.items() if set(subs) & set(operand.dims[0].axes)
+        ]
+        if len(axes) != 1:
+            raise DiagnosticError.at(
+                function, "the batch is to be sharded over one axis: write %x: f32[batch@data, ...]"
+            )
+        for axis in mesh.axes:
+            if axis.size == 1:
+                raise DiagnosticError.at(
+                    function,
+                    f"axis '{axis.name}' has size 1, so no type names it: give it another size, "
+                    "which the sweep replaces",
+                )
+        if axes[0] == pipeline:
+            raise DiagnosticError.at(function, f"'{pipeline}' is the axis of the batch")
+        return TrainingStep(module, function.sym_name.data, batch, _layers(call), axes[0], pipeline)
+
+    @cached_property
+    def parameters(self) -> dict[str, int]:
+        """The values of its parameters."""
+        values = parameters_of(named(self.module, self.function))
+        return {name: int(value) for name, value in values.items()}
+
+    @cached_property
+    def machine(self) -> Machine:
+        """The machine of its mesh."""
+        return mesh_of(named(self.module, self.function)).machine
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the axes, that of stages first."""
+        mesh = mesh_of(named(self.module, self.function))
+        others = (axis.name for axis in mesh.axes if axis.name != self.pipeline)
+        return (self.pipeline, *others)
+
+    def small(self, machine: Machine, kind: Kind) -> tuple[Machine, Configuration]:
+        """Return a small configuration of a kind, on a machine with a level for each axis.
+
+        There is an axis for stages, which the program is to be cut into.
+        """
+        links = machine.levels[-1]
+        names = self.axes
+        sizes = {name: AXIS if name in kind.wide else 1 for name in names}
+        sizes |= {self.data: AXIS, self.pipeline: STAGES}
+        levels = tuple(Level(name, sizes[name], links.port, links.latency) for name in names)
+        axes = tuple(
+            (name, tuple(sizes[name] if name == other else 1 for other in names)) for name in names
+        )
+        batch = 4 * MICROBATCHES * AXIS
+        configuration = Configuration(
+            axes, self.pipeline, batch, MICROBATCHES, recompute=kind.recompute, zero=kind.zero
+        )
+        return Machine("small", levels, machine.device), configuration
+
+
+def _step(module: ModuleOp, name: str) -> FuncOp:
+    steps = {
+        function.sym_name.data: function
+        for function in functions_of(module)
+        if any(call.sought for call in calls_in(function))
+    }
+    if name:
+        if name not in steps:
+            listed = f": there is {', '.join(f'@{each}' for each in steps)}" if steps else ""
+            raise DiagnosticError(Diagnostic(f"no function @{name} takes a gradient{listed}"))
+        return steps[name]
+    if len(steps) != 1:
+        listed = f" ({', '.join(f'@{each}' for each in steps)}): say --function" if steps else ""
+        many = "several functions take" if steps else "no function takes"
+        raise DiagnosticError(Diagnostic(f"{many} a gradient{listed}"))
+    return next(iter(steps.values()))
+
+
+def _given(call: CallOp, number: int) -> SSAValue:
+    """Return the argument of the step that an operand of its gradient is made of."""
+    value: SSAValue = call.operands[number]
+    while isinstance(value, OpResult) and value.op.operands:
+        value = value.op.operands[0]
+    return value
+
+
+def _parameter(size: int) -> str:
+    """Return the parameter that a size is."""
+    return next(iter(formula_of(size).parameters), "")
+
+
+def _layers(call: CallOp) -> str:
+    """Return the parameter of the step that is the number of its layers.
+
+    Raises:
+        DiagnosticError: there is no loop over stacked weights.
+    """
+    callee = call.function()
+    assert callee is not None
+    arguments: list[SSAValue] = [*callee.args]
+    for op in callee.walk():
+        if isinstance(op, RepeatOp):
+            for value in op.sliced:
+                if value in arguments:
+                    given = dist_type(_given(call, arguments.index(value)))
+                    if name := _parameter(given.dims[0].size):
+                        return name
+    raise DiagnosticError.at(
+        callee, f"@{callee.sym_name.data} has no layers: a repeat over stacked weights"
+    )

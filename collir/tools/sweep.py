@@ -1,0 +1,118 @@
+"""``collir sweep MODEL``: the fastest way to run a training step on a machine."""
+
+import argparse
+import gc
+import sys
+
+from collir.ir.diagnostics import DiagnosticError, Sources, render_all
+from collir.synthesis.sweeping.space import SCHEDULES
+from collir.tools.search_subjects import at_least_one
+from collir.tools.shell import BAD_INPUT, UsageError
+
+EPILOG = """\
+MODEL is a .coll file with a training step: an `auto` function that takes the gradient of a function
+with layers. Its types say which dimension each axis divides (`%words: i32[batch@data, seq]`); the
+sweep chooses the sizes of the axes, and on which levels of the machine they are. One more axis, for
+stages, needs no mention.
+
+A configuration says, for a number of devices,
+  - the size of each axis at each level of the machine (data, tensor, ... parallelism),
+  - the number of stages, their schedule and chunks, and the microbatches,
+  - whether the backward pass computes layers again (recompute),
+  - what is divided over the axis of the batch: nothing, states of the optimiser (ZeRO-1), or
+    parameters too (ZeRO-3).
+
+Every configuration gets an estimate of its time and memory. Those that may be among the best are
+compiled and simulated, until no other one can be faster by its estimate. All times that are listed
+are simulated.
+
+examples:
+  collir sweep examples/models/sweep.coll --devices 8
+  collir sweep examples/models/sweep.coll --machine @dgx_h100 --devices 16..64 --global-batch 256
+  collir sweep examples/models/sweep.coll --devices 16 --degree model=1,2,4 -o best.coll
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EPILOG
+    add = parser.add_argument
+    add("program", nargs="?", metavar="MODEL", help="a .coll file with a training step")
+    add("--function", default="", metavar="NAME", help="the training step, if there are several")
+    add(
+        "--machine",
+        metavar="FILE|@NAME",
+        help="the machine, with as many outermost children as needed (default: the model's)",
+    )
+    add("--devices", metavar="N", help="8, a list 8,16 or a range 8..64 (default: the machine's)")
+    add(
+        "--global-batch",
+        type=at_least_one,
+        metavar="N",
+        help="the batch of all devices (default: the model's)",
+    )
+    add("--memory", metavar="SIZE", help="the memory of a device, such as `40 GB`")
+    add(
+        "--set-size", action="append", default=[], metavar="NAME=N", help="a parameter of the model"
+    )
+    add(
+        "--degree",
+        action="append",
+        default=[],
+        metavar="AXIS=N,...",
+        help="the sizes that an axis may have (default: any)",
+    )
+    add("--microbatch", metavar="N,...", help="rows of a device (default: powers of two)")
+    add(
+        "--schedules",
+        default="1f1b,interleaved",
+        metavar="NAME,...",
+        help=f"of {', '.join(SCHEDULES)} (default: 1f1b,interleaved)",
+    )
+    add("--chunks", default="2,4", metavar="N,...", help="chunks of a stage (default: 2,4)")
+    add("--recompute", default="none,full", metavar="none,full", help="(default: both)")
+    add("--zero", default="0,1,3", metavar="STAGE,...", help="(default: 0,1,3)")
+    add("--pipeline-axis", default="pipe", metavar="AXIS", help="(default: pipe)")
+    add("--top", type=at_least_one, default=5, metavar="N", help="how many to list (default: 5)")
+    add("--pareto", action="store_true", help="list the front of time against memory too")
+    add("--explain", type=at_least_one, metavar="N", help="what bounds number N, and one change")
+    add(
+        "--compare",
+        nargs=2,
+        type=at_least_one,
+        metavar=("N", "M"),
+        help="how two of the list differ",
+    )
+    add("--workers", type=at_least_one, metavar="N", help="processes (default: one for each core)")
+    add("--time-limit", type=float, metavar="SECONDS", help="list the best so far after this")
+    add("--checkpoint", metavar="FILE", help="write down now and then how far the search is")
+    add("--resume", metavar="FILE", help="go on from there; only read a file that you trust")
+    add("--progress", action=argparse.BooleanOptionalAction, help="say how far the search is")
+    add("--csv", metavar="FILE", help="write what is listed as CSV")
+    add("--json", action="store_true", help="print JSON")
+    add("--model", choices=("auto", "distir"), default="auto", help="distir: with --configs")
+    add("--configs", metavar="FILE", help="DistIR's figures for the MLPs of a .csv file")
+    add("-o", "--output", metavar="FILE", help="write the program of the best configuration")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    # Imported here because they are slow and the tools start fast.
+    if (options.configs is None) == (options.program is None):
+        raise UsageError("sweep takes a MODEL, or --configs FILE with --model distir")
+    if (options.configs is None) == (options.model == "distir"):
+        raise UsageError("--configs FILE and --model distir go together")
+    sources = Sources()
+    try:
+        if options.configs is not None:
+            from collir.tools import sweep_distir
+
+            return sweep_distir.run(options.configs, sources)
+        from collir.tools import sweep_driver
+
+        gc.set_threshold(50_000, 20, 100)  # programs are large, and hardly any of it is garbage
+        return sweep_driver.run(options, sources)
+    except DiagnosticError as error:
+        sys.stderr.write(render_all(error.diagnostics, sources))
+        return BAD_INPUT

@@ -1,0 +1,250 @@
+"""What ``collir sweep`` does: reads the model, makes the space, searches, and prints."""
+
+import argparse
+import math
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from collir import search
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
+from collir.machine import Machine
+from collir.search.core.problem import SearchError
+from collir.syntax.units import Quantity, bytes_text
+from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.estimates import Estimator
+from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.programs import STAGES_OF_ZERO
+from collir.synthesis.sweeping.space import SCHEDULES, Space
+from collir.tools.api import emit, read_text
+from collir.tools.measured import machine_named
+from collir.tools.shell import UsageError, write_whole
+from collir.tools.sweep_explain import compared, explained
+from collir.tools.sweep_model import Model, step_of
+from collir.tools.sweep_output import Found, as_csv, as_json, as_text
+from collir.tools.sweep_search import MEMORY_MARGIN, Candidate, Sweep, bound_of
+
+T = TypeVar("T")
+
+Entry = tuple[Configuration, Estimate]
+
+
+def run(options: argparse.Namespace, sources: Sources) -> int:
+    """Run the command and return its exit status.
+
+    Raises:
+        UsageError, DiagnosticError: an option or the program cannot be used, or no configuration is
+            possible.
+    """
+    model = _model(options, sources)
+    space = _space(options, model)
+    memory = _memory(options, model.machine)
+    if (options.checkpoint or options.resume) and len(space.devices) > 1:
+        raise UsageError("--checkpoint and --resume go with one number of --devices")
+    if options.json and (options.explain or options.compare):
+        raise UsageError("--explain and --compare print text: leave out --json")
+    for rank in (options.explain or 1, *(options.compare or ())):
+        if rank > options.top:
+            raise UsageError(f"there is no number {rank}: the list ends at --top {options.top}")
+    workers = options.workers or os.cpu_count() or 1
+    estimator = model.estimator(workers)
+    found: list[Found] = []
+    for devices in space.devices:
+        entries, seen = _estimated(replace(space, devices=(devices,)), estimator, memory)
+        found.append(_search(options, model, entries, seen, memory, workers))
+    if not any(each.best for each in found):
+        raise DiagnosticError(Diagnostic(_none(found, memory)))
+    sys.stdout.write((as_json if options.json else as_text)(model, found))
+    _explain(options, model, found, memory)
+    if options.csv:
+        write_whole(options.csv, as_csv(model, found))
+    if options.output:
+        _write(options.output, model, found)
+    return 0
+
+
+def _estimated(space: Space, estimator: Estimator, memory: float) -> tuple[list[Entry], Found]:
+    """Return the configurations that may fit into memory, those with the least time first, and what
+    is found before any is simulated."""
+    refused: Counter[str] = Counter()
+    entries: list[Entry] = []
+    all_of_them: list[Entry] = []
+    smallest = math.inf
+    for configuration, estimate in estimator.estimates(space.configurations(refused)):
+        if isinstance(estimate, str):
+            refused[estimate] += 1
+            continue
+        all_of_them.append((configuration, estimate))
+        if estimate.memory > memory * (1 + MEMORY_MARGIN):
+            refused[f"it needs more than {bytes_text(memory)} of memory"] += 1
+            smallest = min(smallest, estimate.memory)
+        else:
+            entries.append((configuration, estimate))
+    entries.sort(key=lambda entry: bound_of(*entry))
+    found = Found(space.devices[0], len(entries), refused, smallest, estimates=all_of_them)
+    return entries, found
+
+
+def _search(
+    options: argparse.Namespace,
+    model: Model,
+    entries: Sequence[Entry],
+    found: Found,
+    memory: float,
+    workers: int,
+) -> Found:
+    """Return the fastest of some configurations."""
+    if not entries:
+        return found
+    problem = Sweep(model, entries, memory)
+    settings = search.Options(
+        order="best-first",
+        workers=workers,
+        time_limit=options.time_limit,
+        progress=options.progress,
+    )
+    for name in ("checkpoint", "resume"):
+        if path := getattr(options, name):
+            settings[name] = path
+    try:
+        outcome = search.k_best(problem, options.top, **settings)
+    except SearchError as error:
+        raise DiagnosticError(Diagnostic(str(error))) from error
+    nodes: list[Candidate] = [solution.node for solution in outcome.solutions]
+    proven = outcome.status in ("optimal", "infeasible")
+    front = problem.front(nodes, workers) if options.pareto and proven else []
+    best, least = ([(entries[node.number], node) for node in each] for each in (nodes, front))
+    reason = outcome.statistics.reason
+    return replace(found, best=best, proven=proven, reason=reason, front=least)
+
+
+def _explain(
+    options: argparse.Namespace, model: Model, found: Sequence[Found], memory: float
+) -> None:
+    """Print what is asked about configurations of each table."""
+    pair = options.compare or ()
+    for each in found:
+        known = range(1, len(each.best) + 1)
+        if options.explain in known:
+            sys.stdout.write(explained(model, each, options.explain, memory))
+        if pair and all(rank in known for rank in pair):
+            sys.stdout.write(compared(model, each, pair))
+
+
+def _none(found: Sequence[Found], memory: float) -> str:
+    """Return what is short if no configuration is feasible."""
+    if ended := next((each.reason for each in found if not each.proven), ""):
+        return f"no configuration was simulated before the search ended: {ended}"
+    reasons = sum((each.refused for each in found), Counter[str]())
+    if simulated := sum(each.possible for each in found):
+        reasons[f"their simulations need more than {bytes_text(memory)}"] += simulated
+    listed = "; ".join(f"{count} as {reason}" for reason, count in reasons.most_common(4))
+    smallest = min(each.smallest for each in found)
+    text = f"no configuration is possible: {listed or 'there is none'}"
+    if math.isfinite(smallest):
+        text += (
+            f". The smallest one needs {bytes_text(smallest)} of {bytes_text(memory)}: "
+            "try more --devices, or --recompute full, --zero 3 and a smaller --microbatch"
+        )
+    return text
+
+
+def _write(path: str, model: Model, found: Sequence[Found]) -> None:
+    """Write the program of the fastest configuration of all."""
+    best = min((each.best[0] for each in found if each.best), key=lambda entry: entry[1].time)
+    (configuration, _), _ = best
+    program = model.program(configuration)
+    function = model.step.function
+    command = f"collopt {path} -p '{configuration.passes}' -t simulate --function {function}"
+    write_whole(path, f"// {command}\n{emit(program)}")
+
+
+# --- arguments ----------------------------------------------------------------------------------
+
+
+def _model(options: argparse.Namespace, sources: Sources) -> Model:
+    path = Path(options.program)
+    text = read_text(path)
+    sources.add(str(path), text)
+    sizes = dict(_named_number(each) for each in options.set_size)
+    step = step_of(str(path), text, options.function, (), options.pipeline_axis)
+    if options.global_batch is not None:
+        sizes[step.batch] = options.global_batch
+    machine = step.machine
+    if options.machine:
+        machine = machine_named(options.machine, None, sources, "to sweep on").value()
+    return Model(
+        str(path), text, options.function, tuple(sizes.items()), machine, options.pipeline_axis
+    )
+
+
+def _named_number(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if not number.isdecimal() or not int(number):
+        raise UsageError(f"--set-size {text}: write {name}=NEW")
+    return name, int(number)
+
+
+def _space(options: argparse.Namespace, model: Model) -> Space:
+    step = model.step
+    return Space(
+        model.machine,
+        step.axes,
+        step.data,
+        step.pipeline,
+        _devices(options.devices, model.machine),
+        step.parameters[step.batch],
+        step.parameters[step.layers],
+        dict(_degree(text, step.axes) for text in options.degree),
+        _numbers("--microbatch", options.microbatch) if options.microbatch else (),
+        _words("--schedules", options.schedules, {name: name for name in SCHEDULES}),
+        _numbers("--chunks", options.chunks),
+        _words("--recompute", options.recompute, {"none": False, "full": True}),
+        _words("--zero", options.zero, {str(stage): stage for stage in STAGES_OF_ZERO}),
+    )
+
+
+def _devices(text: str | None, machine: Machine) -> tuple[int, ...]:
+    if text is None:
+        return (machine.devices,)
+    if not (match := re.fullmatch(r"([0-9]{1,9})\.\.([0-9]{1,9})", text)):
+        return _numbers("--devices", text)
+    first, last = int(match[1]), int(match[2])
+    if not 0 < first <= last:
+        raise UsageError(f"--devices {text}: the first number is the smaller one, from 1")
+    return tuple(first * 2**n for n in range((last // first).bit_length()))
+
+
+def _numbers(option: str, text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}(,0*[1-9][0-9]{0,8})*", text):
+        raise UsageError(f"{option} {text}: write whole numbers above 0, as in 1,2,4")
+    return tuple(dict.fromkeys(map(int, text.split(","))))
+
+
+def _words(option: str, text: str, known: Mapping[str, T]) -> tuple[T, ...]:
+    words = dict.fromkeys(text.split(","))
+    if unknown := [word for word in words if word not in known]:
+        raise UsageError(f"{option} {text}: there is {', '.join(known)}, and no '{unknown[0]}'")
+    return tuple(known[word] for word in words)
+
+
+def _degree(text: str, axes: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+    name, _, numbers = text.partition("=")
+    if name not in axes:
+        raise UsageError(f"--degree {text}: the axes are {', '.join(axes)}")
+    return name, _numbers(f"--degree {name}=", numbers)
+
+
+def _memory(options: argparse.Namespace, machine: Machine) -> float:
+    if options.memory is None:
+        device = machine.slowest
+        return device.memory if device and device.memory else math.inf
+    match = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([A-Za-z]+)\s*", options.memory)
+    if not match or match[2] not in Quantity.BYTES.units:
+        raise UsageError(f"--memory {options.memory}: write a size such as `40 GB`")
+    return Quantity.BYTES.parse(match[1], match[2])

@@ -1,0 +1,84 @@
+"""What ``collir sweep --explain`` and ``--compare`` print of configurations that are simulated."""
+
+from collections.abc import Iterator, Sequence
+
+from collir.syntax.units import bytes_text, seconds_text
+from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.groups import Estimate
+from collir.targets.reports.text import table
+from collir.tools.sweep_model import Model
+from collir.tools.sweep_output import Found, Listed, choices, placement, settings
+
+CHANGES = 8
+"""The changes that are listed."""
+
+
+def explained(model: Model, found: Found, rank: int, memory: float) -> str:
+    """Return what bounds a configuration, and what it would be with one change.
+
+    Args:
+        rank: its number in the table, from 1.
+        memory: the bytes of a device.
+    """
+    listed = found.best[rank - 1]
+    (configuration, estimate), node = listed
+    times = ", ".join(f"{name} {seconds_text(time)}" for name, time in _times(listed).items())
+    lines = [
+        "",
+        f"{rank} of {found.devices} devices, {seconds_text(node.time)}: {times}",
+        f"  mesh: {placement(model, configuration)}",
+    ]
+    changes = sorted(_changes(model, configuration, found.estimates), key=lambda x: x[1].time)
+    rows = [
+        [
+            text,
+            f"{other.time / estimate.time - 1:+.1%}",
+            bytes_text(other.memory),
+            "" if other.memory <= memory else "does not fit",
+        ]
+        for text, other in changes[:CHANGES]
+    ]
+    if rows:
+        head = ["one change, by estimates", "time", "memory", ""]
+        lines += [f"  {line.rstrip()}" for line in table(head, rows, 1)]
+    return "\n".join(lines) + "\n"
+
+
+def compared(model: Model, found: Found, ranks: Sequence[int]) -> str:
+    """Return how two configurations differ, by their numbers in the table."""
+    both = [found.best[rank - 1] for rank in ranks]
+    columns = [
+        {
+            **settings(model, each),
+            **{name: seconds_text(time) for name, time in _times(each).items()},
+            "mesh": placement(model, each[0][0]),
+        }
+        for each in both
+    ]
+    one, other = columns
+    rows = [[name, one[name], other[name]] for name in one if one[name] != other[name]]
+    head = [f"{found.devices} devices", *map(str, ranks)]
+    return "\n".join(["", *(line.rstrip() for line in table(head, rows, 1))]) + "\n"
+
+
+def _times(listed: Listed) -> dict[str, float]:
+    """Return how a device of the busiest stage spends a step."""
+    shares = listed[1].shares
+    assert shares is not None
+    return {
+        "computing": shares.compute,
+        "sending": shares.communication,
+        "waiting": shares.idle,
+    }
+
+
+def _changes(
+    model: Model, configuration: Configuration, estimates: Sequence[tuple[Configuration, Estimate]]
+) -> Iterator[tuple[str, Estimate]]:
+    """Yield the configurations that differ in one choice, each with what it has instead."""
+    own = {"mesh": placement(model, configuration), **choices(configuration)}
+    for other, estimate in estimates:
+        its = {"mesh": placement(model, other), **choices(other)}
+        if len(changed := [name for name in own if own[name] != its[name]]) == 1:
+            [name] = changed
+            yield its[name] if name == "mesh" else f"{name} {its[name]}", estimate

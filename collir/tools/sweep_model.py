@@ -1,0 +1,230 @@
+"""A training step that is swept: its configurations compiled, simulated and estimated."""
+
+import math
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import chain, groupby
+from multiprocessing import Pool
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from collir.cost.model import CostModel, StepCost
+from collir.cost.programs.local_steps import LocalStep
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import SimulatedStep, Simulation
+from collir.ir.functions import functions_of
+from collir.ir.instantiation import instantiate
+from collir.ir.parameters import parameters_of
+from collir.ir.remarks import listening
+from collir.ir.retyping import fix_parameters
+from collir.machine import Machine
+from collir.synthesis.searching import session
+from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.estimates import Estimator, Kind, Rows
+from collir.synthesis.sweeping.ingredients import (
+    LAYERS,
+    STAGES,
+    Costs,
+    Ingredients,
+    ingredients_of,
+)
+from collir.synthesis.sweeping.programs import program_of
+from collir.synthesis.sweeping.steps import TrainingStep
+from collir.tools.api import context, parse, pass_pipeline
+from collir.tools.functions import for_report
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a sweep is about, as text, so that workers of a search can be given it.
+
+    Attributes:
+        path, text: the file of the program.
+        function: the name of the training step; empty: the only one.
+        sizes: values of its parameters.
+        machine: the machine.
+        pipeline: the name of the axis of stages.
+    """
+
+    path: str
+    text: str
+    function: str
+    sizes: tuple[tuple[str, int], ...]
+    machine: Machine
+    pipeline: str
+
+    @property
+    def step(self) -> TrainingStep:
+        """The training step."""
+        return step_of(self.path, self.text, self.function, self.sizes, self.pipeline)
+
+    def program(self, configuration: Configuration) -> ModuleOp:
+        """Return the program of a configuration, before its passes."""
+        return self._program(self.machine, configuration)
+
+    def _program(self, machine: Machine, configuration: Configuration) -> ModuleOp:
+        step = self.step
+        return program_of(step.module, step.function, machine, configuration, step.batch, step.data)
+
+    def simulated(self, configuration: Configuration) -> Simulation:
+        """Return the simulation of a configuration.
+
+        Raises:
+            DiagnosticError: it has no program.
+        """
+        return self._simulated(_passed(self.program(configuration), configuration.passes))
+
+    def _simulated(self, module: ModuleOp) -> Simulation:
+        [simulation] = simulate(for_report(module, [self.step.function]), CostModel())
+        return simulation
+
+    def estimator(self, workers: int) -> Estimator:
+        """Return the estimator of its configurations, which uses so many processes."""
+        step = self.step
+
+        def costs(asked: Sequence[tuple[Kind, Rows]]) -> Iterator[Costs]:
+            groups = [[*group] for _, group in groupby(asked, lambda each: each[0].unstaged)]
+            if workers == 1 or len(groups) < 2:
+                yield from chain.from_iterable(map(self.costs, groups))
+                return
+            with Pool(workers, ignore_interrupts) as pool:  # which ends them, also on Ctrl-C
+                yield from chain.from_iterable(pool.imap(self.costs, groups))
+
+        return Estimator(self.machine, step.parameters[step.layers], step.data, costs)
+
+    def costs(self, asked: Sequence[tuple[Kind, Rows]]) -> list[Costs]:
+        """Return the costs of the programs of kinds, for values of the batch and of axes.
+
+        The kinds differ in stages alone.
+        """
+        step = self.step
+        machine, small = step.small(self.machine, asked[0][0])
+        program = _passed(self._program(machine, small), small.cut)  # its layers are a parameter
+        return [self._costs(program, kind, rows) for kind, rows in asked]
+
+    def _costs(self, program: ModuleOp, kind: Kind, rows: Rows) -> Costs:
+        columns = np.array([(STAGES, *row) for row in rows], dtype=float).T
+        names = [self.step.pipeline, self.step.batch, self.step.data, *kind.wide]
+        given = dict(zip(names, columns, strict=True))
+        two = [*self._ingredients(program, kind)]
+        values, whole = zip(*(made.values(given) for made in two), strict=True)
+        for made in two:  # workers return numbers alone
+            made.formulas.clear()
+            made.quotients.clear()
+        both = [a and b for a, b in zip(*whole, strict=True)]
+        return Costs(two, values, both)
+
+    def _ingredients(self, program: ModuleOp, kind: Kind) -> Iterator[Ingredients]:
+        """Yield the parts of the two programs of a kind, which one without stages becomes."""
+        step = self.step
+        stages = STAGES if kind.staged else 1
+        schedule = "zb-h1" if kind.splits else "1f1b"
+        for layers in LAYERS:
+            module = program.clone()
+            instantiate(module, {step.layers: layers * stages}, step.function)
+            if kind.staged:
+                module = _passed(module, f"pipeline{{axis={step.pipeline} schedule={schedule}}}")
+            module = for_report(module, [step.function])
+            for function in functions_of(module):
+                others = [name for name in parameters_of(function) if name != step.batch]
+                fix_parameters(function, others)
+            yield ingredients_of(module, step.function)
+
+    @cached_property
+    def least_seconds(self) -> float:
+        """The seconds in which one device runs the products of a step on the whole batch at its
+        full rate, without those that a backward pass does again; 0 if a rate is not known."""
+        step = self.step
+        machine, small = step.small(self.machine, Kind((), False, 0))
+        simulation = self._simulated(_passed(self._program(machine, small), small.cut))
+        rates = dict(machine.device.compute) if machine.device else {}
+        work = [
+            (dtype, count * amount)
+            for each, count in _runs(simulation.program)
+            if isinstance(each.does, LocalStep) and each.does.product
+            for dtype, amount in each.does.work
+        ]
+        if not all(rates.get(dtype) for dtype, _ in work):
+            return 0.0
+        scale = step.parameters[step.batch] * small.degrees[step.data] / small.batch
+        return scale * math.fsum(amount / rates[dtype] for dtype, amount in work)
+
+
+def ignore_interrupts() -> None:
+    """Leave Ctrl-C to the process that has the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _passed(module: ModuleOp, passes: str) -> ModuleOp:
+    """Return a module behind passes, which say nothing of what they leave unchanged."""
+    with listening(lambda _: None), session():
+        for each in pass_pipeline(passes).passes:
+            each.apply(context(), module)
+    return module
+
+
+@cache
+def step_of(
+    path: str, text: str, function: str, sizes: tuple[tuple[str, int], ...], pipeline: str
+) -> TrainingStep:
+    """Return the training step of a file with other values of its parameters.
+
+    Raises:
+        DiagnosticError: see ``collir.parse``, ``TrainingStep.of`` and ``collir.instantiate``.
+    """
+    module = parse(text, path)
+    step = TrainingStep.of(module, function, pipeline)
+    if sizes:
+        instantiate(module, dict(sizes), step.function)
+        step = TrainingStep.of(module, function, pipeline)
+    return step
+
+
+_ROUNDING = 1e-9
+"""The part of a time that is an error of rounding."""
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The seconds of a step in which a device of the busiest stage computes, sends without
+    computing, and waits."""
+
+    compute: float
+    communication: float
+    idle: float
+
+    @property
+    def bound(self) -> str:
+        """What takes most of the time."""
+        names = {"compute": self.compute, "communication": self.communication, "bubble": self.idle}
+        return max(names, key=names.__getitem__)
+
+
+def shares_of(simulation: Simulation) -> Shares:
+    """Return how a device of the stage that computes longest spends its time."""
+    found: list[Shares] = []
+    for place in range(len(simulation.places)):
+        own = [step for step in simulation.program if place in step.task.on]
+        compute = sent = 0.0
+        for step, count in _runs(own):
+            if isinstance(step.does, LocalStep):
+                compute += count * step.task.time
+            elif isinstance(step.does, StepCost) and not step.of_pipeline:
+                sent += count * step.task.time
+        idle = simulation.time - compute - sent
+        found.append(Shares(compute, sent, idle if idle > _ROUNDING * simulation.time else 0.0))
+    return max(found, key=lambda shares: shares.compute)
+
+
+def _runs(steps: Iterable[SimulatedStep], count: int = 1) -> Iterator[tuple[SimulatedStep, int]]:
+    """Yield steps, and those of loops and tasks, each with how often it runs."""
+    for step in steps:
+        if step.loop is not None:
+            yield from _runs(step.loop.body.program, count * int(step.loop.times))
+        elif step.pipelined is not None:
+            yield from _runs(step.pipelined.body.program, count)
+        else:
+            yield step, count

@@ -1,0 +1,213 @@
+"""What ``collir sweep`` prints: tables, JSON and CSV."""
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collir.syntax.units import bytes_text, digits, seconds_text
+from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
+from collir.synthesis.sweeping.groups import Estimate
+from collir.targets.reports.text import table
+from collir.tools.sweep_model import Model
+from collir.tools.sweep_search import Candidate
+
+Listed = tuple[tuple[Configuration, Estimate], Candidate]
+"""A configuration that is simulated, with its estimate."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best configurations on a number of devices.
+
+    Attributes:
+        possible: the number of configurations that may fit, by their estimates.
+        refused: the number of the others, for each reason.
+        smallest: the least memory of those that do not fit; infinite if there are none.
+        best: the best ones, fastest first, each with its estimate and its simulation.
+        proven: whether no other one is faster.
+        reason: why the search ended early.
+        front: the front of time against memory, if it is asked for.
+        estimates: all estimates, also of those that do not fit.
+    """
+
+    devices: int
+    possible: int
+    refused: Counter[str]
+    smallest: float = math.inf
+    best: Sequence[Listed] = ()
+    proven: bool = True
+    reason: str = ""
+    front: Sequence[Listed] = ()
+    estimates: Sequence[tuple[Configuration, Estimate]] = ()
+
+
+def as_text(model: Model, found: Sequence[Found]) -> str:
+    """Return tables for people, one for each number of devices."""
+    step = model.step
+    lines = [
+        f"@{step.function}, {step.batch} = {step.parameters[step.batch]}, on {model.machine.name}"
+    ]
+    for each in found:
+        total = each.possible + sum(each.refused.values())
+        lines += [
+            "",
+            f"{each.devices} devices: {total:,} configurations, {each.possible:,} may fit",
+        ]
+        lines += [f"  {count:,} not: {reason}" for reason, count in each.refused.most_common()]
+        if not each.best:
+            lines.append("  none fits")
+            continue
+        lines += _table(model, each.best)
+        if not each.proven:
+            lines.append(f"  not proven: {each.reason or 'the search was ended'}; best so far")
+        (best, _), _ = each.best[0]
+        lines += [f"  mesh of 1: {placement(model, best)}", f"  passes of 1: -p '{best.passes}'"]
+        if each.front:
+            lines += [
+                "",
+                "  less memory, of the front of the estimates:",
+                *_table(model, each.front),
+            ]
+    if len(found) > 1:
+        lines += ["", *_scaling(model, found)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(model: Model, listed: Sequence[Listed]) -> list[str]:
+    rows = [settings(model, each) for each in listed]
+    lines = [[str(number), *row.values()] for number, row in enumerate(rows, 1)]
+    return [f"  {line}" for line in table(["", *rows[0]], lines, 1)]
+
+
+def _scaling(model: Model, found: Sequence[Found]) -> list[str]:
+    """Return a table of the best time for each number of devices."""
+    head = ["devices", "time", "speedup", "efficiency", "memory"]
+    rows: list[list[str]] = []
+    best = [(each.devices, each.best[0][1]) for each in found if each.best]
+    first, slowest = best[0]
+    for devices, node in best:
+        speedup = slowest.time / node.time
+        efficiency = f"{speedup * first / devices:.1%}"
+        times = seconds_text(node.time), f"{speedup:.2f}x", efficiency, bytes_text(node.memory)
+        rows.append([str(devices), *times])
+    return [f"  {line}" for line in table(head, rows, 0)]
+
+
+def placement(model: Model, configuration: Configuration) -> str:
+    """Return the sizes of the axes at each level of the machine."""
+    return ", ".join(f"{name} = {_placed(model, sizes)}" for name, sizes in configuration.axes)
+
+
+def _placed(model: Model, sizes: Sequence[int]) -> str:
+    levels = zip(model.machine.level_names, sizes, strict=True)
+    return " * ".join(f"{level}:{size}" for level, size in levels if size > 1) or "1"
+
+
+def settings(model: Model, listed: Listed) -> dict[str, str]:
+    """Return the columns of a configuration that is simulated."""
+    (configuration, _), node = listed
+    values = _values(model, configuration, node)
+    assert node.shares is not None
+    return {
+        "time": seconds_text(node.time),
+        **_rate(values),
+        "MFU": f"{values['mfu']:.1%}" if values["mfu"] else "-",
+        "memory": bytes_text(node.memory),
+        **{name: str(size) for name, size in configuration.degrees.items()},
+        **choices(configuration),
+        "bound by": node.shares.bound,
+    }
+
+
+def choices(configuration: Configuration) -> dict[str, str]:
+    """Return what a configuration chooses besides its mesh."""
+    staged = configuration.schedule
+    if configuration.chunks > 1:
+        staged += f" x{configuration.chunks}"
+    return {
+        "microbatches": str(configuration.microbatches),
+        "schedule": "-" if staged == UNSTAGED else staged,
+        "recompute": "full" if configuration.recompute else "none",
+        "ZeRO": str(configuration.zero),
+    }
+
+
+def _rate(values: dict[str, Any]) -> dict[str, str]:
+    """Return the column of a rate."""
+    if "tokens_per_second" in values:
+        return {"tokens/s": f"{values['tokens_per_second']:,.0f}"}
+    return {"rows/s": digits(values["rows_per_second"])}
+
+
+def _values(model: Model, configuration: Configuration, node: Candidate) -> dict[str, Any]:
+    rows = configuration.batch / node.time
+    values: dict[str, Any] = {
+        "seconds": node.time,
+        "rows_per_second": rows,
+        "mfu": model.least_seconds / node.time / configuration.devices,
+        "memory_bytes": node.memory,
+    }
+    if "seq" in model.step.parameters:
+        values["tokens_per_second"] = rows * model.step.parameters["seq"]
+    return values
+
+
+def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the best configurations, or those of the front, for programs: seconds, bytes and
+    numbers."""
+    for each in found:
+        for rank, ((c, estimate), node) in enumerate(each.front if front else each.best, 1):
+            shares = node.shares
+            assert shares is not None
+            yield {
+                "devices": each.devices,
+                "rank": rank,
+                **_values(model, c, node),
+                **c.degrees,
+                "placement": "; ".join(f"{n} = {_placed(model, sizes)}" for n, sizes in c.axes),
+                "microbatches": c.microbatches,
+                "schedule": c.schedule,
+                "chunks": c.chunks,
+                "recompute": c.recompute,
+                "zero": c.zero,
+                "compute_seconds": shares.compute,
+                "communication_seconds": shares.communication,
+                "idle_seconds": shares.idle,
+                "bound_by": shares.bound,
+                "estimated_seconds": estimate.time,
+                "proven": each.proven,
+                "passes": c.passes,
+            }
+
+
+def as_json(model: Model, found: Sequence[Found]) -> str:
+    """Return all of it as JSON."""
+    counts = [
+        {
+            "devices": each.devices,
+            "possible": each.possible,
+            "refused": dict(each.refused),
+            "proven": each.proven,
+            "reason": each.reason,
+        }
+        for each in found
+    ]
+    text = {"spaces": counts, "best": [*records(model, found)]}
+    if any(each.front for each in found):
+        text["front"] = [*records(model, found, front=True)]
+    return json.dumps(text, indent=2) + "\n"
+
+
+def as_csv(model: Model, found: Sequence[Found]) -> str:
+    """Return the best configurations as CSV."""
+    rows = [*records(model, found)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*rows[0]], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
