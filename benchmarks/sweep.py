@@ -40,10 +40,10 @@ def main() -> None:
         configurations = list(space.configurations(Counter()))
         start = time.perf_counter()
         estimator = model.estimator(2)
-        known: list[Costs] = []
+        known: list[Costs | str] = []
         compile_kinds = estimator.costs
 
-        def costs(asked: Sequence[tuple[Kind, Rows]]) -> Iterable[Costs]:
+        def costs(asked: Sequence[tuple[Kind, Rows]]) -> Iterable[Costs | str]:
             known.extend([] if known else compile_kinds(asked))  # noqa: B023 - called here alone
             return known  # noqa: B023
 

@@ -68,6 +68,9 @@ class DiagnosticError(Exception):
         super().__init__("; ".join(error.message for error in errors))
         self.diagnostics = errors
 
+    def __reduce__(self) -> tuple[type["DiagnosticError"], tuple[list[Diagnostic]]]:
+        return DiagnosticError, (self.diagnostics,)  # so that workers can raise it
+
     @staticmethod
     def at(item: Operation | SSAValue, message: str, *notes: Diagnostic) -> "DiagnosticError":
         """Return an error with one diagnostic, at an operation or a value."""

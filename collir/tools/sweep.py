@@ -84,6 +84,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar=("N", "M"),
         help="how two of the list differ",
     )
+    add(
+        "--measure",
+        type=at_least_one,
+        metavar="N",
+        help="run the first N on ranks, on this computer",
+    )
+    add("--engine", choices=("mpi4py", "mpi"), default="mpi4py", help="what runs them")
+    add("--repeats", type=at_least_one, default=3, metavar="N", help="runs of each (default: 3)")
+    add(
+        "--sort",
+        default="rank",
+        metavar="COLUMN",
+        help="order the tables by a column of the CSV, such as memory_bytes (default: rank)",
+    )
+    add(
+        "--settings",
+        choices=("megatron", "fsdp", "jax"),
+        help="how the fastest is set up in Megatron-LM, PyTorch or JAX",
+    )
+    add("--plot", metavar="FILE", help="draw time against memory, as SVG")
     add("--workers", type=at_least_one, metavar="N", help="processes (default: one for each core)")
     add("--time-limit", type=float, metavar="SECONDS", help="list the best so far after this")
     add("--checkpoint", metavar="FILE", help="write down now and then how far the search is")

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -25,9 +25,12 @@ from collir.tools.api import emit, read_text
 from collir.tools.measured import machine_named
 from collir.tools.shell import UsageError, write_whole
 from collir.tools.sweep_explain import compared, explained
+from collir.tools.sweep_measure import measured_seconds, measured_text
 from collir.tools.sweep_model import Model, step_of
-from collir.tools.sweep_output import Found, as_csv, as_json, as_text
+from collir.tools.sweep_output import Found, Listed, as_csv, as_json, as_text, records
+from collir.tools.sweep_plot import svg
 from collir.tools.sweep_search import MEMORY_MARGIN, Candidate, Sweep, bound_of
+from collir.tools.sweep_settings import settings_text
 
 T = TypeVar("T")
 
@@ -46,9 +49,9 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
     memory = _memory(options, model.machine)
     if (options.checkpoint or options.resume) and len(space.devices) > 1:
         raise UsageError("--checkpoint and --resume go with one number of --devices")
-    if options.json and (options.explain or options.compare):
-        raise UsageError("--explain and --compare print text: leave out --json")
-    for rank in (options.explain or 1, *(options.compare or ())):
+    if options.json and (options.explain or options.compare or options.settings):
+        raise UsageError("--explain, --compare and --settings print text: leave out --json")
+    for rank in (options.explain or 1, options.measure or 1, *(options.compare or ())):
         if rank > options.top:
             raise UsageError(f"there is no number {rank}: the list ends at --top {options.top}")
     workers = options.workers or os.cpu_count() or 1
@@ -59,13 +62,31 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
         found.append(_search(options, model, entries, seen, memory, workers))
     if not any(each.best for each in found):
         raise DiagnosticError(Diagnostic(_none(found, memory)))
-    sys.stdout.write((as_json if options.json else as_text)(model, found))
-    _explain(options, model, found, memory)
+    if options.sort not in (columns := next(records(model, found))):
+        raise UsageError(f"--sort {options.sort}: the columns are {', '.join(columns)}")
+    if options.measure:
+        found = [_measured(options, model, each) for each in found]
+    if options.json:
+        text = as_json(model, found)
+    else:
+        text = as_text(model, found, options.sort)
+        text += "".join(_details(options, model, found, memory))
+    picture = svg(found, memory) if options.plot else ""
+    sys.stdout.write(text)
     if options.csv:
         write_whole(options.csv, as_csv(model, found))
+    if options.plot:
+        write_whole(options.plot, picture)
     if options.output:
         _write(options.output, model, found)
     return 0
+
+
+def _measured(options: argparse.Namespace, model: Model, found: Found) -> Found:
+    """Return what is found, with the measured times of the first ones."""
+    configurations = [configuration for (configuration, _), _ in found.best[: options.measure]]
+    seconds = measured_seconds(model, configurations, options.engine, options.repeats)
+    return replace(found, measured=[*seconds])
 
 
 def _estimated(space: Space, estimator: Estimator, memory: float) -> tuple[list[Entry], Found]:
@@ -123,17 +144,28 @@ def _search(
     return replace(found, best=best, proven=proven, reason=reason, front=least)
 
 
-def _explain(
+def _details(
     options: argparse.Namespace, model: Model, found: Sequence[Found], memory: float
-) -> None:
-    """Print what is asked about configurations of each table."""
+) -> Iterator[str]:
+    """Yield what is asked about configurations of each table, and of the fastest."""
     pair = options.compare or ()
     for each in found:
+        if each.measured:
+            title = f"{each.devices} devices, {options.engine}, best of {options.repeats} runs"
+            yield measured_text([node for _, node in each.best], each.measured, title)
         known = range(1, len(each.best) + 1)
         if options.explain in known:
-            sys.stdout.write(explained(model, each, options.explain, memory))
+            yield explained(model, each, options.explain, memory)
         if pair and all(rank in known for rank in pair):
-            sys.stdout.write(compared(model, each, pair))
+            yield compared(model, each, pair)
+    if options.settings:
+        (configuration, _), _ = _fastest(found)
+        yield "\n" + settings_text(model, configuration, options.settings)
+
+
+def _fastest(found: Sequence[Found]) -> Listed:
+    """Return the fastest configuration on any number of devices."""
+    return min((each.best[0] for each in found if each.best), key=lambda entry: entry[1].time)
 
 
 def _none(found: Sequence[Found], memory: float) -> str:
@@ -156,8 +188,7 @@ def _none(found: Sequence[Found], memory: float) -> str:
 
 def _write(path: str, model: Model, found: Sequence[Found]) -> None:
     """Write the program of the fastest configuration of all."""
-    best = min((each.best[0] for each in found if each.best), key=lambda entry: entry[1].time)
-    (configuration, _), _ = best
+    (configuration, _), _ = _fastest(found)
     program = model.program(configuration)
     function = model.step.function
     command = f"collopt {path} -p '{configuration.passes}' -t simulate --function {function}"

@@ -15,6 +15,7 @@ from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import SimulatedStep, Simulation
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.instantiation import instantiate
 from collir.ir.parameters import parameters_of
@@ -75,7 +76,15 @@ class Model:
         Raises:
             DiagnosticError: it has no program.
         """
-        return self._simulated(_passed(self.program(configuration), configuration.passes))
+        return self._simulated(self.compiled(configuration))
+
+    def compiled(self, configuration: Configuration) -> ModuleOp:
+        """Return the program of a configuration, behind its passes.
+
+        Raises:
+            DiagnosticError: it has no program.
+        """
+        return _passed(self.program(configuration), configuration.passes)
 
     def _simulated(self, module: ModuleOp) -> Simulation:
         [simulation] = simulate(for_report(module, [self.step.function]), CostModel())
@@ -85,7 +94,7 @@ class Model:
         """Return the estimator of its configurations, which uses so many processes."""
         step = self.step
 
-        def costs(asked: Sequence[tuple[Kind, Rows]]) -> Iterator[Costs]:
+        def costs(asked: Sequence[tuple[Kind, Rows]]) -> Iterator[Costs | str]:
             groups = [[*group] for _, group in groupby(asked, lambda each: each[0].unstaged)]
             if workers == 1 or len(groups) < 2:
                 yield from chain.from_iterable(map(self.costs, groups))
@@ -95,21 +104,28 @@ class Model:
 
         return Estimator(self.machine, step.parameters[step.layers], step.data, costs)
 
-    def costs(self, asked: Sequence[tuple[Kind, Rows]]) -> list[Costs]:
-        """Return the costs of the programs of kinds, for values of the batch and of axes.
+    def costs(self, asked: Sequence[tuple[Kind, Rows]]) -> list[Costs | str]:
+        """Return the costs of the programs of kinds, for values of the batch and of axes, or why
+        there are none.
 
         The kinds differ in stages alone.
         """
         step = self.step
         machine, small = step.small(self.machine, asked[0][0])
-        program = _passed(self._program(machine, small), small.cut)  # its layers are a parameter
+        try:  # its layers are a parameter
+            program = _passed(self._program(machine, small), small.cut)
+        except DiagnosticError as error:
+            return [_reason(error)] * len(asked)
         return [self._costs(program, kind, rows) for kind, rows in asked]
 
-    def _costs(self, program: ModuleOp, kind: Kind, rows: Rows) -> Costs:
+    def _costs(self, program: ModuleOp, kind: Kind, rows: Rows) -> Costs | str:
         columns = np.array([(STAGES, *row) for row in rows], dtype=float).T
         names = [self.step.pipeline, self.step.batch, self.step.data, *kind.wide]
         given = dict(zip(names, columns, strict=True))
-        two = [*self._ingredients(program, kind)]
+        try:
+            two = [*self._ingredients(program, kind)]
+        except DiagnosticError as error:
+            return _reason(error)
         values, whole = zip(*(made.values(given) for made in two), strict=True)
         for made in two:  # workers return numbers alone
             made.formulas.clear()
@@ -151,6 +167,11 @@ class Model:
             return 0.0
         scale = step.parameters[step.batch] * small.degrees[step.data] / small.batch
         return scale * math.fsum(amount / rates[dtype] for dtype, amount in work)
+
+
+def _reason(error: DiagnosticError) -> str:
+    """Return why configurations have no estimate."""
+    return f"no estimate: {error.diagnostics[0].message}"
 
 
 def ignore_interrupts() -> None:

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from collir.syntax.units import bytes_text, digits, seconds_text
@@ -33,6 +34,7 @@ class Found:
         reason: why the search ended early.
         front: the front of time against memory, if it is asked for.
         estimates: all estimates, also of those that do not fit.
+        measured: the measured seconds of the first ones, if they are asked for.
     """
 
     devices: int
@@ -44,10 +46,11 @@ class Found:
     reason: str = ""
     front: Sequence[Listed] = ()
     estimates: Sequence[tuple[Configuration, Estimate]] = ()
+    measured: Sequence[float] = ()
 
 
-def as_text(model: Model, found: Sequence[Found]) -> str:
-    """Return tables for people, one for each number of devices."""
+def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
+    """Return tables for people, one for each number of devices, ordered by a column of the CSV."""
     step = model.step
     lines = [
         f"@{step.function}, {step.batch} = {step.parameters[step.batch]}, on {model.machine.name}"
@@ -62,7 +65,7 @@ def as_text(model: Model, found: Sequence[Found]) -> str:
         if not each.best:
             lines.append("  none fits")
             continue
-        lines += _table(model, each.best)
+        lines += _table(model, each.best, [record[sort] for record in records(model, [each])])
         if not each.proven:
             lines.append(f"  not proven: {each.reason or 'the search was ended'}; best so far")
         (best, _), _ = each.best[0]
@@ -71,16 +74,18 @@ def as_text(model: Model, found: Sequence[Found]) -> str:
             lines += [
                 "",
                 "  less memory, of the front of the estimates:",
-                *_table(model, each.front),
+                *_table(model, each.front, range(len(each.front))),
             ]
     if len(found) > 1:
         lines += ["", *_scaling(model, found)]
     return "\n".join(lines) + "\n"
 
 
-def _table(model: Model, listed: Sequence[Listed]) -> list[str]:
+def _table(model: Model, listed: Sequence[Listed], keys: Sequence[Any]) -> list[str]:
+    """Return the lines of a table whose rows are in the order of keys."""
     rows = [settings(model, each) for each in listed]
-    lines = [[str(number), *row.values()] for number, row in enumerate(rows, 1)]
+    order = sorted(range(len(rows)), key=keys.__getitem__)
+    lines = [[str(number + 1), *rows[number].values()] for number in order]
     return [f"  {line}" for line in table(["", *rows[0]], lines, 1)]
 
 
@@ -161,7 +166,9 @@ def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterat
     """Yield the best configurations, or those of the front, for programs: seconds, bytes and
     numbers."""
     for each in found:
-        for rank, ((c, estimate), node) in enumerate(each.front if front else each.best, 1):
+        listed = each.front if front else each.best
+        measured = () if front else each.measured
+        for rank, (((c, estimate), node), own) in enumerate(zip_longest(listed, measured), 1):
             shares = node.shares
             assert shares is not None
             yield {
@@ -182,7 +189,7 @@ def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterat
                 "estimated_seconds": estimate.time,
                 "proven": each.proven,
                 "passes": c.passes,
-            }
+            } | ({"measured_seconds": own} if own is not None else {})
 
 
 def as_json(model: Model, found: Sequence[Found]) -> str:

@@ -60,14 +60,15 @@ class Estimator:
         machine: Machine,
         layers: int,
         data: str,
-        costs: Callable[[Sequence[tuple[Kind, Rows]]], Iterable[Costs]],
+        costs: Callable[[Sequence[tuple[Kind, Rows]]], Iterable[Costs | str]],
     ) -> None:
         """Prepare estimates.
 
         Args:
             layers: the layers of the model.
             data: the name of the axis of the batch.
-            costs: function from kinds and their rows to their costs, in order.
+            costs: function from kinds and their rows to their costs, or why they have none, in
+                order.
         """
         self.prices, self.layers, self.data, self.costs = Prices(machine), layers, data, costs
 
@@ -84,7 +85,10 @@ class Estimator:
             groups[kind].append((configuration, number))
         asked = [(kind, tuple(rows[kind])) for kind in sorted(rows)]
         for (kind, _), costs in zip(asked, self.costs(asked), strict=True):
-            yield from self._of_kind(costs, groups[kind])
+            if isinstance(costs, str):
+                yield from ((configuration, costs) for configuration, _ in groups[kind])
+            else:
+                yield from self._of_kind(costs, groups[kind])
 
     def _row(self, configuration: Configuration, kind: Kind) -> tuple[int, ...]:
         """Return the values of the batch and of axes in the program of a kind."""

@@ -130,7 +130,8 @@ class Ingredients:
         """Return the values of all formulas (formulas x rows) for those of parameters and axes,
         arrays of one length, and for each row whether all sizes divide."""
         constants, names = constants_of(self.mesh), [*given]
-        found = compiled(self.formulas, names, [*constants])({**constants, **given})
+        with np.errstate(divide="ignore", invalid="ignore"):  # of rows that do not divide
+            found = compiled(self.formulas, names, [*constants])({**constants, **given})
         whole = np.ones(len(found[0]), dtype=bool)
         if self.quotients:
             for size in compiled([*map(sympy.together, self.quotients)], names)(given):

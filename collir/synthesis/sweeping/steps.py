@@ -16,6 +16,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.microbatches import batch_of
 from collir.ir.parameters import parameters_of
+from collir.layout.formulas import Formula
 from collir.layout.sizes import formula_of
 from collir.machine import Level, Machine
 from collir.synthesis.sweeping.configuration import Configuration
@@ -165,8 +166,17 @@ def _layers(call: CallOp) -> str:
             for value in op.sliced:
                 if value in arguments:
                     given = dist_type(_given(call, arguments.index(value)))
-                    if name := _parameter(given.dims[0].size):
-                        return name
+                    formula = formula_of(given.dims[0].size)
+                    if not formula.parameters:
+                        continue
+                    [name, *_] = formula.parameters
+                    if formula != Formula.parameter(name):
+                        raise DiagnosticError.at(
+                            op,
+                            f"there are {formula} layers in this loop: make their number a "
+                            "parameter of its own, which the sweep changes",
+                        )
+                    return name
     raise DiagnosticError.at(
         callee, f"@{callee.sym_name.data} has no layers: a repeat over stacked weights"
     )

@@ -1,0 +1,296 @@
+"""What a sweep picks beside what others ran: ``python benchmarks/published.py --page``.
+
+Tables of measured iterations of GPT (vTrain's on several nodes, and table 5 of arXiv 2205.05198)
+are read from --data. For each model, number of devices and batch there, every configuration that
+was measured is simulated, and the sweep looks for the fastest one under the same constraints:
+layers are computed again, and nothing is divided as ZeRO does. The machine is @a100 of
+benchmarks/models/training; the model is examples/models/sweep.coll with the kernels of Megatron-LM,
+which has no biases and no dropout.
+"""
+
+import argparse
+import csv
+import math
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from collir import search
+from collir.dialects.machine import MachineOp
+from collir.syntax.units import bytes_text, seconds_text
+from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
+from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.space import Space, level_sizes
+from collir.tools.api import parse
+from collir.tools.sweep_model import Model, Shares, shares_of
+from collir.tools.sweep_search import MEMORY_MARGIN, Sweep, bound_of
+
+ROOT = Path(__file__).parents[1]
+PROGRAM = ROOT / "examples" / "models" / "sweep.coll"
+MACHINE = ROOT / "benchmarks" / "models" / "training" / "a100.coll"
+DATA = ROOT.parent / "shared" / "data" / "training"
+MEMORY = 80e9
+SECONDS = 240
+"""The longest that a sweep may simulate."""
+
+PAGE = ROOT / "docs" / "published.md"
+HEAD = """\
+# Sweeps beside configurations that were measured
+
+Written by `python benchmarks/published.py --page`; do not edit.
+
+Iterations of GPT on A100 were measured by the authors of vTrain (Megatron-DeepSpeed; 27 rows of
+their table) and by Korthikanti et al. (arXiv 2205.05198, table 5, full recomputation). Each
+configuration is a program here, and is simulated on
+[@a100](../benchmarks/models/training/a100.coll), whose constants were fitted to other programs of
+[training](training.md); nothing is fitted to these. The model is
+[sweep.coll](../examples/models/sweep.coll) with the kernels of Megatron-LM. It has no biases and no
+dropout, and its optimiser is not one kernel, which shows where a step is short (22B).
+
+[collir sweep](sweep.md) looks for the fastest configuration under the same constraints: devices,
+batch, 80 GB, full recomputation and no ZeRO, with any sizes of tensor, data and pipeline
+parallelism, microbatches, and `1f1b` or `interleaved` with 2 to 4 chunks. Configurations are
+tensor/data/stages, and the sequences of a microbatch.
+
+**Why the picks are others.** Where there are stages, the picks of vTrain's sizes have less tensor
+parallelism, whose all_reduces are in the way of every layer, and several chunks of a stage make up
+for the longer pipeline: the measured ones all ran `1f1b`. Picks use up the memory, and leave little
+to what a framework needs besides; `--memory "64 GB"` leaves more.
+"""
+
+KERNELS = """\
+func @norm(%x: f16[...], %gain: f16[...]) -> f16[...] on any {
+  %y = rms_norm %x, %gain dims [2] eps 1e-5
+  return %y
+}
+
+func @attention_weights(seq = 1024, size = 64)(%scores: f16[...]) -> f16[...] on any {
+  %number = constant value size to f16[]
+  %factor = rsqrt %number
+  %scaled = mul %scores, %factor
+  %query = iota dim 0 to i32[seq, seq]
+  %key = iota dim 1 to i32[seq, seq]
+  %seen = less_equal %key, %query
+  %low = constant value -1e4 to f16[]
+  %masked = where %seen, %scaled, %low
+  %weights = softmax %masked dims [3]
+  return %weights
+}
+
+func @attention(seq = 1024, size = 64)(%q: f16[...], %k: f16[...], %v: f16[...])
+    -> f16[...] on any {
+  %scores = einsum "b i a d, b j a d -> b a i j" %q, %k
+  %weights = call @attention_weights(seq = seq, size = size)(%scores) fused
+  %mixed = einsum "b a i j, b j a d -> b i a d" %weights, %v
+  return %mixed
+}
+"""
+"""What Megatron-LM runs as kernels of its own."""
+
+CLOSE = 0.05
+"""Pairs of measured times that are closer than this part have no order."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured iteration.
+
+    Attributes:
+        model: the name, number of devices and batch.
+        sizes: the parameters of the program.
+        degrees: the sizes of the axes model, data and pipe.
+        micro: the sequences of a microbatch.
+        chunks: the chunks of a stage.
+    """
+
+    name: str
+    devices: int
+    sizes: tuple[tuple[str, int], ...]
+    degrees: tuple[int, int, int]
+    micro: int
+    chunks: int
+    seconds: float
+
+
+def program() -> str:
+    """Return the text of the model with Megatron-LM's kernels."""
+    text = PROGRAM.read_text(encoding="utf-8").replace("bf16", "f16")
+    edits = (
+        (r"rms_norm (%\w+, %\w+) dims \[2\] eps 1e-6", r"call @norm(\1) fused"),
+        (r"@causal_attention(\(seq = .*\)\(.*\)) fused", r"@attention\1"),
+        (r"func @causal_attention = .*", KERNELS),
+    )
+    for old, new in edits:
+        text, count = re.subn(old, new, text)
+        assert count, old
+    return text
+
+
+def rows(folder: Path) -> Iterator[Row]:
+    """Yield the rows of both tables, with layers computed again."""
+    with (folder / "vtrain_multi.csv").open(encoding="utf-8") as file:
+        for each in csv.DictReader(file):
+            numbers = [float(x) for x in each.values()]
+            size, (devices, batch, micro, hidden, heads, layers, seq, t, d, p) = (
+                numbers[0],
+                map(int, numbers[1:11]),
+            )
+            sizes = _sizes(batch, seq, hidden, heads, layers)
+            yield Row(f"GPT {size:g}B", devices, sizes, (t, d, p), micro, 1, numbers[11] / 1e3)
+    with (folder / "megatron_2205.05198_table5.csv").open(encoding="utf-8") as file:
+        for each in csv.DictReader(file):
+            if each["mode"] == "full recompute":
+                names = "global_batch", "seq", "hidden", "heads", "layers"
+                sizes = _sizes(*(int(each[name]) for name in names))
+                t, d, p = (int(each[name]) for name in ("tp", "dp", "pp"))
+                micro, chunks = int(each["micro_batch"]), int(each["interleave"])
+                seconds = float(each["iteration_time_s"])
+                name, devices = f"GPT {each['model']}", int(each["gpus"])
+                yield Row(name, devices, sizes, (t, d, p), micro, chunks, seconds)
+
+
+def _sizes(
+    batch: int, seq: int, hidden: int, heads: int, layers: int
+) -> tuple[tuple[str, int], ...]:
+    named = {"batch": batch, "seq": seq, "hidden": hidden, "heads": heads, "layers": layers}
+    return tuple(named.items())
+
+
+def configuration_of(model: Model, row: Row) -> Configuration:
+    """Return the configuration of a row: tensor parallelism innermost, stages outermost."""
+    left = [*(level_sizes(model.machine, row.devices) or ())]
+    factors: dict[str, list[int]] = {}
+    for name, degree in zip(("model", "data", "pipe"), row.degrees, strict=True):
+        own = [1] * len(left)
+        for level in reversed(range(len(left))):
+            own[level] = math.gcd(degree, left[level])
+            degree //= own[level]
+            left[level] //= own[level]
+        factors[name] = own
+    batch = dict(row.sizes)["batch"]
+    stages = row.degrees[2]
+    schedule = UNSTAGED if stages == 1 else "1f1b" if row.chunks == 1 else "interleaved"
+    axes = tuple((name, tuple(factors[name])) for name in model.step.axes)
+    microbatches = batch // row.degrees[1] // row.micro
+    return Configuration(axes, "pipe", batch, microbatches, schedule, row.chunks, True)
+
+
+def best_of(model: Model, devices: int) -> tuple[Configuration, float, float, Shares, int]:
+    """Return the fastest configuration that fits, its seconds, bytes and shares, and how many
+    configurations there are."""
+    step = model.step
+    batch, layers = step.parameters[step.batch], step.parameters[step.layers]
+    axes = step.axes, step.data, step.pipeline
+    space = Space(
+        model.machine,
+        *axes,
+        (devices,),
+        batch,
+        layers,
+        chunks=(2, 3, 4),
+        recompute=(True,),
+        zero=(0,),
+    )
+    configurations = [*space.configurations(Counter())]
+    workers = os.cpu_count() or 1
+    found = model.estimator(workers).estimates(configurations)
+    entries = [
+        (c, estimate)
+        for c, estimate in found
+        if isinstance(estimate, Estimate) and estimate.memory <= MEMORY * (1 + MEMORY_MARGIN)
+    ]
+    entries.sort(key=lambda entry: bound_of(*entry))
+    problem = Sweep(model, entries, MEMORY)
+    outcome = search.k_best(problem, 1, order="best-first", workers=workers, time_limit=SECONDS)
+    [solution] = outcome.solutions
+    node = solution.node
+    assert node.shares is not None
+    return entries[node.number][0], node.time, node.memory, node.shares, len(configurations)
+
+
+def _text(c: Configuration) -> str:
+    degrees = c.degrees
+    schedule = "" if c.schedule == UNSTAGED else f", {c.schedule}"
+    chunks = f" x{c.chunks}" if c.chunks > 1 else ""
+    rows = c.batch // degrees["data"] // c.microbatches
+    return f"{degrees['model']}/{degrees['data']}/{degrees['pipe']}, {rows}{schedule}{chunks}"
+
+
+def _shares(shares: Shares) -> str:
+    total = shares.compute + shares.communication + shares.idle
+    return " / ".join(
+        f"{part / total:.0%}" for part in (shares.compute, shares.communication, shares.idle)
+    )
+
+
+def main() -> None:
+    """Print a table for each model."""
+    parser = argparse.ArgumentParser(description="Sweeps beside configurations that were measured.")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder of the tables")
+    parser.add_argument("--page", action="store_true", help=f"write {PAGE.name}")
+    parser.add_argument("--only", default="", help="the models whose name has this in it")
+    options = parser.parse_args()
+    module = parse(MACHINE.read_text(encoding="utf-8"), str(MACHINE))
+    [machine] = [op.value() for op in module.ops if isinstance(op, MachineOp)]
+    text = program()
+    groups: dict[tuple[str, int, tuple[tuple[str, int], ...]], list[Row]] = {}
+    for row in rows(options.data):
+        groups.setdefault((row.name, row.devices, row.sizes), []).append(row)
+    lines = [HEAD]
+    for (name, devices, sizes), own in groups.items():
+        if options.only in name:
+            model = Model(str(PROGRAM), text, "", sizes, machine, "pipe")
+            lines += _report(model, f"{name}, {devices} A100, batch {dict(sizes)['batch']}", own)
+    text = "\n".join(lines) + "\n"
+    if options.page:
+        PAGE.write_text(text, encoding="utf-8")
+    else:
+        print(text)
+
+
+def _report(model: Model, title: str, own: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of a table."""
+    yield f"\n## {title}\n"
+    yield "| | measured | simulated | memory | computing / sending / waiting |"
+    yield "|---|--:|--:|--:|--:|"
+    times: list[tuple[float, float]] = []
+    for row in sorted(own, key=lambda row: row.seconds):
+        configuration = configuration_of(model, row)
+        simulation = model.simulated(configuration)
+        times.append((row.seconds, simulation.time))
+        columns = [
+            _text(configuration),
+            seconds_text(row.seconds),
+            seconds_text(simulation.time),
+            bytes_text(simulation.peak),
+            _shares(shares_of(simulation)),
+        ]
+        yield "| " + " | ".join(columns) + " |"
+    start = time.perf_counter()
+    best, seconds, memory, shares, count = best_of(model, own[0].devices)
+    took = time.perf_counter() - start
+    columns = [_text(best), "-", seconds_text(seconds), bytes_text(memory), _shares(shares)]
+    yield "| **sweep**: " + " | ".join(columns) + " |"
+    pairs = [(a, b) for a, b in combinations(times, 2) if abs(a[0] - b[0]) > CLOSE * a[0]]
+    right = sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in pairs)
+    errors = sorted(abs(simulated / measured - 1) for measured, simulated in times)
+    yield (
+        f"\nThe sweep of {count:,} configurations took {took:.0f} s. Its pick takes "
+        f"{seconds / times[0][1]:.0%} of the simulated time of the fastest measured one. "
+        f"Median error of the simulations: {errors[len(errors) // 2]:.1%}."
+    )
+    if pairs:
+        fastest = min(times, key=lambda each: each[1])[0] / min(times)[0] - 1
+        yield (
+            f"{right} of {len(pairs)} pairs are in the measured order; the one that is simulated "
+            f"to be the fastest took {fastest:.1%} longer than the fastest."
+        )
+
+
+if __name__ == "__main__":
+    main()
