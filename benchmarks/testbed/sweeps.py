@@ -159,6 +159,10 @@ the slowest rank.
 
 {summary}
 
+Times are too large where a few ranks compute at a time, as in pipelines across nodes and with many
+small microbatches: the device is calibrated with all 8 ranks at once on 2 cores, and a rank that
+computes while others wait has more of them.
+
 {rows_of_all}
 """
 

@@ -94,8 +94,8 @@ def test_the_best_and_the_front_are_those_of_all(capsys: pytest.CaptureFixture[s
 
 
 def test_an_explanation_lists_single_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    more = "--zero", "0", "--explain", "2", "--compare", "1", "2", "--memory", "1.9 GB"
-    explanation = _swept(capsys, *more).partition("2 of 4 devices")[2]
+    more = "--zero", "0", "--explain", "2", "--compare", "1", "2", "--memory", "1 GB"
+    explanation = _swept(capsys, *more, "--microbatch", "1,2,4").partition("2 of 4 devices")[2]
     assert "computing" in explanation
     assert "does not fit" in explanation
     comparison = explanation.rpartition("4 devices")[2]

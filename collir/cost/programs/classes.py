@@ -105,6 +105,8 @@ class Classes:
         children: the children of the level of the kinds; None if kinds are not told apart.
         sets: for each class, the number of its set of these children.
         roots: the sub-axes on their level of which only coordinate 0 holds some value.
+        place: the coordinates that all devices of the program have, where those at others run
+            another one.
     """
 
     def __init__(
@@ -113,17 +115,19 @@ class Classes:
         steps: Sequence[Step],
         by_kind: bool = False,
         arguments: Sequence[DistType] = (),
+        place: Place = (),
     ):
         """Tell classes apart.
 
         Args:
             by_kind: whether devices of different kinds are in different classes.
             arguments: the types of the arguments of the program, which matter to kinds.
+            place: see the attribute.
 
         Raises:
             CostError: kinds are to be told apart, and the mesh is not placed on levels.
         """
-        self.mesh = mesh
+        self.mesh, self.place = mesh, place
         by_kind = by_kind and has_kinds(mesh)
         steps = [*_with_nested(steps)]
         types = [x for step in steps for x in _types_in(step)] + list(arguments if by_kind else ())
@@ -282,7 +286,7 @@ class Classes:
 
     def _instance(self, step: Step, on: tuple[int, ...], after: tuple[int, ...]) -> Instance:
         if not self._told_apart or isinstance(step, NestedOp):
-            return Instance(step, on, after, kinds=self.kinds_of(on))
+            return Instance(step, on, after, self.place, kinds=self.kinds_of(on))
         source, target = _ends_of(step)
         over = _coupled(step, source, target)
         return replace(self._located(step, on, over, _ends(source, target, over)), after=after)
@@ -296,7 +300,7 @@ class Classes:
     ) -> Instance:
         """Return a step of classes that are coupled along sub-axes, with the ports that it uses."""
         if not self._told_apart:
-            return Instance(step, on, (), kinds=self.kinds_of(on))
+            return Instance(step, on, (), self.place, kinds=self.kinds_of(on))
         place = {axis: n for axis, n in self.places[on[0]].items() if axis not in over}
         ports: list[tuple[str, ...]] = []
         inside: list[tuple[str, ...]] = []
@@ -386,17 +390,19 @@ def classes_of(
     mesh: Mesh,
     by_kind: bool = False,
     arguments: Sequence[DistType] = (),
+    place: Place = (),
 ) -> Classes:
     """Return the classes of a program, by the steps in its loops too.
 
     Args:
         by_kind: whether devices of different kinds are in different classes.
         arguments: the types of the arguments of the program, which matter to kinds.
+        place: the coordinates that all its devices have, where those at others run another one.
 
     Raises:
         CostError: kinds are to be told apart, and the mesh is not placed on levels.
     """
-    return Classes(mesh, [op for op in ops if isinstance(op, Step)], by_kind, arguments)
+    return Classes(mesh, [op for op in ops if isinstance(op, Step)], by_kind, arguments, place)
 
 
 def runs_apart(function: FuncOp) -> bool:

@@ -174,14 +174,14 @@ def _pipeline(
     mesh = mesh_of(op)
     known: dict[tuple[FuncOp, Attribute | None], Simulation] = {}
 
-    def simulated(task: CallOp) -> Simulation:
+    def simulated(task: CallOp, at: Instance) -> Simulation:
         callee, caller = task.function(), function_of(task)
         assert callee is not None and caller is not None
         key = callee, task.bindings
         if key not in known:
             at_values = function_at(callee, task.values, parameters_of(caller))
             with at_values if task.bindings else nullcontext(callee) as function:
-                alone = classes_of(function.body.ops, mesh)
+                alone = classes_of(function.body.ops, mesh, place=at.place)
                 compiled = runs_compiled(function.body.block)
                 known[key] = _simulated(function, model, alone, compiled)
         return known[key]

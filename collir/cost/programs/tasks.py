@@ -48,7 +48,7 @@ class Lister:
         before: int,
         name: str,
         classes: Classes,
-        simulated: Callable[[CallOp], Simulation],
+        simulated: Callable[[CallOp, Instance], Simulation],
         sent: Callable[[DistOp, Instance], SimulatedStep],
     ):
         """Prepare the list.
@@ -57,7 +57,7 @@ class Lister:
             instance: the loop, with the numbers of the steps that it needs.
             before: the number of steps before it.
             name: the name of its first result.
-            simulated: function from a task to the simulation of its function on one place.
+            simulated: function from a task and its instance to the simulation of its function.
             sent: function from a send and its instance to its step.
         """
         self.pipeline, self.classes, self.start = pipeline, classes, before
@@ -142,7 +142,7 @@ class Lister:
                 yield replace(step, task=replace(step.task, stream=stream, waited=False))
                 continue
             assert op.task is not None
-            body = self.simulated(op)
+            body = self.simulated(op, instance)
             does = TaskStep(op.task.data, body, self.name, self.schedule)
             phases = instance.located(does.phases)
             task = StepTask(phases, levels, (), waited=False, on=instance.on)
