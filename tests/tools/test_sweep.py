@@ -61,11 +61,11 @@ def test_estimates_are_bounds_of_all_simulations() -> None:
     _check(model, _space(model, 8))
 
 
-def _swept(capsys: pytest.CaptureFixture[str], *more: str) -> str:
+def _swept(capsys: pytest.CaptureFixture[str], *more: str, microbatch: str = "1,4") -> str:
     """Return what a sweep of a small space without stages prints."""
     arguments = ["sweep", str(EXAMPLE), "--machine", "@dgx_a100_80gb", "--devices", "4"]
     arguments += ["--degree", "pipe=1", "--degree", "model=1,2", "--recompute", "none"]
-    arguments += ["--microbatch", "1,4", "--workers", "1", "--top", "3"]
+    arguments += ["--microbatch", microbatch, "--workers", "1", "--top", "3"]
     for name, size in SIZES.items():
         arguments += ["--set-size", f"{name}={size}"]
     assert main([*arguments, *more]) == 0
@@ -95,7 +95,7 @@ def test_the_best_and_the_front_are_those_of_all(capsys: pytest.CaptureFixture[s
 
 def test_an_explanation_lists_single_changes(capsys: pytest.CaptureFixture[str]) -> None:
     more = "--zero", "0", "--explain", "2", "--compare", "1", "2", "--memory", "1 GB"
-    explanation = _swept(capsys, *more, "--microbatch", "1,2,4").partition("2 of 4 devices")[2]
+    explanation = _swept(capsys, *more, microbatch="1,2,4").partition("2 of 4 devices")[2]
     assert "computing" in explanation
     assert "does not fit" in explanation
     comparison = explanation.rpartition("4 devices")[2]
