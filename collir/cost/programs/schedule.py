@@ -16,7 +16,7 @@ time in proportion to its events, not to the simulated time or the number of dev
 
 import heapq
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -207,26 +207,31 @@ def schedule(
     spans: list[TimeSpan] = [(math.inf, math.inf)] * len(tasks)
     running: dict[int, _Running] = {}
     waiting = (_Written if as_written else _Ready)(tasks, spans)
+    shared = _Shared()
     now = 0.0
+    ended: list[int] = []
     while waiting or running:
         if at and isinstance(waiting, _Written) and at(Moment(now, spans, waiting, running)):
             break
-        started = waiting.start(running, now)
+        started = waiting.start(running, ended, now)
+        ended = []
         for number in started:
             phases = tasks[number].phases
             spans[number] = (now, math.inf if phases else now)
             if phases:
                 shares = any(phase.uses for phase in phases)
                 running[number] = _Running(phases, shares, 0, phases[0].time)
-        if not all(tasks[number].phases for number in started):
-            continue  # tasks that take no time have ended already
+            else:
+                ended.append(number)
+        if ended:
+            continue  # these tasks take no time
         # All waiting is for the end of a task, so tasks that share nothing run to the next end.
         if len(running) == 1:
             now, ended = _run_alone(running, now, watch)
         elif watch is None and sum(task.shares for task in running.values()) <= 1:
             now, ended = _run_apart(running, now)
         else:
-            now, ended = _run_phase(running, now, watch)
+            now, ended = _run_phase(running, shared, now, watch)
         for number in ended:
             del running[number]
             spans[number] = (spans[number][0], now)
@@ -268,12 +273,18 @@ class _Issue:
 
 
 class _Written:
-    """The tasks not yet started, which are issued in program order and wait for their streams."""
+    """The tasks not yet started, which are issued in program order and wait for their streams.
+
+    What a task waits for is the end of another one, so only what waits for those that have just
+    ended is looked at.
+    """
 
     def __init__(self, tasks: Sequence[StepTask], spans: Sequence[TimeSpan]):
         self.tasks, self.spans = tasks, spans
         self.started = 0
         self.queues: dict[Stream, deque[int]] = {}
+        self.busy: set[Stream] = set()
+        self.behind: dict[int, list[int]] = {}  # the tasks that wait for the results of a task
         self.classes: dict[int, _Issue] = {}
         for number, task in enumerate(tasks):
             for device_class in task.on:
@@ -282,26 +293,38 @@ class _Written:
     def __bool__(self) -> bool:
         return self.started < len(self.tasks)
 
-    def start(self, running: Iterable[int], now: float) -> list[int]:
+    def start(self, running: Iterable[int], ended: Iterable[int], now: float) -> list[int]:
         """Start the tasks that can start now, and return them."""
-        for device_class, issue in self.classes.items():
-            self._issue(device_class, issue, now)
-        busy = {stream for number in running for stream in self.tasks[number].streams}
-        heads = [queue[0] for stream, queue in self.queues.items() if queue and stream not in busy]
-        first = [n for n, count in Counter(heads).items() if count == len(self.tasks[n].on)]
-        started = [n for n in first if self._is_ready(n, now)]
+        freed = [stream for number in ended for stream in self.tasks[number].streams]
+        self.busy.difference_update(freed)
+        heads = {self.queues[stream][0] for stream in freed if self.queues[stream]}
+        heads.update(waiting for number in ended for waiting in self.behind.pop(number, ()))
+        classes = {c for number in ended for c in self.tasks[number].on}
+        for device_class in classes if self.started else self.classes:
+            heads.update(self._issue(device_class, self.classes[device_class], now))
+        started = [number for number in sorted(heads) if self._is_ready(number, now)]
         for number in started:
             for stream in self.tasks[number].streams:
                 self.queues[stream].popleft()
+                self.busy.add(stream)
         self.started += len(started)
         return started
 
     def _is_ready(self, number: int, now: float) -> bool:
-        """Return whether the operands of a task are there; the last of them ends last."""
-        return all(self.spans[needed][1] <= now for needed in reversed(self.tasks[number].after))
+        """Return whether a task is the first on all its streams, and its operands are there."""
+        for stream in self.tasks[number].streams:
+            queue = self.queues.get(stream)
+            if not queue or queue[0] != number or stream in self.busy:
+                return False
+        for needed in reversed(self.tasks[number].after):  # the last ones end last
+            if self.spans[needed][1] > now:
+                self.behind.setdefault(needed, []).append(number)
+                return False
+        return True
 
-    def _issue(self, device_class: int, issue: _Issue, now: float) -> None:
-        """Issue the tasks that a class can issue now."""
+    def _issue(self, device_class: int, issue: _Issue, now: float) -> Iterator[int]:
+        """Issue the tasks that a class can issue now, and yield those that are first on a
+        stream."""
         while issue.issued < len(issue.tasks):
             number = issue.tasks[issue.issued]
             task = self.tasks[number]
@@ -310,9 +333,12 @@ class _Written:
             for needed in reversed(task.after):  # the last ones end last
                 if self.spans[needed][1] > now and device_class in self.tasks[needed].on:
                     return
-            self.queues.setdefault((device_class, task.stream), deque()).append(number)
+            queue = self.queues.setdefault((device_class, task.stream), deque())
+            queue.append(number)
             issue.awaited = number if task.waited else None
             issue.issued += 1
+            if queue[0] == number:
+                yield number
 
 
 class _Ready:
@@ -337,7 +363,7 @@ class _Ready:
     def _add_ready(self, number: int) -> None:
         heapq.heappush(self.ready.setdefault(tuple(self.tasks[number].streams), []), number)
 
-    def start(self, running: Iterable[int], now: float) -> list[int]:
+    def start(self, running: Iterable[int], _: Iterable[int], now: float) -> list[int]:
         """Start the tasks that can start now, and return them."""
         for ended in [number for number in self.under_way if self.spans[number][1] <= now]:
             self.under_way.remove(ended)
@@ -384,16 +410,62 @@ def _run_apart(running: dict[int, _Running], now: float) -> tuple[float, list[in
 
 
 def _run_phase(
-    running: dict[int, _Running], now: float, watch: Observer | None
+    running: dict[int, _Running], shared: "_Shared", now: float, watch: Observer | None
 ) -> tuple[float, list[int]]:
     """Run all tasks to the next end of a phase; return that time and the tasks that end then."""
-    speeds = fair_speeds({number: task.phase for number, task in running.items()})
-    passed = min(task.left / speeds[number] for number, task in running.items())
+    speeds = shared.speeds({number: task.phase for number, task in running.items()})
+    passed = min([task.left / speeds[number] for number, task in running.items()])
     if watch and passed:
         phases = {number: (task.phase, speeds[number]) for number, task in running.items()}
         watch(Interval(now, now + passed, phases))
     ended = [n for n, task in running.items() if task.advance_in_phase(passed * speeds[n])]
     return now + passed, ended
+
+
+class _Shared:
+    """The resources that are shared by the phases that run, and the speeds of these.
+
+    Where a phase begins or ends, only the speeds of those change that it shares resources with, or
+    that share full resources with such.
+    """
+
+    def __init__(self) -> None:
+        self.phases: dict[int, Phase] = {}
+        self.users: dict[Resource, dict[int, float]] = {}
+        self.known: dict[int, float] = {}
+
+    def speeds(self, phases: Mapping[int, Phase]) -> Mapping[int, float]:
+        """Return the speeds of the phases that run now; see ``fair_speeds``."""
+        changed: set[Resource] = set()
+        for number, phase in [*self.phases.items()]:
+            if phases.get(number) is not phase:
+                del self.phases[number], self.known[number]
+                for resource, _ in phase.uses:
+                    self.users[resource].pop(number, None)
+                    changed.add(resource)
+        for number, phase in phases.items():
+            if number not in self.phases:
+                self.phases[number], self.known[number] = phase, 1.0
+                for resource, part in phase.uses:
+                    users = self.users.setdefault(resource, {})
+                    users[number] = users.get(number, 0.0) + part
+                    changed.add(resource)
+        self.known |= fair_speeds(self._connected(changed))
+        return self.known
+
+    def _connected(self, resources: set[Resource]) -> dict[int, Phase]:
+        """Return the phases that use some resources, and those connected to them by full ones."""
+        found: dict[int, Phase] = {}
+        left, seen = [*resources], set(resources)
+        while left:
+            for number in self.users[left.pop()]:
+                if number not in found:
+                    phase = found[number] = self.phases[number]
+                    for resource, _ in phase.uses:
+                        if resource not in seen and sum(self.users[resource].values()) > 1:
+                            seen.add(resource)
+                            left.append(resource)
+        return found
 
 
 def fair_speeds(phases: Mapping[int, Phase]) -> dict[int, float]:

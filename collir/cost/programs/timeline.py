@@ -1,8 +1,9 @@
 """The schedule of programs with loops, of which iterations that recur are left out."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from collir.cost.network.loads import Resource
 from collir.cost.programs.loops import ListedLoop, Node, Placed, Repeated, TaskList
@@ -32,20 +33,25 @@ class Timeline:
         placed: the tasks that were simulated, if there are loops.
         spans: the time span of each.
         simulated: the time span of each in the simulation, which has not what is left out.
-        intervals: the intervals between events; one for each cut has no tasks.
         cuts: the iterations that were left out, in order of time.
         busy: the seconds that each resource is busy, those of the iterations left out too; None if
             there are no loops.
         whole: the places of loops of which all iterations were simulated, as they do not recur.
+        recorded: a function that returns ``intervals``, which few ask for.
     """
 
     placed: Sequence[Placed]
     spans: Sequence[TimeSpan]
     simulated: Sequence[TimeSpan]
-    intervals: Sequence[Interval]
     cuts: Sequence[LeftOut]
     busy: Mapping[Resource, float] | None
     whole: tuple[int, ...]
+    recorded: Callable[[], Sequence[Interval]]
+
+    @cached_property
+    def intervals(self) -> Sequence[Interval]:
+        """The intervals between events; one for each cut has no tasks."""
+        return self.recorded()
 
     @property
     def time(self) -> float:
@@ -87,9 +93,18 @@ def timeline(nodes: Sequence[Node]) -> Timeline:
 
 def straight_timeline(tasks: Sequence[StepTask]) -> Timeline:
     """Return the schedule of tasks; none of them is listed as placed in a program with loops."""
+    spans = schedule(tasks, watch=_ignore)
+    return Timeline((), spans, spans, (), None, (), partial(_intervals, tasks))
+
+
+def _ignore(_: Interval) -> None:
+    """Ignore an interval; the events are those of a schedule whose intervals are recorded."""
+
+
+def _intervals(tasks: Sequence[StepTask]) -> list[Interval]:
     intervals: list[Interval] = []
-    spans = schedule(tasks, watch=intervals.append)
-    return Timeline((), spans, spans, intervals, (), None, ())
+    _ = schedule(tasks, watch=intervals.append)
+    return intervals
 
 
 def busy_seconds(tasks: Iterable[StepTask]) -> dict[Resource, float]:
@@ -155,7 +170,7 @@ def _scheduled(listed: TaskList, cuts: Sequence[Cut], whole: tuple[int, ...]) ->
                 use[resource] = use.get(resource, 0.0) + time / mark.cut.seconds
         left_out.append(LeftOut(mark.cut, start, use))
     moved = list(_moved(intervals, marks))
-    return Timeline(placed, spans, simulated, moved, left_out, busy, whole)
+    return Timeline(placed, spans, simulated, left_out, busy, whole, lambda: moved)
 
 
 def _moved(intervals: Sequence[Interval], marks: Sequence[_Mark]) -> Iterator[Interval]:
