@@ -414,8 +414,8 @@ MUTANTS = [
         "costs",
         "tasks of one stream run side by side",
         SCHEDULE,
-        "if queue and stream not in busy]",
-        "if queue]",
+        "if not queue or queue[0] != number or stream in self.busy:",
+        "if not queue or queue[0] != number:",
         COSTS,
     ),
     Mutant(
@@ -430,8 +430,8 @@ MUTANTS = [
         "costs",
         "a step waits for no operand",
         SCHEDULE,
-        "return all(self.spans[needed][1] <= now for needed in reversed(self.tasks[number].after))",
-        "return True",
+        "            if self.spans[needed][1] > now:",
+        "            if False:",
         COSTS,
     ),
     Mutant(

@@ -90,7 +90,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="run the first N on ranks, on this computer",
     )
-    add("--engine", choices=("mpi4py", "mpi"), default="mpi4py", help="what runs them")
+    add("--engine", default="mpi4py", metavar="NAME", help="mpi4py or mpi (default: mpi4py)")
     add("--repeats", type=at_least_one, default=3, metavar="N", help="runs of each (default: 3)")
     add(
         "--sort",
@@ -100,8 +100,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--settings",
-        choices=("megatron", "fsdp", "jax"),
-        help="how the fastest is set up in Megatron-LM, PyTorch or JAX",
+        metavar="NAME",
+        help="how the fastest is set up: in Megatron-LM (megatron), PyTorch (fsdp) or JAX (jax)",
     )
     add("--plot", metavar="FILE", help="draw time against memory, as SVG")
     add("--workers", type=at_least_one, metavar="N", help="processes (default: one for each core)")

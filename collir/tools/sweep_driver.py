@@ -1,4 +1,4 @@
-"""What ``collir sweep`` does: reads the model, makes the space, searches, and prints."""
+"""The driver of ``collir sweep``: it reads the model, makes the space, searches, and prints."""
 
 import argparse
 import math
@@ -22,15 +22,16 @@ from collir.synthesis.sweeping.groups import Estimate
 from collir.synthesis.sweeping.programs import STAGES_OF_ZERO
 from collir.synthesis.sweeping.space import SCHEDULES, Space
 from collir.tools.api import emit, read_text
+from collir.tools.engines import ENGINES
 from collir.tools.measured import machine_named
 from collir.tools.shell import UsageError, write_whole
 from collir.tools.sweep_explain import compared, explained
-from collir.tools.sweep_measure import measured_seconds, measured_text
+from collir.tools.sweep_measure import MEASURING, measured_seconds, measured_text
 from collir.tools.sweep_model import Model, step_of
-from collir.tools.sweep_output import Found, Listed, as_csv, as_json, as_text, records
-from collir.tools.sweep_plot import svg
+from collir.tools.sweep_output import Found, Listed, as_csv, as_json, as_text, columns
+from collir.tools.sweep_plot import check_installed, svg
 from collir.tools.sweep_search import MEMORY_MARGIN, Candidate, Sweep, bound_of
-from collir.tools.sweep_settings import settings_text
+from collir.tools.sweep_settings import FRAMEWORKS, check_words, settings_text
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
     for rank in (options.explain or 1, options.measure or 1, *(options.compare or ())):
         if rank > options.top:
             raise UsageError(f"there is no number {rank}: the list ends at --top {options.top}")
+    _check_output(options, model, space)
     workers = options.workers or os.cpu_count() or 1
     estimator = model.estimator(workers)
     found: list[Found] = []
@@ -62,8 +64,6 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
         found.append(_search(options, model, entries, seen, memory, workers))
     if not any(each.best for each in found):
         raise DiagnosticError(Diagnostic(_none(found, memory)))
-    if options.sort not in (columns := next(records(model, found))):
-        raise UsageError(f"--sort {options.sort}: the columns are {', '.join(columns)}")
     if options.measure:
         found = [_measured(options, model, each) for each in found]
     if options.json:
@@ -80,6 +80,23 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
     if options.output:
         _write(options.output, model, found)
     return 0
+
+
+def _check_output(options: argparse.Namespace, model: Model, space: Space) -> None:
+    """Check, before anything takes long, that what is asked of the result can be done."""
+    if options.settings:
+        [_] = _words("--settings", options.settings, FRAMEWORKS)
+        others = [axis for axis in space.axes if axis != space.pipeline]
+        wide = [axis for axis in others if max(space.degrees.get(axis, (2,))) > 1]
+        check_words(options.settings, model.step, wide, space.schedules)
+    if options.measure:
+        [engine] = _words("--engine", options.engine, {name: ENGINES[name] for name in MEASURING})
+        engine.check_installed()
+    if options.plot:
+        check_installed()
+    first = next(space.configurations(Counter()), None)
+    if first and options.sort not in (names := columns(model, first)):
+        raise UsageError(f"--sort {options.sort}: the columns are {', '.join(names)}")
 
 
 def _measured(options: argparse.Namespace, model: Model, found: Found) -> Found:

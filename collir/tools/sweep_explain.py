@@ -1,4 +1,4 @@
-"""What ``collir sweep --explain`` and ``--compare`` print of configurations that are simulated."""
+"""The text of ``collir sweep --explain`` and ``--compare``, of simulated configurations."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""What ``collir sweep --measure N`` does: it runs configurations on real ranks of this computer."""
+"""The runs of ``collir sweep --measure N``: configurations on real ranks of this computer."""
 
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -31,9 +31,8 @@ def measured_seconds(
     """Yield the seconds of a step of each configuration: of its slowest rank in its best run.
 
     Raises:
-        DiagnosticError: it does not fit the memory of this computer, or MPI is not installed.
+        DiagnosticError: it does not fit the memory of this computer.
     """
-    ENGINES[engine].check_installed()
     for configuration in configurations:
         module = model.compiled(configuration)
         make_explicit(module)

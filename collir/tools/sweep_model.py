@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulate import simulate
-from collir.cost.programs.simulation import SimulatedStep, Simulation
+from collir.cost.programs.simulation import SimulatedStep, Simulation, TaskStep
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.instantiation import instantiate
@@ -40,7 +40,7 @@ from collir.tools.functions import for_report
 
 @dataclass(frozen=True)
 class Model:
-    """What a sweep is about, as text, so that workers of a search can be given it.
+    """The subject of a sweep, as text, so that workers of a search can be given it.
 
     Attributes:
         path, text: the file of the program.
@@ -219,7 +219,7 @@ class Shares:
 
     @property
     def bound(self) -> str:
-        """What takes most of the time."""
+        """The part that takes most of the time."""
         names = {"compute": self.compute, "communication": self.communication, "bubble": self.idle}
         return max(names, key=names.__getitem__)
 
@@ -242,10 +242,13 @@ def shares_of(simulation: Simulation) -> Shares:
 
 def _runs(steps: Iterable[SimulatedStep], count: int = 1) -> Iterator[tuple[SimulatedStep, int]]:
     """Yield steps, and those of loops and tasks, each with how often it runs."""
+    tasks: dict[int, tuple[TaskStep, int]] = {}  # with the number of their microbatches
     for step in steps:
         if step.loop is not None:
             yield from _runs(step.loop.body.program, count * int(step.loop.times))
-        elif step.pipelined is not None:
-            yield from _runs(step.pipelined.body.program, count)
+        elif (task := step.pipelined) is not None:
+            tasks[id(task)] = task, tasks.get(id(task), (task, 0))[1] + 1
         else:
             yield step, count
+    for task, runs in tasks.values():
+        yield from _runs(task.body.program, count * runs)

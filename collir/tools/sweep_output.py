@@ -1,4 +1,4 @@
-"""What ``collir sweep`` prints: tables, JSON and CSV."""
+"""The output of ``collir sweep``: tables, JSON and CSV."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ from collir.syntax.units import bytes_text, digits, seconds_text
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
 from collir.synthesis.sweeping.groups import Estimate
 from collir.targets.reports.text import table
-from collir.tools.sweep_model import Model
+from collir.tools.sweep_model import Model, Shares
 from collir.tools.sweep_search import Candidate
 
 Listed = tuple[tuple[Configuration, Estimate], Candidate]
@@ -190,6 +190,15 @@ def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterat
                 "proven": each.proven,
                 "passes": c.passes,
             } | ({"measured_seconds": own} if own is not None else {})
+
+
+def columns(model: Model, configuration: Configuration) -> list[str]:
+    """Return the columns of a CSV whose rows are such as those of a configuration."""
+    node = Candidate(0, time=1.0, shares=Shares(0.0, 0.0, 0.0))
+    example = Found(
+        configuration.devices, 1, Counter(), best=[((configuration, Estimate(1, 1)), node)]
+    )
+    return [*next(records(model, [example]))]
 
 
 def as_json(model: Model, found: Sequence[Found]) -> str:

@@ -2,10 +2,23 @@
 """The plot of ``collir sweep --plot``: time against memory, by matplotlib."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from io import StringIO
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.tools.sweep_output import Found
+
+_MISSING = "a plot needs matplotlib: pip install 'collir[plot]'"
+
+
+def check_installed() -> None:
+    """Check that matplotlib is installed, without the time that importing it takes.
+
+    Raises:
+        DiagnosticError: it is not.
+    """
+    if find_spec("matplotlib") is None:
+        raise DiagnosticError(Diagnostic(_MISSING))
 
 
 def svg(found: Sequence[Found], memory: float) -> str:
@@ -21,8 +34,7 @@ def svg(found: Sequence[Found], memory: float) -> str:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        text = "a plot needs matplotlib: pip install 'collir[plot]'"
-        raise DiagnosticError(Diagnostic(text)) from error
+        raise DiagnosticError(Diagnostic(_MISSING)) from error
     with mpl.rc_context({"svg.hashsalt": "collir", "svg.fonttype": "none"}):
         figure = Figure(figsize=(4.5 * len(found), 4), layout="constrained")
         for axes, each in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):

@@ -13,7 +13,7 @@ from collir.synthesis.sweeping.groups import Estimate
 from collir.tools.sweep_model import Model, Shares, ignore_interrupts, shares_of
 
 ROOT, ESTIMATED, TIMED, SIMULATED = range(4)
-"""What is known of a node: nothing, its estimate, that of its schedule, its simulation."""
+"""The states of a node: nothing is known, its estimate, that of its schedule, its simulation."""
 
 
 TIME_MARGINS = {0: 0.03, 1: 0.03, 3: 0.12}

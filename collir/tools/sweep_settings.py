@@ -1,12 +1,13 @@
-"""What ``collir sweep --settings`` prints: how Megatron-LM, PyTorch or JAX are set up."""
+"""The lines of ``collir sweep --settings``: how Megatron-LM, PyTorch or JAX are set up."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import groupby
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
 from collir.synthesis.sweeping.programs import on_machine
+from collir.synthesis.sweeping.steps import TrainingStep
 from collir.tools.sweep_model import Model
 
 _MEGATRON_AXES = {
@@ -31,6 +32,9 @@ _TORCH_SCHEDULES = {
     "zb-v": "ScheduleZBVZeroBubble",
 }
 
+_SCHEDULES = {"megatron": ("1f1b", "interleaved"), "fsdp": tuple(_TORCH_SCHEDULES)}
+"""The schedules that frameworks have; others have any, as steps that are printed."""
+
 
 def settings_text(model: Model, configuration: Configuration, framework: str) -> str:
     """Return what sets up a configuration in a framework.
@@ -41,7 +45,35 @@ def settings_text(model: Model, configuration: Configuration, framework: str) ->
     Raises:
         DiagnosticError: the framework has no word for an axis or for the schedule.
     """
+    c = configuration
+    wide = [name for name, size in c.degrees.items() if size > 1 and name != c.pipeline]
+    check_words(framework, model.step, wide, [c.schedule])
     return "\n".join(FRAMEWORKS[framework](model, configuration)) + "\n"
+
+
+def check_words(
+    framework: str, step: TrainingStep, axes: Collection[str], schedules: Collection[str]
+) -> None:
+    """Check that a framework has words for axes, without that of stages, and for schedules.
+
+    Raises:
+        DiagnosticError: it has no word for one of them.
+    """
+    known = _SCHEDULES.get(framework, schedules)
+    for schedule in schedules:
+        if schedule not in (UNSTAGED, *known):
+            name = "Megatron-LM" if framework == "megatron" else "PyTorch"
+            text = f"{name} has no schedule {schedule}: try --schedules {','.join(known)}"
+            raise DiagnosticError(Diagnostic(text))
+    for axis in axes if framework == "megatron" else ():
+        if axis != step.data and _megatron_word(axis) is None:
+            wanted = ", ".join(names[0] for names in _MEGATRON_AXES.values())
+            text = f"Megatron-LM has no degree for the axis {axis}: axes are named {wanted}"
+            raise DiagnosticError(Diagnostic(text))
+
+
+def _megatron_word(axis: str) -> str | None:
+    return next((word for word, names in _MEGATRON_AXES.items() if axis in names), None)
 
 
 def _dimensions(model: Model, configuration: Configuration) -> list[tuple[str, int]]:
@@ -62,18 +94,9 @@ def _megatron(model: Model, c: Configuration) -> Iterator[str]:
     degrees = {"pipeline-model-parallel-size": c.stages}
     known = {model.step.data: "data", c.pipeline: "pipeline"}
     for name, size in c.degrees.items():
-        words = (word for word, names in _MEGATRON_AXES.items() if name in names)
-        word = next(words, None)
-        if word and name not in known:
+        if name not in known and (word := _megatron_word(name)):
             known[name] = word
             degrees[word] = size
-        elif size > 1 and name not in known:
-            wanted = ", ".join(names[0] for names in _MEGATRON_AXES.values())
-            text = f"Megatron-LM has no degree for the axis {name}: axes are named {wanted}"
-            raise DiagnosticError(Diagnostic(text))
-    if c.schedule not in (UNSTAGED, "1f1b", "interleaved"):
-        text = f"Megatron-LM has no schedule {c.schedule}: try --schedules 1f1b,interleaved"
-        raise DiagnosticError(Diagnostic(text))
     sizes = model.step.parameters
     flags = {
         word: next(sizes[name] for name in names if name in sizes)
@@ -124,10 +147,6 @@ def _mesh(model: Model, c: Configuration) -> tuple[str, str, list[str]]:
 
 
 def _fsdp(model: Model, c: Configuration) -> Iterator[str]:
-    if c.schedule != UNSTAGED and c.schedule not in _TORCH_SCHEDULES:
-        known = ",".join(_TORCH_SCHEDULES)
-        text = f"PyTorch has no schedule {c.schedule}: try --schedules {known}"
-        raise DiagnosticError(Diagnostic(text))
     sizes, names, split = _mesh(model, c)
     data = model.step.data
     wide = c.degrees[data] > 1

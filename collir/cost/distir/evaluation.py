@@ -148,7 +148,7 @@ class _Run:
         return profiles
 
     def compute(self, job: Job) -> None:
-        """Do a job."""
+        """Add the time and the memory of a task of a stage to what is known of it."""
         profile = self.profiles[job.stage, job.forward, job.microbatch == 0]
         live = self.live[job.stage]
         self.clock[job.stage] += profile.seconds

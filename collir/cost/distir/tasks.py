@@ -13,7 +13,7 @@ from collir.cost.distir.operations import Extent, Operation, Shape
 
 @dataclass(frozen=True)
 class Stage:
-    """What the tasks of a stage depend on.
+    """The properties of a stage that its tasks depend on.
 
     Attributes:
         layers: the number of its layers.

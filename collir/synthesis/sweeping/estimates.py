@@ -15,7 +15,7 @@ from collir.synthesis.sweeping.prices import Prices
 
 
 class Kind(NamedTuple):
-    """What the programs of some configurations have in common: their steps.
+    """The steps that the programs of some configurations have in common.
 
     The axis of the batch is in all of them, as a collective over one device costs nothing.
 

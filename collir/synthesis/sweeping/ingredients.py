@@ -1,5 +1,5 @@
 # pyright: basic
-"""What configurations of one kind are made of: the costs of tasks, and of the steps around them.
+"""The parts of configurations of one kind: the costs of tasks, and of the steps around them.
 
 Configurations are of one kind if their programs have the same steps: the same axes are larger than
 1, and layers are computed again, and states divided, in the same way. The steps of a kind are those
