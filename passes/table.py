@@ -25,8 +25,10 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "reorder-by-hierarchy": Lazy("collir.passes.reorder_by_hierarchy", "ReorderByHierarchyPass"),
     "ring-attention": Lazy("collir.passes.ring_attention", "RingAttentionPass"),
     "rotate": Lazy("collir.passes.rotate", "RotatePass"),
+    "shard": Lazy("collir.passes.shard", "ShardPass"),
     "split-backward": Lazy("collir.passes.split_backward", "SplitBackwardPass"),
     "split-level": Lazy("collir.passes.split_level", "SplitLevelPass"),
+    "unshard": Lazy("collir.passes.unshard", "UnshardPass"),
     "unroll": Lazy("collir.passes.unroll", "UnrollPass"),
     "validate": Lazy("collir.passes.validate", "ValidatePass"),
 }

@@ -87,12 +87,8 @@ class Steps:
         x = dist_type(value)
         if x == to:
             return value
-        for kind, arguments in _moves(self.mesh, x, to):
-            try:
-                if kind.result_type(self.mesh, [x], arguments) == to:
-                    return self.step(kind.name, (value,), arguments)
-            except LayoutError:
-                continue
+        for kind, arguments in single_steps(self.mesh, x, to):
+            return self.step(kind.name, (value,), arguments)
         if away := unreached(x, to):
             return self._at_place(value, to, away)
         return self.step(REDISTRIBUTE.name, (value,), {"to": to})
@@ -110,6 +106,18 @@ class Steps:
             value = self.step(SEND.name, (value,), ends)
         kept = {axis: place[axis] for axis in away if axis not in held}
         return self.step(KEEP.name, (value,), {AT.name: place_at(kept)}) if kept else value
+
+
+def single_steps(
+    mesh: Mesh, x: DistType, to: DistType
+) -> Iterator[tuple[StepKind, Mapping[str, Argument]]]:
+    """Yield the steps that lead from a layout to another."""
+    for kind, arguments in _moves(mesh, x, to):
+        try:
+            if kind.result_type(mesh, [x], arguments) == to:
+                yield kind, arguments
+        except LayoutError:
+            continue
 
 
 def _moves(

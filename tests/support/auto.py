@@ -1,6 +1,7 @@
 """Random ``auto`` functions: operations of models on whole values, and types for some of them."""
 
 import random
+from dataclasses import replace
 
 from models import MOST_ELEMENTS, add_move, add_operation
 from programs import FunctionBuilder, module_of, random_mesh
@@ -12,6 +13,7 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.auto import lay_out_argument, set_auto
 from collir.layout import Dim, DistType, DType, LayoutError, Mesh, check_type
 from collir.layout.cuts import units
+from collir.machine import Device
 
 
 def random_layout(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
@@ -30,9 +32,18 @@ def random_layout(rng: random.Random, mesh: Mesh, x: DistType) -> DistType:
     return sharded
 
 
-def random_auto(rng: random.Random, steps: int = 8, weights: float = 0.2) -> ModuleOp | None:
-    """Return a module with an ``auto`` function; None if its values are too large."""
+def random_auto(
+    rng: random.Random, steps: int = 8, weights: float = 0.2, computes: bool = False
+) -> ModuleOp | None:
+    """Return a module with an ``auto`` function; None if its values are too large.
+
+    Args:
+        computes: whether the machine says how fast its devices are.
+    """
     mesh = random_mesh(rng, devices=rng.choice([1, 2, 4, 4, 6, 8]), weights=weights)
+    if computes:
+        device = Device((("f64", 1e12),), memory_bandwidth=10 ** rng.uniform(9, 12))
+        mesh = replace(mesh, machine=replace(mesh.machine, device=device))
     unit = units(mesh, list(mesh.by_name))
     types = [
         DistType(DType.F64, tuple(Dim(unit * rng.choice([1, 1, 2])) for _ in range(rank)))

@@ -393,26 +393,30 @@ def local_step(
         moved = _moved(op, where, bytes_of)
         # Where blocks differ, the work is taken to be in proportion to the largest of them.
         share = max(bytes_of(value) / largest(value) for value in (*op.operands, op.result))
-        return _computed(op, structure, moved, share, mesh, kinds)
+        return computed(op, structure, moved, share, mesh, kinds)
     share = bytes_of(op.result) / largest(op.result)
     work = ((dist_type(op.result).dtype.value, _part(op.flops, share)),)
     step_seconds(op, mesh, kinds)
     return LocalStep(op.mnemonic, 0.0, work, launched=False)
 
 
-def _computed(
+def computed(
     op: DistOp,
     structure: Structure,
     moved: float,
     share: float,
     mesh: Mesh,
-    kinds: Sequence[str],
+    kinds: Sequence[str] = (),
 ) -> LocalStep:
     """Return an operation of a model as a step of its own.
 
     Args:
         moved: the bytes that it reads and writes.
         share: the part of the largest block's work that these devices do.
+        kinds: the kinds of the devices that run it, if the machine has several.
+
+    Raises:
+        DiagnosticError: it multiplies matrices, and a device has no rate.
     """
     types = [dist_type(operand) for operand in op.operands]
     flops = as_number(structure.local_flops(mesh, types, dist_type(op.result)))

@@ -11,7 +11,7 @@ from functools import cache
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
+from xdsl.ir import Attribute, Block, BlockArgument, Operation, Region, SSAValue
 
 from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.dialects.nested import RepeatOp, YieldOp
@@ -47,9 +47,7 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     """
     module = _one_device().clone()
     function = function_without_calls(function)
-    block, values = _block(function.args)
-    last = _add_steps(function.body.ops, block, values)
-    block.add_op(ReturnOp(*last))
+    block = block_alone(function.body.block)
     inputs = [_type(value) for value in function.args]
     outputs = [value.type for value in block.last_op.operands] if block.last_op else []
     alone = FuncOp(function.sym_name.data, (inputs, outputs), Region(block))
@@ -59,13 +57,25 @@ def meaning(function: FuncOp) -> tuple[ModuleOp, FuncOp]:
     return module, alone
 
 
+def block_alone(block: Block) -> Block:
+    """Return the block of a function without calls and without collectives, on whole values."""
+    alone, values = _block(block.args)
+    last = _add_steps(block.ops, alone, values)
+    end = ReturnOp(*last)
+    if block.last_op is not None:
+        end.location = block.last_op.location
+    alone.add_op(end)
+    return alone
+
+
 def _block(arguments: Sequence[SSAValue]) -> tuple[Block, dict[SSAValue, SSAValue]]:
     """Return a block with arguments on one device, and those by the arguments they stand for."""
     block = Block(arg_types=[_type(value) for value in arguments])
-    values: dict[SSAValue, SSAValue] = dict(zip(arguments, block.args, strict=True))
-    for old, new in values.items():
+    for old, new in zip(arguments, block.args, strict=True):
         set_name(new, old.name_hint)
-    return block, values
+        if isinstance(old, BlockArgument):
+            new.location = old.location
+    return block, dict(zip(arguments, block.args, strict=True))
 
 
 def _add_steps(
@@ -84,13 +94,18 @@ def _add_steps(
         elif isinstance(op, DistOp):
             properties = {name: _undistributed(value) for name, value in op.properties.items()}
             copy = type(op).create(
-                operands=operands, properties=properties, result_types=[_type(op.result)]
+                operands=operands,
+                properties=properties,
+                attributes=op.attributes,
+                result_types=[_type(op.result)],
             )
+            copy.location = op.location
             set_name(copy.result, op.result.name_hint)
             values[op.result] = copy.result
             block.add_op(copy)
         elif isinstance(op, RepeatOp):
             copy = _loop(op, operands)
+            copy.location = op.location
             block.add_op(copy)
             for old, new in zip(op.results, copy.results, strict=True):
                 set_name(new, old.name_hint)
@@ -108,6 +123,7 @@ def _loop(op: RepeatOp, operands: Sequence[SSAValue]) -> RepeatOp:
     return RepeatOp.create(
         operands=operands,
         properties=op.properties,
+        attributes=op.attributes,
         result_types=[_type(result) for result in op.results],
         regions=[Region(body)],
     )

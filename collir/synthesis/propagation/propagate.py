@@ -1,6 +1,6 @@
 """Layouts for all values of ``auto`` functions, found from those that are written."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain, combinations
 
 from xdsl.dialects.builtin import ModuleOp
@@ -27,6 +27,19 @@ def propagate(module: ModuleOp) -> None:
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen.
     """
+    lay_out(module, _propagate)
+
+
+def lay_out(module: ModuleOp, choose: Callable[[FuncOp, bool], None]) -> None:
+    """Choose the layouts of all values of the ``auto`` functions of a module, in place.
+
+    Args:
+        choose: a function that chooses those of a function without calls. Its second argument is
+            whether the types of arguments and results stay as they are.
+
+    Raises:
+        DiagnosticError: a function has a step that cannot be where layouts are chosen.
+    """
     if not auto_functions(module):
         return
     made = gradients_as_calls(module)
@@ -46,7 +59,7 @@ def propagate(module: ModuleOp) -> None:
             function.detach()
             function.erase()
         else:
-            _propagate(function, closed=function in called)
+            choose(function, function in called)
 
 
 def explicit(module: ModuleOp) -> ModuleOp:

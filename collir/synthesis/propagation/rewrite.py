@@ -162,7 +162,7 @@ class _Writer:
                 with_layout(dist_type(x), own) for x, own in zip(op.operands, needed, strict=False)
             ]
             for types in self._with_partial(op, whole, body):
-                properties = _properties(op, needed[-1], types, summed)
+                properties = properties_in(op, needed[-1], types, summed)
                 try:
                     _ = op.result_type(self.mesh, types, properties)
                 except LayoutError as error:
@@ -263,7 +263,7 @@ def _is_for_a_step(op: DistOp) -> bool:
     return not users[0].kind.layout_only and users[0].parent is op.parent
 
 
-def _properties(
+def properties_in(
     op: DistOp, layout: Layout, operands: Sequence[DistType], summed: frozenset[str]
 ) -> dict[str, Attribute]:
     """Return the properties of a step whose result is in a layout.

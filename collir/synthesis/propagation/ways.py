@@ -19,12 +19,12 @@ def bring(steps: Steps, value: SSAValue, to: DistType) -> SSAValue:
     Raises:
         LayoutError: the layout cannot be reached.
     """
-    for there in _way(dist_type(value), to):
+    for there in way(dist_type(value), to):
         value = steps.laid_out(value, there)
     return steps.laid_out(value, to)
 
 
-def _way(x: DistType, to: DistType) -> Iterator[DistType]:
+def way(x: DistType, to: DistType) -> Iterator[DistType]:
     """Yield the layouts on the way to another one, each a step from the one before."""
     new = {axis for dim in to.dims for axis in dim.axes}
     for number, dim in enumerate(to.dims):

@@ -1,0 +1,1 @@
+"""Sharding: the layouts of all values of a function that make it fastest, by exact search."""

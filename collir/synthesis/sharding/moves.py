@@ -1,0 +1,160 @@
+"""What it costs to bring a value from one layout to another."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from collir.cost.model import CostModel, step_cost
+from collir.cost.network.group import CostError
+from collir.cost.programs.cost import collective_between
+from collir.cost.programs.local_steps import sent_phases
+from collir.ir.terms import single_steps
+from collir.layout import Dim, DistType, DType, Mesh, Reduction
+from collir.layout.cuts import units
+from collir.layout.steps import OVER, Argument, StepKind
+from collir.layout.types import with_axes
+from collir.synthesis.propagation.graph import Layout
+from collir.synthesis.propagation.ways import way
+
+
+class Moves:
+    """The times of moves on a mesh, each computed once."""
+
+    def __init__(self, mesh: Mesh, model: CostModel):
+        self.mesh, self.model = mesh, model
+        self.apart = bool(mesh.uneven)
+        self._paths = lru_cache(maxsize=None)(self._path)
+        self._steps: dict[tuple[object, ...], float] = {}
+
+    def seconds(self, x: DistType, to: DistType) -> float:
+        """Return the time to bring a value from one layout to another, in seconds: of what the
+        program does, or of the same in one step for each level, if that is faster."""
+        if x == to:
+            return 0.0
+        path = self._paths(_axes(x), x.partial, x.reduction, _axes(to))
+        return sum(self._step(x, step) for step in path)
+
+    def _path(
+        self,
+        before: Layout,
+        partial: frozenset[str],
+        reduction: Reduction | None,
+        after: Layout,
+    ) -> "list[_Step]":
+        """Return the steps from one layout to another, of any type that divides by all axes."""
+        size = units(self.mesh, list(self.mesh.by_name))
+        dims = tuple(Dim(size, axes) for axes in before)
+        x = DistType(DType.F32, dims, partial, reduction)
+        to = DistType(DType.F32, tuple(Dim(size, axes) for axes in after))
+        return list(self._between(x, to))
+
+    def _between(self, x: DistType, to: DistType) -> "Iterator[_Step]":
+        for there in (*way(x, to), to):
+            if there == x:
+                continue
+            found = next(single_steps(self.mesh, x, there), None)
+            if found is not None:
+                yield _Step(*found, x, there)
+            else:
+                whole = replace(x, dims=tuple(Dim(dim.size) for dim in x.dims))
+                if whole not in (x, there):
+                    yield from self._between(x, whole)
+                    yield from self._between(whole, there)
+            x = there
+
+    def _step(self, value: DistType, step: "_Step") -> float:
+        if step.kind.local:
+            return 0.0
+        x, to = step.of(value)
+        key: tuple[object, ...] = (step.kind.name, step.axes, frozenset(x.axes))
+        key += (x, to) if self.apart else (x.local_bytes(self.mesh), to.local_bytes(self.mesh))
+        if key not in self._steps:
+            alone = self._collective(step.kind.name, x, to, step.axes, step.arguments)
+            self._steps[key] = min(alone, *self._by_levels(step, x, to))
+        return self._steps[key]
+
+    def _by_levels(self, step: "_Step", x: DistType, to: DistType) -> Iterator[float]:
+        """Yield the times of the same in a step for each sub-axis."""
+        yield float("inf")
+        if len(step.axes) < 2 or self.apart:
+            return
+        if step.kind.name == "all_reduce":
+            yield from self._all_reduces(x, to, step.axes)
+        elif step.kind.name in ("reduce_scatter", "all_gather"):
+            number = next(n for n, dim in enumerate(x.dims) if dim.axes != to.dims[n].axes)
+            yield self._one_by_one(step.kind.name, x, to, number, step.axes)
+
+    def _all_reduces(self, x: DistType, to: DistType, axes: tuple[str, ...]) -> Iterator[float]:
+        """Yield the times of reducing into parts, level by level, and gathering them."""
+        for number, dim in enumerate(x.dims):
+            if dim.size % units(self.mesh, (*dim.axes, *axes)) == 0:
+                inside = axes[::-1]
+                parts = replace(with_axes(to, number, (*dim.axes, *inside)))
+                down = self._one_by_one("reduce_scatter", x, parts, number, inside)
+                yield down + self._one_by_one("all_gather", parts, to, number, inside)
+                return
+
+    def _one_by_one(
+        self, kind: str, x: DistType, to: DistType, number: int, axes: tuple[str, ...]
+    ) -> float:
+        """Return the time of a ``reduce_scatter`` or ``all_gather`` of a dimension, one sub-axis
+        after the other."""
+        total, own = 0.0, x.dims[number].axes
+        scatters = kind == "reduce_scatter"
+        for axis in axes if scatters else axes[::-1]:
+            own = (*own, axis) if scatters else own[:-1]
+            there = with_axes(x, number, own)
+            if scatters:
+                left = x.partial - {axis}
+                there = replace(there, partial=left, reduction=x.reduction if left else None)
+            arguments: Mapping[str, Argument] = {OVER.name: (axis,), "dim": number}
+            total += self._collective(kind, x, there, (axis,), arguments)
+            x = there
+        return total
+
+    def _collective(
+        self,
+        kind: str,
+        x: DistType,
+        to: DistType,
+        axes: tuple[str, ...],
+        arguments: Mapping[str, Argument],
+    ) -> float:
+        try:
+            collective = collective_between(kind, self.mesh, x, to, axes, arguments)
+            done = step_cost(collective, self.model)
+        except CostError:
+            return 0.0
+        return sum(phase.time for phase in sent_phases(done))
+
+
+class _Step(NamedTuple):
+    """A step of a path, between layouts of a value of any size."""
+
+    kind: StepKind
+    arguments: Mapping[str, Argument]
+    before: DistType
+    after: DistType
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        over = self.arguments.get(OVER.name)
+        return tuple(x for x in over if isinstance(x, str)) if isinstance(over, tuple) else ()
+
+    def of(self, value: DistType) -> tuple[DistType, DistType]:
+        """Return the types before and after the step of a value."""
+        before, after = (
+            DistType(
+                value.dtype,
+                tuple(Dim(d.size, e.axes) for d, e in zip(value.dims, x.dims, strict=True)),
+                x.partial,
+                x.reduction,
+            )
+            for x in (self.before, self.after)
+        )
+        return before, after
+
+
+def _axes(x: DistType) -> Layout:
+    return tuple(dim.axes for dim in x.dims)

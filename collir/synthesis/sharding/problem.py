@@ -1,0 +1,130 @@
+"""The choice of layouts as a sum over variables: a way for every step, and a layout for every
+tensor.
+
+A tensor lies in one layout, and is brought from there to each layout in which steps need it, once
+for all steps that need it so. A step takes its operands in the layouts of its way, and what it
+leaves partial is reduced to the layout of its result. All costs are tables over these variables:
+of a way, the step itself; of a way and the layout of the result, bringing the result there; of the
+layout of a tensor and the ways of all steps that use it, bringing the tensor to each.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from collir.layout import DistType
+from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
+from collir.synthesis.propagation.rewrite import with_layout
+from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Sum, Table, Values
+from collir.synthesis.sharding.ways import Way, Ways
+
+Move = Callable[[DistType, DistType], float]
+"""A function from two types of a value to the seconds that bring it from one to the other."""
+
+
+class Sharding:
+    """The layouts of a graph and what they cost.
+
+    Attributes:
+        variable_of: the variable of each step, and of each tensor that a step uses or makes.
+        ways: for the variable of a step, its ways.
+        layouts: for the variable of a tensor, its layouts.
+        sum: the time of the program in seconds, over all variables.
+    """
+
+    def __init__(self, graph: Graph, ways: Ways, move: Move):
+        self.move = move
+        self.variable_of: dict[Relation | Tensor, int] = {}
+        self.ways: dict[int, list[Way]] = {}
+        self.layouts: dict[int, list[Layout]] = {}
+        self._prices: dict[object, Costs] = {}
+        self.sum = Sum([], [], [])
+        for relation in graph.relations:
+            self._add_step(relation, ways)
+        for relation in graph.relations:
+            self._add_result(relation)
+        users: dict[tuple[Tensor, int], list[tuple[Relation, int]]] = defaultdict(list)
+        for relation in graph.relations:
+            for position, tensor in enumerate(relation.members[:-1]):
+                if not tensor.made:
+                    users[tensor, relation.times].append((relation, position))
+        for (tensor, times), using in users.items():
+            self._add_uses(tensor, times, using)
+
+    def _add_step(self, relation: Relation, ways: Ways) -> None:
+        number = self._add(relation, len(own := ways.of(relation)))
+        self.ways[number] = own
+        self._relate((number,), np.array([way.seconds for way in own]) * relation.times)
+        for tensor in relation.members:
+            if tensor not in self.variable_of:
+                layouts = ways.layouts(tensor)
+                self.layouts[self._add(tensor, len(layouts))] = layouts
+
+    def _add(self, what: Relation | Tensor, values: int) -> int:
+        number = self.variable_of[what] = len(self.sum.sizes)
+        self.sum.sizes.append(values)
+        return number
+
+    def _relate(self, variables: Sequence[int], costs: Costs) -> None:
+        if costs.any():
+            self.sum.tables.append(Table(tuple(variables), costs))
+
+    def _add_result(self, relation: Relation) -> None:
+        """Relate a step with its result, which is reduced and brought to its layout."""
+        number, own = self.variable_of[relation], self.variable_of[relation.members[-1]]
+        ways = self.ways[number]
+        kinds = {way.left: n for n, way in enumerate({way.left: way for way in ways}.values())}
+        there = [_moved(relation, x) for x in kinds]
+        to = self._types(relation, relation.members[-1])
+        shares = [1 / relation.addends if x.partial else 1.0 for x in kinds]
+        prices = self._prices_of(there, to) * np.array(shares)[:, None] * relation.times
+        self._relate((number, own), prices[[kinds[way.left] for way in ways]])
+
+    def _add_uses(self, tensor: Tensor, times: int, using: Sequence[tuple[Relation, int]]) -> None:
+        """Relate a tensor with the steps that use it equally often."""
+        own = self.variable_of[tensor]
+        layouts: dict[Layout, int] = {}
+        needs: list[Numbers] = []
+        for relation, position in using:
+            ways = self.ways[self.variable_of[relation]]
+            listed = [layouts.setdefault(w.needs[position], len(layouts)) for w in ways]
+            needs.append(np.array(listed))
+        relation = using[0][0]
+        to = [_moved(relation, with_layout(tensor.type, layout)) for layout in layouts]
+        prices = self._prices_of(self._types(relation, tensor), to) * times
+        users = tuple(self.variable_of[relation] for relation, _ in using)
+        if len(users) == 1:
+            self._relate((own, users[0]), prices[:, needs[0]])
+        elif prices.any():
+            self.sum.fans.append(Fan(own, users, tuple(needs), prices))
+
+    def _types(self, relation: Relation, tensor: Tensor) -> list[DistType]:
+        layouts = self.layouts[self.variable_of[tensor]]
+        return [_moved(relation, with_layout(tensor.type, layout)) for layout in layouts]
+
+    def _prices_of(self, before: Sequence[DistType], after: Sequence[DistType]) -> Costs:
+        """Return the time from each type to each other."""
+        key = (tuple(before), tuple(after))
+        if key not in self._prices:
+            self._prices[key] = np.array([[self.move(x, to) for to in after] for x in before])
+        return self._prices[key]
+
+    def layout(self, values: Values, tensor: Tensor) -> Layout:
+        """Return the layout of a tensor in a solution."""
+        number = self.variable_of.get(tensor)
+        if number is None:  # no step uses it
+            return tensor.layout or ((),) * len(tensor.shape)
+        return self.layouts[number][values[number]]
+
+    def way(self, values: Values, relation: Relation) -> Way:
+        """Return how a step runs in a solution."""
+        number = self.variable_of[relation]
+        return self.ways[number][values[number]]
+
+
+def _moved(relation: Relation, x: DistType) -> DistType:
+    """Return the type of what is moved at a time: between a stack and its slices, a slice."""
+    rank = min(len(member.type.dims) for member in relation.members)
+    return x if relation.op else replace(x, dims=x.dims[len(x.dims) - rank :])

@@ -1,0 +1,135 @@
+"""The values of variables for which a sum is least, by exact search.
+
+The nodes of the search are sums that are restricted to some values of each variable. Where rounds
+of bounds (``rounds.py``) leave a gap, the children of a node are the values of one variable, the
+best bound first (A*). A bound is that of messages between tables, which is admissible:
+``messages.py`` proves it.
+"""
+
+import time
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from collir.search import Problem
+from collir.synthesis.searching import best_of
+from collir.synthesis.sharding.factors import Numbers, Sum, Values
+from collir.synthesis.sharding.rounds import SAME, Rounds
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Values of all variables.
+
+    Attributes:
+        values: the value of each variable.
+        sum: the sum.
+        bound: a lower bound of the sum for all values; the sum itself if it is proven.
+        ended: why the search ended before a proof, or "".
+        nodes: the number of nodes that were expanded.
+    """
+
+    values: Values
+    sum: float
+    bound: float
+    ended: str = ""
+    nodes: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some of the solutions of a sum: a node.
+
+    Attributes:
+        left: the sum over some values of each variable.
+        kept: these values.
+        bound: a lower bound of the sum over them.
+        least: the least sum that is known.
+        values: of a single solution, its values.
+    """
+
+    left: Sum
+    kept: tuple[Numbers, ...]
+    bound: float
+    least: float
+    values: Values | None = None
+
+
+class Least(Problem[Part]):
+    """The values of variables for which a sum is least."""
+
+    sense = "min"
+    sorted_by_bound = True
+    dominance = False
+
+    def __init__(self, first: Rounds, until: float | None = None):
+        """Prepare the search.
+
+        Args:
+            first: the rounds of the root, which have run.
+            until: the time of ``time.monotonic()`` when rounds end.
+        """
+        self.first, self.until = first, until
+
+    def root(self) -> Part:
+        """Return the node of all values that are left."""
+        return Part(self.first.left, tuple(self.first.kept), self.first.bound, self.first.least)
+
+    def children(self, node: Part) -> Iterator[Part]:
+        """Yield the best solution that rounds find, and, if they do not prove it, a part for each
+        value of a variable, the best bound first."""
+        if node.values is not None:
+            return
+        rounds = self.first
+        if node.left is not rounds.left:
+            rounds = Rounds(node.left, node.kept, node.least)
+            rounds.run(self.until)
+        found = [rounds.best] if rounds.best is not None else []
+        solutions = [Part(node.left, node.kept, rounds.least, rounds.least, v) for v in found]
+        if rounds.is_proven:
+            yield from solutions
+            return
+        kept, left = tuple(rounds.kept), rounds.left
+        open_ = [v for v in rounds.above if left.sizes[v] > 1]
+        variable = max(open_, key=lambda v: (len({u for p in left.of[v] for u in p.scope}), -v))
+        bounds = np.maximum(rounds.floor + rounds.above[variable], max(rounds.bound, node.bound))
+        parts: list[Part] = []
+        for value in np.argsort(bounds, kind="stable").tolist():
+            own = np.array([value])
+            fewer = tuple(x[own] if v == variable else x for v, x in enumerate(kept))
+            part = left.restricted({variable: own})
+            parts.append(Part(part, fewer, float(bounds[value]), rounds.least))
+        yield from sorted([*parts, *solutions], key=lambda part: part.bound)
+
+    def objective(self, node: Part) -> float | None:
+        """Return the sum, of a single solution."""
+        return None if node.values is None else node.bound
+
+    def bound(self, node: Part) -> float:
+        """Return a lower bound of the sum over the values of a node."""
+        return node.bound
+
+    def identity(self) -> Hashable:
+        """Return a key that no other run has: such a search is never checkpointed."""
+        return id(self)
+
+
+def least_sum(whole: Sum, seconds: float | None = None) -> Solution:
+    """Return values of all variables with the least sum, or the best known after some seconds."""
+    until = None if seconds is None else time.monotonic() + seconds
+    rounds = Rounds(whole, tuple(np.arange(size) for size in whole.sizes))
+    rounds.run(until)
+    assert rounds.best is not None
+    if rounds.is_proven:
+        return Solution(rounds.best, rounds.least, rounds.least)
+    left = None if until is None else max(0.1, until - time.monotonic())
+    better_than = rounds.least * (1 - SAME)
+    outcome = best_of(Least(rounds, until), 1, left, better_than, order="best-first")
+    values, total = rounds.best, rounds.least
+    for found in outcome.solutions:
+        if found.node.values is not None:
+            values, total = found.node.values, found.node.bound
+    bound = rounds.bound if outcome.bound is None else max(rounds.bound, outcome.bound)
+    ended, nodes = outcome.statistics.reason, 1 + outcome.statistics.nodes
+    return Solution(values, total, min(bound, total) if ended else total, ended, nodes)

@@ -1,0 +1,122 @@
+"""The ways in which a step may run, and what they cost.
+
+A way says over which sub-axes each index of a step is sharded; it follows from the index structure
+alone. From it follow the layouts in which the step takes its operands, and that of its result.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from collir.layout import DistType, LayoutError, Mesh, Reduction
+from collir.layout.cuts import units
+from collir.layout.structure import REPEATED
+from collir.synthesis.propagation.estimate import Assignment, layout_with, summed
+from collir.synthesis.propagation.graph import Layout, Relation, Tensor
+from collir.synthesis.propagation.rewrite import properties_in, with_layout
+from collir.synthesis.sharding.work import Work
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a step runs.
+
+    Attributes:
+        axes: the sub-axes of its indices.
+        needs: the layouts in which it takes its operands.
+        left: the type of its result, before it is brought to its layout.
+        seconds: the time of the step alone, once.
+    """
+
+    axes: Assignment
+    needs: tuple[Layout, ...]
+    left: DistType
+    seconds: float = 0.0
+
+
+class Ways:
+    """The layouts of tensors and the ways of steps on a mesh.
+
+    An index or a dimension that is sharded over several sub-axes has them in the order of the mesh.
+    """
+
+    def __init__(self, mesh: Mesh, work: Work):
+        self.mesh, self.work = mesh, work
+        self._known: dict[object, list[Way]] = {}
+        self._layouts: dict[tuple[int, ...], list[Layout]] = {}
+
+    def layouts(self, tensor: Tensor) -> list[Layout]:
+        """Return the layouts that a tensor may have: the one that its type gives, or all."""
+        if tensor.layout is not None:
+            return [tensor.layout]
+        if tensor.shape not in self._layouts:
+            sizes = {str(d): size for d, size in enumerate(tensor.shape)}
+            self._layouts[tensor.shape] = [
+                tuple(axes.get(d, ()) for d in sizes)
+                for axes in self._assignments(sizes)
+                if self._divide(sizes, axes)
+            ]
+        return self._layouts[tensor.shape]
+
+    def of(self, relation: Relation) -> list[Way]:
+        """Return the ways of a step: sub-axes for its indices by which all members divide.
+
+        Raises:
+            DiagnosticError: it computes, and a device has no rate.
+        """
+        op = relation.op
+        types = tuple(member.type for member in relation.members)
+        key: tuple[object, ...] = (types, relation.indices, relation.blocked)
+        if op is not None:
+            key += (op.name, tuple(op.properties.items()), self.work.state(op))
+        if key not in self._known:
+            self._known[key] = list(self._ways(relation))
+        return self._known[key]
+
+    def _ways(self, relation: Relation) -> Iterator[Way]:
+        sizes = {i: n for i, n in relation.sizes.items() if i not in relation.blocked}
+        for axes in self._assignments(sizes):
+            if all(
+                self._divide(dict(zip(over, member.shape, strict=True)), axes)
+                for member, over in zip(relation.members, relation.indices, strict=True)
+            ):
+                try:
+                    yield self._way(relation, axes)
+                except LayoutError:
+                    continue
+
+    def _way(self, relation: Relation, axes: Assignment) -> Way:
+        needs = tuple(layout_with(over, axes) for over in relation.indices[:-1])
+        layout = layout_with(relation.indices[-1], axes)
+        op, result = relation.op, with_layout(relation.members[-1].type, layout)
+        if op is None:
+            return Way(axes, needs, result)
+        over = summed(relation, axes)
+        types = [
+            with_layout(member.type, own)
+            for member, own in zip(relation.members[:-1], needs, strict=True)
+        ]
+        properties = properties_in(op, layout, types, over)
+        seconds = self.work.seconds(op, types, properties)
+        structure = op.structure
+        reduction = structure.reduction if structure else None
+        return Way(axes, needs, _summed(result, self.mesh.ordered(over), reduction), seconds)
+
+    def _assignments(self, sizes: dict[str, int]) -> Iterator[dict[str, tuple[str, ...]]]:
+        names = [index for index, size in sizes.items() if size > 1 and index != REPEATED]
+        for chosen in product((None, *names), repeat=len(self.mesh.by_name)):
+            axes: dict[str, tuple[str, ...]] = {}
+            for axis, index in zip(self.mesh.by_name, chosen, strict=True):
+                if index is not None:
+                    axes[index] = (*axes.get(index, ()), axis)
+            yield axes
+
+    def _divide(self, sizes: dict[str, int], axes: Assignment) -> bool:
+        return all(sizes.get(i, 0) % units(self.mesh, own) == 0 for i, own in axes.items() if own)
+
+
+def _summed(x: DistType, axes: Sequence[str], reduction: Reduction | None) -> DistType:
+    """Return a type that is partial over sub-axes."""
+    if not axes:
+        return x
+    return replace(x, partial=frozenset(axes), reduction=reduction or Reduction.SUM)

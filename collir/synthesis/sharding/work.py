@@ -1,0 +1,94 @@
+"""What the steps of a function take on a device, as simulations have it.
+
+Maps that run in one kernel are launched once, and read and write what others make and use. This is
+known of the whole function before its layouts are: where a value inside of a kernel is brought to
+another layout, the kernel is two in the end, and takes longer than it costs here.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Block
+
+from collir.cost.programs.kernels import Kernels, kernels_of
+from collir.cost.programs.local_steps import LocalStep, local_times
+from collir.cost.programs.simulate import computed
+from collir.dialects.nested import RepeatOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.layout import DistType, Mesh
+from collir.synthesis.sharding.devices import Place, places_of
+
+
+class Work:
+    """The times of steps on the devices of a mesh."""
+
+    def __init__(self, function: FuncOp, mesh: Mesh):
+        self.mesh = mesh
+        self.places = places_of(mesh)
+        self._kernels: dict[Block, Kernels] = {}
+        self._known: dict[object, float] = {}
+        self._add(function.body.block)
+
+    def _add(self, block: Block) -> None:
+        self._kernels[block] = kernels_of(block)
+        for op in block.ops:
+            if isinstance(op, RepeatOp):
+                self._add(op.body.block)
+
+    def state(self, op: DistOp) -> tuple[bool, ...]:
+        """Return whether a step is made again where it is used, is launched, writes its result, and
+        reads each of its operands."""
+        kernels = self._kernels[op.parent] if op.parent else Kernels()
+        made, part = op in kernels.made, op in kernels.last
+        reads = (not kernels.is_inside(value) for value in op.operands)
+        return made, not part, not kernels.is_inside(op.result), *reads
+
+    def seconds(
+        self, op: DistOp, types: Sequence[DistType], properties: dict[str, Attribute]
+    ) -> float:
+        """Return the time of a step on operands of some types, and with a result of the last.
+
+        The time is that of the device that takes longest.
+
+        Raises:
+            LayoutError: the step is not well typed.
+            DiagnosticError: it computes, and a device has no rate.
+        """
+        state = self.state(op)
+        key = (op.name, tuple(properties.items()), tuple(types), state)
+        if key not in self._known:
+            self._known[key] = self._time(op, types, properties, state)
+        return self._known[key]
+
+    def _time(
+        self,
+        op: DistOp,
+        types: Sequence[DistType],
+        properties: dict[str, Attribute],
+        state: Sequence[bool],
+    ) -> float:
+        block = Block(arg_types=[DistTensorType(x) for x in types])
+        made = type(op).make(self.mesh, *block.args, **properties)
+        again, launched, writes, *reads = state
+        if op.kind.is_view or again:
+            return 0.0
+        made.location = op.location
+        read = [x for x, is_read in zip(made.operands, reads, strict=True) if is_read]
+        written = dist_type(made.result).local_bytes(self.mesh) if writes else 0
+        sizes = [dist_type(x).local_bytes(self.mesh) for x in read]
+        moved = sum(sizes) + written if not all(state[1:]) else made.kind.moved(sizes, written)
+        if made.structure is not None:
+            local = computed(made, made.structure, float(moved), 1.0, self.mesh)
+        else:
+            local = LocalStep(made.mnemonic, float(moved))
+        local = replace(local, launched=launched)
+        values = [dist_type(x) for x in (*made.operands, made.result)]
+        return max(self._at(place, local, values) for place in self.places)
+
+    def _at(self, place: Place, local: LocalStep, values: Sequence[DistType]) -> float:
+        """Return the time of a step on the largest blocks of values at a place."""
+        if place.coordinates is not None:
+            local = local.scaled(max(place.share(self.mesh, x) for x in values))
+        return local_times(local, place.device).seconds

@@ -1,0 +1,63 @@
+"""Choose the layouts of all values of ``auto`` functions so that they take the least time.
+
+What: types that name sub-axes are kept, of arguments, results and values between. All other layouts
+are chosen by an exact search: those of inputs, weights and states too, and for every step the
+sub-axes over which its indices are sharded. Calls and gradients become steps, and the word ``auto``
+goes. A remark says how long the program takes, and that no other layouts are faster.
+
+Why: nobody has to know which parallelism fits a model and a machine. Data and tensor parallelism
+and their mixtures follow from the index structures of operations and the costs of collectives; none
+is written down.
+
+    func @f(%x: f32[8192, 1024], %v: f32[1024, 4096], %w: f32[4096, 1024])
+        -> f32[8192, 1024] on @m auto {
+      %0 = einsum "b i, i j -> b j" %x, %v
+      %1 = einsum "b j, j k -> b k" %0, %w
+      return %1
+    }
+becomes
+    func @f(%x: f32[8192, 1024], %v: f32[1024, 4096], %w: f32[4096, 1024])
+        -> f32[8192@data, 1024] on @m {
+      %0 = slice %x over data dim 0
+      %1 = einsum "b i, i j -> b j" %0, %v
+      %2 = einsum "b j, j k -> b k" %1, %w
+      return %2
+    }
+
+A dimension may be sharded over any sub-axes by which it divides, in the order of the mesh. A value
+lies in one layout, and is brought from there to each layout in which steps need it, once for all of
+them. A collective over several levels costs what the better one of a single step and a step for
+each level does, as ``decompose`` finds it or better: ``-p shard,decompose``. A step costs what it
+takes in simulations. Steps of equal layers in a ``repeat`` are one step and a count. Bounds of all
+layouts come from messages between the costs of neighbouring steps (docs/decisions/0077-shard.md);
+where they do not meet the best layouts, the search branches, and ends at its limit with a gap.
+
+When not: where some types say the parallelism, ``propagate`` is for it. Memory is not limited yet,
+so weights may be replicated. Composite operations such as ``softmax`` are not divided along the
+dimensions that they need whole: ``expand`` them before. A step takes operands that are partial only
+where this needs no decision.
+
+Cost: the time of a program is a sum over its steps. Steps that overlap take less in ``-t
+simulate``.
+"""
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from collir.synthesis.options import ParallelOptions
+from collir.synthesis.searching import search_workers
+from collir.synthesis.sharding.shard import ShardOptions, shard
+
+
+@dataclass(frozen=True)
+class ShardPass(ParallelOptions, ModulePass):
+    """Choose the layouts of all values of ``auto`` functions so that they take the least time."""
+
+    name = "shard"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        with search_workers(self.workers):
+            shard(op, ShardOptions(self.cost_model(), self.seconds))

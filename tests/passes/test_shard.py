@@ -1,0 +1,84 @@
+"""Functions whose layouts were searched compute what they did, in the parallelism of the books."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+from auto import random_auto
+from checks import functions_of
+from differentiated import inputs_of, on_all_devices, on_one_device
+from hypothesis import given, settings
+from programs import RANDOM
+
+import collir
+from collir.cost.model import CostModel
+from collir.dialects.tensor import dist_type
+from collir.ir.auto import is_auto
+from collir.ir.verification import verify
+from collir.semantics.validation.validate import Outcome, compare_modules
+from collir.synthesis.sharding.shard import ShardOptions, shard
+
+
+@settings(max_examples=24)
+@given(RANDOM)
+def test_the_meaning_stays(rng: random.Random) -> None:
+    module = random_auto(rng, computes=True)
+    if module is None:
+        return
+    (function,) = functions_of(module)
+    tensors = inputs_of(function, 0)
+    expected = on_one_device(function, tensors)
+    written = [dist_type(argument) for argument in function.args]
+    before = module.clone()
+    shard(module, ShardOptions(CostModel(), 10.0))
+    verify(module)
+    for comparison in compare_modules(before, module):
+        assert comparison.verdict.outcome is not Outcome.DIFFERENT
+    assert not is_auto(function)
+    for before, argument in zip(written, function.args, strict=True):
+        assert not before.axes or dist_type(argument) == before
+    actual = on_all_devices(module, function, tensors)
+    for x, y in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9)
+
+
+STEP = """
+machine @box {{ device {{ compute f32 = 10 TFLOP/s; memory = 10 GB @ 1 TB/s }}
+               level gpu[4] {{ port = 8 GB/s, latency = 3 us }} }}
+mesh @m on @box {{ x = gpu:4 }}
+func @loss(%x: f32[{batch}, 1024], %v: f32[1024, 4096], %w: f32[4096, 1024]) -> f32[] on @m auto {{
+  %0 = einsum "b i, i j -> b j" %x, %v
+  %1 = relu %0
+  %2 = einsum "b j, j k -> b k" %1, %w
+  %3 = mul %2, %2
+  %4 = mean %3 dims [0, 1]
+  return %4
+}}
+func @step(%x: f32[{batch}, 1024], %v: f32[1024, 4096] parameter, %w: f32[4096, 1024] parameter)
+    -> (f32[], f32[1024, 4096] parameter, f32[4096, 1024] parameter) on @m auto {{
+  %l, %dv, %dw = gradient @loss(%x, %v, %w) wrt %v, %w
+  %a = sub %v, %dv
+  %b = sub %w, %dw
+  return %l, %a, %b
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("batch", "first", "second"),
+    [
+        (16, "1024, 4096@x", "4096@x, 1024"),  # Megatron's pair
+        (1 << 20, "1024, 4096", "4096, 1024"),  # data parallelism
+    ],
+)
+def test_the_batch_decides_between_the_parallelisms(batch: int, first: str, second: str) -> None:
+    module = collir.run_passes(collir.parse(STEP.format(batch=batch)), "shard")
+    text = str(collir.emit(module, "coll"))
+    signature = text[text.index("func @step") :].split("->")[0]
+    if "@x" in first:
+        assert f"%v: f32[{first}]" in signature
+        assert f"%w: f32[{second}]" in signature
+    else:
+        assert re.search(r"einsum \"b i, i j -> b j\" %\w+, %v", text)
+        assert "over x dim 0" in text
