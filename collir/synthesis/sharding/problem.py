@@ -2,7 +2,8 @@
 tensor.
 
 A tensor lies in one layout, and is brought from there to each layout in which steps need it, once
-for all steps that need it so. A step takes its operands in the layouts of its way, and what it
+for all steps that need it so. At the edges of a loop it becomes another tensor, with a layout of
+its own: that of an iteration, or the stack of all. A step takes its operands in the layouts of its way, and what it
 leaves partial is reduced to the layout of its result. All costs are tables over these variables:
 of a way, the step itself; of a way and the layout of the result, bringing the result there; of the
 layout of a tensor and the ways of all steps that use it, bringing the tensor to each.
@@ -10,7 +11,6 @@ layout of a tensor and the ways of all steps that use it, bringing the tensor to
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -44,22 +44,26 @@ class Sharding:
         for relation in graph.relations:
             self._add_step(relation, ways)
         for relation in graph.relations:
-            self._add_result(relation)
-        users: dict[tuple[Tensor, int], list[tuple[Relation, int]]] = defaultdict(list)
+            if relation.op is not None:
+                self._add_result(relation)
+        users: dict[tuple[Tensor, float], list[tuple[Relation, int]]] = defaultdict(list)
         for relation in graph.relations:
             for position, tensor in enumerate(relation.members[:-1]):
                 if not tensor.made:
-                    users[tensor, relation.times].append((relation, position))
+                    users[tensor, _moves_of(relation)].append((relation, position))
         for (tensor, times), using in users.items():
             self._add_uses(tensor, times, using)
 
     def _add_step(self, relation: Relation, ways: Ways) -> None:
-        number = self._add(relation, len(own := ways.of(relation)))
-        self.ways[number] = own
-        self._relate((number,), np.array([way.seconds for way in own]) * relation.times)
+        if relation.op is not None:
+            number = self._add(relation, len(own := ways.of(relation)))
+            self.ways[number] = own
+            self._relate((number,), np.array([way.seconds for way in own]) * relation.times)
         for tensor in relation.members:
             if tensor not in self.variable_of:
                 layouts = ways.layouts(tensor)
+                if tensor.layout is None and tensor is relation.members[-1] and _stacks(relation):
+                    layouts = [layout for layout in layouts if not layout[0]]
                 self.layouts[self._add(tensor, len(layouts))] = layouts
 
     def _add(self, what: Relation | Tensor, values: int) -> int:
@@ -76,33 +80,45 @@ class Sharding:
         number, own = self.variable_of[relation], self.variable_of[relation.members[-1]]
         ways = self.ways[number]
         kinds = {way.left: n for n, way in enumerate({way.left: way for way in ways}.values())}
-        there = [_moved(relation, x) for x in kinds]
-        to = self._types(relation, relation.members[-1])
-        shares = [1 / relation.addends if x.partial else 1.0 for x in kinds]
-        prices = self._prices_of(there, to) * np.array(shares)[:, None] * relation.times
+        shares = np.array([1 / relation.addends if x.partial else 1.0 for x in kinds])
+        prices = self._prices_of(list(kinds), self._types(relation.members[-1]))
+        prices = prices * shares[:, None] * relation.times
         self._relate((number, own), prices[[kinds[way.left] for way in ways]])
 
-    def _add_uses(self, tensor: Tensor, times: int, using: Sequence[tuple[Relation, int]]) -> None:
-        """Relate a tensor with the steps that use it equally often."""
+    def _add_uses(
+        self, tensor: Tensor, times: float, using: Sequence[tuple[Relation, int]]
+    ) -> None:
+        """Relate a tensor with the steps that use it, and with the tensors that it becomes at the
+        edges of loops, each equally often."""
         own = self.variable_of[tensor]
         layouts: dict[Layout, int] = {}
         needs: list[Numbers] = []
+        users: list[int] = []
         for relation, position in using:
-            ways = self.ways[self.variable_of[relation]]
-            listed = [layouts.setdefault(w.needs[position], len(layouts)) for w in ways]
-            needs.append(np.array(listed))
-        relation = using[0][0]
-        to = [_moved(relation, with_layout(tensor.type, layout)) for layout in layouts]
-        prices = self._prices_of(self._types(relation, tensor), to) * times
-        users = tuple(self.variable_of[relation] for relation, _ in using)
+            users.append(self.variable_of[relation if relation.op else relation.members[-1]])
+            listed = self._needs(relation, position)
+            needs.append(np.array([layouts.setdefault(x, len(layouts)) for x in listed]))
+        before, after = self._types(tensor), [with_layout(tensor.type, x) for x in layouts]
+        prices = self._prices_of(before, after) * times
         if len(users) == 1:
             self._relate((own, users[0]), prices[:, needs[0]])
         elif prices.any():
-            self.sum.fans.append(Fan(own, users, tuple(needs), prices))
+            self.sum.fans.append(Fan(own, tuple(users), tuple(needs), prices))
 
-    def _types(self, relation: Relation, tensor: Tensor) -> list[DistType]:
+    def _needs(self, relation: Relation, position: int) -> list[Layout]:
+        """Return the layouts in which an operand is needed, for each value of the user."""
+        if relation.op is not None:
+            return [way.needs[position] for way in self.ways[self.variable_of[relation]]]
+        layouts = self.layouts[self.variable_of[relation.members[-1]]]
+        if _stacks(relation):
+            return [layout[1:] for layout in layouts]
+        if _slices(relation):
+            return [((), *layout) for layout in layouts]
+        return layouts
+
+    def _types(self, tensor: Tensor) -> list[DistType]:
         layouts = self.layouts[self.variable_of[tensor]]
-        return [_moved(relation, with_layout(tensor.type, layout)) for layout in layouts]
+        return [with_layout(tensor.type, layout) for layout in layouts]
 
     def _prices_of(self, before: Sequence[DistType], after: Sequence[DistType]) -> Costs:
         """Return the time from each type to each other."""
@@ -124,7 +140,19 @@ class Sharding:
         return self.ways[number][values[number]]
 
 
-def _moved(relation: Relation, x: DistType) -> DistType:
-    """Return the type of what is moved at a time: between a stack and its slices, a slice."""
-    rank = min(len(member.type.dims) for member in relation.members)
-    return x if relation.op else replace(x, dims=x.dims[len(x.dims) - rank :])
+def _stacks(relation: Relation) -> bool:
+    """Return whether a relation is between the tensor of an iteration and the stack of all."""
+    first, last = relation.members[0], relation.members[-1]
+    return relation.op is None and len(first.shape) < len(last.shape)
+
+
+def _slices(relation: Relation) -> bool:
+    """Return whether a relation is between a stack and its slice in each iteration."""
+    first, last = relation.members[0], relation.members[-1]
+    return relation.op is None and len(first.shape) > len(last.shape)
+
+
+def _moves_of(relation: Relation) -> float:
+    """Return how often an operand of a relation is brought to another layout: a stack is brought
+    there before its slices are taken."""
+    return relation.times / (relation.members[0].shape[0] if _slices(relation) else 1)

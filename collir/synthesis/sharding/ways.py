@@ -65,10 +65,9 @@ class Ways:
             DiagnosticError: it computes, and a device has no rate.
         """
         op = relation.op
+        assert op is not None
         types = tuple(member.type for member in relation.members)
-        key: tuple[object, ...] = (types, relation.indices, relation.blocked)
-        if op is not None:
-            key += (op.name, tuple(op.properties.items()), self.work.state(op))
+        key = (types, relation.indices, op.name, tuple(op.properties.items()), self.work.state(op))
         if key not in self._known:
             self._known[key] = list(self._ways(relation))
         return self._known[key]
@@ -89,8 +88,7 @@ class Ways:
         needs = tuple(layout_with(over, axes) for over in relation.indices[:-1])
         layout = layout_with(relation.indices[-1], axes)
         op, result = relation.op, with_layout(relation.members[-1].type, layout)
-        if op is None:
-            return Way(axes, needs, result)
+        assert op is not None
         over = summed(relation, axes)
         types = [
             with_layout(member.type, own)
