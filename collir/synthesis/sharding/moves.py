@@ -8,7 +8,7 @@ from typing import NamedTuple
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_between
-from collir.cost.programs.local_steps import sent_phases
+from collir.cost.programs.local_steps import COPY, LocalStep, local_times, sent_phases
 from collir.ir.terms import single_steps
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
 from collir.layout.cuts import units
@@ -34,6 +34,17 @@ class Moves:
             return 0.0
         path = self._paths(_axes(x), x.partial, x.reduction, _axes(to))
         return sum(self._step(x, step) for step in path)
+
+    def split(self, x: DistType, to: DistType) -> float:
+        """Return the time to bring a value that is inside of a kernel to another layout: it is
+        written and read as well."""
+        if x == to:
+            return 0.0
+        return self.seconds(x, to) + self._copy(x.local_bytes(self.mesh), x.local_bytes(self.mesh))
+
+    def _copy(self, *sizes: int) -> float:
+        """Return the time of a kernel that reads and writes some bytes."""
+        return local_times(LocalStep(COPY, float(sum(sizes))), self.mesh.machine.slowest).seconds
 
     def _path(
         self,
@@ -64,9 +75,9 @@ class Moves:
             x = there
 
     def _step(self, value: DistType, step: "_Step") -> float:
-        if step.kind.local:
-            return 0.0
         x, to = step.of(value)
+        if step.kind.local:
+            return self._copy(*2 * (to.local_bytes(self.mesh),))
         key: tuple[object, ...] = (step.kind.name, step.axes, frozenset(x.axes))
         key += (x, to) if self.apart else (x.local_bytes(self.mesh), to.local_bytes(self.mesh))
         if key not in self._steps:

@@ -3,10 +3,11 @@ tensor.
 
 A tensor lies in one layout, and is brought from there to each layout in which steps need it, once
 for all steps that need it so. At the edges of a loop it becomes another tensor, with a layout of
-its own: that of an iteration, or the stack of all. A step takes its operands in the layouts of its way, and what it
-leaves partial is reduced to the layout of its result. All costs are tables over these variables:
-of a way, the step itself; of a way and the layout of the result, bringing the result there; of the
-layout of a tensor and the ways of all steps that use it, bringing the tensor to each.
+its own: that of an iteration, or the stack of all. A step takes its operands in the layouts of its
+way, and what it leaves partial is reduced to the layout of its result. All costs are tables over
+these variables: of a way, the step itself; of a way and the layout of the result, bringing the
+result there; of the layout of a tensor and the ways of all steps that use it, bringing the tensor
+to each.
 """
 
 from collections import defaultdict
@@ -34,8 +35,14 @@ class Sharding:
         sum: the time of the program in seconds, over all variables.
     """
 
-    def __init__(self, graph: Graph, ways: Ways, move: Move):
-        self.move = move
+    def __init__(self, graph: Graph, ways: Ways, move: Move, split: Move):
+        """Set up the choices of a graph.
+
+        Args:
+            move: the time to bring a value to another layout.
+            split: that of a value inside of a kernel, which becomes two.
+        """
+        self.move, self.split, self.is_inside = move, split, ways.work.is_inside
         self.variable_of: dict[Relation | Tensor, int] = {}
         self.ways: dict[int, list[Way]] = {}
         self.layouts: dict[int, list[Layout]] = {}
@@ -77,11 +84,12 @@ class Sharding:
 
     def _add_result(self, relation: Relation) -> None:
         """Relate a step with its result, which is reduced and brought to its layout."""
-        number, own = self.variable_of[relation], self.variable_of[relation.members[-1]]
+        tensor = relation.members[-1]
+        number, own = self.variable_of[relation], self.variable_of[tensor]
         ways = self.ways[number]
         kinds = {way.left: n for n, way in enumerate({way.left: way for way in ways}.values())}
         shares = np.array([1 / relation.addends if x.partial else 1.0 for x in kinds])
-        prices = self._prices_of(list(kinds), self._types(relation.members[-1]))
+        prices = self._prices_of(tensor, list(kinds), self._types(tensor))
         prices = prices * shares[:, None] * relation.times
         self._relate((number, own), prices[[kinds[way.left] for way in ways]])
 
@@ -99,7 +107,7 @@ class Sharding:
             listed = self._needs(relation, position)
             needs.append(np.array([layouts.setdefault(x, len(layouts)) for x in listed]))
         before, after = self._types(tensor), [with_layout(tensor.type, x) for x in layouts]
-        prices = self._prices_of(before, after) * times
+        prices = self._prices_of(tensor, before, after) * times
         if len(users) == 1:
             self._relate((own, users[0]), prices[:, needs[0]])
         elif prices.any():
@@ -120,11 +128,14 @@ class Sharding:
         layouts = self.layouts[self.variable_of[tensor]]
         return [with_layout(tensor.type, layout) for layout in layouts]
 
-    def _prices_of(self, before: Sequence[DistType], after: Sequence[DistType]) -> Costs:
-        """Return the time from each type to each other."""
-        key = (tuple(before), tuple(after))
+    def _prices_of(
+        self, tensor: Tensor, before: Sequence[DistType], after: Sequence[DistType]
+    ) -> Costs:
+        """Return the time from each type of a tensor to each other."""
+        price = self.split if self.is_inside(tensor.value) else self.move
+        key = (price, tuple(before), tuple(after))
         if key not in self._prices:
-            self._prices[key] = np.array([[self.move(x, to) for to in after] for x in before])
+            self._prices[key] = np.array([[price(x, to) for to in after] for x in before])
         return self._prices[key]
 
     def layout(self, values: Values, tensor: Tensor) -> Layout:

@@ -63,8 +63,9 @@ def _shard(function: FuncOp, closed: bool, options: ShardOptions) -> None:
 
 def sharding_of(function: FuncOp, graph: Graph, model: CostModel) -> Sharding:
     """Return the choices of layouts in a function and their costs under a model."""
+    moves = Moves(graph.mesh, model)
     ways = Ways(graph.mesh, Work(function, graph.mesh))
-    return Sharding(graph, ways, Moves(graph.mesh, model).seconds)
+    return Sharding(graph, ways, moves.seconds, moves.split)
 
 
 def _text(name: str, solution: Solution) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Block
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from collir.cost.programs.kernels import Kernels, kernels_of
 from collir.cost.programs.local_steps import LocalStep, local_times
@@ -36,6 +36,12 @@ class Work:
         for op in block.ops:
             if isinstance(op, RepeatOp):
                 self._add(op.body.block)
+
+    def is_inside(self, value: SSAValue) -> bool:
+        """Return whether a value is made and used within a kernel."""
+        owner = value.owner
+        block = owner.parent if isinstance(owner, Operation) else None
+        return block is not None and self._kernels[block].is_inside(value)
 
     def state(self, op: DistOp) -> tuple[bool, ...]:
         """Return whether a step is made again where it is used, is launched, writes its result, and
