@@ -30,12 +30,13 @@ def propagate(module: ModuleOp) -> None:
     lay_out(module, _propagate)
 
 
-def lay_out(module: ModuleOp, choose: Callable[[FuncOp, bool], None]) -> None:
+def lay_out(module: ModuleOp, choose: Callable[[FuncOp, bool], None], callees: bool = True) -> None:
     """Choose the layouts of all values of the ``auto`` functions of a module, in place.
 
     Args:
         choose: a function that chooses those of a function without calls. Its second argument is
             whether the types of arguments and results stay as they are.
+        callees: whether functions that only these functions call are chosen for too, or go.
 
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen.
@@ -50,12 +51,14 @@ def lay_out(module: ModuleOp, choose: Callable[[FuncOp, bool], None]) -> None:
         for call in calls_in(function)
     }
     functions = auto_functions(module)
+    inside = {call.function() for function in functions for call in calls_in(function)}
+    erased = {*made, *(() if callees else inside)} - called
     for function in functions:
         while calls := list(calls_in(function)):
             for call in calls:
                 _ = inline_call(call, function)
     for function in functions:
-        if function in made and function not in called:
+        if function in erased:
             function.detach()
             function.erase()
         else:

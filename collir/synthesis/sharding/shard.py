@@ -40,7 +40,7 @@ def shard(module: ModuleOp, options: ShardOptions) -> None:
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen.
     """
-    lay_out(module, lambda function, closed: _shard(function, closed, options))
+    lay_out(module, lambda function, closed: _shard(function, closed, options), callees=False)
 
 
 def _shard(function: FuncOp, closed: bool, options: ShardOptions) -> None:
