@@ -43,6 +43,7 @@ def lay_out(module: ModuleOp, choose: Callable[[FuncOp, bool], None], callees: b
     """
     if not auto_functions(module):
         return
+    inside = {call.function() for x in auto_functions(module) for call in calls_in(x)}
     made = gradients_as_calls(module)
     called = {
         call.function()
@@ -51,7 +52,6 @@ def lay_out(module: ModuleOp, choose: Callable[[FuncOp, bool], None], callees: b
         for call in calls_in(function)
     }
     functions = auto_functions(module)
-    inside = {call.function() for function in functions for call in calls_in(function)}
     erased = {*made, *(() if callees else inside)} - called
     for function in functions:
         while calls := list(calls_in(function)):
