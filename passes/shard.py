@@ -32,10 +32,12 @@ takes in simulations. Steps of equal layers in a ``repeat`` are one step and a c
 layouts come from messages between the costs of neighbouring steps (docs/decisions/0077-shard.md);
 where they do not meet the best layouts, the search branches, and ends at its limit with a gap.
 
-When not: where some types say the parallelism, ``propagate`` is for it. Memory is not limited yet,
-so weights may be replicated. Composite operations such as ``softmax`` are not divided along the
-dimensions that they need whole: ``expand`` them before. A step takes operands that are partial only
-where this needs no decision.
+Layouts fit into the memory of a device, as the machine or the option ``memory`` gives it: weights
+are divided where they have to be. The gap of a search with a limit of memory stays open more often.
+
+When not: where some types say the parallelism, ``propagate`` is for it. Composite operations such
+as ``softmax`` are not divided along the dimensions that they need whole: ``expand`` them before. A
+step takes operands that are partial only where this needs no decision.
 
 Cost: the time of a program is a sum over its steps. Steps that overlap take less in ``-t
 simulate``.
@@ -58,6 +60,18 @@ class ShardPass(ParallelOptions, ModulePass):
 
     name = "shard"
 
+    memory: float | int = 0.0
+    """The GB that a function may need on a device; 0: those that the machine says."""
+    explain: bool = False
+    """Say where the time goes, which operation each collective is for, and what the best other
+    layouts would cost."""
+
+    def __post_init__(self) -> None:
+        if self.memory < 0:
+            raise ValueError("memory is 0 (what the machine says) or more GB")
+        super().__post_init__()
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        memory = float(self.memory) * 1e9 or None
         with search_workers(self.workers):
-            shard(op, ShardOptions(self.cost_model(), self.seconds))
+            shard(op, ShardOptions(self.cost_model(), self.seconds, memory, self.explain))

@@ -1,7 +1,7 @@
 """Take the layouts and collectives out of functions: what a single device computes.
 
 What: all values are whole, collectives and redistributes go, calls and gradients become steps, and
-every function is ``auto``.
+every function is ``auto``. Functions that others call go with the calls.
 
 Why: ``shard`` and ``propagate`` begin with the program of a single device. A program that somebody
 has divided for one machine becomes that again, to be divided for another one:
@@ -21,8 +21,7 @@ becomes
       return %1
     }
 
-When not: it takes the layouts out that somebody meant to keep. Private functions that nothing calls
-any more go.
+When not: it takes the layouts out that somebody meant to keep.
 
 Cost: that of one device, until layouts are chosen.
 """
@@ -32,6 +31,7 @@ from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.ir.auto import set_auto
+from collir.ir.calls import calls_in
 from collir.ir.functions import functions_of
 from collir.ir.inlining import inline_calls
 from collir.semantics.reference.meaning import block_alone
@@ -43,7 +43,12 @@ class UnshardPass(ModulePass):
     name = "unshard"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        functions = functions_of(op)
+        callees = {call.function() for function in functions for call in calls_in(function)}
         inline_calls(op)
+        for callee in callees.intersection(functions_of(op)):
+            callee.detach()
+            callee.erase()
         for function in functions_of(op):
             old = function.body.block
             block = block_alone(old)

@@ -173,6 +173,12 @@ class Sum:
         tables = [table.restricted(kept) for table in self.tables]
         return Sum(sizes, tables, [fan.restricted(kept) for fan in self.fans])
 
+    def scaled(self, factor: float) -> "Sum":
+        """Return the sum times a factor."""
+        tables = [Table(scope, factor * costs) for scope, costs in self.tables]
+        fans = [replace(fan, prices=factor * fan.prices) for fan in self.fans]
+        return Sum(self.sizes, tables, fans)
+
     def with_tables(self, most: int) -> "Sum":
         """Return the same sum with tables for fans of few combinations."""
         dense = [fan.table() for fan in self.fans if fan.entries <= most]

@@ -57,7 +57,7 @@ class Sharding:
         for relation in graph.relations:
             for position, tensor in enumerate(relation.members[:-1]):
                 if not tensor.made:
-                    users[tensor, _moves_of(relation)].append((relation, position))
+                    users[tensor, moves_of(relation)].append((relation, position))
         for (tensor, times), using in users.items():
             self._add_uses(tensor, times, using)
 
@@ -89,7 +89,7 @@ class Sharding:
         ways = self.ways[number]
         kinds = {way.left: n for n, way in enumerate({way.left: way for way in ways}.values())}
         shares = np.array([1 / relation.addends if x.partial else 1.0 for x in kinds])
-        prices = self._prices_of(tensor, list(kinds), self._types(tensor))
+        prices = self._prices_of(tensor, list(kinds), self.types(tensor))
         prices = prices * shares[:, None] * relation.times
         self._relate((number, own), prices[[kinds[way.left] for way in ways]])
 
@@ -104,16 +104,16 @@ class Sharding:
         users: list[int] = []
         for relation, position in using:
             users.append(self.variable_of[relation if relation.op else relation.members[-1]])
-            listed = self._needs(relation, position)
+            listed = self.needs(relation, position)
             needs.append(np.array([layouts.setdefault(x, len(layouts)) for x in listed]))
-        before, after = self._types(tensor), [with_layout(tensor.type, x) for x in layouts]
+        before, after = self.types(tensor), [with_layout(tensor.type, x) for x in layouts]
         prices = self._prices_of(tensor, before, after) * times
         if len(users) == 1:
             self._relate((own, users[0]), prices[:, needs[0]])
         elif prices.any():
             self.sum.fans.append(Fan(own, tuple(users), tuple(needs), prices))
 
-    def _needs(self, relation: Relation, position: int) -> list[Layout]:
+    def needs(self, relation: Relation, position: int) -> list[Layout]:
         """Return the layouts in which an operand is needed, for each value of the user."""
         if relation.op is not None:
             return [way.needs[position] for way in self.ways[self.variable_of[relation]]]
@@ -124,18 +124,23 @@ class Sharding:
             return [((), *layout) for layout in layouts]
         return layouts
 
-    def _types(self, tensor: Tensor) -> list[DistType]:
+    def types(self, tensor: Tensor) -> list[DistType]:
+        """Return the types of a tensor in its layouts."""
         layouts = self.layouts[self.variable_of[tensor]]
         return [with_layout(tensor.type, layout) for layout in layouts]
+
+    def price(self, tensor: Tensor, x: DistType, to: DistType) -> float:
+        """Return the time to bring a tensor from one layout to another, once."""
+        return (self.split if self.is_inside(tensor.value) else self.move)(x, to)
 
     def _prices_of(
         self, tensor: Tensor, before: Sequence[DistType], after: Sequence[DistType]
     ) -> Costs:
         """Return the time from each type of a tensor to each other."""
-        price = self.split if self.is_inside(tensor.value) else self.move
-        key = (price, tuple(before), tuple(after))
+        key = (self.is_inside(tensor.value), tuple(before), tuple(after))
         if key not in self._prices:
-            self._prices[key] = np.array([[price(x, to) for to in after] for x in before])
+            prices = [[self.price(tensor, x, to) for to in after] for x in before]
+            self._prices[key] = np.array(prices)
         return self._prices[key]
 
     def layout(self, values: Values, tensor: Tensor) -> Layout:
@@ -163,7 +168,7 @@ def _slices(relation: Relation) -> bool:
     return relation.op is None and len(first.shape) > len(last.shape)
 
 
-def _moves_of(relation: Relation) -> float:
+def moves_of(relation: Relation) -> float:
     """Return how often an operand of a relation is brought to another layout: a stack is brought
     there before its slices are taken."""
     return relation.times / (relation.members[0].shape[0] if _slices(relation) else 1)

@@ -8,6 +8,7 @@ rounds leave is mostly one solution, and its proof.
 
 import random
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -35,6 +36,9 @@ _FEWER = 0.9
 """The part of the values that a round has to leave out, or tables get larger."""
 
 
+Judge = Callable[[Values, float], float]
+
+
 class Rounds:
     """The best values of a sum, or bounds.
 
@@ -50,9 +54,21 @@ class Rounds:
     """
 
     def __init__(
-        self, left: Sum, kept: tuple[Numbers, ...], least: float = float("inf"), most: int = _FIRST
+        self,
+        left: Sum,
+        kept: tuple[Numbers, ...],
+        least: float = float("inf"),
+        judge: Judge | None = None,
     ):
-        self.left, self.kept, self.least, self.most = left, list(kept), least, most
+        """Set up rounds.
+
+        Args:
+            least: the least sum that is known.
+            judge: a function of values and their sum that returns what counts as their sum: it, or
+                more; infinity for values that are no solution.
+        """
+        self.left, self.kept, self.least, self.judge = left, list(kept), least, judge
+        self.most = _FIRST
         self.best: Values | None = None
         self.bound = self.floor = -float("inf")
         self.above: dict[int, Costs] = {}
@@ -127,9 +143,11 @@ class Rounds:
     def _take(self, values: Values) -> None:
         """Keep values of what is left, if their sum is the least so far."""
         total = self.left.value(values)
+        whole = {v: int(self.kept[v][value]) for v, value in values.items()}
+        if self.judge is not None:
+            total = self.judge(whole, total)
         if total < self.least:
-            self.least = total
-            self.best = {v: int(self.kept[v][value]) for v, value in values.items()}
+            self.least, self.best = total, whole
 
     def _restrict(self, most: float) -> None:
         """Leave out values that cost more on top of the bound."""

@@ -6,14 +6,20 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
+from collir.cost.programs.simulate import simulate_function
 from collir.ir.auto import AUTO
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import listening, remark
-from collir.syntax.units import seconds_text
+from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
 from collir.synthesis.propagation.estimate import Choice
 from collir.synthesis.propagation.graph import Graph
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.propagation.rewrite import rewrite
+from collir.synthesis.searching import gap_of
+from collir.synthesis.sharding.explain import explanation
+from collir.synthesis.sharding.fitting import DoesNotFitError, least_that_fits
+from collir.synthesis.sharding.memory import Memory
 from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.solver import Solution, least_sum
@@ -28,49 +34,110 @@ class ShardOptions:
     Attributes:
         model: the cost model of collectives.
         seconds: the limit of the search of each function; None: no limit.
+        memory: the bytes that a function may need on a device; None: those that it has.
+        explain: whether remarks say why the layouts are as they are.
     """
 
     model: CostModel
     seconds: float | None = None
+    memory: float | None = None
+    explain: bool = False
 
 
 def shard(module: ModuleOp, options: ShardOptions) -> None:
     """Choose the layouts of all values of the ``auto`` functions of a module, in place.
 
     Raises:
-        DiagnosticError: a function has a step that cannot be where layouts are chosen.
+        DiagnosticError: a function has a step that cannot be where layouts are chosen, a device has
+            no rate for what it computes, or no layouts fit into memory.
     """
-    lay_out(module, lambda function, closed: _shard(function, closed, options), callees=False)
+    lay_out(module, lambda f, closed: _Shard(f, closed, options).run(), callees=False)
 
 
-def _shard(function: FuncOp, closed: bool, options: ShardOptions) -> None:
-    graph = Graph.build(function, closed)
-    sharding = sharding_of(function, graph, options.model)
-    solution = least_sum(sharding.sum, options.seconds)
-    remark(function, _text(function.sym_name.data, solution))
-    values = solution.values
-    layouts = [sharding.layout(values, tensor) for tensor in graph.tensors]
-    with listening(lambda _: None):  # that a step brings operands elsewhere is what was chosen
-        rewrite(
-            function,
-            graph,
-            layouts,
-            lambda step: [Choice(sharding.way(values, step).axes, 0.0, 0.0)],
+class _Shard:
+    """The search for the layouts of a function."""
+
+    def __init__(self, function: FuncOp, closed: bool, options: ShardOptions):
+        self.function, self.options = function, options
+        self.graph = Graph.build(function, closed)
+        self.sharding = sharding_of(function, self.graph, options.model)
+        device = self.graph.mesh.machine.slowest
+        self.limit = options.memory or (device and device.memory)
+
+    def run(self) -> None:
+        """Choose the layouts, in place."""
+        solution = self._solution()
+        remark(self.function, self._text(solution))
+        if self.options.explain:
+            for item, text in explanation(
+                self.graph, self.sharding, solution, self.options.seconds
+            ):
+                remark(item, text)
+        self._rewrite(self.function, solution)
+        if self.limit:
+            peak = simulate_function(self.function, self.options.model).peak
+            if peak > self.limit:
+                size, most = bytes_text(peak), bytes_text(self.limit)
+                remark(self.function, f"a simulation needs {size} on a device, more than {most}")
+
+    def _solution(self) -> Solution:
+        """Return the best layouts of those that fit into memory.
+
+        Raises:
+            DiagnosticError: none fit.
+        """
+        first = least_sum(self.sharding.sum, self.options.seconds)
+        if not self.limit:
+            return first
+        memory = Memory(self.function, self.graph, self.sharding)
+        try:
+            return least_that_fits(
+                self.sharding.sum, memory, self.limit, first, self.options.seconds
+            )
+        except DoesNotFitError as error:
+            raise self._does_not_fit(error, memory) from error
+
+    def _does_not_fit(self, error: DoesNotFitError, memory: Memory) -> DiagnosticError:
+        assert self.limit
+        op = memory.operation(error.step) or self.function
+        least, bound = bytes_text(error.least), bytes_text(error.bound)
+        proof = f"all need at least {bound}" if error.bound > self.limit else "others may fit"
+        name = self.function.sym_name.data
+        return DiagnosticError.at(
+            op,
+            f"no layouts of @{name} fit into the {bytes_text(self.limit)} of a device: the "
+            f"smallest found need {least} here, and {proof}; `recompute` layers, take a smaller "
+            f"batch (-p microbatch), or more devices",
         )
-    reduce_behind_loops(function)
-    del function.attributes[AUTO]
+
+    def _rewrite(self, function: FuncOp, solution: Solution) -> None:
+        values, sharding = solution.values, self.sharding
+        layouts = [sharding.layout(values, tensor) for tensor in self.graph.tensors]
+        with listening(lambda _: None):  # that a step brings operands elsewhere was chosen
+            rewrite(
+                function,
+                self.graph,
+                layouts,
+                lambda step: [Choice(sharding.way(values, step).axes, 0.0, 0.0)],
+            )
+        reduce_behind_loops(function)
+        del function.attributes[AUTO]
+
+    def _text(self, solution: Solution) -> str:
+        text = f"the layouts of @{self.function.sym_name.data} take {seconds_text(solution.sum)}"
+        if not solution.ended:
+            return f"{text}, and no others take less"
+        gap = gap_of(solution.sum, solution.bound)
+        others = "others may take less" if gap is None else f"none take {100 * gap:.2g} % less"
+        return f"{text}, and {others} (the search ended: {solution.ended})"
 
 
 def sharding_of(function: FuncOp, graph: Graph, model: CostModel) -> Sharding:
-    """Return the choices of layouts in a function and their costs under a model."""
+    """Return the choices of layouts in a function and their costs under a model.
+
+    Raises:
+        DiagnosticError: a device has no rate for what a step computes.
+    """
     moves = Moves(graph.mesh, model)
     ways = Ways(graph.mesh, Work(function, graph.mesh))
     return Sharding(graph, ways, moves.seconds, moves.split)
-
-
-def _text(name: str, solution: Solution) -> str:
-    text = f"the layouts of @{name} take {seconds_text(solution.sum)}"
-    if not solution.ended:
-        return f"{text}, and no others take less"
-    gap = 100 * (1 - solution.bound / solution.sum)
-    return f"{text}: when the search ended ({solution.ended}), others might take {gap:.2g} % less"

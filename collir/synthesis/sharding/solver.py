@@ -15,7 +15,7 @@ import numpy as np
 from collir.search import Problem
 from collir.synthesis.searching import best_of
 from collir.synthesis.sharding.factors import Numbers, Sum, Values
-from collir.synthesis.sharding.rounds import SAME, Rounds
+from collir.synthesis.sharding.rounds import SAME, Judge, Rounds
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Least(Problem[Part]):
             return
         rounds = self.first
         if node.left is not rounds.left:
-            rounds = Rounds(node.left, node.kept, node.least)
+            rounds = Rounds(node.left, node.kept, node.least, self.first.judge)
             rounds.run(self.until)
         found = [rounds.best] if rounds.best is not None else []
         solutions = [Part(node.left, node.kept, rounds.least, rounds.least, v) for v in found]
@@ -91,9 +91,14 @@ class Least(Problem[Part]):
             yield from solutions
             return
         kept, left = tuple(rounds.kept), rounds.left
-        open_ = [v for v in rounds.above if left.sizes[v] > 1]
-        variable = max(open_, key=lambda v: (len({u for p in left.of[v] for u in p.scope}), -v))
-        bounds = np.maximum(rounds.floor + rounds.above[variable], max(rounds.bound, node.bound))
+        several = [v for v, size in enumerate(left.sizes) if size > 1]
+        if not several:
+            yield from solutions
+            return
+        variable = max(several, key=lambda v: (len({u for p in left.of[v] for u in p.scope}), -v))
+        bounds = np.full(left.sizes[variable], max(rounds.bound, node.bound))
+        if variable in rounds.above:
+            bounds = np.maximum(bounds, rounds.floor + rounds.above[variable])
         parts: list[Part] = []
         for value in np.argsort(bounds, kind="stable").tolist():
             own = np.array([value])
@@ -115,18 +120,31 @@ class Least(Problem[Part]):
         return id(self)
 
 
-def least_sum(whole: Sum, seconds: float | None = None) -> Solution:
-    """Return values of all variables with the least sum, or the best known after some seconds."""
+def least_sum(
+    whole: Sum,
+    seconds: float | None = None,
+    judge: Judge | None = None,
+    known: tuple[Values, float] | None = None,
+    branch: bool = True,
+) -> Solution:
+    """Return values of all variables with the least sum, or the best known after some seconds.
+
+    Args:
+        judge: a function of values and their sum that returns what counts as their sum: it, or
+            more; infinity for values that are no solution.
+        known: values that are known, and what counts as their sum.
+        branch: whether to search on where rounds leave a gap.
+    """
     until = None if seconds is None else time.monotonic() + seconds
-    rounds = Rounds(whole, tuple(np.arange(size) for size in whole.sizes))
+    start = known[1] if known else float("inf")
+    rounds = Rounds(whole, tuple(np.arange(size) for size in whole.sizes), start, judge)
     rounds.run(until)
-    assert rounds.best is not None
-    if rounds.is_proven:
-        return Solution(rounds.best, rounds.least, rounds.least)
+    values, total = (rounds.best, rounds.least) if rounds.best else (known or ({}, start))
+    if rounds.is_proven or not branch:
+        return Solution(values, total, min(rounds.bound, total), "" if rounds.is_proven else "gap")
     left = None if until is None else max(0.1, until - time.monotonic())
-    better_than = rounds.least * (1 - SAME)
+    better_than = None if total == float("inf") else total * (1 - SAME)
     outcome = best_of(Least(rounds, until), 1, left, better_than, order="best-first")
-    values, total = rounds.best, rounds.least
     for found in outcome.solutions:
         if found.node.values is not None:
             values, total = found.node.values, found.node.bound

@@ -1,0 +1,119 @@
+"""Why a function is sharded as it is: where its time goes, which operation each collective is for,
+and what the best other layouts would cost."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+
+from collir.dialects.operation import value_text
+from collir.layout import DistType, Mesh
+from collir.layout.structure import index_text
+from collir.syntax.units import seconds_text
+from collir.synthesis.propagation.estimate import Assignment
+from collir.synthesis.propagation.graph import Graph, Relation
+from collir.synthesis.propagation.rewrite import with_layout
+from collir.synthesis.sharding.problem import Sharding, moves_of
+from collir.synthesis.sharding.solver import Solution, least_sum
+
+_MOST = 8
+"""The most collectives that are explained one by one."""
+
+
+class Reason(NamedTuple):
+    """A sentence about a value or a step."""
+
+    item: Operation | SSAValue
+    text: str
+
+
+def explanation(
+    graph: Graph, sharding: Sharding, solution: Solution, seconds: float | None
+) -> Iterator[Reason]:
+    """Yield why a solution is as it is: the times of steps and of moves, the moves that take most
+    time, and the best solution that divides the largest step otherwise.
+
+    Args:
+        seconds: the limit of the search for that solution.
+    """
+    mesh, values = graph.mesh, solution.values
+    steps = [(_time(sharding, solution, r), r) for r in graph.relations if r.op is not None]
+    computing = sum(time for time, _ in steps)
+    share = 100 * computing / max(solution.sum, 1e-300)
+    largest, relation = max(steps, key=lambda pair: pair[0])
+    assert relation.op is not None
+    yield Reason(
+        relation.op,
+        f"steps compute for {seconds_text(computing)}, {share:.0f} % of the time, this one for "
+        f"{seconds_text(largest)}: {_way_text(mesh, sharding, solution, relation)}",
+    )
+    moves = sorted(_moves(graph, sharding, solution), key=lambda move: -move[0])
+    for time, item, text in moves[:_MOST]:
+        yield Reason(item, f"{text} takes {seconds_text(time)}")
+    if len(moves) > _MOST:
+        rest = sum(time for time, *_ in moves[_MOST:])
+        yield Reason(relation.op, f"{len(moves) - _MOST} more moves take {seconds_text(rest)}")
+    number = sharding.variable_of[relation]
+    others = [n for n in range(len(sharding.ways[number])) if n != values[number]]
+    if others:
+        kept = {number: np.array(others)}
+        other = least_sum(sharding.sum.restricted(kept), seconds, branch=False)
+        way = sharding.ways[number][others[other.values[number]]]
+        slower = 100 * (other.sum / solution.sum - 1)
+        yield Reason(
+            relation.op,
+            f"the best that is found with this step otherwise ({_axes_text(mesh, way.axes)}) takes "
+            f"{seconds_text(other.sum)}, {slower:.2g} % longer",
+        )
+
+
+def _time(sharding: Sharding, solution: Solution, relation: Relation) -> float:
+    return sharding.way(solution.values, relation).seconds * relation.times
+
+
+def _way_text(mesh: Mesh, sharding: Sharding, solution: Solution, relation: Relation) -> str:
+    return _axes_text(mesh, sharding.way(solution.values, relation).axes)
+
+
+def _axes_text(mesh: Mesh, axes: Assignment) -> str:
+    listed = [
+        f"{index_text(index)} over {', '.join(mesh.short(own))}"
+        for index, own in axes.items()
+        if own
+    ]
+    return " and ".join(listed) or "the same on all devices"
+
+
+def _moves(
+    graph: Graph, sharding: Sharding, solution: Solution
+) -> Iterator[tuple[float, Operation | SSAValue, str]]:
+    """Yield the moves of a solution: their times, what they are for, and what moves."""
+    values, seen = solution.values, set[tuple[object, ...]]()
+    for relation in graph.relations:
+        for position, tensor in enumerate(relation.members[:-1]):
+            if tensor.made or tensor not in sharding.variable_of:
+                continue
+            needs = sharding.needs(relation, position)
+            user = relation if relation.op else relation.members[-1]
+            need = needs[values[sharding.variable_of[user]]]
+            x = with_layout(tensor.type, sharding.layout(values, tensor))
+            to = with_layout(tensor.type, need)
+            price = sharding.price(tensor, x, to) * moves_of(relation)
+            if price and (tensor, to) not in seen:
+                seen.add((tensor, to))
+                item = relation.op or tensor.value
+                what = f"bringing {value_text(tensor.value)} from {_text(graph.mesh, x)} to "
+                target = f" for this {relation.op.mnemonic}" if relation.op else " for a loop"
+                yield price, item, f"{what}{_text(graph.mesh, to)}{target}"
+        if relation.op is not None:
+            result, way = relation.members[-1], sharding.way(values, relation)
+            to = with_layout(result.type, sharding.layout(values, result))
+            shared = relation.addends if way.left.partial else 1
+            if price := sharding.price(result, way.left, to) * relation.times / shared:
+                text = f"bringing the result from {_text(graph.mesh, way.left)} to "
+                yield price, relation.op, f"{text}{_text(graph.mesh, to)}"
+
+
+def _text(mesh: Mesh, x: DistType) -> str:
+    return x.text(mesh)

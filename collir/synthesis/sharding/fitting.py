@@ -1,0 +1,191 @@
+"""The fastest layouts among those that fit into the memory of a device.
+
+A price of a byte at each step makes the limit of memory a cost. The least sum of the time and of
+the prices of the bytes above the limit is a lower bound of the time of all layouts that fit,
+whatever the prices are (Lagrange multipliers). The best prices are the dual values of a linear
+program: the fastest mixture of the solutions found so far that fits at every step. Each prices new
+solutions, and these improve the mixture (Kelley's cutting planes). At the end, the search for the
+least sum at the best prices looks for layouts that fit: these count with their time, all others not
+at all.
+"""
+
+import math
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from collir.synthesis.sharding.factors import Sum, Values
+from collir.synthesis.sharding.linear import minimum
+from collir.synthesis.sharding.memory import Memory, Points
+from collir.synthesis.sharding.solver import Solution, least_sum
+
+_ROUNDS = 20
+"""The most prices."""
+
+_TIGHT = 1e-4
+"""The part of the time by which bounds and mixtures may differ at the end."""
+
+_ABOVE = 10.0, 1e3, 1e6
+"""What it costs to need more than there is by all that there is, in multiples of the time without a
+limit: first little, so that prices are near those of layouts that fit."""
+
+
+@dataclass(frozen=True)
+class DoesNotFitError(Exception):
+    """No layouts were found that fit into memory.
+
+    Attributes:
+        least: the bytes at the fullest step of the smallest layouts that were found.
+        step: the number of this step.
+        bound: the bytes that all layouts need at some step at least.
+    """
+
+    least: float
+    step: int
+    bound: float
+
+
+def least_that_fits(
+    whole: Sum, memory: Memory, limit: float, first: Solution, seconds: float | None
+) -> Solution:
+    """Return values of all variables with the least sum, among those that fit into memory.
+
+    Args:
+        limit: the bytes of a device.
+        first: the solution without the limit.
+        seconds: the time after which the best so far is returned.
+
+    Raises:
+        DoesNotFitError: none was found that fits.
+    """
+    if memory.at(first.values).max() <= limit:
+        return first
+    fitting = _Fitting(whole, memory, limit, first, seconds)
+    for above in _ABOVE:
+        if fitting.find_prices(above * max(first.sum, 1e-30)):
+            return fitting.search()
+    raise fitting.does_not_fit()
+
+
+class _Fitting:
+    """The search for layouts that fit.
+
+    Attributes:
+        best: the fastest that fits so far, and its time.
+        smallest: the bytes at the fullest step of the smallest so far, and this step.
+        bound: the best lower bound of the time of those that fit, and the prices that give it, for
+            each step and as a part of the limit.
+    """
+
+    def __init__(
+        self, whole: Sum, memory: Memory, limit: float, first: Solution, seconds: float | None
+    ):
+        self.whole, self.memory, self.limit, self.first = whole, memory, limit, first
+        self.began = time.monotonic()
+        self.until = None if seconds is None else self.began + seconds
+        self.best: tuple[Values, float] | None = None
+        self.smallest = math.inf, 0
+        self.bound: tuple[float, Points] = first.bound, np.zeros(memory.count)
+        self.times: list[float] = []
+        self.parts: list[Points] = []
+        self._add(first.values)
+
+    @property
+    def _seconds(self) -> float | None:
+        return None if self.until is None else max(0.1, self.until - time.monotonic())
+
+    def _priced(self, prices: Points, share: float = 1.0) -> Sum:
+        whole = self.whole.scaled(share) if share != 1.0 else self.whole
+        tables = [*whole.tables, *self.memory.tables(prices / self.limit)]
+        return Sum(whole.sizes, tables, whole.fans)
+
+    def _fits(self, values: Values) -> float:
+        """Return the time of a solution, infinity if it does not fit; keep the best of both."""
+        held = self.memory.at(values)
+        self.smallest = min(self.smallest, (float(held.max()), int(held.argmax())))
+        if held.max() > self.limit:
+            return math.inf
+        seconds = self.whole.value(values)
+        if self.best is None or seconds < self.best[1]:
+            self.best = values, seconds
+        return seconds
+
+    def _add(self, values: Values) -> None:
+        """Add a solution to the mixture."""
+        _ = self._fits(values)
+        self.times.append(self.whole.value(values))
+        self.parts.append(self.memory.at(values) / self.limit)
+
+    def _mixture(self, above: float) -> tuple[float, Points, bool]:
+        """Return the time of the fastest mixture that fits, the best prices, and whether it fits.
+
+        Args:
+            above: the cost of needing more than the limit, by the limit.
+        """
+        parts = np.stack(self.parts, axis=1)
+        rows = np.flatnonzero(parts.max(axis=1) > 1)
+        count = len(self.times)
+        found = minimum(
+            np.array([*self.times, above]),
+            np.hstack([parts[rows], -np.ones((len(rows), 1))]),
+            np.ones(len(rows)),
+            np.array([[1.0] * count + [0.0]]),
+            np.ones(1),
+        )
+        prices = np.zeros(self.memory.count)
+        prices[rows] = found.prices
+        return found.value, prices, bool(found.x[-1] <= 1e-9)
+
+    def find_prices(self, above: float) -> bool:
+        """Find the best prices of bytes, and return whether a mixture of solutions fits.
+
+        Args:
+            above: the cost of needing more than the limit, by the limit, in seconds.
+        """
+        fits = False
+        for _ in range(_ROUNDS):
+            mixed, prices, fits = self._mixture(above)
+            found = least_sum(self._priced(prices), self._seconds, branch=False)
+            bound = found.bound - float(prices.sum())
+            if bound > self.bound[0]:
+                self.bound = bound, prices
+            if found.sum - float(prices.sum()) >= mixed - _TIGHT * abs(mixed):
+                break
+            self._add(found.values)
+            if self.best is not None and self.bound[0] >= self.best[1] * (1 - _TIGHT):
+                break
+            if self.until is not None and time.monotonic() > self.until:
+                break
+        return fits or self.best is not None
+
+    def search(self) -> Solution:
+        """Return the best solution that fits, from a search at the best prices; under a limit of
+        time, it takes no longer than the prices took.
+
+        Raises:
+            DoesNotFitError: none was found.
+        """
+        bound, prices = self.bound
+        above = float(prices.sum())
+        if self.until is not None:  # a gap of the prices may take very long to close
+            self.until = min(self.until, 2 * time.monotonic() - self.began)
+        known = None if self.best is None else (self.best[0], self.best[1] + above)
+        found = least_sum(
+            self._priced(prices), self._seconds, lambda x, _: self._fits(x) + above, known
+        )
+        if self.best is None:
+            raise self.does_not_fit()
+        values, seconds = self.best
+        if not found.ended:
+            return Solution(values, seconds, seconds, "", found.nodes)
+        bound = max(bound, found.bound - above)
+        return Solution(values, seconds, min(bound, seconds), found.ended, found.nodes)
+
+    def does_not_fit(self) -> DoesNotFitError:
+        """Return the error that none was found, with the bytes that all need at least."""
+        _, prices, _ = self._mixture(_ABOVE[-1] * max(self.first.sum, 1e-30))
+        shares = prices / max(prices.sum(), 1e-300)
+        found = least_sum(self._priced(shares, 0.0), self._seconds, branch=False)
+        _ = self._fits(found.values)
+        return DoesNotFitError(*self.smallest, found.bound * self.limit)
