@@ -46,9 +46,10 @@ class UnshardPass(ModulePass):
         functions = functions_of(op)
         callees = {call.function() for function in functions for call in calls_in(function)}
         inline_calls(op)
-        for callee in callees.intersection(functions_of(op)):
-            callee.detach()
-            callee.erase()
+        for function in functions_of(op):
+            if function in callees:
+                function.detach()
+                function.erase()
         for function in functions_of(op):
             old = function.body.block
             block = block_alone(old)
