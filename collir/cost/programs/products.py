@@ -111,7 +111,7 @@ def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:
             and "b" in order[: order.index("a")]
         )
         if len(order) > len(set(order)) or "n" in order[1:] or turned:
-            yield math.prod(shape)
+            yield without_formula(math.prod(shape))
 
 
 def slowdown(product: Product, efficiency: Efficiency) -> float:

@@ -391,8 +391,8 @@ def local_step(
         return LocalStep(op.mnemonic, moved, elements=elements)
     if structure := op.structure:
         moved = _moved(op, where, bytes_of)
-        # Where blocks differ, the work is taken to be in proportion to the largest of them.
-        share = max(bytes_of(value) / largest(value) for value in (*op.operands, op.result))
+        # Where blocks differ, the work is in proportion to the smallest; others may be whole.
+        share = min(bytes_of(value) / largest(value) for value in (*op.operands, op.result))
         return computed(op, structure, moved, share, mesh, kinds)
     share = bytes_of(op.result) / largest(op.result)
     work = ((dist_type(op.result).dtype.value, _part(op.flops, share)),)

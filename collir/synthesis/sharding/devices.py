@@ -1,10 +1,11 @@
 """The devices of a mesh that a program may tell apart: by their kind, and by what they hold."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from collir.layout import DistType, Mesh
-from collir.layout.cuts import block_size, extent_at
+from collir.layout.cuts import block_size, extent_at, units
 from collir.machine import Device
 
 
@@ -20,14 +21,16 @@ class Place:
     device: Device | None
     coordinates: Mapping[str, int] | None = None
 
-    def share(self, mesh: Mesh, x: DistType) -> float:
+    def share(self, mesh: Mesh, axes: tuple[str, ...]) -> float:
+        """Return the size of the device's block of a dimension, as a part of the largest one."""
+        if self.coordinates is None or not axes:
+            return 1.0
+        block = block_size(mesh, units(mesh, axes), axes)
+        return extent_at(mesh, block, self.coordinates) / max(1, int(block))
+
+    def part(self, mesh: Mesh, x: DistType) -> float:
         """Return the size of the device's block of a value, as a part of the largest one."""
-        share = 1.0
-        if self.coordinates is not None:
-            for dim in x.dims:
-                block = block_size(mesh, dim.size, dim.axes)
-                share *= extent_at(mesh, block, self.coordinates) / max(1, int(block))
-        return share
+        return math.prod(self.share(mesh, dim.axes) for dim in x.dims)
 
 
 def places_of(mesh: Mesh) -> list[Place]:

@@ -44,7 +44,9 @@ class Moves:
 
     def _copy(self, *sizes: int) -> float:
         """Return the time of a kernel that reads and writes some bytes."""
-        return local_times(LocalStep(COPY, float(sum(sizes))), self.mesh.machine.slowest).seconds
+        return local_times(
+            LocalStep(COPY, float(sum(map(int, sizes)))), self.mesh.machine.slowest
+        ).seconds
 
     def _path(
         self,

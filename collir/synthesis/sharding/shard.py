@@ -2,15 +2,19 @@
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
+from collir.dialects.machine import AxisAttr, module_of
 from collir.ir.auto import AUTO
 from collir.ir.diagnostics import DiagnosticError
+from collir.ir.functions import meshes_of
 from collir.ir.remarks import listening, remark
+from collir.layout import Axis
 from collir.syntax.units import bytes_text, seconds_text
+from collir.synthesis.placement.meshes import functions_on
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
 from collir.synthesis.propagation.estimate import Choice
 from collir.synthesis.propagation.graph import Graph
@@ -23,6 +27,7 @@ from collir.synthesis.sharding.memory import Memory
 from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.solver import Solution, least_sum
+from collir.synthesis.sharding.uneven import recut, unlike_axis
 from collir.synthesis.sharding.ways import Ways
 from collir.synthesis.sharding.work import Work
 
@@ -60,9 +65,34 @@ class _Shard:
     def __init__(self, function: FuncOp, closed: bool, options: ShardOptions):
         self.function, self.options = function, options
         self.graph = Graph.build(function, closed)
+        self.recut = None
+        if axis := unlike_axis(self.graph.mesh):
+            self._cut(closed, axis)
         self.sharding = sharding_of(function, self.graph, options.model)
         device = self.graph.mesh.machine.slowest
         self.limit = options.memory or (device and device.memory)
+
+    def _cut(self, closed: bool, axis: Axis) -> None:
+        """Give the axis along which devices are unlike the best weights, if the function is the
+        only one of its mesh."""
+        mesh, module = self.graph.mesh, module_of(self.function)
+        if len(functions_on(module, mesh.name)) > 1:
+            text = f"`{axis.name}` keeps equal shares: other functions are on @{mesh.name}"
+            remark(self.function, text)
+            return
+        found = recut(self.function, self.graph, axis, self.options.model, self.options.seconds)
+        if found is None:
+            return
+        op = next(op for op in meshes_of(module) if op.sym_name.data == mesh.name)
+        op.axes = ArrayAttr([AxisAttr.of(axis) for axis in found.mesh.axes])
+        self.graph = Graph.build(self.function, closed)
+        time, bound = found.solution.sum, found.bound
+        weights = ", ".join(map(str, found.axis.weights or ()))
+        gap = 100 * (1 - bound / time)
+        remark(
+            self.function,
+            f"`{axis.name}` has weights [{weights}]: no weights and layouts are {gap:.2g} % faster",
+        )
 
     def run(self) -> None:
         """Choose the layouts, in place."""

@@ -14,7 +14,7 @@ from collir.layout.structure import REPEATED
 from collir.synthesis.propagation.estimate import Assignment, layout_with, summed
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
 from collir.synthesis.propagation.rewrite import properties_in, with_layout
-from collir.synthesis.sharding.work import Work
+from collir.synthesis.sharding.work import Times, Work
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,15 @@ class Way:
         axes: the sub-axes of its indices.
         needs: the layouts in which it takes its operands.
         left: the type of its result, before it is brought to its layout.
-        seconds: the time of the step alone, once.
+        times: the time of the step alone, once, at each place.
+        seconds: the longest of these.
     """
 
     axes: Assignment
     needs: tuple[Layout, ...]
     left: DistType
-    seconds: float = 0.0
+    times: Times
+    seconds: float
 
 
 class Ways:
@@ -95,10 +97,11 @@ class Ways:
             for member, own in zip(relation.members[:-1], needs, strict=True)
         ]
         properties = properties_in(op, layout, types, over)
-        seconds = self.work.seconds(op, types, properties)
+        times = self.work.times(op, types, properties)
         structure = op.structure
         reduction = structure.reduction if structure else None
-        return Way(axes, needs, _summed(result, self.mesh.ordered(over), reduction), seconds)
+        left = _summed(result, self.mesh.ordered(over), reduction)
+        return Way(axes, needs, left, times, self.work.seconds(times))
 
     def _assignments(self, sizes: dict[str, int]) -> Iterator[dict[str, tuple[str, ...]]]:
         names = [index for index, size in sizes.items() if size > 1 and index != REPEATED]

@@ -5,8 +5,10 @@ known of the whole function before its layouts are: where a value inside of a ke
 another layout, the kernel is two in the end, and takes longer than it costs here.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block, Operation, SSAValue
@@ -18,17 +20,31 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import DistType, Mesh
-from collir.synthesis.sharding.devices import Place, places_of
+from collir.synthesis.sharding.devices import places_of
+
+
+class Times(NamedTuple):
+    """The seconds of a step at each place, and the sub-axes over which it is divided."""
+
+    places: tuple[float, ...]
+    axes: frozenset[str]
 
 
 class Work:
-    """The times of steps on the devices of a mesh."""
+    """The times of steps on the devices of a mesh.
+
+    Attributes:
+        places: the devices that differ.
+        shared: sub-axes, and the number of the place of each coordinate along them: what is divided
+            over these takes as long as if each device had the best share of it.
+    """
 
     def __init__(self, function: FuncOp, mesh: Mesh):
         self.mesh = mesh
         self.places = places_of(mesh)
         self._kernels: dict[Block, Kernels] = {}
-        self._known: dict[object, float] = {}
+        self.shared: tuple[frozenset[str], Sequence[int]] | None = None
+        self._known: dict[object, Times] = {}
         self._add(function.body.block)
 
     def _add(self, block: Block) -> None:
@@ -51,12 +67,10 @@ class Work:
         reads = (not kernels.is_inside(value) for value in op.operands)
         return made, not part, not kernels.is_inside(op.result), *reads
 
-    def seconds(
+    def times(
         self, op: DistOp, types: Sequence[DistType], properties: dict[str, Attribute]
-    ) -> float:
-        """Return the time of a step on operands of some types, and with a result of the last.
-
-        The time is that of the device that takes longest.
+    ) -> Times:
+        """Return the times of a step on operands of some types.
 
         Raises:
             LayoutError: the step is not well typed.
@@ -65,25 +79,32 @@ class Work:
         state = self.state(op)
         key = (op.name, tuple(properties.items()), tuple(types), state)
         if key not in self._known:
-            self._known[key] = self._time(op, types, properties, state)
+            self._known[key] = self._times(op, types, properties, state)
         return self._known[key]
 
-    def _time(
+    def seconds(self, times: Times) -> float:
+        """Return the time of a step: that of the device that takes longest."""
+        if self.shared is not None and not self.shared[0].isdisjoint(times.axes):
+            listed = [times.places[place] for place in self.shared[1]]
+            return len(listed) / sum(1 / time for time in listed) if all(listed) else 0.0
+        return max(times.places)
+
+    def _times(
         self,
         op: DistOp,
         types: Sequence[DistType],
         properties: dict[str, Attribute],
         state: Sequence[bool],
-    ) -> float:
+    ) -> Times:
         block = Block(arg_types=[DistTensorType(x) for x in types])
         made = type(op).make(self.mesh, *block.args, **properties)
         again, launched, writes, *reads = state
         if op.kind.is_view or again:
-            return 0.0
+            return Times((0.0,) * len(self.places), frozenset())
         made.location = op.location
         read = [x for x, is_read in zip(made.operands, reads, strict=True) if is_read]
-        written = dist_type(made.result).local_bytes(self.mesh) if writes else 0
-        sizes = [dist_type(x).local_bytes(self.mesh) for x in read]
+        written = int(dist_type(made.result).local_bytes(self.mesh)) if writes else 0
+        sizes = [int(dist_type(x).local_bytes(self.mesh)) for x in read]
         moved = sum(sizes) + written if not all(state[1:]) else made.kind.moved(sizes, written)
         if made.structure is not None:
             local = computed(made, made.structure, float(moved), 1.0, self.mesh)
@@ -91,10 +112,14 @@ class Work:
             local = LocalStep(made.mnemonic, float(moved))
         local = replace(local, launched=launched)
         values = [dist_type(x) for x in (*made.operands, made.result)]
-        return max(self._at(place, local, values) for place in self.places)
-
-    def _at(self, place: Place, local: LocalStep, values: Sequence[DistType]) -> float:
-        """Return the time of a step on the largest blocks of values at a place."""
-        if place.coordinates is not None:
-            local = local.scaled(max(place.share(self.mesh, x) for x in values))
-        return local_times(local, place.device).seconds
+        dims = {dim.axes for x in values for dim in x.dims if dim.axes}
+        axes = frozenset(axis for own in dims for axis in own)
+        times: list[float] = []
+        for place in self.places:
+            own = local.scaled(math.prod(place.share(self.mesh, over) for over in dims))
+            parts = zip(sizes, read, strict=True)
+            less = sum(n * (1 - place.part(self.mesh, dist_type(x))) for n, x in parts)
+            less += written * (1 - place.part(self.mesh, values[-1]))
+            own = replace(own, size=max(0.0, local.size - less))
+            times.append(local_times(own, place.device).seconds)
+        return Times(tuple(times), axes)

@@ -1,0 +1,248 @@
+"""The weights of a mesh axis along which devices are unlike, chosen together with the layouts.
+
+Weights and layouts are found in turns: the layouts that are best for some weights (the search), and
+the shares that are best for these layouts (a linear program: of each step, the time is that of the
+device that takes longest for its share). Shares become weights inside of the objective: the sum of
+the weights has to divide what is sharded, so for each sum that divides a dimension of the program,
+weights are given one by one to the coordinate that ends first with one more. The turns end where no
+weights are better.
+
+A lower bound of all is the least time if every step were shared as is best for it alone, and
+collectives had equal blocks: ``n`` devices that take ``t_c`` for equal shares take
+``n / sum(1 / t_c)`` for the best ones, if times are in proportion to shares.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
+from xdsl.dialects.func import FuncOp
+
+from collir.cost.model import CostModel
+from collir.layout import Axis, Mesh
+from collir.layout.cuts import units
+from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.sharding.linear import Vector, minimum
+from collir.synthesis.sharding.moves import Moves
+from collir.synthesis.sharding.problem import Sharding
+from collir.synthesis.sharding.solver import Solution, least_sum
+from collir.synthesis.sharding.ways import Ways
+from collir.synthesis.sharding.work import Work
+
+_SUMS, _LARGEST = 8, 16
+"""The most sums of weights for some shares, and the largest sum for each coordinate."""
+
+_DIMENSIONS = 4
+"""The number of sizes of dimensions that sums of weights divide."""
+
+_TURNS = 6
+"""The most turns of layouts and shares."""
+
+_CLOSE = 0.002
+"""The part of the time by which other weights have to be better."""
+
+
+@dataclass(frozen=True)
+class Recut:
+    """A mesh with weights, and the best layouts on it.
+
+    Attributes:
+        axis: the axis that has them.
+        bound: a lower bound of the time with any weights.
+    """
+
+    mesh: Mesh
+    axis: Axis
+    sharding: Sharding
+    solution: Solution
+    bound: float
+
+
+def unlike_axis(mesh: Mesh) -> Axis | None:
+    """Return the axis whose coordinates have devices of different kinds, if it has no weights and
+    is the only one; None if there is no such axis."""
+    if mesh.machine.kinds_level is None or not mesh.placed or mesh.uneven:
+        return None
+    level = mesh.machine.levels[mesh.machine.kinds_level].name
+    on_level = [axis for axis in mesh.axes if any(f.level == level for f in axis.factors or ())]
+    return on_level[0] if len(on_level) == 1 and on_level[0].size > 1 else None
+
+
+def with_weights(mesh: Mesh, name: str, weights: Sequence[int]) -> Mesh:
+    """Return a mesh whose axis has weights."""
+    axes = [axis.weighted(weights) if axis.name == name else axis for axis in mesh.axes]
+    return replace(mesh, axes=tuple(axes))
+
+
+def recut(
+    function: FuncOp, graph: Graph, axis: Axis, model: CostModel, seconds: float | None
+) -> Recut | None:
+    """Return the best weights of an axis that are found, and the layouts that go with them; None if
+    no weights are better than equal shares."""
+    return _Recutting(function, graph, axis, model, seconds).run()
+
+
+class _Recutting:
+    def __init__(
+        self, function: FuncOp, graph: Graph, axis: Axis, model: CostModel, seconds: float | None
+    ):
+        self.function, self.graph, self.axis = function, graph, axis
+        self.model, self.seconds = model, seconds
+        self.even = graph.mesh
+        self.work = Work(function, self.even)
+        self.tried: dict[tuple[int, ...], tuple[Mesh, Sharding, Solution]] = {}
+        self.kind_of = _places_of_coordinates(self.even, axis, self.work)
+
+    def run(self) -> Recut | None:
+        """Take turns, and return the best."""
+        equal = self._sharding(self.even, self.work)
+        best = least_sum(equal.sum, self.seconds, branch=False)
+        first, found = best.sum, None
+        bound = self._bound()
+        self.equal = equal
+        shares = self._shares(equal, best)
+        for _ in range(_TURNS):
+            before = best.sum
+            for weights in self._weights(shares):
+                mesh, sharding, solution = self._with(weights)
+                if solution.sum < best.sum * (1 - _CLOSE):
+                    best, found = solution, (weights, mesh, sharding)
+            if best.sum > before * (1 - _CLOSE) or best.sum <= bound * (1 + _CLOSE):
+                break
+            assert found is not None
+            shares = self._shares(found[2], best)
+        if found is None or best.sum >= first * (1 - _CLOSE):
+            return None
+        _, mesh, sharding = found
+        axis = next(axis for axis in mesh.axes if axis.name == self.axis.name)
+        return Recut(mesh, axis, sharding, best, min(bound, best.sum))
+
+    def _sharding(self, mesh: Mesh, work: Work) -> Sharding:
+        moves = Moves(mesh, self.model)
+        return Sharding(self.graph, Ways(mesh, work), moves.seconds, moves.split)
+
+    def _with(self, weights: tuple[int, ...]) -> tuple[Mesh, Sharding, Solution]:
+        if weights not in self.tried:
+            mesh = with_weights(self.even, self.axis.name, weights)
+            sharding = self._sharding(mesh, Work(self.function, mesh))
+            solution = least_sum(sharding.sum, self.seconds, branch=False)
+            self.tried[weights] = mesh, sharding, solution
+        return self.tried[weights]
+
+    def _bound(self) -> float:
+        """Return the least time if every step were shared as is best for it alone."""
+        self.work.shared = frozenset(self.even.of_axis[self.axis.name]), self.kind_of
+        sharding = self._sharding(self.even, self.work)
+        self.work.shared = None
+        return least_sum(sharding.sum, self.seconds, branch=False).bound
+
+    def _shares(self, sharding: Sharding, solution: Solution) -> Vector:
+        """Return the best shares of the coordinates for some layouts: those for which the sum of
+        the times of steps, each on the device that takes longest, is least."""
+        own = set(self.even.of_axis[self.axis.name])
+        times: Counter[tuple[float, ...]] = Counter()
+        for relation in self.graph.relations:
+            way = sharding.way(solution.values, relation) if relation.op else None
+            if way is None or own.isdisjoint(a for axes in way.axes.values() for a in axes):
+                continue
+            ways = self.equal.ways[self.equal.variable_of[relation]]
+            listed = next((w.times.places for w in ways if w.axes == way.axes), None)
+            if listed is not None:
+                times[tuple(listed[place] for place in self.kind_of)] += relation.times
+        return _best_shares(times, len(self.kind_of))
+
+    def _weights(self, shares: Vector) -> Iterator[tuple[int, ...]]:
+        """Yield weights near some shares, whose sums divide dimensions of the program: those
+        nearest to the shares first."""
+        listed: dict[tuple[int, ...], float] = {}
+        for total in self._sums():
+            weights = _rounded(shares, total)
+            worst = max(w / (total * share) for w, share in zip(weights, shares, strict=True))
+            divided = tuple(w // int(np.gcd.reduce(weights)) for w in weights)
+            if len(set(divided)) > 1 and self._divides(divided):
+                listed[divided] = min(worst, listed.get(divided, worst))
+        yield from islice(sorted(listed, key=lambda w: (listed[w], sum(w))), _SUMS)
+
+    def _sums(self) -> list[int]:
+        """Return sums of weights that divide the dimensions along which most is computed."""
+        work: Counter[int] = Counter()
+        for relation in self.graph.relations:
+            if relation.op is not None and relation.op.structure is not None:
+                points = float(np.prod([float(n) for n in relation.sizes.values()]))
+                for index, size in relation.sizes.items():
+                    if index not in relation.blocked:
+                        work[size] += int(points * relation.times)
+        n = self.axis.size
+        sizes = [size for size, _ in work.most_common() if size >= 2 * n][:_DIMENSIONS]
+        return sorted(
+            {d for size in sizes for d in range(n + 1, _LARGEST * n + 1) if size % d == 0}
+        )
+
+    def _divides(self, weights: tuple[int, ...]) -> bool:
+        """Return whether the layouts that types give can be cut so."""
+        mesh = with_weights(self.even, self.axis.name, weights)
+        return all(
+            size % units(mesh, axes) == 0
+            for tensor in self.graph.tensors
+            for size, axes in zip(tensor.shape, tensor.layout or (), strict=False)
+            if axes
+        )
+
+
+def _best_shares(times: Counter[tuple[float, ...]], n: int) -> Vector:
+    """Return the shares for which the sum of steps, each the longest of ``n`` times the share times
+    the time of an equal one, is least."""
+    steps = list(times)
+    if not steps:
+        return np.full(n, 1 / n)
+    rows = np.zeros((len(steps) * n, n + len(steps)))
+    for number, step in enumerate(steps):
+        for place, time in enumerate(step):
+            rows[number * n + place, place] = n * time
+            rows[number * n + place, n + number] = -1.0
+    scale = max(max(step) for step in steps) or 1.0
+    rows[:, :n] /= scale
+    found = minimum(
+        np.array([0.0] * n + [float(times[step]) for step in steps]),
+        rows,
+        np.zeros(len(rows)),
+        np.array([[1.0] * n + [0.0] * len(steps)]),
+        np.ones(1),
+    )
+    return np.maximum(found.x[:n], 1e-6)
+
+
+def _rounded(shares: Vector, total: int) -> tuple[int, ...]:
+    """Return weights of some sum, each at least 1, of which the largest by its share is least: one
+    after the other goes where one more is the smallest part of the share."""
+    weights = [1] * len(shares)
+    queue = [(2 / share, place) for place, share in enumerate(shares)]
+    heapq.heapify(queue)
+    for _ in range(total - len(shares)):
+        _, place = heapq.heappop(queue)
+        weights[place] += 1
+        heapq.heappush(queue, ((weights[place] + 1) / shares[place], place))
+    return tuple(weights)
+
+
+def _places_of_coordinates(mesh: Mesh, axis: Axis, work: Work) -> list[int]:
+    """Return the number of the slowest of the places of each coordinate of an axis."""
+    rates = [max(dict(p.device.compute).values()) if p.device else 1.0 for p in work.places]
+    names, found = mesh.of_axis[axis.name], [-1] * axis.size
+    machine, level = mesh.machine, mesh.machine.kinds_level
+    assert level is not None
+    kinds = [name for name, count in machine.levels[level].kinds for _ in range(count)]
+    inside = mesh.devices // len(kinds)
+    number = {p.device: n for n, p in enumerate(work.places)}
+    for rank in range(mesh.devices):
+        at = 0
+        for name in names:
+            sub = mesh.by_name[name]
+            at = at * sub.size + rank // sub.stride % sub.size
+        own = number[machine.kind_of[kinds[rank // inside]]]
+        if found[at] < 0 or rates[own] < rates[found[at]]:
+            found[at] = own
+    return found
