@@ -41,6 +41,8 @@ def random_auto(
         computes: whether the machine says how fast its devices are.
     """
     mesh = random_mesh(rng, devices=rng.choice([1, 2, 4, 4, 6, 8]), weights=weights)
+    if computes and not mesh.placed:
+        return None
     if computes:
         device = Device((("f64", 1e12),), memory_bandwidth=10 ** rng.uniform(9, 12))
         mesh = replace(mesh, machine=replace(mesh.machine, device=device))

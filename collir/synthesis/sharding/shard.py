@@ -12,7 +12,7 @@ from collir.ir.auto import AUTO
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import meshes_of
 from collir.ir.remarks import listening, remark
-from collir.layout import Axis
+from collir.layout import Axis, unplaced_message
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.placement.meshes import functions_on
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
@@ -53,8 +53,9 @@ def shard(module: ModuleOp, options: ShardOptions) -> None:
     """Choose the layouts of all values of the ``auto`` functions of a module, in place.
 
     Raises:
-        DiagnosticError: a function has a step that cannot be where layouts are chosen, a device has
-            no rate for what it computes, or no layouts fit into memory.
+        DiagnosticError: a function has a step that cannot be where layouts are chosen, its mesh is
+            not placed on levels, a device has no rate for what it computes, or no layouts fit into
+            memory.
     """
     lay_out(module, lambda f, closed: _Shard(f, closed, options).run(), callees=False)
 
@@ -65,7 +66,8 @@ class _Shard:
     def __init__(self, function: FuncOp, closed: bool, options: ShardOptions):
         self.function, self.options = function, options
         self.graph = Graph.build(function, closed)
-        self.recut = None
+        if not self.graph.mesh.placed:
+            raise DiagnosticError.at(function, unplaced_message(self.graph.mesh))
         if axis := unlike_axis(self.graph.mesh):
             self._cut(closed, axis)
         self.sharding = sharding_of(function, self.graph, options.model)
