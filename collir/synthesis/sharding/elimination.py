@@ -75,6 +75,8 @@ class _Elimination:
             self._add(table)
 
     def _add(self, table: Table) -> None:
+        scope = tuple(v for v in table.scope if self.sizes[v] > 1)  # arrays have few dimensions
+        table = Table(scope, table.costs.reshape([self.sizes[v] for v in scope]))
         if not table.scope:
             self.result.constant += float(table.costs)
             return

@@ -105,9 +105,10 @@ class Fan:
         return replace(self, needs=renumbered, prices=prices[:, used])
 
     def table(self) -> Table:
-        """Return the same costs as a table."""
-        users = self.scope[1:]
+        """Return the same costs as a table over the variables with several values, and the
+        tensor."""
         sizes = {user: len(needs) for user, needs in zip(self.users, self.needs, strict=True)}
+        users = [user for user in self.scope[1:] if sizes[user] > 1]
         shape = [len(self.prices), *(sizes[user] for user in users)]
         costs = np.zeros(shape)
         for layout in range(self.prices.shape[1]):
@@ -115,11 +116,10 @@ class Fan:
                 continue
             no_one = np.ones(shape[1:], dtype=bool)
             for user, needs in zip(self.users, self.needs, strict=True):
-                lead = [1] * users.index(user)
-                rest = [1] * (len(users) - len(lead) - 1)
-                no_one &= (needs != layout).reshape([*lead, -1, *rest])
+                along = [-1 if other == user else 1 for other in users]
+                no_one &= (needs != layout).reshape(along)
             costs += price.reshape(-1, *[1] * len(users)) * ~no_one
-        return Table(self.scope, costs)
+        return Table((self.own, *users), costs)
 
     def parts(self) -> "list[Fan]":
         """Return fans of few users whose sum is at most this one, and equals it if there is one."""

@@ -26,6 +26,9 @@ _ROUNDS = 20
 _TIGHT = 1e-4
 """The part of the time by which bounds and mixtures may differ at the end."""
 
+_SMALL = 5e-3
+"""The gap that is left open where there is a limit of time."""
+
 _ABOVE = 10.0, 1e3, 1e6
 """What it costs to need more than there is by all that there is, in multiples of the time without a
 limit: first little, so that prices are near those of layouts that fit."""
@@ -161,12 +164,18 @@ class _Fitting:
 
     def search(self) -> Solution:
         """Return the best solution that fits, from a search at the best prices; under a limit of
-        time, it takes no longer than the prices took.
+        time, it takes no longer than the prices took, and leaves a small gap.
 
         Raises:
             DoesNotFitError: none was found.
         """
         bound, prices = self.bound
+        if (
+            self.best is not None
+            and bound >= self.best[1] * (1 - _SMALL)
+            and self.until is not None
+        ):
+            return Solution(*self.best, bound, "small gap")
         above = float(prices.sum())
         if self.until is not None:  # a gap of the prices may take very long to close
             self.until = min(self.until, 2 * time.monotonic() - self.began)

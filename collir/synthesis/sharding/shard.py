@@ -21,7 +21,7 @@ from collir.synthesis.propagation.graph import Graph
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.propagation.rewrite import rewrite
 from collir.synthesis.searching import gap_of
-from collir.synthesis.sharding.explain import explanation
+from collir.synthesis.sharding.explain import Reason, explanation
 from collir.synthesis.sharding.fitting import DoesNotFitError, least_that_fits
 from collir.synthesis.sharding.memory import Memory
 from collir.synthesis.sharding.moves import Moves
@@ -30,6 +30,9 @@ from collir.synthesis.sharding.solver import Solution, least_sum
 from collir.synthesis.sharding.uneven import recut, unlike_axis
 from collir.synthesis.sharding.ways import Ways
 from collir.synthesis.sharding.work import Work
+
+_LESS = 0.98
+"""The part of the memory that is tried next, of that in which a simulation would fit."""
 
 
 @dataclass(frozen=True)
@@ -64,17 +67,17 @@ class _Shard:
     """The search for the layouts of a function."""
 
     def __init__(self, function: FuncOp, closed: bool, options: ShardOptions):
-        self.function, self.options = function, options
+        self.function, self.closed, self.options = function, closed, options
         self.graph = Graph.build(function, closed)
         if not self.graph.mesh.placed:
             raise DiagnosticError.at(function, unplaced_message(self.graph.mesh))
         if axis := unlike_axis(self.graph.mesh):
-            self._cut(closed, axis)
+            self._cut(axis)
         self.sharding = sharding_of(function, self.graph, options.model)
         device = self.graph.mesh.machine.slowest
         self.limit = options.memory or (device and device.memory)
 
-    def _cut(self, closed: bool, axis: Axis) -> None:
+    def _cut(self, axis: Axis) -> None:
         """Give the axis along which devices are unlike the best weights, if the function is the
         only one of its mesh."""
         mesh, module = self.graph.mesh, module_of(self.function)
@@ -87,7 +90,7 @@ class _Shard:
             return
         op = next(op for op in meshes_of(module) if op.sym_name.data == mesh.name)
         op.axes = ArrayAttr([AxisAttr.of(axis) for axis in found.mesh.axes])
-        self.graph = Graph.build(self.function, closed)
+        self.graph = Graph.build(self.function, self.closed)
         time, bound = found.solution.sum, found.bound
         weights = ", ".join(map(str, found.axis.weights or ()))
         gap = 100 * (1 - bound / time)
@@ -97,35 +100,56 @@ class _Shard:
         )
 
     def run(self) -> None:
-        """Choose the layouts, in place."""
-        solution = self._solution()
-        remark(self.function, self._text(solution))
-        if self.options.explain:
-            for item, text in explanation(
-                self.graph, self.sharding, solution, self.options.seconds
-            ):
-                remark(item, text)
-        self._rewrite(self.function, solution)
-        if self.limit:
+        """Choose the layouts, in place. If a simulation needs more memory than there is, they are
+        chosen anew for so much less."""
+        before, limit = self.function.clone(), self.limit
+        for last in (False, False, True):
+            solution = self._solution(limit)
+            reasons = self._reasons(solution)
+            self._rewrite(solution)
+            if not self.limit or not limit:
+                break
             peak = simulate_function(self.function, self.options.model).peak
-            if peak > self.limit:
+            if peak <= self.limit:
+                break
+            if last:
                 size, most = bytes_text(peak), bytes_text(self.limit)
                 remark(self.function, f"a simulation needs {size} on a device, more than {most}")
+                break
+            limit *= _LESS * self.limit / peak
+            self._restore(before.clone())
+        for item, text in reasons:
+            remark(item, text)
+        del self.function.attributes[AUTO]
 
-    def _solution(self) -> Solution:
-        """Return the best layouts of those that fit into memory.
+    def _restore(self, before: FuncOp) -> None:
+        """Give the function its steps from before."""
+        self.function.properties["function_type"] = before.function_type
+        old = self.function.body.detach_block(self.function.body.block)
+        old.drop_all_references()
+        self.function.body.add_block(before.body.detach_block(before.body.block))
+        self.graph = Graph.build(self.function, self.closed)
+        self.sharding = sharding_of(self.function, self.graph, self.options.model)
+
+    def _reasons(self, solution: Solution) -> list[Reason]:
+        """Return what remarks say about a solution."""
+        first = Reason(self.function, self._text(solution))
+        if not self.options.explain:
+            return [first]
+        return [first, *explanation(self.graph, self.sharding, solution, self.options.seconds)]
+
+    def _solution(self, limit: float | None) -> Solution:
+        """Return the best layouts of those that fit into so much memory.
 
         Raises:
             DiagnosticError: none fit.
         """
         first = least_sum(self.sharding.sum, self.options.seconds)
-        if not self.limit:
+        if not limit:
             return first
         memory = Memory(self.function, self.graph, self.sharding)
         try:
-            return least_that_fits(
-                self.sharding.sum, memory, self.limit, first, self.options.seconds
-            )
+            return least_that_fits(self.sharding.sum, memory, limit, first, self.options.seconds)
         except DoesNotFitError as error:
             raise self._does_not_fit(error, memory) from error
 
@@ -142,18 +166,17 @@ class _Shard:
             f"batch (-p microbatch), or more devices",
         )
 
-    def _rewrite(self, function: FuncOp, solution: Solution) -> None:
+    def _rewrite(self, solution: Solution) -> None:
         values, sharding = solution.values, self.sharding
         layouts = [sharding.layout(values, tensor) for tensor in self.graph.tensors]
         with listening(lambda _: None):  # that a step brings operands elsewhere was chosen
             rewrite(
-                function,
+                self.function,
                 self.graph,
                 layouts,
                 lambda step: [Choice(sharding.way(values, step).axes, 0.0, 0.0)],
             )
-        reduce_behind_loops(function)
-        del function.attributes[AUTO]
+        reduce_behind_loops(self.function)
 
     def _text(self, solution: Solution) -> str:
         text = f"the layouts of @{self.function.sym_name.data} take {seconds_text(solution.sum)}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from collir.layout import DistType, LayoutError, Mesh, Reduction
-from collir.layout.cuts import units
+from collir.layout.cuts import undefined_cut, units
 from collir.layout.structure import REPEATED
 from collir.synthesis.propagation.estimate import Assignment, layout_with, summed
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
@@ -101,6 +101,8 @@ class Ways:
         structure = op.structure
         reduction = structure.reduction if structure else None
         left = _summed(result, self.mesh.ordered(over), reduction)
+        if times.result != left:  # an index that only the result has is not cut
+            raise LayoutError(f"the result is {times.result}, not {left}")
         return Way(axes, needs, left, times, self.work.seconds(times))
 
     def _assignments(self, sizes: dict[str, int]) -> Iterator[dict[str, tuple[str, ...]]]:
@@ -113,7 +115,11 @@ class Ways:
             yield axes
 
     def _divide(self, sizes: dict[str, int], axes: Assignment) -> bool:
-        return all(sizes.get(i, 0) % units(self.mesh, own) == 0 for i, own in axes.items() if own)
+        return all(
+            undefined_cut(self.mesh, own) is None and sizes.get(i, 0) % units(self.mesh, own) == 0
+            for i, own in axes.items()
+            if own
+        )
 
 
 def _summed(x: DistType, axes: Sequence[str], reduction: Reduction | None) -> DistType:

@@ -24,10 +24,12 @@ from collir.synthesis.sharding.devices import places_of
 
 
 class Times(NamedTuple):
-    """The seconds of a step at each place, and the sub-axes over which it is divided."""
+    """The seconds of a step at each place, the sub-axes over which it is divided, and the type of
+    its result."""
 
     places: tuple[float, ...]
     axes: frozenset[str]
+    result: DistType
 
 
 class Work:
@@ -100,7 +102,7 @@ class Work:
         made = type(op).make(self.mesh, *block.args, **properties)
         again, launched, writes, *reads = state
         if op.kind.is_view or again:
-            return Times((0.0,) * len(self.places), frozenset())
+            return Times((0.0,) * len(self.places), frozenset(), dist_type(made.result))
         made.location = op.location
         read = [x for x, is_read in zip(made.operands, reads, strict=True) if is_read]
         written = int(dist_type(made.result).local_bytes(self.mesh)) if writes else 0
@@ -122,4 +124,4 @@ class Work:
             less += written * (1 - place.part(self.mesh, values[-1]))
             own = replace(own, size=max(0.0, local.size - less))
             times.append(local_times(own, place.device).seconds)
-        return Times(tuple(times), axes)
+        return Times(tuple(times), axes, values[-1])

@@ -1,9 +1,9 @@
 """The layouts of a function are those of the least time of all, by trying all."""
 
-import itertools
 import random
 
 import pytest
+from all_layouts import least_of_all
 from auto import random_auto
 from checks import functions_of
 from hypothesis import given, settings
@@ -14,13 +14,9 @@ import collir
 from collir.cost.model import CostModel
 from collir.synthesis.propagation.graph import Graph
 from collir.synthesis.propagation.propagate import lay_out
-from collir.synthesis.propagation.rewrite import with_layout
 from collir.synthesis.sharding.factors import Sum
-from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.shard import sharding_of
 from collir.synthesis.sharding.solver import least_sum
-from collir.synthesis.sharding.ways import Ways
-from collir.synthesis.sharding.work import Work
 
 MACHINE = """
 machine @box { device { compute f32 = 1 TFLOP/s; memory = 1 GB @ 1 TB/s }
@@ -55,33 +51,12 @@ FUNCTIONS = [
 ]
 
 
-def _least_of_all(function: FuncOp, graph: Graph) -> float:
-    """Return the least time of all combinations of ways and layouts, added up step by step."""
-    ways, moves = Ways(graph.mesh, Work(function, graph.mesh)), Moves(graph.mesh, CostModel())
-    listed = [ways.of(relation) for relation in graph.relations]
-    best = float("inf")
-    for layouts in itertools.product(*(ways.layouts(tensor) for tensor in graph.tensors)):
-        for chosen in itertools.product(*listed):
-            total, brought = 0.0, dict[object, float]()
-            for relation, way in zip(graph.relations, chosen, strict=True):
-                total += way.seconds
-                for tensor, there in zip(relation.members[:-1], way.needs, strict=True):
-                    x, to = (with_layout(tensor.type, y) for y in (layouts[tensor.number], there))
-                    brought[tensor.number, there] = moves.seconds(x, to)
-                result = relation.members[-1]
-                to = with_layout(result.type, layouts[result.number])
-                shared = relation.addends if way.left.partial else 1
-                total += moves.seconds(way.left, to) / shared
-            best = min(best, total + sum(brought.values()))
-    return best
-
-
 @pytest.mark.parametrize("text", FUNCTIONS)
 def test_no_layouts_are_faster(text: str) -> None:
     (function,) = functions_of(collir.parse(f"{MACHINE} func @f{text}"))
     graph = Graph.build(function)
     found = least_sum(sharding_of(function, graph, CostModel()).sum)
-    assert found.sum == found.bound == pytest.approx(_least_of_all(function, graph), rel=1e-9)
+    assert found.sum == found.bound == pytest.approx(least_of_all(function), rel=1e-9)
 
 
 @settings(max_examples=20)

@@ -108,7 +108,7 @@ def test_the_least_of_a_fan_over_all_but_one_variable_is_exact(rng: random.Rando
         for variable in fan.scope:
             factor.add(variable, _costs(rng, whole.sizes[variable]))
         more = [getattr(factor, "moved")[v] for v in fan.scope]  # noqa: B009
-        table = fan.table().costs
+        table = fan.table().costs.reshape([whole.sizes[v] for v in fan.scope])
         for axis, own in enumerate(more):
             table = table + own.reshape([-1 if n == axis else 1 for n in range(table.ndim)])
         for axis, variable in enumerate(fan.scope):
