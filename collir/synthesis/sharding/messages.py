@@ -21,10 +21,14 @@ group costs the least over all layouts (2^k groups, 3^k partitions of k users).
 import math
 from collections.abc import Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Table
+
+_NEVER = 1e100
+"""What a value costs that a variable cannot have; sums of it are no infinities."""
 
 
 class _Costs:
@@ -53,23 +57,29 @@ class _FanCosts:
         self.fan, self.scope = fan, fan.scope
         sizes = [len(fan.prices), *(len(needs) for needs in fan.needs)]
         self.moved = {v: np.zeros(n) for v, n in zip(self.scope, sizes, strict=True)}
-        self.users = len(fan.users)
-        self._members, self._splits = _partitions(self.users)
+        self._sets = _sets(len(fan.users))
+        orders = [np.argsort(needs, kind="stable") for needs in fan.needs]
+        parts = [np.unique(needs) for needs in fan.needs]
+        starts = [
+            np.searchsorted(needs[order], part)
+            for needs, order, part in zip(fan.needs, orders, parts, strict=True)
+        ]
+        self._needed = list(zip(fan.users, orders, starts, parts, strict=True))
 
     def _clients(self) -> Costs:
         """Return what each user pays at least for each layout, without the price of it."""
-        clients = np.full((self.users, self.fan.prices.shape[1]), np.inf)
-        for row, user, needs in zip(clients, self.fan.users, self.fan.needs, strict=True):
-            np.minimum.at(row, needs, self.moved[user])
+        clients = np.full((len(self.fan.users), self.fan.prices.shape[1]), _NEVER)
+        for row, (user, order, starts, layouts) in zip(clients, self._needed, strict=True):
+            row[layouts] = np.minimum.reduceat(self.moved[user][order], starts)
         return clients
 
     def _best(self, clients: Costs) -> Costs:
         """Return for each layout of the tensor and each set of users what these cost at least."""
-        groups = np.stack([clients[list(m)].sum(axis=0) for m in self._members])
-        cost = np.stack([(self.fan.prices + group).min(axis=1) for group in groups[1:]], axis=1)
-        best = np.zeros((len(self.fan.prices), len(groups)))
-        for every, (parts, rest) in enumerate(self._splits, 1):
-            best[:, every] = (cost[:, parts - 1] + best[:, rest]).min(axis=1)
+        groups = self._sets.members @ clients
+        cost = (self.fan.prices[:, None, :] + groups).min(axis=2)
+        best = np.zeros_like(cost)
+        for sets, parts, rests in self._sets.splits:
+            best[:, sets] = (cost[:, parts] + best[:, rests]).min(axis=2)
         return best
 
     def least(self, variable: int) -> Costs:
@@ -78,14 +88,11 @@ class _FanCosts:
         if variable == self.fan.own:
             return self.moved[variable] + best[:, -1]
         place = self.fan.users.index(variable)
-        every = len(self._members) - 1
-        prices = self.moved[self.fan.own][:, None] + self.fan.prices
-        least = np.full(prices.shape[1], np.inf)
-        for group, members in enumerate(self._members):
-            if place in members:
-                others = [m for m in members if m != place]
-                rest = best[:, every ^ group][:, None] + prices
-                np.minimum(least, rest.min(axis=0) + clients[others].sum(axis=0), out=least)
+        having = self._sets.having[place]
+        clients[place] = 0.0
+        others = self._sets.members[having] @ clients
+        rest = best[:, len(best[0]) - 1 - having] + self.moved[self.fan.own][:, None]
+        least = ((rest[:, :, None] + self.fan.prices[:, None, :]).min(axis=0) + others).min(axis=0)
         return least[self.fan.needs[place]] + self.moved[variable]
 
     def add(self, variable: int, more: Costs) -> None:
@@ -93,7 +100,7 @@ class _FanCosts:
 
     def choose(self, variable: int, value: int) -> None:
         """Let a variable have one value alone."""
-        moved = np.full_like(self.moved[variable], np.inf)
+        moved = np.full_like(self.moved[variable], _NEVER)
         moved[value] = self.moved[variable][value]
         self.moved[variable] = moved
 
@@ -101,22 +108,35 @@ class _FanCosts:
         return float(self.least(self.fan.own).min())
 
 
+class _Sets(NamedTuple):
+    """The sets of some users, by their numbers in binary.
+
+    Attributes:
+        members: a row for each set, with 1 for its members and 0 for others.
+        having: for each user, the sets that it is in.
+        splits: for each number of members, the sets of so many, and of each the subsets with its
+            first member, and what is left.
+    """
+
+    members: Costs
+    having: tuple[Numbers, ...]
+    splits: tuple[tuple[Numbers, Numbers, Numbers], ...]
+
+
 @cache
-def _partitions(
-    users: int,
-) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[Numbers, Numbers], ...]]:
-    """Return the members of each set of users, by its number in binary, and for each set but the
-    empty one the subsets with its first member, each with the rest."""
-    members = tuple(
-        tuple(user for user in range(users) if number >> user & 1) for number in range(1 << users)
-    )
-    splits: list[tuple[Numbers, Numbers]] = []
-    for number in range(1, 1 << users):
-        parts = [
-            part for part in range(1, number + 1) if part & ~number == 0 and part & number & -number
-        ]
-        splits.append((np.array(parts), number ^ np.array(parts)))
-    return members, tuple(splits)
+def _sets(users: int) -> _Sets:
+    """Return the sets of so many users."""
+    numbers = np.arange(1 << users)
+    members = (numbers[:, None] >> np.arange(users)) & 1
+    splits: list[tuple[Numbers, Numbers, Numbers]] = []
+    for count in range(1, users + 1):
+        sets = numbers[members.sum(axis=1) == count]
+        parts = np.array(
+            [[p for p in range(1, s + 1) if p & ~s == 0 and p & s & -s] for s in map(int, sets)]
+        )
+        splits.append((sets, parts, sets[:, None] ^ parts))
+    having = tuple(numbers[members[:, user] == 1] for user in range(users))
+    return _Sets(members.astype(np.float64), having, tuple(splits))
 
 
 class Messages:

@@ -26,7 +26,7 @@ _FIRST, _LAST = 1 << 14, 1 << 21
 _DENSE = 1 << 17
 """The most entries of a fan that becomes a table in the first rounds."""
 
-_PASSES, _ENOUGH = 60, 1e-6
+_PASSES, _ENOUGH = 80, 1e-6
 """The most passes of messages in a round, and the part by which some have to raise the bound."""
 
 _TRIES = 4

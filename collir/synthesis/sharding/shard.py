@@ -94,10 +94,8 @@ class _Shard:
         time, bound = found.solution.sum, found.bound
         weights = ", ".join(map(str, found.axis.weights or ()))
         gap = 100 * (1 - bound / time)
-        remark(
-            self.function,
-            f"`{axis.name}` has weights [{weights}]: no weights and layouts are {gap:.2g} % faster",
-        )
+        others = f"no others are more than {gap:.2g} % faster" if gap > 0.01 else "none are faster"
+        remark(self.function, f"`{axis.name}` has weights [{weights}]: {others}")
 
     def run(self) -> None:
         """Choose the layouts, in place. If a simulation needs more memory than there is, they are
