@@ -27,8 +27,9 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -62,11 +63,13 @@ RATIO = (9, 5)
 
 PAGE = """machine @cluster {{
   device fast {{ compute f32 = {fast} TFLOP/s; memory = 32 GB @ 900 GB/s }}
-  device slow {{ compute f32 = {slow} TFLOP/s; memory = 32 GB @ 730 GB/s }}
-  level gpu[{n}] {{ port = 1.3 GB/s, latency = 20 us, fabric = network, {devices} }}
+{slow}  level gpu[{n}] {{ port = 1.3 GB/s, latency = 20 us, fabric = network, {devices} }}
 }}
 mesh @m on @cluster {{ data = gpu:{n}{weights} }}
 """
+
+
+SLOW_PAGE = f"  device slow {{ compute f32 = {SLOW} TFLOP/s; memory = 32 GB @ 730 GB/s }}\n"
 
 
 @dataclass(frozen=True)
@@ -101,13 +104,23 @@ class Cluster:
         shares = [own / sum(each) for own in each]
         sums = [n for n in range(self.size, 16 * self.size + 1) if batch % n == 0]
         found = [_rounded(shares, total) for total in sums]  # pyright: ignore
-        return min(found, key=lambda w: max(own / (sum(w) * s) for own, s in zip(w, shares)))
+
+        def most(weights: tuple[int, ...]) -> float:
+            both = zip(weights, shares, strict=True)
+            return max(own / share for own, share in both) / sum(weights)
+
+        return min(found, key=most)
 
     def page(self, weights: Sequence[int] = ()) -> str:
         """Return the machine and its mesh."""
-        kinds = f"devices = [{self.fast} fast, {self.slow} slow]" if self.slow else "device = fast"
+        kinds = (
+            f"devices = [{self.fast} fast, {self.slow} slow]"
+            if self.slow
+            else f"devices = [{self.size} fast]"
+        )
         own = f" weights [{', '.join(map(str, weights))}]" if weights else ""
-        return PAGE.format(fast=FAST, slow=SLOW, n=self.size, devices=kinds, weights=own)
+        slow = SLOW_PAGE if self.slow else ""
+        return PAGE.format(fast=FAST, slow=slow, n=self.size, devices=kinds, weights=own)
 
 
 CLUSTERS = (Cluster(2, 6), Cluster(16, 48), Cluster(8, 21), Cluster(64, 0))
@@ -168,15 +181,34 @@ def text_of(model: Model, cluster: Cluster) -> tuple[str, int, list[Layout]]:
         for x in step_of(module).args
     ]
     names = re.findall(r"(\w+) = \d+", collir.emit(module, "coll").split("func @step(")[1][:300])
-    batch = max(cluster.size, int(round(cluster.multiple * model.part)))
-    if batch % cluster.size:
-        batch = cluster.size * round(batch / cluster.size)
+    batch = cluster.size * max(1, round(cluster.multiple * model.part / cluster.size))
     sizes = {n: size for n, size in model.sizes.items() if n in names}
     assert sizes == model.sizes, (names, sizes)
     _ = collir.run_passes(module, "unshard")
     _ = collir.instantiate(module, "step", **{model.batch: batch}, **sizes)
-    text = collir.emit(module, "coll").replace("bf16", "f32")
+    text = means_as_sums(module).replace("bf16", "f32")
     return text[text.index("func @") :], batch, kept
+
+
+def means_as_sums(module: ModuleOp) -> str:
+    """Return the text of a module whose means are sums that are scaled: a mean of blocks of several
+    sizes is not the mean of their means."""
+    counts = iter(
+        dist_type(op.operands[0]).elements // dist_type(op.results[0]).elements
+        for op in module.walk()
+        if op.name == "nn.mean"
+    )
+
+    def scaled(found: re.Match[str]) -> str:
+        start, name, role, rest = found.groups()
+        return (
+            f"{start}%total_of_{name} = sum {rest}\n"
+            f"{start}%{name}{role} = scale %total_of_{name} by {1 / next(counts):.12g}"
+        )
+
+    text = re.sub(r"(?m)^( *)%(\w+)((?:: \w+)?) = mean (.*)$", scaled, collir.emit(module, "coll"))
+    assert next(counts, None) is None
+    return text
 
 
 def step_of(module: ModuleOp) -> FuncOp:
@@ -195,12 +227,14 @@ class Plan:
         seconds: the time of the step.
         bytes: the memory that a device needs.
         said: the time that ``shard`` says.
+        gap: how much less others might take, as a part.
         took: the CPU seconds that it took to find.
     """
 
     seconds: float
     bytes: float
     said: float = 0.0
+    gap: float = 0.0
     took: float = 0.0
 
     @property
@@ -208,10 +242,15 @@ class Plan:
         return self.bytes <= 32e9
 
 
-def simulated(module: ModuleOp, model: CostModel, said: float = 0.0, took: float = 0.0) -> Plan:
+def simulated(
+    module: ModuleOp, model: CostModel, solution: Solution | None = None, took: float = 0.0
+) -> Plan:
     """Return the simulation of a plan."""
     found = simulate_function(step_of(module), model)
-    return Plan(found.time, found.peak, said, took)
+    if solution is None:
+        return Plan(found.time, found.peak)
+    gap = 1 - solution.bound / solution.sum if solution.ended else 0.0
+    return Plan(found.time, found.peak, solution.sum, gap, took)
 
 
 def propagated(page: str, text: str, layouts: Sequence[Layout]) -> Plan:
@@ -262,7 +301,7 @@ def sharded(
     took = time.process_time() - start
     module.verify()
     assert _Recorded.found is not None
-    return simulated(module, model, _Recorded.found.sum, took), module
+    return simulated(module, model, _Recorded.found, took), module
 
 
 def data_parallel(function: FuncOp, batch: int, n: int, zero: bool) -> list[Layout] | None:
@@ -346,12 +385,13 @@ def plan_rows(models: Sequence[Model], clusters: Sequence[Cluster], seconds: flo
             row = [model.name, cluster.name, *(cell(found[n], best) for n in NAMES[:-1])]
             if isinstance(best, Plan):
                 off = 100 * (best.seconds / best.said - 1)
-                row += [seconds_text(best.seconds), f"{off:+.1f} %", f"{best.took:.1f} s"]
+                gap = f"{100 * best.gap:.1g} %" if best.gap else "proven"
+                row += [seconds_text(best.seconds), f"{off:+.1f} %", gap, f"{best.took:.1f} s"]
             else:
-                row += [best, "", ""]
+                row += [best, "", "", ""]
             rows.append(row)
             print("  ", *row, sep=" | ", file=sys.stderr, flush=True)
-    heads = ("model", "devices", *NAMES, "simulated", "CPU")
+    heads = ("model", "devices", *NAMES, "simulated", "gap", "CPU")
     print("\nplans")
     print("\n".join(table(list(heads), rows, 2)), flush=True)
 
@@ -390,10 +430,13 @@ def ablation_rows(models: Sequence[Model], cluster: Cluster, seconds: float) -> 
         page = cluster.page()
 
         def run(
-            name: str, even: bool = False, costs: CostModel | None = None, text: str = text
+            name: str,
+            even: bool = False,
+            costs: CostModel | None = None,
+            step: tuple[str, str] = (model.name, page + text),
         ) -> Plan | str:
-            what = f"{model.name}, {name}"
-            return attempt(what, lambda: sharded(page, text, seconds, even, costs)[0])
+            find = partial(sharded, "", step[1], seconds, even, costs)
+            return attempt(f"{step[0]}, {name}", lambda: find()[0])
 
         best = run("full")
         even = run("even", even=True)
@@ -413,7 +456,7 @@ def ablation_rows(models: Sequence[Model], cluster: Cluster, seconds: float) -> 
 
 LAYER = """machine @cluster {{
   device any {{ compute f32 = 1000000000 TFLOP/s; memory = 1000000 GB @ 1000000000000 GB/s }}
-  level gpu[8] {{ port = 1.3 GB/s, latency = {latency} us, fabric = network, device = any }}
+  level gpu[8] {{ port = 1.3 GB/s, latency = {latency} us, fabric = network, devices = [8 any] }}
 }}
 mesh @m on @cluster {{ data = gpu:8 }}
 func @step(%x: f32[{batch}@data, 25088], %g: f32[{batch}@data, 4096],
@@ -427,17 +470,23 @@ func @step(%x: f32[{batch}@data, 25088], %g: f32[{batch}@data, 4096],
 
 
 @contextmanager
-def whole_weights() -> Iterator[None]:
-    """Let the weights of the layer lie whole on all devices."""
-    own = Ways.layouts
+def whole_weights(two: bool = False) -> Iterator[None]:
+    """Let the weights of the layer lie whole on all devices; with ``two``, let the product run
+    either on all devices alike or along the batch."""
+    own, ways = Ways.layouts, Ways.of
 
     def layouts(self: Ways, tensor: Tensor) -> list[Layout]:
-        whole = tensor.shape == (25088, 4096) and (
-            tensor.role is Role.PARAMETER or tensor.value.name_hint in ("w", "new")
-        )
+        whole = tensor.role is Role.PARAMETER or tensor.value.name_hint in ("w", "new")
         return [((), ())] if whole else own(self, tensor)
 
-    with patch.object(Ways, "layouts", layouts):
+    def of(self: Ways, relation: Relation) -> list[Way]:
+        found, op = ways(self, relation), relation.op
+        if op is None or op.name != "nn.einsum" or not two:
+            return found
+        result = relation.indices[-1]
+        return [way for way in found if not any(way.axes.get(index) for index in result)]
+
+    with patch.object(Ways, "layouts", layouts), patch.object(Ways, "of", of):
         yield
 
 
@@ -449,30 +498,37 @@ def collectives(module: ModuleOp) -> str:
 
 
 def factor_rows(seconds: float) -> None:
-    """Print the largest batches of a device for which both factors of a gradient are gathered."""
+    """Print what is sent, up to which batch of a device."""
     rows: list[list[str]] = []
     for latency, costs in ((0, "ring"), (0, "auto"), (20, "auto")):
 
+        @cache
         def sends(n: int, latency: int = latency, costs: str = costs) -> str:
             page = LAYER.format(batch=8 * n, latency=latency)
             return collectives(sharded(page, "", seconds, model=CostModel(algorithm=costs))[1])
 
-        for name, limited in (("whole", True), ("free", False)):
-            with whole_weights() if limited else patch.object(Ways, "size", 0, create=True):
-                below, above = 10, 2000
-                first, last = sends(below), sends(above)
-                while above - below > 1 and first != last:
-                    middle = (below + above) // 2
-                    if sends(middle) == first:
-                        below = middle
-                    else:
-                        above = middle
-                edge = str(below) if first != last else "none"
-                rows.append([name, costs, f"{latency} us", first, last, edge, sends(above)])
-                print("  ", *rows[-1], sep=" | ", file=sys.stderr, flush=True)
-    heads = ("weights", "algorithms", "latency", "n = 10", "n = 2000", "last n as 10", "then")
-    print("\nfactors: equal bytes at n = 880")
-    print("\n".join(table(list(heads), rows, 3)), flush=True)
+        free = (("whole, two ways", whole_weights(True)), ("whole", whole_weights()))
+        for name, limits in (*free, ("free", nullcontext())):
+            sends.cache_clear()
+            with limits:
+                edges = [*_edges(sends, 10, 2000), 2000]
+                found = "; ".join(f"{sends(n)} to {n}" for n in edges)
+            rows.append([name, costs, f"{latency} us", found])
+            print("  ", *rows[-1], sep=" | ", file=sys.stderr, flush=True)
+    print("\nfactors: equal bytes of two ways at n = 880")
+    print("\n".join(table(["weights", "algorithms", "latency", "sent"], rows, 4)), flush=True)
+
+
+def _edges(sends: Callable[[int], str], low: int, high: int) -> Iterator[int]:
+    """Yield the last batches ahead of another way, none of which comes again."""
+    if sends(low) == sends(high):
+        return
+    if high - low == 1:
+        yield low
+        return
+    middle = (low + high) // 2
+    yield from _edges(sends, low, middle)
+    yield from _edges(sends, middle, high)
 
 
 def main() -> None:

@@ -137,6 +137,12 @@ def interrupted() -> bool:
     return shared is not None and shared.interrupted
 
 
+def interrupt() -> None:
+    """Let the searches of the command end with the best so far."""
+    if (shared := _session.get()) is not None:
+        shared.interrupted = True
+
+
 def gap_of(best: float | None, bound: float | None) -> float | None:
     """Return the largest relative saving of the optimum over the best; None if it is not known."""
     if best is None or not bound or not 0 < best < math.inf or math.isinf(bound):

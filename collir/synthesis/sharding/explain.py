@@ -14,7 +14,7 @@ from collir.syntax.units import seconds_text
 from collir.synthesis.propagation.estimate import Assignment
 from collir.synthesis.propagation.graph import Graph, Relation
 from collir.synthesis.propagation.rewrite import with_layout
-from collir.synthesis.sharding.problem import Sharding, moves_of
+from collir.synthesis.sharding.problem import Sharding, is_kept, moves_of
 from collir.synthesis.sharding.solver import Solution, least_sum
 
 _MOST = 8
@@ -39,6 +39,8 @@ def explanation(
     """
     mesh, values = graph.mesh, solution.values
     steps = [(_time(sharding, solution, r), r) for r in graph.relations if r.op is not None]
+    if not steps:
+        return
     computing = sum(time for time, _ in steps)
     share = 100 * computing / max(solution.sum, 1e-300)
     largest, relation = max(steps, key=lambda pair: pair[0])
@@ -91,6 +93,8 @@ def _moves(
     """Yield the moves of a solution: their times, what they are for, and what moves."""
     values, seen = solution.values, set[tuple[object, ...]]()
     for relation in graph.relations:
+        if is_kept(relation):
+            continue
         for position, tensor in enumerate(relation.members[:-1]):
             if tensor.made or tensor not in sharding.variable_of:
                 continue
@@ -100,8 +104,9 @@ def _moves(
             x = with_layout(tensor.type, sharding.layout(values, tensor))
             to = with_layout(tensor.type, need)
             price = sharding.price(tensor, x, to) * moves_of(relation)
-            if price and (tensor, to) not in seen:
-                seen.add((tensor, to))
+            key = (tensor, to, moves_of(relation))
+            if price and key not in seen:
+                seen.add(key)
                 item = relation.op or tensor.value
                 what = f"bringing {value_text(tensor.value)} from {_text(graph.mesh, x)} to "
                 target = f" for this {relation.op.mnemonic}" if relation.op else " for a loop"

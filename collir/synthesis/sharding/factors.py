@@ -22,6 +22,10 @@ _MOST_CLIENTS = 8
 """The most users of a tensor whose shared costs are bounded together."""
 
 
+_MOST_GROUPS = 4_000_000
+"""The most combinations of layouts and sets of users of a bound."""
+
+
 class Table(NamedTuple):
     """Costs of the values of some variables.
 
@@ -122,12 +126,14 @@ class Fan:
         return Table((self.own, *users), costs)
 
     def parts(self) -> "list[Fan]":
-        """Return fans of few users whose sum is at most this one, and equals it if there is one."""
+        """Return fans of few users whose sum is at most this one; it equals this one if there is
+        one fan, and no user twice."""
         first: dict[int, Numbers] = {}
         for user, needs in zip(self.users, self.needs, strict=True):
             first.setdefault(user, needs)
         users = list(first)
-        count = math.ceil(len(users) / _MOST_CLIENTS)
+        room = max(1, int(math.log2(max(2.0, _MOST_GROUPS / max(1, self.prices.size)))))
+        count = math.ceil(len(users) / min(_MOST_CLIENTS, room))
         groups = [users[n::count] for n in range(count)]
         return [
             Fan(self.own, tuple(group), tuple(first[u] for u in group), self.prices / count)
@@ -140,7 +146,6 @@ class Sum:
 
     Attributes:
         sizes: the number of values of each variable.
-        constant: what is added to all.
     """
 
     def __init__(self, sizes: Sequence[int], tables: Sequence[Table], fans: Sequence[Fan]):

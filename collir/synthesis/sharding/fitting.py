@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collir.synthesis.searching import interrupted
 from collir.synthesis.sharding.factors import Sum, Values
 from collir.synthesis.sharding.linear import minimum
 from collir.synthesis.sharding.memory import Memory, Points
+from collir.synthesis.sharding.rounds import SAME
 from collir.synthesis.sharding.solver import Solution, least_sum
 
 _ROUNDS = 20
@@ -66,9 +68,12 @@ def least_that_fits(
         return first
     fitting = _Fitting(whole, memory, limit, first, seconds)
     for above in _ABOVE:
-        if fitting.find_prices(above * max(first.sum, 1e-30)):
+        if fitting.find_prices(above * max(first.sum, 1e-9)):
             return fitting.search()
-    raise fitting.does_not_fit()
+    error = fitting.does_not_fit()
+    if fitting.best is None:
+        raise error
+    return Solution(*fitting.best, fitting.bound[0], "gap")
 
 
 class _Fitting:
@@ -158,7 +163,7 @@ class _Fitting:
             self._add(found.values)
             if self.best is not None and self.bound[0] >= self.best[1] * (1 - _TIGHT):
                 break
-            if self.until is not None and time.monotonic() > self.until:
+            if interrupted() or (self.until is not None and time.monotonic() > self.until):
                 break
         return fits or self.best is not None
 
@@ -186,14 +191,16 @@ class _Fitting:
         if self.best is None:
             raise self.does_not_fit()
         values, seconds = self.best
-        if not found.ended:
+        if not found.ended and SAME * (seconds + above) <= _TIGHT * seconds:
             return Solution(values, seconds, seconds, "", found.nodes)
         bound = max(bound, found.bound - above)
-        return Solution(values, seconds, min(bound, seconds), found.ended, found.nodes)
+        return Solution(
+            values, seconds, min(bound, seconds), found.ended or "rounding", found.nodes
+        )
 
     def does_not_fit(self) -> DoesNotFitError:
         """Return the error that none was found, with the bytes that all need at least."""
-        _, prices, _ = self._mixture(_ABOVE[-1] * max(self.first.sum, 1e-30))
+        _, prices, _ = self._mixture(_ABOVE[-1] * max(self.first.sum, 1e-9))
         shares = prices / max(prices.sum(), 1e-300)
         found = least_sum(self._priced(shares, 0.0), self._seconds, branch=False)
         _ = self._fits(found.values)

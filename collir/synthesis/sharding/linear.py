@@ -40,4 +40,6 @@ def minimum(
     found: Any = linprog(costs, A_ub=rows, b_ub=limits, A_eq=equal_rows, b_eq=equal)
     if found.x is None:
         raise ValueError(f"a linear program has no optimum: {found.message}")
-    return Optimum(float(found.fun), np.asarray(found.x), -np.asarray(found.ineqlin.marginals))
+    return Optimum(
+        float(found.fun), np.asarray(found.x), np.maximum(0.0, -np.asarray(found.ineqlin.marginals))
+    )

@@ -3,8 +3,9 @@
 Arguments are held throughout, other values from the step that makes them until the last that uses
 them: a stack, or a value from outside that a loop uses, as long as the loop runs. While a step runs
 there are also its operands in the layouts that it needs, and its result before that is reduced.
-Views and values inside of kernels have no memory; the new value of a weight or a state takes that
-of the old one. Simulations count the same more closely, so what is found is checked by one.
+Views, slices of stacks and values inside of kernels have no memory; the new value of a weight or a
+state takes that of the old one. Simulations count the same more closely, so what is found is
+checked by one.
 """
 
 from collections import defaultdict
@@ -22,7 +23,7 @@ from collir.layout import DistType, Mesh
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
 from collir.synthesis.propagation.rewrite import with_layout
 from collir.synthesis.sharding.factors import Costs, Table, Values
-from collir.synthesis.sharding.problem import Sharding
+from collir.synthesis.sharding.problem import Sharding, is_kept
 
 Points = NDArray[np.float64]
 """A number for each step of a function, with those inside of loops, in order."""
@@ -113,7 +114,7 @@ class Memory:
         self.count, self._at = lives.count, lives.at
         self.held: list[Held] = []
         arguments = {graph.of[argument] for argument in function.args}
-        without = self._in_place(function, graph)
+        without = (self._in_place(function, graph) | _shared(function, graph)) - arguments
         owners = _owners(graph)
         for tensor in reversed(graph.tensors):
             root = owners[tensor]
@@ -147,6 +148,8 @@ class Memory:
 
     def _copies(self, relation: Relation, sharding: Sharding, lives: _Lives) -> Iterator[Held]:
         """Yield what there is beside the tensors while a step runs."""
+        if is_kept(relation):
+            return
         result = sharding.variable_of[relation.members[-1]]
         user = sharding.variable_of[relation] if relation.op else result
         op = relation.op or _loop_of(relation.members)
@@ -198,6 +201,17 @@ class Memory:
             if price := before[held.last + 1] - before[held.first]:
                 added[held.scope] = added[held.scope] + price * held.bytes
         return [Table(scope, costs) for scope, costs in added.items()]
+
+
+def _shared(function: FuncOp, graph: Graph) -> set[Tensor]:
+    """Return what stands in loops for slices of stacks and for values from outside: these are in
+    the memory of the stacks and the values, or of copies in other layouts."""
+    loops = [op for op in function.walk() if isinstance(op, RepeatOp)]
+    return {
+        graph.of[argument]
+        for loop in loops
+        for argument in loop.body.block.args[len(loop.carried) :]
+    }
 
 
 def _owners(graph: Graph) -> dict[Tensor, Tensor]:

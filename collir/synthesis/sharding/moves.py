@@ -17,6 +17,9 @@ from collir.layout.types import with_axes
 from collir.synthesis.propagation.graph import Layout
 from collir.synthesis.propagation.ways import way
 
+IMPOSSIBLE = 1e5
+"""The seconds of a collective that cannot run, or has no cost."""
+
 
 class Moves:
     """The times of moves on a mesh, each computed once."""
@@ -33,7 +36,7 @@ class Moves:
         if x == to:
             return 0.0
         path = self._paths(_axes(x), x.partial, x.reduction, _axes(to))
-        return sum(self._step(x, step) for step in path)
+        return sum(self.step(x, step) for step in path)
 
     def split(self, x: DistType, to: DistType) -> float:
         """Return the time to bring a value that is inside of a kernel to another layout: it is
@@ -54,7 +57,7 @@ class Moves:
         partial: frozenset[str],
         reduction: Reduction | None,
         after: Layout,
-    ) -> "list[_Step]":
+    ) -> "list[Step]":
         """Return the steps from one layout to another, of any type that divides by all axes."""
         size = units(self.mesh, list(self.mesh.by_name))
         dims = tuple(Dim(size, axes) for axes in before)
@@ -62,13 +65,13 @@ class Moves:
         to = DistType(DType.F32, tuple(Dim(size, axes) for axes in after))
         return list(self._between(x, to))
 
-    def _between(self, x: DistType, to: DistType) -> "Iterator[_Step]":
+    def _between(self, x: DistType, to: DistType) -> "Iterator[Step]":
         for there in (*way(x, to), to):
             if there == x:
                 continue
             found = next(single_steps(self.mesh, x, there), None)
             if found is not None:
-                yield _Step(*found, x, there)
+                yield Step(*found, x, there)
             else:
                 whole = replace(x, dims=tuple(Dim(dim.size) for dim in x.dims))
                 if whole not in (x, there):
@@ -76,7 +79,8 @@ class Moves:
                     yield from self._between(whole, there)
             x = there
 
-    def _step(self, value: DistType, step: "_Step") -> float:
+    def step(self, value: DistType, step: "Step") -> float:
+        """Return the time of a step of a path on a value, in seconds."""
         x, to = step.of(value)
         if step.kind.local:
             return self._copy(*2 * (to.local_bytes(self.mesh),))
@@ -87,7 +91,7 @@ class Moves:
             self._steps[key] = min(alone, *self._by_levels(step, x, to))
         return self._steps[key]
 
-    def _by_levels(self, step: "_Step", x: DistType, to: DistType) -> Iterator[float]:
+    def _by_levels(self, step: "Step", x: DistType, to: DistType) -> Iterator[float]:
         """Yield the times of the same in a step for each sub-axis."""
         yield float("inf")
         if len(step.axes) < 2 or self.apart:
@@ -138,11 +142,11 @@ class Moves:
             collective = collective_between(kind, self.mesh, x, to, axes, arguments)
             done = step_cost(collective, self.model)
         except CostError:
-            return 0.0
+            return IMPOSSIBLE
         return sum(phase.time for phase in sent_phases(done))
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """A step of a path, between layouts of a value of any size."""
 
     kind: StepKind

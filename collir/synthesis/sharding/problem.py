@@ -43,18 +43,20 @@ class Sharding:
             split: that of a value inside of a kernel, which becomes two.
         """
         self.move, self.split, self.is_inside = move, split, ways.work.is_inside
+        self.all_ways = ways
         self.variable_of: dict[Relation | Tensor, int] = {}
         self.ways: dict[int, list[Way]] = {}
         self.layouts: dict[int, list[Layout]] = {}
         self._prices: dict[object, Costs] = {}
         self.sum = Sum([], [], [])
-        for relation in graph.relations:
+        relations = [relation for relation in graph.relations if not is_kept(relation)]
+        for relation in relations:
             self._add_step(relation, ways)
-        for relation in graph.relations:
+        for relation in relations:
             if relation.op is not None:
                 self._add_result(relation)
         users: dict[tuple[Tensor, float], list[tuple[Relation, int]]] = defaultdict(list)
-        for relation in graph.relations:
+        for relation in relations:
             for position, tensor in enumerate(relation.members[:-1]):
                 if not tensor.made:
                     users[tensor, moves_of(relation)].append((relation, position))
@@ -154,6 +156,11 @@ class Sharding:
         """Return how a step runs in a solution."""
         number = self.variable_of[relation]
         return self.ways[number][values[number]]
+
+
+def is_kept(relation: Relation) -> bool:
+    """Return whether a relation is between a tensor and itself: a loop yields what it carries."""
+    return relation.op is None and relation.members[0] is relation.members[-1]
 
 
 def _stacks(relation: Relation) -> bool:

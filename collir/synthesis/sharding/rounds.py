@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from collir.synthesis.searching import interrupted
+from collir.synthesis.searching import interrupt, interrupted
 from collir.synthesis.sharding.elimination import Eliminated, eliminate
 from collir.synthesis.sharding.factors import Costs, Numbers, Sum, Values
 from collir.synthesis.sharding.messages import Messages
@@ -51,6 +51,7 @@ class Rounds:
         above: for variables that were not eliminated, what each value that is left costs at least,
             on top of ``floor``.
         count: the number of rounds.
+        is_complete: whether the least sum was found, though it may be no solution to the judge.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Rounds:
         self.best: Values | None = None
         self.bound = self.floor = -float("inf")
         self.above: dict[int, Costs] = {}
-        self.count = 0
+        self.count, self.is_complete = 0, False
         self.rng = random.Random(0)
 
     @property
@@ -88,9 +89,15 @@ class Rounds:
         """
         while True:
             before = sum(self.left.sizes)
-            self._round()
+            try:
+                self._round()
+            except KeyboardInterrupt:
+                if self.best is None:
+                    raise
+                interrupt()
             self.count += 1
-            if self.is_proven or interrupted() or (until and time.monotonic() > until):
+            ended = interrupted() or (until is not None and time.monotonic() > until)
+            if self.is_proven or self.is_complete or ended:
                 return
             if sum(self.left.sizes) > _FEWER * before:
                 if self.most == _LAST:
@@ -103,7 +110,7 @@ class Rounds:
         rest = eliminate(whole.sizes, whole.tables, self.most, kept=shared)
         if not rest.left:
             self._take(rest.complete({}))
-            self.bound = max(self.bound, rest.constant)
+            self.bound, self.is_complete = max(self.bound, rest.constant), True
             return
         variables = sorted(rest.left)
         messages = Messages(whole.sizes, variables, rest.tables, whole.fans, rest.constant)

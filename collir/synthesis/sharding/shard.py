@@ -1,6 +1,6 @@
 """Layouts for all values of ``auto`` functions, so that they take the least time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -30,6 +30,9 @@ from collir.synthesis.sharding.solver import Solution, least_sum
 from collir.synthesis.sharding.uneven import recut, unlike_axis
 from collir.synthesis.sharding.ways import Ways
 from collir.synthesis.sharding.work import Work
+
+_RETRIES = 3
+"""How often layouts are chosen anew where a simulation does not fit."""
 
 _LESS = 0.98
 """The part of the memory that is tried next, of that in which a simulation would fit."""
@@ -94,28 +97,33 @@ class _Shard:
         time, bound = found.solution.sum, found.bound
         weights = ", ".join(map(str, found.axis.weights or ()))
         gap = 100 * (1 - bound / time)
-        others = f"no others are more than {gap:.2g} % faster" if gap > 0.01 else "none are faster"
-        remark(self.function, f"`{axis.name}` has weights [{weights}]: {others}")
+        ideal = f"; the best shares of each step alone would save {gap:.2g} %" if gap > 0.01 else ""
+        remark(self.function, f"`{axis.name}` has weights [{weights}]{ideal}")
 
     def run(self) -> None:
         """Choose the layouts, in place. If a simulation needs more memory than there is, they are
         chosen anew for so much less."""
         before, limit = self.function.clone(), self.limit
-        for last in (False, False, True):
-            solution = self._solution(limit)
-            reasons = self._reasons(solution)
-            self._rewrite(solution)
-            if not self.limit or not limit:
-                break
-            peak = simulate_function(self.function, self.options.model).peak
-            if peak <= self.limit:
-                break
-            if last:
-                size, most = bytes_text(peak), bytes_text(self.limit)
-                remark(self.function, f"a simulation needs {size} on a device, more than {most}")
+        solution = first = self._solution(limit)
+        reasons = self._reasons(solution)
+        self._rewrite(solution)
+        for _ in range(_RETRIES):
+            peak = simulate_function(self.function, self.options.model).peak if limit else 0.0
+            if not limit or not self.limit or peak <= self.limit:
                 break
             limit *= _LESS * self.limit / peak
             self._restore(before.clone())
+            try:
+                solution = self._solution(limit)
+                bound = min(first.bound, solution.sum)
+                solution = replace(solution, bound=bound, ended="less memory was tried")
+                reasons = self._reasons(solution)
+            except DiagnosticError:
+                limit = None
+                size, most = bytes_text(peak), bytes_text(self.limit)
+                text = f"a simulation needs {size} on a device, more than {most}"
+                reasons.append(Reason(self.function, text))
+            self._rewrite(solution)
         for item, text in reasons:
             remark(item, text)
         del self.function.attributes[AUTO]

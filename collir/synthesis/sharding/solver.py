@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collir.search import Problem
-from collir.synthesis.searching import best_of
+from collir.synthesis.searching import best_of, search_workers, workers
 from collir.synthesis.sharding.factors import Numbers, Sum, Values
 from collir.synthesis.sharding.rounds import SAME, Judge, Rounds
 
@@ -47,6 +47,7 @@ class Part:
         bound: a lower bound of the sum over them.
         least: the least sum that is known.
         values: of a single solution, its values.
+        is_root: whether it is the root.
     """
 
     left: Sum
@@ -54,6 +55,7 @@ class Part:
     bound: float
     least: float
     values: Values | None = None
+    is_root: bool = False
 
 
 class Least(Problem[Part]):
@@ -74,7 +76,8 @@ class Least(Problem[Part]):
 
     def root(self) -> Part:
         """Return the node of all values that are left."""
-        return Part(self.first.left, tuple(self.first.kept), self.first.bound, self.first.least)
+        first = self.first
+        return Part(first.left, tuple(first.kept), first.bound, first.least, is_root=True)
 
     def children(self, node: Part) -> Iterator[Part]:
         """Yield the best solution that rounds find, and, if they do not prove it, a part for each
@@ -82,7 +85,7 @@ class Least(Problem[Part]):
         if node.values is not None:
             return
         rounds = self.first
-        if node.left is not rounds.left:
+        if not node.is_root:
             rounds = Rounds(node.left, node.kept, node.least, self.first.judge)
             rounds.run(self.until)
         found = [rounds.best] if rounds.best is not None else []
@@ -139,12 +142,15 @@ def least_sum(
     start = known[1] if known else float("inf")
     rounds = Rounds(whole, tuple(np.arange(size) for size in whole.sizes), start, judge)
     rounds.run(until)
-    values, total = (rounds.best, rounds.least) if rounds.best else (known or ({}, start))
+    values, total = (
+        (rounds.best, rounds.least) if rounds.best is not None else (known or ({}, start))
+    )
     if rounds.is_proven or not branch:
         return Solution(values, total, min(rounds.bound, total), "" if rounds.is_proven else "gap")
     left = None if until is None else max(0.1, until - time.monotonic())
     better_than = None if total == float("inf") else total * (1 - SAME)
-    outcome = best_of(Least(rounds, until), 1, left, better_than, order="best-first")
+    with search_workers(workers() if judge is None else 1):  # a judge remembers what it saw
+        outcome = best_of(Least(rounds, until), 1, left, better_than, order="best-first")
     for found in outcome.solutions:
         if found.node.values is not None:
             values, total = found.node.values, found.node.bound

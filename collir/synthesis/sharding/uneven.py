@@ -7,9 +7,10 @@ the weights has to divide what is sharded, so for each sum that divides a dimens
 weights are given one by one to the coordinate that ends first with one more. The turns end where no
 weights are better.
 
-A lower bound of all is the least time if every step were shared as is best for it alone, and
-collectives had equal blocks: ``n`` devices that take ``t_c`` for equal shares take
-``n / sum(1 / t_c)`` for the best ones, if times are in proportion to shares.
+How much better weights may be is estimated by the least time if every step were shared as is best
+for it alone, and collectives had equal blocks: ``n`` devices that take ``t_c`` for equal shares
+take ``n / sum(1 / t_c)`` for the best ones. This bounds all weights if times are in proportion to
+shares, and for dimensions that divide evenly.
 """
 
 import heapq
@@ -51,7 +52,7 @@ class Recut:
 
     Attributes:
         axis: the axis that has them.
-        bound: a lower bound of the time with any weights.
+        bound: an estimate of the least time with any weights, at most that of these.
     """
 
     mesh: Mesh
