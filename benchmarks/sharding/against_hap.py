@@ -16,11 +16,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 import collir
-from collir.synthesis.sharding.hap import FAST, SLOW, Plan, Profile, plan
+from collir.synthesis.sharding.hap import Plan, Profile, plan
 
 ROOT = Path(__file__).parents[2]
 MODELS = Path(__file__).parent / "hap"
 PAGE = ROOT / "docs" / "hap.md"
+
+BANDWIDTHS = {
+    "all_gather": 815_418_707.0,
+    "all_reduce": 476_774_816.0,
+    "reduce_scatter": 876_490_907.0,
+    "all_to_all": 7_504_501_871.0,
+}
+"""The bandwidths of the authors' cluster, in bytes/s."""
+
+FAST, SLOW = 3_858_755_112_937.0, 2_149_250_936_815.0
+"""The rates of the devices of their cluster, in operations/s: two of eight are fast."""
 
 
 class Case(NamedTuple):
@@ -73,9 +84,14 @@ def rows() -> Iterator[Row]:
         fast = case.devices // 4
         rates = (FAST,) * fast + (SLOW,) * (case.devices - fast)
         start = time.process_time()
-        own = plan(module.clone(), Profile(rates))
+        own = plan(module.clone(), Profile(rates, BANDWIDTHS))
         seconds = time.process_time() - start
-        yield Row(case, own, plan(module, Profile(rates, projections=True, windows=True)), seconds)
+        yield Row(
+            case,
+            own,
+            plan(module, Profile(rates, BANDWIDTHS, projections=True, windows=True)),
+            seconds,
+        )
 
 
 def table(listed: Sequence[Row]) -> str:

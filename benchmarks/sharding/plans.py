@@ -6,11 +6,13 @@ The training steps of examples/models, in f32, are made those of a single device
 divided over one axis of all devices of clusters as HAP was measured on (Zhang et al. 2024): a port
 of 1.3 GB/s and 20 us for each device, of two kinds, 15.7 and 8.7 TFLOP/s. The tables:
 
-    plans       the time of each plan as a multiple of that of ``shard``; in the last column, that
-                time, and by how much the simulation is above what ``shard`` says
+    plans       the time of each plan as a multiple of that of ``shard``, and of ``shard`` its time,
+                by how much it is above what ``shard`` says, the gap, and the CPU time of the search
     ablations   ``shard`` without one of its parts, on 2 + 6 devices, in the same way
     factors     the product whose result is the gradient of VGG19's 25088 x 4096 weights, on 8
-                devices that compute in no time: up to which batch both of its factors are gathered
+                devices that compute in no time: what is sent, up to which batch of a device, where
+                weights lie whole on all and the product runs whole on all or along the batch; where
+                it runs in any way; and where weights may be divided too
 
 A plan with ``!`` needs more memory than a device has; ``-`` does not divide. The plans:
 

@@ -54,10 +54,12 @@ class _Asked(NamedTuple):
     Attributes:
         needs: the operands.
         left: the result as the step leaves it, and how often it is brought to its layout.
+        before: the result of the next addend, and the result as this one is left.
     """
 
     needs: frozenset[_Need]
     left: tuple[tuple[Tensor, DistType, float], ...]
+    before: tuple[tuple[Tensor, DistType], ...]
 
 
 class _All:
@@ -73,6 +75,11 @@ class _All:
             if relation.op is None
         ]
         self.parts = list(self._parts())
+        self.next = {
+            before: after
+            for relation in self.steps
+            for before, after in itertools.pairwise(relation.group)
+        }
 
     def _parts(self) -> Iterator[list[Tensor]]:
         """Yield the tensors whose best layouts depend on each other where all ways are known."""
@@ -123,15 +130,20 @@ class _All:
             if tensor in part and not tensor.made
         )
         result = relation.members[-1]
-        shared = relation.addends if way.left.partial else 1
-        left = ((result, way.left, relation.times / shared),) if result in part else ()
-        return _Asked(needs, left)
+        left = ((result, way.left, float(relation.times)),) if result in part else ()
+        after = self.next.get(relation)
+        own = after.members[-1] if after else None
+        takes = own is not None and own in part and way.left.partial
+        before = ((own, way.left),) if own is not None and takes else ()
+        return _Asked(needs, left, before)
 
     def _least_of_part(self, part: Sequence[Tensor], asked: Sequence["_Asked"]) -> float:
         """Return the least time of all layouts of some tensors for what steps ask of them."""
         best = float("inf")
         needs = frozenset[_Need]().union(*(each.needs for each in asked))
         left = [one for each in asked for one in each.left]
+        before = dict(one for each in asked for one in each.before)
+        left = [one for one in left if before.get(one[0]) != one[1]]  # reduced with the one before
         edges = [edge for edge in self.edges if edge.first in part]
         stacks = {edge.last for edge in edges if len(edge.last.shape) > len(edge.first.shape)}
         for layouts in itertools.product(*map(self.ways.layouts, part)):

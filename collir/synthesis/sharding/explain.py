@@ -114,8 +114,11 @@ def _moves(
         if relation.op is not None:
             result, way = relation.members[-1], sharding.way(values, relation)
             to = with_layout(result.type, sharding.layout(values, result))
-            shared = relation.addends if way.left.partial else 1
-            if price := sharding.price(result, way.left, to) * relation.times / shared:
+            place = next((n for n, x in enumerate(relation.group) if x is relation), 0)
+            before = sharding.way(values, relation.group[place - 1]) if place else None
+            if before is not None and way.left.partial and before.left == way.left:
+                continue  # the sum of both is reduced once
+            if price := sharding.price(result, way.left, to) * relation.times:
                 text = f"bringing the result from {_text(graph.mesh, way.left)} to "
                 yield price, relation.op, f"{text}{_text(graph.mesh, to)}"
 

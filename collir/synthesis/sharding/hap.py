@@ -12,7 +12,7 @@ the largest; there is no latency.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -33,17 +33,6 @@ from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.solver import Solution, least_sum
 from collir.synthesis.sharding.ways import Ways
 from collir.synthesis.sharding.work import Times, Work
-
-PUBLISHED: Mapping[str, float] = {
-    "all_gather": 815_418_707.0,
-    "all_reduce": 476_774_816.0,
-    "reduce_scatter": 876_490_907.0,
-    "all_to_all": 7_504_501_871.0,
-}
-"""The bandwidths of the authors' cluster, in bytes/s."""
-
-FAST, SLOW = 3_858_755_112_937.0, 2_149_250_936_815.0
-"""The rates of the devices of their cluster, in operations/s: two of eight are fast."""
 
 _COUNTS = {
     "layer_norm": 10,
@@ -76,7 +65,7 @@ class Profile:
     """
 
     rates: tuple[float, ...]
-    bandwidths: Mapping[str, float] = field(default_factory=lambda: PUBLISHED)
+    bandwidths: Mapping[str, float]
     width: float = 1.0
     projections: bool = False
     windows: bool = False
@@ -260,7 +249,8 @@ class _Moves(Moves):
         """Return the time of a step on a value; what sends nothing takes none."""
         if step.kind.local:
             return 0.0
-        blocks = 1.0 if step.kind.name == "all_reduce" else self.blocks
+        is_whole = (step.kind.before, step.kind.after) == ("partial", "replicated")
+        blocks = 1.0 if is_whole else self.blocks
         size = value.elements * self.profile.width
         return blocks * size / self.profile.bandwidths[step.kind.name]
 

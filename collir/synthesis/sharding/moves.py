@@ -11,8 +11,9 @@ from collir.cost.programs.cost import collective_between
 from collir.cost.programs.local_steps import COPY, LocalStep, local_times, sent_phases
 from collir.ir.terms import single_steps
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
+from collir.layout.coll import step_between
 from collir.layout.cuts import units
-from collir.layout.steps import OVER, Argument, StepKind
+from collir.layout.steps import DIM, OVER, Argument, StepKind
 from collir.layout.types import with_axes
 from collir.synthesis.propagation.graph import Layout
 from collir.synthesis.propagation.ways import way
@@ -96,37 +97,40 @@ class Moves:
         yield float("inf")
         if len(step.axes) < 2 or self.apart:
             return
-        if step.kind.name == "all_reduce":
-            yield from self._all_reduces(x, to, step.axes)
-        elif step.kind.name in ("reduce_scatter", "all_gather"):
-            number = next(n for n, dim in enumerate(x.dims) if dim.axes != to.dims[n].axes)
-            yield self._one_by_one(step.kind.name, x, to, number, step.axes)
+        match step.kind.before, step.kind.after:
+            case "partial", "replicated":
+                yield from self._reduced(x, to, step.axes)
+            case ("partial", "sharded") | ("sharded", "replicated"):
+                number = next(n for n, dim in enumerate(x.dims) if dim.axes != to.dims[n].axes)
+                yield self._one_by_one(step.kind, x, number, step.axes)
+            case _:
+                return
 
-    def _all_reduces(self, x: DistType, to: DistType, axes: tuple[str, ...]) -> Iterator[float]:
+    def _reduced(self, x: DistType, to: DistType, axes: tuple[str, ...]) -> Iterator[float]:
         """Yield the times of reducing into parts, level by level, and gathering them."""
         for number, dim in enumerate(x.dims):
             if dim.size % units(self.mesh, (*dim.axes, *axes)) == 0:
                 inside = axes[::-1]
-                parts = replace(with_axes(to, number, (*dim.axes, *inside)))
-                down = self._one_by_one("reduce_scatter", x, parts, number, inside)
-                yield down + self._one_by_one("all_gather", parts, to, number, inside)
+                parts = with_axes(to, number, (*dim.axes, *inside))
+                down, up = step_between("partial", "sharded"), step_between("sharded", "replicated")
+                if down is not None and up is not None:
+                    seconds = self._one_by_one(down, x, number, inside)
+                    yield seconds + self._one_by_one(up, parts, number, inside)
                 return
 
-    def _one_by_one(
-        self, kind: str, x: DistType, to: DistType, number: int, axes: tuple[str, ...]
-    ) -> float:
-        """Return the time of a ``reduce_scatter`` or ``all_gather`` of a dimension, one sub-axis
-        after the other."""
+    def _one_by_one(self, kind: StepKind, x: DistType, number: int, axes: tuple[str, ...]) -> float:
+        """Return the time of scattering a sum, or gathering, along a dimension, one sub-axis after
+        the other."""
         total, own = 0.0, x.dims[number].axes
-        scatters = kind == "reduce_scatter"
+        scatters = kind.before == "partial"
         for axis in axes if scatters else axes[::-1]:
             own = (*own, axis) if scatters else own[:-1]
             there = with_axes(x, number, own)
             if scatters:
                 left = x.partial - {axis}
                 there = replace(there, partial=left, reduction=x.reduction if left else None)
-            arguments: Mapping[str, Argument] = {OVER.name: (axis,), "dim": number}
-            total += self._collective(kind, x, there, (axis,), arguments)
+            arguments: Mapping[str, Argument] = {OVER.name: (axis,), DIM.name: number}
+            total += self._collective(kind.name, x, there, (axis,), arguments)
             x = there
         return total
 

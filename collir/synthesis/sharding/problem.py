@@ -55,6 +55,10 @@ class Sharding:
         for relation in relations:
             if relation.op is not None:
                 self._add_result(relation)
+        for relation in relations:
+            place = next((n for n, x in enumerate(relation.group) if x is relation), 0)
+            if place:
+                self._add_group(relation.group[place - 1], relation)
         users: dict[tuple[Tensor, float], list[tuple[Relation, int]]] = defaultdict(list)
         for relation in relations:
             for position, tensor in enumerate(relation.members[:-1]):
@@ -90,10 +94,22 @@ class Sharding:
         number, own = self.variable_of[relation], self.variable_of[tensor]
         ways = self.ways[number]
         kinds = {way.left: n for n, way in enumerate({way.left: way for way in ways}.values())}
-        shares = np.array([1 / relation.addends if x.partial else 1.0 for x in kinds])
         prices = self._prices_of(tensor, list(kinds), self.types(tensor))
-        prices = prices * shares[:, None] * relation.times
-        self._relate((number, own), prices[[kinds[way.left] for way in ways]])
+        self._relate((number, own), prices[[kinds[way.left] for way in ways]] * relation.times)
+
+    def _add_group(self, before: Relation, relation: Relation) -> None:
+        """Take the reduction of an addend back where the one before it is partial alike: their sum
+        is reduced once."""
+        first, number = self.variable_of[before], self.variable_of[relation]
+        tensor = relation.members[-1]
+        to = self.types(tensor)
+        saved = np.zeros((len(self.ways[first]), len(self.ways[number]), len(to)))
+        for column, way in enumerate(self.ways[number]):
+            if way.left.partial:
+                alike = np.array([other.left == way.left for other in self.ways[first]])
+                prices = [self.price(tensor, way.left, x) for x in to]
+                saved[:, column] = alike[:, None] * np.array(prices)
+        self._relate((first, number, self.variable_of[tensor]), -saved * relation.times)
 
     def _add_uses(
         self, tensor: Tensor, times: float, using: Sequence[tuple[Relation, int]]

@@ -6,17 +6,24 @@ import numpy as np
 import pytest
 
 import collir
-from collir.synthesis.sharding.hap import FAST, SLOW, Profile, plan, rounded
+from collir.synthesis.sharding.hap import Profile, plan, rounded
 
 MODELS = Path(__file__).parents[3] / "benchmarks" / "sharding" / "hap"
+FAST, SLOW = 3_858_755_112_937.0, 2_149_250_936_815.0
+BANDWIDTHS = {
+    "all_gather": 815_418_707.0,
+    "all_reduce": 476_774_816.0,
+    "reduce_scatter": 876_490_907.0,
+    "all_to_all": 7_504_501_871.0,
+}
 RATES = (FAST,) * 2 + (SLOW,) * 6
 
 
 @pytest.mark.parametrize(
     ("shares", "total", "expected"),
     [
-        (Profile(RATES).proportional, 16, [3, 3, 1, 1, 2, 2, 2, 2]),
-        (Profile(RATES).proportional, 64, [12, 12, 6, 6, 7, 7, 7, 7]),
+        (Profile(RATES, BANDWIDTHS).proportional, 16, [3, 3, 1, 1, 2, 2, 2, 2]),
+        (Profile(RATES, BANDWIDTHS).proportional, 64, [12, 12, 6, 6, 7, 7, 7, 7]),
         (np.full(3, 1 / 3), 10, [3, 3, 4]),
     ],
 )
@@ -38,7 +45,7 @@ def test_shares_are_rounded_as_hap_does(
 def test_published_costs_are_reached_or_undercut(model: str, cost: float) -> None:
     text = (MODELS / f"{model}.coll").read_text(encoding="utf-8")
     module = collir.run_passes(collir.parse(text), "unshard")
-    found = plan(module, Profile(RATES))
+    found = plan(module, Profile(RATES, BANDWIDTHS))
     assert found.proven
     assert found.nodes < 10  # HAP's search expands 538 states for this ViT
     assert 0.8 * cost < found.seconds <= cost
