@@ -189,7 +189,9 @@ class _Shard:
         if not solution.ended:
             return f"{text}, and no others take less"
         gap = gap_of(solution.sum, solution.bound)
-        others = "others may take less" if gap is None else f"none take {100 * gap:.2g} % less"
+        others = (
+            "others may take less" if gap is None else f"none take more than {100 * gap:.2g} % less"
+        )
         return f"{text}, and {others} (the search ended: {solution.ended})"
 
 
