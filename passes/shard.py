@@ -3,7 +3,8 @@
 What: types that name sub-axes are kept, of arguments, results and values between. All other layouts
 are chosen by an exact search: those of inputs, weights and states too, and for every step the
 sub-axes over which its indices are sharded. Calls and gradients become steps, and the word ``auto``
-goes. A remark says how long the program takes, and that no other layouts are faster.
+goes. Functions that only these functions call go with the calls. A remark says how long the program
+takes, and that no other layouts are faster.
 
 Why: nobody has to know which parallelism fits a model and a machine. Data and tensor parallelism
 and their mixtures follow from the index structures of operations and the costs of collectives; none
@@ -16,12 +17,11 @@ is written down.
       return %1
     }
 becomes
-    func @f(%x: f32[8192, 1024], %v: f32[1024, 4096], %w: f32[4096, 1024])
+    func @f(%x: f32[8192@data, 1024], %v: f32[1024, 4096], %w: f32[4096, 1024])
         -> f32[8192@data, 1024] on @m {
-      %0 = slice %x over data dim 0
-      %1 = einsum "b i, i j -> b j" %0, %v
-      %2 = einsum "b j, j k -> b k" %1, %w
-      return %2
+      %0 = einsum "b i, i j -> b j" %x, %v
+      %1 = einsum "b j, j k -> b k" %0, %w
+      return %1
     }
 
 A dimension may be sharded over any sub-axes by which it divides, in the order of the mesh. A value

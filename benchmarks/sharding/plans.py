@@ -223,7 +223,7 @@ def step_of(module: ModuleOp) -> FuncOp:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a simulation says of a plan.
+    """The simulation of a plan.
 
     Attributes:
         seconds: the time of the step.

@@ -75,11 +75,7 @@ class _All:
             if relation.op is None
         ]
         self.parts = list(self._parts())
-        self.next = {
-            before: after
-            for relation in self.steps
-            for before, after in itertools.pairwise(relation.group)
-        }
+        self.next = {after.before: after for after in self.steps if after.before is not None}
 
     def _parts(self) -> Iterator[list[Tensor]]:
         """Yield the tensors whose best layouts depend on each other where all ways are known."""

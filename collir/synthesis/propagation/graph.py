@@ -74,9 +74,9 @@ class Relation:
         blocked: the indices that cannot be sharded.
         op: the step; None where a tensor is only brought to another layout.
         times: how often the step runs.
-        group: the steps whose results are added up with this one, in order, itself included.
         addends: the number of steps whose results are added up with this one before anything else
             uses them, itself included: what is partial is reduced once for all of them.
+        before: the one of these before this one, in order; None for the first.
     """
 
     members: tuple[Tensor, ...]
@@ -85,7 +85,7 @@ class Relation:
     op: DistOp | None = None
     times: int = 1
     addends: int = 1
-    group: "list[Relation]" = field(default_factory=lambda: list[Relation]())
+    before: "Relation | None" = None
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -232,8 +232,8 @@ class Graph:
             elif relation.op is not None and adds(relation.op, self.mesh):
                 operands = [x for x in relation.members[:-1] if users[x] == 1]
                 addends[result] = [x for operand in operands for x in addends.get(operand, ())]
-                for addend in addends[result]:
-                    addend.addends, addend.group = len(addends[result]), addends[result]
+                for before, addend in zip((None, *addends[result]), addends[result], strict=False):
+                    addend.addends, addend.before = len(addends[result]), before
 
     def _return(self, function: FuncOp, closed: bool) -> None:
         """Add what is returned. The new value of a weight or a state lies where the old one does,

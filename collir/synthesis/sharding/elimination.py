@@ -18,7 +18,7 @@ from collir.synthesis.sharding.factors import Costs, Table, Values, merged, spre
 
 @dataclass
 class Eliminated:
-    """What is left of a sum when variables are eliminated.
+    """The rest of a sum when variables are eliminated.
 
     Attributes:
         tables: tables whose least sum is that of the sum before.

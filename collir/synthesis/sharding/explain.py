@@ -8,7 +8,7 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from collir.dialects.operation import value_text
-from collir.layout import DistType, Mesh
+from collir.layout import Mesh
 from collir.layout.structure import index_text
 from collir.syntax.units import seconds_text
 from collir.synthesis.propagation.estimate import Assignment
@@ -48,7 +48,7 @@ def explanation(
     yield Reason(
         relation.op,
         f"steps compute for {seconds_text(computing)}, {share:.0f} % of the time, this one for "
-        f"{seconds_text(largest)}: {_way_text(mesh, sharding, solution, relation)}",
+        f"{seconds_text(largest)}: {_axes_text(mesh, sharding.way(values, relation).axes)}",
     )
     moves = sorted(_moves(graph, sharding, solution), key=lambda move: -move[0])
     for time, item, text in moves[:_MOST]:
@@ -72,10 +72,6 @@ def explanation(
 
 def _time(sharding: Sharding, solution: Solution, relation: Relation) -> float:
     return sharding.way(solution.values, relation).seconds * relation.times
-
-
-def _way_text(mesh: Mesh, sharding: Sharding, solution: Solution, relation: Relation) -> str:
-    return _axes_text(mesh, sharding.way(solution.values, relation).axes)
 
 
 def _axes_text(mesh: Mesh, axes: Assignment) -> str:
@@ -108,20 +104,15 @@ def _moves(
             if price and key not in seen:
                 seen.add(key)
                 item = relation.op or tensor.value
-                what = f"bringing {value_text(tensor.value)} from {_text(graph.mesh, x)} to "
+                what = f"bringing {value_text(tensor.value)} from {x.text(graph.mesh)} to "
                 target = f" for this {relation.op.mnemonic}" if relation.op else " for a loop"
-                yield price, item, f"{what}{_text(graph.mesh, to)}{target}"
+                yield price, item, f"{what}{to.text(graph.mesh)}{target}"
         if relation.op is not None:
             result, way = relation.members[-1], sharding.way(values, relation)
             to = with_layout(result.type, sharding.layout(values, result))
-            place = next((n for n, x in enumerate(relation.group) if x is relation), 0)
-            before = sharding.way(values, relation.group[place - 1]) if place else None
+            before = relation.before and sharding.way(values, relation.before)
             if before is not None and way.left.partial and before.left == way.left:
                 continue  # the sum of both is reduced once
             if price := sharding.price(result, way.left, to) * relation.times:
-                text = f"bringing the result from {_text(graph.mesh, way.left)} to "
-                yield price, relation.op, f"{text}{_text(graph.mesh, to)}"
-
-
-def _text(mesh: Mesh, x: DistType) -> str:
-    return x.text(mesh)
+                text = f"bringing the result from {way.left.text(graph.mesh)} to "
+                yield price, relation.op, f"{text}{to.text(graph.mesh)}"

@@ -190,7 +190,7 @@ class _Turns:
 
 
 class _Work(Work):
-    """What steps take by HAP's counts."""
+    """The times of steps by HAP's counts."""
 
     def __init__(self, function: FuncOp, mesh: Mesh, profile: Profile, shares: Vector):
         super().__init__(function, mesh)
@@ -208,18 +208,9 @@ class _Work(Work):
             return plain._replace(places=(float((operations * self.shares / self.rates).max()),))
         return plain._replace(places=(float(operations / self.rates.min()),))
 
-    def state(self, op: DistOp) -> tuple[bool, ...]:
-        """Return what times depend on beside types."""
-        return (*super().state(op), op in self.forward)
-
-    def _times(
-        self,
-        op: DistOp,
-        types: Sequence[DistType],
-        properties: dict[str, Attribute],
-        state: Sequence[bool],
-    ) -> Times:
-        return super()._times(op, types, properties, state[:-1])
+    def key(self, op: DistOp) -> tuple[bool, ...]:
+        """Return what times depend on beside types and properties."""
+        return (*super().key(op), op in self.forward)
 
     def _operations(self, op: DistOp, types: Sequence[DistType]) -> float:
         structure = op.structure
@@ -239,7 +230,7 @@ class _Work(Work):
 
 
 class _Moves(Moves):
-    """What collectives take by HAP's bandwidths."""
+    """The times of collectives by HAP's bandwidths."""
 
     def __init__(self, mesh: Mesh, profile: Profile, largest: float):
         super().__init__(mesh, CostModel())

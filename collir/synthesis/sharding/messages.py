@@ -28,7 +28,7 @@ import numpy as np
 from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Table
 
 _NEVER = 1e100
-"""What a value costs that a variable cannot have; sums of it are no infinities."""
+"""The cost of a value that a variable cannot have; sums of it are no infinities."""
 
 
 class _Costs:

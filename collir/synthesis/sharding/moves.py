@@ -1,4 +1,4 @@
-"""What it costs to bring a value from one layout to another."""
+"""The time to bring a value from one layout to another."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

@@ -56,9 +56,8 @@ class Sharding:
             if relation.op is not None:
                 self._add_result(relation)
         for relation in relations:
-            place = next((n for n, x in enumerate(relation.group) if x is relation), 0)
-            if place:
-                self._add_group(relation.group[place - 1], relation)
+            if relation.before is not None:
+                self._add_addends(relation.before, relation)
         users: dict[tuple[Tensor, float], list[tuple[Relation, int]]] = defaultdict(list)
         for relation in relations:
             for position, tensor in enumerate(relation.members[:-1]):
@@ -97,7 +96,7 @@ class Sharding:
         prices = self._prices_of(tensor, list(kinds), self.types(tensor))
         self._relate((number, own), prices[[kinds[way.left] for way in ways]] * relation.times)
 
-    def _add_group(self, before: Relation, relation: Relation) -> None:
+    def _add_addends(self, before: Relation, relation: Relation) -> None:
         """Take the reduction of an addend back where the one before it is partial alike: their sum
         is reduced once."""
         first, number = self.variable_of[before], self.variable_of[relation]

@@ -57,7 +57,6 @@ class Recut:
 
     mesh: Mesh
     axis: Axis
-    sharding: Sharding
     solution: Solution
     bound: float
 
@@ -110,16 +109,16 @@ class _Recutting:
             for weights in self._weights(shares):
                 mesh, sharding, solution = self._with(weights)
                 if solution.sum < best.sum * (1 - _CLOSE):
-                    best, found = solution, (weights, mesh, sharding)
+                    best, found = solution, (mesh, sharding)
             if best.sum > before * (1 - _CLOSE) or best.sum <= bound * (1 + _CLOSE):
                 break
             assert found is not None
-            shares = self._shares(found[2], best)
+            shares = self._shares(found[1], best)
         if found is None or best.sum >= first * (1 - _CLOSE):
             return None
-        _, mesh, sharding = found
+        mesh, _ = found
         axis = next(axis for axis in mesh.axes if axis.name == self.axis.name)
-        return Recut(mesh, axis, sharding, best, min(bound, best.sum))
+        return Recut(mesh, axis, best, min(bound, best.sum))
 
     def _sharding(self, mesh: Mesh, work: Work) -> Sharding:
         moves = Moves(mesh, self.model)

@@ -69,7 +69,7 @@ class Ways:
         op = relation.op
         assert op is not None
         types = tuple(member.type for member in relation.members)
-        key = (types, relation.indices, op.name, tuple(op.properties.items()), self.work.state(op))
+        key = (types, relation.indices, op.name, tuple(op.properties.items()), self.work.key(op))
         if key not in self._known:
             self._known[key] = list(self._ways(relation))
         return self._known[key]

@@ -1,4 +1,4 @@
-"""What the steps of a function take on a device, as simulations have it.
+"""The time of the steps of a function on a device, as simulations have it.
 
 Maps that run in one kernel are launched once, and read and write what others make and use. This is
 known of the whole function before its layouts are: where a value inside of a kernel is brought to
@@ -68,6 +68,10 @@ class Work:
         made, part = op in kernels.made, op in kernels.last
         reads = (not kernels.is_inside(value) for value in op.operands)
         return made, not part, not kernels.is_inside(op.result), *reads
+
+    def key(self, op: DistOp) -> tuple[bool, ...]:
+        """Return what times depend on beside types and properties."""
+        return self.state(op)
 
     def times(
         self, op: DistOp, types: Sequence[DistType], properties: dict[str, Attribute]
