@@ -28,16 +28,17 @@ A dimension may be sharded over any sub-axes by which it divides, in the order o
 lies in one layout, and is brought from there to each layout in which steps need it, once for all of
 them. A collective over several levels costs what the better one of a single step and a step for
 each level does, as ``decompose`` finds it or better: ``-p shard,decompose``. A step costs what it
-takes in simulations. Steps of equal layers in a ``repeat`` are one step and a count. Bounds of all
-layouts come from messages between the costs of neighbouring steps (docs/decisions/0077-shard.md);
-where they do not meet the best layouts, the search branches, and ends at its limit with a gap.
+takes in simulations. A composite operation such as ``softmax`` becomes the steps that ``expand``
+makes of it where it is divided along dimensions that it needs whole. Steps of equal layers in a
+``repeat`` are one step and a count. Bounds of all layouts come from messages between the costs of
+neighbouring steps (docs/decisions/0077-shard.md); where they do not meet the best layouts, the
+search branches, and ends at its limit with a gap.
 
 Layouts fit into the memory of a device, as the machine or the option ``memory`` gives it: weights
 are divided where they have to be. The gap of a search with a limit of memory stays open more often.
 
-When not: where some types say the parallelism, ``propagate`` is for it. Composite operations such
-as ``softmax`` are not divided along the dimensions that they need whole: ``expand`` them before. A
-step takes operands that are partial only where this needs no decision.
+When not: where some types say the parallelism, ``propagate`` is for it. A step takes operands that
+are partial only where this needs no decision.
 
 Cost: the time of a program is a sum over its steps. Steps that overlap take less in ``-t
 simulate``.

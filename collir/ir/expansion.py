@@ -48,12 +48,13 @@ def expand_operation(op: DistOp) -> None:
     block, blocks = Block(), _gathered(op)
     steps = Steps(mesh_of(op), block)
     steps.location = op.location
+    to = dist_type(op.result)
     try:
-        result = _steps(op, steps, blocks)
+        result = steps.laid_out(expanded(op, steps, _blocks(op, steps, blocks)), to)
     except LayoutError:  # such as averages of blocks of several sizes
         for made in reversed(list(block.ops)):
             block.erase_op(made)
-        result = _steps(op, steps, {})
+        result = steps.laid_out(expanded(op, steps, op.operands), to)
     parent = op.parent
     assert parent is not None
     for made in list(block.ops):
@@ -65,23 +66,29 @@ def expand_operation(op: DistOp) -> None:
     parent.erase_op(op)
 
 
-def _steps(op: DistOp, steps: Steps, blocks: Blocks) -> SSAValue:
-    """Add the steps that do what an operation does, and return their result.
+def expanded(op: DistOp, steps: Steps, operands: Sequence[SSAValue]) -> SSAValue:
+    """Add the steps that do what a composite operation does to operands, and return their result.
 
     Raises:
-        LayoutError: they are not well typed on these blocks.
+        LayoutError: they are not well typed on these operands.
     """
-    structure, expansion = op.structure, op.kind.expansion
-    assert structure is not None and expansion is not None
-    operands: list[Value] = []
-    for operand, indices in zip(op.operands, structure.operands, strict=True):
+    assert op.kind.expansion is not None
+    at = _AtStep([Value(steps, operand) for operand in operands], op.arguments)
+    result = op.kind.expansion(at)
+    assert isinstance(result, Value)
+    return result.value
+
+
+def _blocks(op: DistOp, steps: Steps, blocks: Blocks) -> list[SSAValue]:
+    """Return the operands of an operation, in blocks."""
+    assert op.structure is not None
+    operands: list[SSAValue] = []
+    for operand, indices in zip(op.operands, op.structure.operands, strict=True):
         for dim, index in enumerate(indices):
             if index in blocks:
                 operand = _block(steps, operand, dim, blocks[index])
-        operands.append(Value(steps, operand))
-    result = expansion(_AtStep(operands, op.arguments))
-    assert isinstance(result, Value)
-    return steps.laid_out(result.value, dist_type(op.result))
+        operands.append(operand)
+    return operands
 
 
 def _block(steps: Steps, value: SSAValue, dim: int, axes: tuple[str, ...]) -> SSAValue:

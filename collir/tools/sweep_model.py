@@ -21,6 +21,7 @@ from collir.ir.instantiation import instantiate
 from collir.ir.parameters import parameters_of
 from collir.ir.remarks import listening
 from collir.ir.retyping import fix_parameters
+from collir.ir.selection import erase_other_functions
 from collir.machine import Machine
 from collir.synthesis.searching import session
 from collir.synthesis.sweeping.configuration import Configuration
@@ -116,6 +117,7 @@ class Model:
             program = _passed(self._program(machine, small), small.cut)
         except DiagnosticError as error:
             return [_reason(error)] * len(asked)
+        erase_other_functions(program, [step.function])  # its calls are steps now
         return [self._costs(program, kind, rows) for kind, rows in asked]
 
     def _costs(self, program: ModuleOp, kind: Kind, rows: Rows) -> Costs | str:

@@ -67,7 +67,8 @@ class _All:
         self.graph = Graph.build(function)
         mesh = self.graph.mesh
         self.work = Work(function, mesh)
-        self.ways, self.moves = Ways(mesh, self.work), Moves(mesh, CostModel())
+        self.moves = Moves(mesh, CostModel())
+        self.ways = Ways(mesh, self.work, self.moves.seconds)
         self.steps = [relation for relation in self.graph.relations if relation.op is not None]
         self.edges = [
             _Edge(relation.members[0], relation.members[-1], relation)

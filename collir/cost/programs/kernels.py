@@ -85,13 +85,15 @@ def runs_compiled(block: Block) -> bool:
     return any(isinstance(op, DistOp) and op.kind.structure for op in block.walk())
 
 
-def kernels_of(block: Block, apart: bool = False) -> Kernels:
+def kernels_of(block: Block, apart: bool = False, mesh: Mesh | None = None) -> Kernels:
     """Return the kernels of several operations in a program that a compiler runs.
 
     Args:
         apart: whether only fused calls are such kernels, and each other operation is its own.
+        mesh: the mesh of the block; None: that of its function.
     """
-    mesh = mesh_of(block.first_op) if block.first_op else None
+    if mesh is None and block.first_op is not None:
+        mesh = mesh_of(block.first_op)
     if mesh is None:
         return Kernels()
     ops = list(block.ops)

@@ -12,6 +12,7 @@ from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
+from collir.ir.expansion import expanded
 from collir.ir.names import set_name
 from collir.ir.remarks import remark
 from collir.ir.roles import Role, pass_role, role_of
@@ -161,6 +162,9 @@ class _Writer:
             whole = [
                 with_layout(dist_type(x), own) for x, own in zip(op.operands, needed, strict=False)
             ]
+            if relation.is_expanded(choice.axes):
+                self._expand(op, whole, body)
+                return
             for types in self._with_partial(op, whole, body):
                 properties = properties_in(op, needed[-1], types, summed)
                 try:
@@ -221,6 +225,13 @@ class _Writer:
             set_name(moved, op.result.name_hint)
             pass_role(result, moved)
         body.known[op.result] = moved
+
+    def _expand(self, op: DistOp, types: Sequence[DistType], body: _Body) -> None:
+        """Write the steps of a composite step on operands of some types."""
+        operands = [self.laid_out(body, x, to) for x, to in zip(op.operands, types, strict=True)]
+        result = expanded(op, body.steps, operands)
+        set_name(result, op.result.name_hint)
+        body.known[op.result] = self._moved(body, result, self._type(op.result))
 
     def _loop(self, loop: RepeatOp, body: _Body) -> None:
         """Write a loop."""

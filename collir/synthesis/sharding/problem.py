@@ -11,7 +11,7 @@ to each.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,10 +19,7 @@ from collir.layout import DistType
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
 from collir.synthesis.propagation.rewrite import with_layout
 from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Sum, Table, Values
-from collir.synthesis.sharding.ways import Way, Ways
-
-Move = Callable[[DistType, DistType], float]
-"""A function from two types of a value to the seconds that bring it from one to the other."""
+from collir.synthesis.sharding.ways import Move, Way, Ways
 
 
 class Sharding:

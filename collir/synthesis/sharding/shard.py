@@ -202,5 +202,5 @@ def sharding_of(function: FuncOp, graph: Graph, model: CostModel) -> Sharding:
         DiagnosticError: a device has no rate for what a step computes.
     """
     moves = Moves(graph.mesh, model)
-    ways = Ways(graph.mesh, Work(function, graph.mesh))
+    ways = Ways(graph.mesh, Work(function, graph.mesh), moves.seconds)
     return Sharding(graph, ways, moves.seconds, moves.split)

@@ -1,13 +1,22 @@
 """The ways in which a step may run, and what they cost.
 
 A way says over which sub-axes each index of a step is sharded; it follows from the index structure
-alone. From it follow the layouts in which the step takes its operands, and that of its result.
+alone. From it follow the layouts in which the step takes its operands, and that of its result. A
+composite step is also divided along dimensions that it needs whole: it runs as the steps of its
+expansion then, with the collectives between them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+import numpy as np
+from xdsl.ir import Block
+
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.expansion import expanded
+from collir.ir.terms import Steps
 from collir.layout import DistType, LayoutError, Mesh, Reduction
 from collir.layout.cuts import undefined_cut, units
 from collir.layout.structure import REPEATED
@@ -15,6 +24,9 @@ from collir.synthesis.propagation.estimate import Assignment, layout_with, summe
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
 from collir.synthesis.propagation.rewrite import properties_in, with_layout
 from collir.synthesis.sharding.work import Times, Work
+
+Move = Callable[[DistType, DistType], float]
+"""A function from two types of a value to the seconds that bring it from one to the other."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,7 @@ class Way:
         needs: the layouts in which it takes its operands.
         left: the type of its result, before it is brought to its layout.
         times: the time of the step alone, once, at each place.
-        seconds: the longest of these.
+        seconds: the longest of these; of a composite that is expanded, with its collectives.
     """
 
     axes: Assignment
@@ -42,8 +54,13 @@ class Ways:
     An index or a dimension that is sharded over several sub-axes has them in the order of the mesh.
     """
 
-    def __init__(self, mesh: Mesh, work: Work):
-        self.mesh, self.work = mesh, work
+    def __init__(self, mesh: Mesh, work: Work, move: Move | None = None):
+        """Set up the ways on a mesh.
+
+        Args:
+            move: the time of the collectives of expansions; None: no composite is expanded.
+        """
+        self.mesh, self.work, self.move = mesh, work, move
         self._known: dict[object, list[Way]] = {}
         self._layouts: dict[tuple[int, ...], list[Layout]] = {}
 
@@ -75,7 +92,10 @@ class Ways:
         return self._known[key]
 
     def _ways(self, relation: Relation) -> Iterator[Way]:
-        sizes = {i: n for i, n in relation.sizes.items() if i not in relation.blocked}
+        op = relation.op
+        expands = self.move is not None and op is not None and op.kind.expansion is not None
+        whole = frozenset[str]() if expands else relation.blocked
+        sizes = {i: n for i, n in relation.sizes.items() if i not in whole}
         for axes in self._assignments(sizes):
             if all(
                 self._divide(dict(zip(over, member.shape, strict=True)), axes)
@@ -96,6 +116,9 @@ class Ways:
             with_layout(member.type, own)
             for member, own in zip(relation.members[:-1], needs, strict=True)
         ]
+        if relation.is_expanded(axes):
+            times, sent = self._expanded(op, types, result)
+            return Way(axes, needs, result, times, self.work.seconds(times) + sent)
         properties = properties_in(op, layout, types, over)
         times = self.work.times(op, types, properties)
         structure = op.structure
@@ -104,6 +127,30 @@ class Ways:
         if times.result != left:  # an index that only the result has is not cut
             raise LayoutError(f"the result is {times.result}, not {left}")
         return Way(axes, needs, left, times, self.work.seconds(times))
+
+    def _expanded(self, op: DistOp, types: Sequence[DistType], to: DistType) -> tuple[Times, float]:
+        """Return the times of the steps of a composite operation on operands of some types, and
+        that of the collectives between them.
+
+        Raises:
+            LayoutError: the steps are not well typed, or their result is of another type.
+        """
+        assert self.move is not None
+        block = Block(arg_types=[DistTensorType(x) for x in types])
+        result = dist_type(expanded(op, Steps(self.mesh, block), block.args))
+        if result != to:
+            raise LayoutError(f"the result is {result}, not {to}")
+        self.work.add(block)
+        places, sent = np.zeros(len(self.work.places)), 0.0
+        for step in block.ops:
+            assert isinstance(step, DistOp)
+            before = [dist_type(x) for x in step.operands]
+            if step.kind.layout_only:
+                sent += self.move(before[0], dist_type(step.result))
+            else:
+                places += self.work.times(step, before, dict(step.properties)).places
+        axes = frozenset(axis for x in (*types, to) for axis in x.axes)
+        return Times(tuple(places.tolist()), axes, to), sent
 
     def _assignments(self, sizes: dict[str, int]) -> Iterator[dict[str, tuple[str, ...]]]:
         names = [index for index, size in sizes.items() if size > 1 and index != REPEATED]

@@ -47,13 +47,14 @@ class Work:
         self._kernels: dict[Block, Kernels] = {}
         self.shared: tuple[frozenset[str], Sequence[int]] | None = None
         self._known: dict[object, Times] = {}
-        self._add(function.body.block)
+        self.add(function.body.block)
 
-    def _add(self, block: Block) -> None:
-        self._kernels[block] = kernels_of(block)
+    def add(self, block: Block) -> None:
+        """Find the kernels of a block, and of the loops in it."""
+        self._kernels[block] = kernels_of(block, mesh=self.mesh)
         for op in block.ops:
             if isinstance(op, RepeatOp):
-                self._add(op.body.block)
+                self.add(op.body.block)
 
     def is_inside(self, value: SSAValue) -> bool:
         """Return whether a value is made and used within a kernel."""
