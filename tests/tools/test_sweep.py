@@ -1,45 +1,34 @@
 """``collir sweep`` finds the fastest configuration: all of small spaces are simulated beside it."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from swept import GPT, PERCEPTRON, Subject, all_of, estimates_of, space_of
 
-from collir.synthesis.sweeping.configuration import Configuration
-from collir.synthesis.sweeping.groups import Estimate
+import collir
 from collir.synthesis.sweeping.space import Space
 from collir.tools.collir import main
-from collir.tools.machine import preset
+from collir.tools.functions import for_report
 from collir.tools.sweep_model import Model
 from collir.tools.sweep_search import MEMORY_MARGIN, TIME_MARGINS
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "models" / "sweep.coll"
 SIZES = {"batch": 16, "seq": 512, "hidden": 1024, "layers": 4, "vocab": 8192}
+SMALL_GPT = GPT._replace(sizes=SIZES)
 
-
-def _model() -> Model:
-    machine = preset("dgx_a100_80gb").op.value()
-    text = EXAMPLE.read_text(encoding="utf-8")
-    return Model(str(EXAMPLE), text, "", tuple(SIZES.items()), machine, "pipe")
-
-
-def _space(model: Model, devices: int) -> Space:
-    step = model.step
-    batch, layers = step.parameters[step.batch], step.parameters[step.layers]
-    axes = step.axes, step.data, step.pipeline
-    return Space(model.machine, *axes, (devices,), batch, layers, chunks=(2,))
-
-
-def _estimates(model: Model, space: Space) -> list[tuple[Configuration, Estimate]]:
-    found = model.estimator(1).estimates(space.configurations(Counter()))
-    return [(c, estimate) for c, estimate in found if isinstance(estimate, Estimate)]
+both = pytest.mark.parametrize(
+    "subject",
+    [
+        pytest.param(PERCEPTRON, id="perceptron"),
+        pytest.param(SMALL_GPT, id="gpt", marks=pytest.mark.slow),
+    ],
+)
 
 
 def _check(model: Model, space: Space) -> None:
     """Simulate all configurations of a space, and compare them with their estimates."""
-    entries = _estimates(model, space)
+    entries = estimates_of(model, all_of(space))
     assert entries
     for configuration, estimate in entries:
         simulation = model.simulated(configuration)
@@ -50,40 +39,62 @@ def _check(model: Model, space: Space) -> None:
 
 
 def test_estimates_are_bounds_of_simulations() -> None:
-    model = _model()
-    degrees = {"pipe": (2,), "data": (2,)}
-    _check(model, replace(_space(model, 4), degrees=degrees, recompute=(False,), zero=(0,)))
+    model = PERCEPTRON.model
+    degrees = {"pipe": (1, 2), "model": (1, 2)}
+    space = replace(space_of(model, 4), degrees=degrees, microbatch=(1,), recompute=(True,))
+    _check(model, space)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param((2,), id="2"),
+        pytest.param((1, 4, 8), id="others", marks=pytest.mark.slow),
+    ],
+)
+def test_estimates_of_a_gpt_are_bounds_of_simulations(rows: tuple[int, ...]) -> None:
+    model = SMALL_GPT.model
+    space = replace(space_of(model, 4), degrees={"pipe": (2,), "data": (2,)}, microbatch=rows)
+    _check(model, replace(space, recompute=(False,), zero=(0,)))
 
 
 @pytest.mark.slow
 def test_estimates_are_bounds_of_all_simulations() -> None:
-    model = _model()
-    _check(model, _space(model, 8))
+    model = SMALL_GPT.model
+    _check(model, space_of(model, 8))
 
 
-def _swept(capsys: pytest.CaptureFixture[str], *more: str, microbatch: str = "1,4") -> str:
+def _arguments(subject: Subject, devices: int) -> list[str]:
+    """Return the arguments of a sweep on so many devices."""
+    sizes = (f"--set-size={name}={size}" for name, size in subject.sizes.items())
+    machine = ["--machine", "@dgx_a100_80gb", "--devices", str(devices)]
+    return ["sweep", str(subject.path), *machine, "--workers", "1", *sizes]
+
+
+def _swept(subject: Subject, capsys: pytest.CaptureFixture[str], *more: str) -> str:
     """Return what a sweep of a small space without stages prints."""
-    arguments = ["sweep", str(EXAMPLE), "--machine", "@dgx_a100_80gb", "--devices", "4"]
-    arguments += ["--degree", "pipe=1", "--degree", "model=1,2", "--recompute", "none"]
-    arguments += ["--microbatch", microbatch, "--workers", "1", "--top", "3"]
-    for name, size in SIZES.items():
-        arguments += ["--set-size", f"{name}={size}"]
-    assert main([*arguments, *more]) == 0
+    degrees = ["--degree", "pipe=1", "--degree", "model=1,2"]
+    arguments = _arguments(subject, 4)
+    assert main([*arguments, *degrees, "--recompute", "none", "--top", "3", *more]) == 0
     return capsys.readouterr().out
 
 
-def test_the_best_and_the_front_are_those_of_all(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(_swept(capsys, "--zero", "0,1", "--pareto", "--json"))
+@both
+def test_the_best_and_the_front_are_those_of_all(
+    subject: Subject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = "--zero", "0,1", "--microbatch", "1,2", "--pareto", "--json"
+    found = json.loads(_swept(subject, capsys, *more))
     assert all(space["proven"] for space in found["spaces"])
-    model = _model()
+    model = subject.model
     space = replace(
-        _space(model, 4),
+        space_of(model, 4),
         degrees={"pipe": (1,), "model": (1, 2)},
         recompute=(False,),
         zero=(0, 1),
-        microbatch=(1, 4),
+        microbatch=(1, 2),
     )
-    simulations = [model.simulated(c) for c in space.configurations(Counter())]
+    simulations = [model.simulated(c) for c in all_of(space)]
     times = sorted(simulation.time for simulation in simulations)
     assert [each["seconds"] for each in found["best"]] == times[:3]
     front = {(each["seconds"], each["memory_bytes"]) for each in found["front"]}
@@ -93,28 +104,39 @@ def test_the_best_and_the_front_are_those_of_all(capsys: pytest.CaptureFixture[s
     assert front == points - beaten
 
 
-def test_an_explanation_lists_single_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    more = "--zero", "0", "--explain", "2", "--compare", "1", "2", "--memory", "1 GB"
-    explanation = _swept(capsys, *more, microbatch="1,2,4").partition("2 of 4 devices")[2]
+@pytest.mark.parametrize(
+    ("subject", "memory"),
+    [
+        pytest.param(PERCEPTRON, "880 MB", id="perceptron"),
+        pytest.param(SMALL_GPT, "1 GB", id="gpt", marks=pytest.mark.slow),
+    ],
+)
+def test_an_explanation_lists_single_changes(
+    subject: Subject, memory: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = "--zero", "0", "--explain", "2", "--compare", "1", "2", "--memory", memory
+    text = _swept(subject, capsys, *more, "--microbatch", "1,2,4")
+    explanation, _, comparison = text.partition("2 of 4 devices")[2].rpartition("4 devices")
     assert "computing" in explanation
     assert "does not fit" in explanation
-    comparison = explanation.rpartition("4 devices")[2]
     assert "tokens/s" in comparison
 
 
+@pytest.mark.parametrize(
+    "subject",
+    [
+        pytest.param(PERCEPTRON, id="perceptron"),
+        pytest.param(GPT._replace(sizes={"layers": 4}), id="gpt", marks=pytest.mark.slow),
+    ],
+)
 def test_a_written_program_takes_the_time_that_is_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    subject: Subject, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "best.coll"
-    arguments = ["sweep", str(EXAMPLE), "--machine", "@dgx_a100_80gb", "--devices", "8", "--json"]
+    arguments = [*_arguments(subject, 8), "--json", "--top", "1", "-o", str(path)]
     arguments += ["--degree", "pipe=2", "--degree", "model=2", "--recompute", "full", "--zero", "3"]
-    arguments += ["--microbatch", "2", "--workers", "1", "--top", "1", "-o", str(path)]
-    arguments += ["--set-size", "layers=4"]
-    assert main(arguments) == 0
+    assert main([*arguments, "--microbatch", "2"]) == 0
     [best] = json.loads(capsys.readouterr().out)["best"]
-    import collir
-    from collir.tools.functions import for_report
-
     module = collir.run_passes(collir.parse(path), best["passes"])
     [simulation] = collir.simulate(for_report(module, ["step"]))
     assert simulation.time == best["seconds"]
