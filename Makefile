@@ -76,6 +76,7 @@ testbed: $(STAMP)
 	$(BIN)/python benchmarks/testbed/report.py
 	$(BIN)/python benchmarks/testbed/models.py --page
 	$(BIN)/python benchmarks/testbed/sweeps.py --page
+	$(BIN)/python benchmarks/testbed/unlike.py --page
 
 docs: $(STAMP)
 	$(BIN)/python -m collir.tools.docs

@@ -3,4 +3,6 @@
 while [ "${1#-}" != "$1" ]; do shift; done
 host=$1
 shift
+# Processes share the CPU quota of a rank, where there are quotas (unlike.py).
+if [ -n "$QUOTAS" ]; then echo 0 > "$QUOTAS/$host/cgroup.procs"; fi
 exec ip netns exec "$host" sh -c "$*"

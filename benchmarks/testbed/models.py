@@ -36,7 +36,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.calibration.device.calibration import calibrate_device
-from collir.cost.calibration.device.probes import default_probes
+from collir.cost.calibration.device.probes import Probe, default_probes
 from collir.cost.calibration.device.probes import page as probes_page
 from collir.cost.calibration.device.times import DeviceTimes, Timing, parse_times
 from collir.cost.programs.simulate import simulate_function
@@ -70,20 +70,29 @@ PASSES = {
 # --- the programs -------------------------------------------------------------------------------
 
 
-def page(model: Model, given: Machine, device: Device) -> str:
-    """Return the page of a model on a network with a device."""
+def machine_text(given: Machine) -> str:
+    """Return the text of a machine."""
     properties = {
         "sym_name": StringAttr(given.name),
         "levels": ArrayAttr(map(LevelAttr.of, given.levels)),
-        **device_properties(replace(given, device=device)),
+        **device_properties(given),
     }
-    text = write(ModuleOp([MachineOp.create(properties=properties)]))
+    return write(ModuleOp([MachineOp.create(properties=properties)]))
+
+
+def page(model: Model, given: Machine, device: Device) -> str:
+    """Return the page of a model on a network with a device."""
+    text = machine_text(replace(given, device=device))
     return text + model.page().replace("@M", f"@{given.name}")
 
 
 def module_of(model: Model, given: Machine, device: Device, passes: str) -> ModuleOp:
     """Return the steps of a model behind passes, with the algorithms that MPICH is set to."""
-    module = run_passes(read_coll(page(model, given, device)), passes)
+    return as_set(run_passes(read_coll(page(model, given, device)), passes))
+
+
+def as_set(module: ModuleOp) -> ModuleOp:
+    """Give the collectives of a module the algorithms that MPICH is set to, and return it."""
     known = chosen_algorithms()
     for op in module.walk():
         if isinstance(op, coll.COLLECTIVES) and op.mnemonic in known:
@@ -120,14 +129,27 @@ def calls_of(functions: Sequence[FuncOp], ranks: int) -> list[list[tuple[str, st
 
 
 def run(module: ModuleOp, functions: Sequence[FuncOp], protocol: str) -> list[list[float]]:
-    """Return the seconds of the runs of every function on the ranks of the network.
+    """Return the seconds of the slowest rank in the runs of every function (``run_on``)."""
+    times = run_on(machine(NETWORK).devices, module, functions, protocol)
+    return [[max(ranks) for ranks in runs] for runs in times]
 
-    A function on one device runs on all ranks at once.
+
+def run_on(
+    ranks: int,
+    module: ModuleOp,
+    functions: Sequence[FuncOp],
+    protocol: str,
+    runs: int = RUNS,
+    least: float = 0.0,
+) -> list[list[list[float]]]:
+    """Return the seconds of each rank of the network in the runs of every function.
+
+    A function on one device runs on all ranks at once, and again until ``least`` seconds are over.
 
     Raises:
         RuntimeError: a rank fails, or steps of the same model give another loss.
     """
-    folder, ranks = network.FOLDER / "model", machine(NETWORK).devices
+    folder = network.FOLDER / "model"
     folder.mkdir(exist_ok=True)
     names = [function.sym_name.data for function in functions]
     (folder / "program.py").write_text(emit_mpi4py(module, names), encoding="utf-8")
@@ -137,7 +159,7 @@ def run(module: ModuleOp, functions: Sequence[FuncOp], protocol: str) -> list[li
     command = [sys.executable, "-W", "ignore", "-m", "mpi4py", script, str(folder)]
     # Single numbers, such as losses, are too few to be divided among the ranks.
     settings = {**SETTINGS[protocol], "MPIR_CVAR_COLLECTIVE_FALLBACK": "silent"}
-    command += [str(PROBE_RUNS), "alone"] if alone else [str(RUNS), "together"]
+    command += [str(PROBE_RUNS), "alone", str(least)] if alone else [str(runs), "together"]
     done = launch.start(command, ranks, settings, 1200)
     if done.returncode:
         raise RuntimeError(f"the ranks failed: {done.stdout}{done.stderr}")
@@ -147,6 +169,18 @@ def run(module: ModuleOp, functions: Sequence[FuncOp], protocol: str) -> list[li
     return times
 
 
+def probing(probes: Sequence[Probe]) -> ModuleOp:
+    """Return a module with a function for each probe."""
+    return read_coll(probes_page(probes, "device { compute f32 = 1 GFLOP/s }"))
+
+
+def times_text(ranks: int, probes: Sequence[Probe], times: Sequence[Sequence[float]]) -> str:
+    """Return a file of the times of probes, each the median of its runs."""
+    timings = (Timing(p, median(own)) for p, own in zip(probes, times, strict=True))
+    about = f"numpy {np.__version__}, {ranks} ranks on {os.cpu_count()} cores"
+    return DeviceTimes(about, "CPU", 1, 2**31, tuple(timings)).text
+
+
 def measure(results: Path) -> None:
     """Measure what is not in ``results`` yet, in this network name space."""
     given, folder = machine(NETWORK), results / NETWORK
@@ -154,12 +188,10 @@ def measure(results: Path) -> None:
     protocol = json.loads((folder / "singles.json").read_text())["protocol"]
     if not (folder / DEVICE_FILE).exists():
         probes = list(default_probes(("f32",)))
-        module = read_coll(probes_page(probes, "device { compute f32 = 1 GFLOP/s }"))
+        module = probing(probes)
         times = run(module, functions_of(module), protocol)
-        timings = (Timing(p, median(own)) for p, own in zip(probes, times, strict=True))
-        about = f"numpy {np.__version__}, {given.devices} ranks on {os.cpu_count()} cores"
-        measured = DeviceTimes(about, "CPU", 1, 2**31, tuple(timings))
-        (folder / DEVICE_FILE).write_text(measured.text, encoding="utf-8")
+        text = times_text(given.devices, probes, times)
+        (folder / DEVICE_FILE).write_text(text, encoding="utf-8")
         print("device: done", flush=True)
     if (folder / FILE).exists():
         return
@@ -180,10 +212,14 @@ def measure(results: Path) -> None:
 # --- predictions --------------------------------------------------------------------------------
 
 
-@cache
 def device_of(results: Path) -> Device:
     """Return the device that explains the times of small programs."""
-    path = results / NETWORK / DEVICE_FILE
+    return device_at(results / NETWORK / DEVICE_FILE)
+
+
+@cache
+def device_at(path: Path) -> Device:
+    """Return the device that explains the times of small programs of a file."""
     device = calibrate_device(parse_times(path.read_text(encoding="utf-8"), str(path))).device
     # numpy runs one operation after the other.
     return replace(device, execution=replace(device.execution, maps=True))

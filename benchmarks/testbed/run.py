@@ -70,7 +70,10 @@ def needed(timed: Sequence[Timed]) -> float:
 class Bench:
     """The measurements of one machine, as a network."""
 
-    def __init__(self, name: str, results: Path, until: float) -> None:
+    def __init__(
+        self, name: str, results: Path, until: float = 0.0, elements: int = ELEMENTS
+    ) -> None:
+        self.elements = elements
         self.machine = machine(name)
         self.folder = results / name
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -86,7 +89,7 @@ class Bench:
         """Measure everything that is not in ``results`` yet, as far as time allows."""
         path = self.folder / "singles.json"
         if not path.exists():
-            self._singles()
+            self.calibrate()
         self.protocol = json.loads(path.read_text(encoding="utf-8"))["protocol"]
         cases = [case for case in CASES[self.machine.devices] if not self._path(case).exists()]
         listed = {
@@ -115,13 +118,13 @@ class Bench:
     def _path(self, case: Case) -> Path:
         return self.folder / f"{case.name}.json"
 
-    def _singles(self) -> None:
+    def calibrate(self) -> None:
         """Measure single collectives by both protocols; programs then use the faster protocol."""
-        listed = singles.singles(self.machine, ELEMENTS)
+        listed = singles.singles(self.machine, self.elements)
         measured = {name: self._each(listed, name) for name in PROTOCOLS}
         totals = {
             name: sum(
-                median(entry["seconds"]) for entry in entries if entry["elements"] == ELEMENTS
+                median(entry["seconds"]) for entry in entries if entry["elements"] == self.elements
             )
             for name, entries in measured.items()
         }
@@ -134,7 +137,7 @@ class Bench:
     def _each(self, listed: Sequence[singles.Single], setting: str) -> list[dict[str, Any]]:
         module = singles.module_of(listed, self.machine, MACHINES)
         runs = [SINGLE_RUNS if single.kind == singles.SIZED else 2 for single in listed]
-        code = timer.emit(module, ELEMENTS, runs, alike=False)
+        code = timer.emit(module, self.elements, runs, alike=False)
         measured = self._run(code, len(listed), setting, 300)
         return [
             {"kind": single.kind, "over": single.levels, "elements": single.elements}
@@ -178,7 +181,7 @@ class Bench:
         )
         about = {
             "machine": self.machine.name,
-            "elements": ELEMENTS,
+            "elements": self.elements,
             "date": time.strftime("%Y-%m-%d %H:%M"),
             "mpich": version.stdout.split("Version:")[1].split()[0],
             "kernel": platform.release(),

@@ -19,17 +19,15 @@ from typing import Any
 
 import models
 import network
-from library import chosen_algorithms
 from metrics import errors, middle_and_worst, pairs, regret
 from models import NETWORK
 from programs import machine
 from run import RESULTS, compact
 from scipy.stats import spearmanr
 from tables import percent, signed, table
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 
 from collir import search
-from collir.dialects import coll
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
 from collir.synthesis.sweeping.groups import Estimate
@@ -60,12 +58,7 @@ class Testbed(Model):
 
     def compiled(self, configuration: Configuration) -> ModuleOp:
         """Return the program of a configuration, behind its passes."""
-        module = super().compiled(configuration)
-        known = chosen_algorithms()
-        for op in module.walk():
-            if isinstance(op, coll.COLLECTIVES) and op.mnemonic in known:
-                op.properties["algorithm"] = StringAttr(known[op.mnemonic])
-        return module
+        return models.as_set(super().compiled(configuration))
 
 
 def model_of(results: Path) -> Testbed:
