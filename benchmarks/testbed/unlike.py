@@ -63,12 +63,6 @@ CASES = (
     {"batch": 1024, "hidden": 1792},
 )
 """The sizes of steps."""
-EDIT = (
-    "  %loss = mean %squares dims [0, 1]\n",
-    "  %total = sum %squares dims [0, 1]\n  %count = constant value batch * hidden to f32[]\n"
-    "  %loss = div %total, %count\n",
-)
-"""The change of the program: a `mean` is not divided into unequal parts."""
 
 
 @contextmanager
@@ -105,7 +99,7 @@ def with_devices(given: Machine, measured: Mapping[str, str], results: Path) -> 
 
 def page(plan: str) -> str:
     """Return the functions of the model and a mesh, named after a plan."""
-    text = PROGRAM.read_text(encoding="utf-8").replace(*EDIT)
+    text = PROGRAM.read_text(encoding="utf-8")
     text = text[text.index("func @loss") :].replace("@m ", f"@{plan} ")
     text = text.replace("@loss(", f"@loss_{plan}(").replace("@step(", f"@f_{plan}(")
     return f"mesh @{plan} on @{NETWORK} {{ x = rank:8 }}\n{text}"
@@ -187,7 +181,7 @@ do not edit.
 For devices of unlike kinds, `shard` chooses [weights](sharding.md#unlike-devices): is the gain the
 one that is predicted? Eight ranks have links of 200 Mbit/s, and quotas of CPU: four have {fast} us
 of every {period} us, and four {slow} us. The training step of
-[shard.coll](../examples/models/shard.coll), with its loss as a sum over a count, runs with equal
+[shard.coll](../examples/models/shard.coll) runs with equal
 shares, in the layouts that are the best on eight slow devices, and as `shard` divides it for these
 ranks; in turns, as the Python that `-t mpi4py` prints.
 

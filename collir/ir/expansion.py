@@ -13,10 +13,10 @@ from xdsl.ir import Block, SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import dist_type
+from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.names import set_name
 from collir.ir.terms import Steps, Value
-from collir.layout import DistType, LayoutError
+from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import SLICE
 from collir.layout.types import with_axes
 
@@ -39,8 +39,14 @@ class _AtStep:
 def expand_operations(function: FuncOp) -> None:
     """Replace the composite operations of a function, also in its loops, in place."""
     for op in list(function.walk()):
-        if isinstance(op, DistOp) and op.kind.expansion is not None:
+        if isinstance(op, DistOp) and op.kind.expansion is not None and not _is_reduction(op):
             expand_operation(op)
+
+
+def _is_reduction(op: DistOp) -> bool:
+    """Return whether an operation is a map or a reduction already: a mean."""
+    structure = op.structure
+    return structure is not None and bool(structure.reduced) and not structure.blocked
 
 
 def expand_operation(op: DistOp) -> None:
@@ -77,6 +83,17 @@ def expanded(op: DistOp, steps: Steps, operands: Sequence[SSAValue]) -> SSAValue
     result = op.kind.expansion(at)
     assert isinstance(result, Value)
     return result.value
+
+
+def expansion_on(op: DistOp, mesh: Mesh, types: Sequence[DistType]) -> tuple[Block, DistType]:
+    """Return a block with the steps that do what a composite operation does to operands of some
+    types, and the type of their result.
+
+    Raises:
+        LayoutError: they are not well typed on these operands.
+    """
+    block = Block(arg_types=[DistTensorType(x) for x in types])
+    return block, dist_type(expanded(op, Steps(mesh, block), block.args))
 
 
 def _blocks(op: DistOp, steps: Steps, blocks: Blocks) -> list[SSAValue]:

@@ -71,6 +71,19 @@ def cross_entropy(f: Forward) -> Term:
 
 
 # ---------------------------------------------------------------------------------------------
+# Averages
+# ---------------------------------------------------------------------------------------------
+
+
+def mean(f: Forward) -> Term:
+    """Return the sum divided by its number of terms, also of blocks of several sizes."""
+    total = _wide(f).step("sum", **f.arguments).whole()
+    dims: Sequence[int] = f.arguments["dims"]
+    count = math.prod(f.types[0].shape[dim] for dim in dims)
+    return _narrow(f, total / total.full(count))
+
+
+# ---------------------------------------------------------------------------------------------
 # Normalisations
 # ---------------------------------------------------------------------------------------------
 

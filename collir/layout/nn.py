@@ -302,6 +302,7 @@ def _reduction(
     linear: Linear,
     gradient: Gradient,
     floats: bool = False,
+    expansion: Expansion | None = None,
 ) -> StepKind:
     """Add the row of a reduction over dimensions."""
 
@@ -313,7 +314,8 @@ def _reduction(
         result = tuple(i for i in kept if i != REPEATED or KEEPDIMS.name in arguments)
         return Structure((indices,), result, sizes_of(name, xs, [indices]), reduction, linear)
 
-    return model_row(name, doc, structure, 1, (DIMS, KEEPDIMS), gradient=gradient)
+    parameters = (DIMS, KEEPDIMS)
+    return model_row(name, doc, structure, 1, parameters, gradient=gradient, expansion=expansion)
 
 
 _reduction(
@@ -324,7 +326,13 @@ _reduction(
     lambda r, _: gradients.kept(r, r.g).repeated(r.types[0]),
 )
 _reduction(
-    "mean", "Average over dimensions.", Reduction.AVG, Linear.ALL, gradients.mean, floats=True
+    "mean",
+    "Average over dimensions.",
+    Reduction.AVG,
+    Linear.ALL,
+    gradients.mean,
+    floats=True,
+    expansion=expansions.mean,
 )
 _reduction(
     "max",

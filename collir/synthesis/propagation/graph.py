@@ -7,7 +7,7 @@ the arguments of its body, what it yields and its results are related dimension 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -100,10 +100,6 @@ class Relation:
     def bytes_of(self, member: Tensor) -> int:
         """Return the bytes of a member that are moved at a time: of a stack, those of a slice."""
         return member.bytes if self.op else min(x.bytes for x in self.members)
-
-    def is_expanded(self, axes: Mapping[str, tuple[str, ...]]) -> bool:
-        """Return whether sub-axes of indices divide a dimension that the step needs whole."""
-        return any(axes.get(index) for index in self.blocked)
 
     @cached_property
     def passes_all(self) -> bool:

@@ -12,7 +12,7 @@ from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp, attribute_of
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.expansion import expanded
+from collir.ir.expansion import expanded, expansion_on
 from collir.ir.names import set_name
 from collir.ir.remarks import remark
 from collir.ir.roles import Role, pass_role, role_of
@@ -162,9 +162,6 @@ class _Writer:
             whole = [
                 with_layout(dist_type(x), own) for x, own in zip(op.operands, needed, strict=False)
             ]
-            if relation.is_expanded(choice.axes):
-                self._expand(op, whole, body)
-                return
             for types in self._with_partial(op, whole, body):
                 properties = properties_in(op, needed[-1], types, summed)
                 try:
@@ -177,6 +174,8 @@ class _Writer:
                         remark(op, text)
                     self.explained.add((op.location, name))
                 self._write(op, types, properties, body)
+                return
+            if op.kind.expansion is not None and self._expand(op, whole, body):
                 return
         assert problem is not None
         raise DiagnosticError.at(op, problem.text(op.operand_names()))
@@ -226,12 +225,18 @@ class _Writer:
             pass_role(result, moved)
         body.known[op.result] = moved
 
-    def _expand(self, op: DistOp, types: Sequence[DistType], body: _Body) -> None:
-        """Write the steps of a composite step on operands of some types."""
+    def _expand(self, op: DistOp, types: Sequence[DistType], body: _Body) -> bool:
+        """Write the steps of a composite step on operands of some types, if these are well typed,
+        and return whether they are."""
+        try:
+            _ = expansion_on(op, self.mesh, types)
+        except LayoutError:
+            return False
         operands = [self.laid_out(body, x, to) for x, to in zip(op.operands, types, strict=True)]
         result = expanded(op, body.steps, operands)
         set_name(result, op.result.name_hint)
         body.known[op.result] = self._moved(body, result, self._type(op.result))
+        return True
 
     def _loop(self, loop: RepeatOp, body: _Body) -> None:
         """Write a loop."""

@@ -11,12 +11,10 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-from xdsl.ir import Block
 
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import DistTensorType, dist_type
-from collir.ir.expansion import expanded
-from collir.ir.terms import Steps
+from collir.dialects.tensor import dist_type
+from collir.ir.expansion import expansion_on
 from collir.layout import DistType, LayoutError, Mesh, Reduction
 from collir.layout.cuts import undefined_cut, units
 from collir.layout.structure import REPEATED
@@ -92,10 +90,7 @@ class Ways:
         return self._known[key]
 
     def _ways(self, relation: Relation) -> Iterator[Way]:
-        op = relation.op
-        expands = self.move is not None and op is not None and op.kind.expansion is not None
-        whole = frozenset[str]() if expands else relation.blocked
-        sizes = {i: n for i, n in relation.sizes.items() if i not in whole}
+        sizes = {i: n for i, n in relation.sizes.items() if self._may_divide(relation, i)}
         for axes in self._assignments(sizes):
             if all(
                 self._divide(dict(zip(over, member.shape, strict=True)), axes)
@@ -105,6 +100,13 @@ class Ways:
                     yield self._way(relation, axes)
                 except LayoutError:
                     continue
+
+    def _may_divide(self, relation: Relation, index: str) -> bool:
+        """Return whether an index of a step may be sharded: one that it needs whole may be if it is
+        expanded."""
+        op = relation.op
+        expands = self.move is not None and op is not None and op.kind.expansion is not None
+        return expands or index not in relation.blocked
 
     def _way(self, relation: Relation, axes: Assignment) -> Way:
         needs = tuple(layout_with(over, axes) for over in relation.indices[:-1])
@@ -116,11 +118,14 @@ class Ways:
             with_layout(member.type, own)
             for member, own in zip(relation.members[:-1], needs, strict=True)
         ]
-        if relation.is_expanded(axes):
+        properties = properties_in(op, layout, types, over)
+        try:
+            times = self.work.times(op, types, properties)
+        except LayoutError:
+            if self.move is None or op.kind.expansion is None:
+                raise
             times, sent = self._expanded(op, types, result)
             return Way(axes, needs, result, times, self.work.seconds(times) + sent)
-        properties = properties_in(op, layout, types, over)
-        times = self.work.times(op, types, properties)
         structure = op.structure
         reduction = structure.reduction if structure else None
         left = _summed(result, self.mesh.ordered(over), reduction)
@@ -136,8 +141,7 @@ class Ways:
             LayoutError: the steps are not well typed, or their result is of another type.
         """
         assert self.move is not None
-        block = Block(arg_types=[DistTensorType(x) for x in types])
-        result = dist_type(expanded(op, Steps(self.mesh, block), block.args))
+        block, result = expansion_on(op, self.mesh, types)
         if result != to:
             raise LayoutError(f"the result is {result}, not {to}")
         self.work.add(block)
