@@ -29,10 +29,10 @@ lies in one layout, and is brought from there to each layout in which steps need
 them. A collective over several levels costs what the better one of a single step and a step for
 each level does, as ``decompose`` finds it or better: ``-p shard,decompose``. A step costs what it
 takes in simulations. A composite operation such as ``softmax`` becomes the steps that ``expand``
-makes of it where it is divided along dimensions that it needs whole. Steps of equal layers in a
-``repeat`` are one step and a count. Bounds of all layouts come from messages between the costs of
-neighbouring steps (docs/decisions/0077-shard.md); where they do not meet the best layouts, the
-search branches, and ends at its limit with a gap.
+makes of it where it is divided along dimensions that it needs whole. Equal layers, in a ``repeat``
+or written one after the other, are divided alike. Bounds of all layouts come from messages between
+the costs of neighbouring steps (docs/decisions/0077-shard.md); where they do not meet the best
+layouts, the search branches, and ends at its limit with a gap.
 
 Layouts fit into the memory of a device, as the machine or the option ``memory`` gives it: weights
 are divided where they have to be. The gap of a search with a limit of memory stays open more often.

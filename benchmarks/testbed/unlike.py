@@ -181,9 +181,9 @@ do not edit.
 For devices of unlike kinds, `shard` chooses [weights](sharding.md#unlike-devices): is the gain the
 one that is predicted? Eight ranks have links of 200 Mbit/s, and quotas of CPU: four have {fast} us
 of every {period} us, and four {slow} us. The training step of
-[shard.coll](../examples/models/shard.coll) runs with equal
-shares, in the layouts that are the best on eight slow devices, and as `shard` divides it for these
-ranks; in turns, as the Python that `-t mpi4py` prints.
+[shard.coll](../examples/models/shard.coll) runs with equal shares, in the layouts that are the best
+on eight slow devices, and as `shard` divides it for these ranks; in turns, as the Python that
+`-t mpi4py` prints.
 
 - **Predictions** are simulations. The network is calibrated with single collectives, and both kinds
   of ranks with the programs of `collir calibrate --device`, under the same quotas and all ranks at
@@ -226,6 +226,8 @@ def text_of(results: Path) -> str:
         ms = [f"{1e3 * seconds:.0f} ms" for pair in times[-2:] for seconds in pair]
         gain = [*(f"{gain:.2f}" for gain in gains[-1]), signed(gains[-1][0] / gains[-1][1] - 1)]
         rows.append([name, plan_of(steps[1]), *ms, *gain])
+    if not gains:
+        raise SystemExit("all steps are others by now: remove the results, and measure again")
     head = ["", "divided", "equal, predicted", "measured", "weights, predicted", "measured"]
     middle, worst = middle_and_worst(errors(*zip(*gains, strict=True)))
     times_middle, times_worst = middle_and_worst(errors(*zip(*times, strict=True)))

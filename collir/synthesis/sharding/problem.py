@@ -7,7 +7,8 @@ its own: that of an iteration, or the stack of all. A step takes its operands in
 way, and what it leaves partial is reduced to the layout of its result. All costs are tables over
 these variables: of a way, the step itself; of a way and the layout of the result, bringing the
 result there; of the layout of a tensor and the ways of all steps that use it, bringing the tensor
-to each.
+to each. Where equal layers are written one after the other, many variables are alike: they are one
+variable then (``alike.py``), as those of a loop are.
 """
 
 from collections import defaultdict
@@ -18,8 +19,12 @@ import numpy as np
 from collir.layout import DistType
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
 from collir.synthesis.propagation.rewrite import with_layout
+from collir.synthesis.sharding.alike import alike, tied
 from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Sum, Table, Values
 from collir.synthesis.sharding.ways import Move, Way, Ways
+
+MANY = 1500
+"""The number of variables above which equal layers are divided alike."""
 
 
 class Sharding:
@@ -30,6 +35,7 @@ class Sharding:
         ways: for the variable of a step, its ways.
         layouts: for the variable of a tensor, its layouts.
         sum: the time of the program in seconds, over all variables.
+        count: how many variables there are before those of equal layers are one.
     """
 
     def __init__(self, graph: Graph, ways: Ways, move: Move, split: Move):
@@ -62,6 +68,31 @@ class Sharding:
                     users[tensor, moves_of(relation)].append((relation, position))
         for (tensor, times), using in users.items():
             self._add_uses(tensor, times, using)
+        self.count = len(self.sum.sizes)
+
+    @property
+    def is_tied(self) -> bool:
+        """True if equal layers are divided alike."""
+        return len(self.sum.sizes) < self.count
+
+    def tie(self) -> "Sharding":
+        """Let the variables of equal layers be one, if they are many and that leaves less than half
+        of them, and return these choices."""
+        if self.count <= MANY:
+            return self
+        kinds: list[object] = [None] * self.count
+        for number, ways in self.ways.items():
+            kinds[number] = tuple((*way.axes.items(), way.needs, way.left) for way in ways)
+        for number, layouts in self.layouts.items():
+            kinds[number] = tuple(layouts)
+        of = alike(self.sum, kinds)
+        if max(of) + 1 > self.count // 2:
+            return self
+        self.variable_of = {what: of[number] for what, number in self.variable_of.items()}
+        self.ways = {of[number]: ways for number, ways in self.ways.items()}
+        self.layouts = {of[number]: layouts for number, layouts in self.layouts.items()}
+        self.sum = tied(self.sum, of)
+        return self
 
     def _add_step(self, relation: Relation, ways: Ways) -> None:
         if relation.op is not None:

@@ -186,8 +186,9 @@ class _Shard:
 
     def _text(self, solution: Solution) -> str:
         text = f"the layouts of @{self.function.sym_name.data} take {seconds_text(solution.sum)}"
+        others = "no others" + " with equal layers alike" * self.sharding.is_tied
         if not solution.ended:
-            return f"{text}, and no others take less"
+            return f"{text}, and {others} take less"
         gap = gap_of(solution.sum, solution.bound)
         others = (
             "others may take less" if gap is None else f"none take more than {100 * gap:.2g} % less"
@@ -203,4 +204,4 @@ def sharding_of(function: FuncOp, graph: Graph, model: CostModel) -> Sharding:
     """
     moves = Moves(graph.mesh, model)
     ways = Ways(graph.mesh, Work(function, graph.mesh), moves.seconds)
-    return Sharding(graph, ways, moves.seconds, moves.split)
+    return Sharding(graph, ways, moves.seconds, moves.split).tie()

@@ -122,7 +122,8 @@ class _Recutting:
 
     def _sharding(self, mesh: Mesh, work: Work) -> Sharding:
         moves = Moves(mesh, self.model)
-        return Sharding(self.graph, Ways(mesh, work, moves.seconds), moves.seconds, moves.split)
+        ways = Ways(mesh, work, moves.seconds)
+        return Sharding(self.graph, ways, moves.seconds, moves.split).tie()
 
     def _with(self, weights: tuple[int, ...]) -> tuple[Mesh, Sharding, Solution]:
         if weights not in self.tried:
