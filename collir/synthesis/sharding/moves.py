@@ -1,5 +1,6 @@
 """The time to bring a value from one layout to another."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -13,6 +14,7 @@ from collir.ir.terms import single_steps
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
 from collir.layout.coll import step_between
 from collir.layout.cuts import units
+from collir.layout.sizes import without_formula
 from collir.layout.steps import DIM, OVER, Argument, StepKind
 from collir.layout.types import with_axes
 from collir.synthesis.propagation.graph import Layout
@@ -29,6 +31,7 @@ class Moves:
         self.mesh, self.model = mesh, model
         self.apart = bool(mesh.uneven)
         self._paths = lru_cache(maxsize=None)(self._path)
+        self._known: dict[tuple[object, ...], float] = {}
         self._steps: dict[tuple[object, ...], float] = {}
 
     def seconds(self, x: DistType, to: DistType) -> float:
@@ -36,6 +39,17 @@ class Moves:
         program does, or of the same in one step for each level, if that is faster."""
         if x == to:
             return 0.0
+        if self.apart:
+            return self._all_steps(x, to)
+        axes = tuple(
+            (a.axes, b.axes) for a, b in zip(x.dims, to.dims, strict=True) if a.axes or b.axes
+        )
+        key = (axes, x.partial, x.reduction, _bytes(x))
+        if key not in self._known:
+            self._known[key] = self._all_steps(*_in_one(x, to))
+        return self._known[key]
+
+    def _all_steps(self, x: DistType, to: DistType) -> float:
         path = self._paths(_axes(x), x.partial, x.reduction, _axes(to))
         return sum(self.step(x, step) for step in path)
 
@@ -72,7 +86,8 @@ class Moves:
                 continue
             found = next(single_steps(self.mesh, x, there), None)
             if found is not None:
-                yield Step(*found, x, there)
+                blocks = self._blocks(x), self._blocks(there)
+                yield Step(*found, x, there, _over(found[1]), frozenset(x.axes), *blocks)
             else:
                 whole = replace(x, dims=tuple(Dim(dim.size) for dim in x.dims))
                 if whole not in (x, there):
@@ -80,14 +95,25 @@ class Moves:
                     yield from self._between(whole, there)
             x = there
 
+    def _blocks(self, x: DistType) -> int:
+        """Return the number of blocks of a value."""
+        return math.prod(units(self.mesh, dim.axes) for dim in x.dims)
+
     def step(self, value: DistType, step: "Step") -> float:
         """Return the time of a step of a path on a value, in seconds."""
-        x, to = step.of(value)
+        key: tuple[object, ...] = (step.kind.name, step.axes, step.held)
+        if self.apart:
+            x, to = step.of(value)
+            key += x, to
+            bytes_after = to.local_bytes(self.mesh)
+        else:
+            size = _bytes(value)
+            bytes_after = size // step.blocks_after
+            key += size // step.blocks_before, bytes_after
         if step.kind.local:
-            return self._copy(*2 * (to.local_bytes(self.mesh),))
-        key: tuple[object, ...] = (step.kind.name, step.axes, frozenset(x.axes))
-        key += (x, to) if self.apart else (x.local_bytes(self.mesh), to.local_bytes(self.mesh))
+            return self._copy(bytes_after, bytes_after)
         if key not in self._steps:
+            x, to = step.of(value)
             alone = self._collective(step.kind.name, x, to, step.axes, step.arguments)
             self._steps[key] = min(alone, *self._by_levels(step, x, to))
         return self._steps[key]
@@ -151,17 +177,22 @@ class Moves:
 
 
 class Step(NamedTuple):
-    """A step of a path, between layouts of a value of any size."""
+    """A step of a path, between layouts of a value of any size.
+
+    Attributes:
+        axes: the sub-axes over which it sends.
+        held: those that the value names before.
+        blocks_before, blocks_after: the numbers of blocks of the value.
+    """
 
     kind: StepKind
     arguments: Mapping[str, Argument]
     before: DistType
     after: DistType
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        over = self.arguments.get(OVER.name)
-        return tuple(x for x in over if isinstance(x, str)) if isinstance(over, tuple) else ()
+    axes: tuple[str, ...]
+    held: frozenset[str]
+    blocks_before: int
+    blocks_after: int
 
     def of(self, value: DistType) -> tuple[DistType, DistType]:
         """Return the types before and after the step of a value."""
@@ -175,6 +206,25 @@ class Step(NamedTuple):
             for x in (self.before, self.after)
         )
         return before, after
+
+
+def _bytes(x: DistType) -> int:
+    """Return the bytes of a whole value."""
+    return math.prod(without_formula(dim.size) for dim in x.dims) * x.dtype.bytes
+
+
+def _in_one(x: DistType, to: DistType) -> tuple[DistType, DistType]:
+    """Return two types of a value with its dimensions that neither shards as one, the last."""
+    pairs = list(zip(x.dims, to.dims, strict=True))
+    sharded = [(a, b) for a, b in pairs if a.axes or b.axes]
+    rest = Dim(math.prod(without_formula(a.size) for a, b in pairs if not (a.axes or b.axes)))
+    before, after = (tuple(dims) for dims in zip(*sharded, (rest, rest), strict=True))
+    return replace(x, dims=before), replace(to, dims=after)
+
+
+def _over(arguments: Mapping[str, Argument]) -> tuple[str, ...]:
+    over = arguments.get(OVER.name)
+    return tuple(x for x in over if isinstance(x, str)) if isinstance(over, tuple) else ()
 
 
 def _axes(x: DistType) -> Layout:
