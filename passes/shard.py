@@ -52,7 +52,7 @@ from xdsl.passes import ModulePass
 
 from collir.synthesis.options import ParallelOptions
 from collir.synthesis.searching import search_workers
-from collir.synthesis.sharding.shard import ShardOptions, shard
+from collir.synthesis.sharding.shard import ShardOptions, shard, shard_by_amounts
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,21 @@ class ShardPass(ParallelOptions, ModulePass):
     """Say where the time goes, which operation each collective is for, and what the best other
     layouts would cost."""
 
+    method: str = "exact"
+    """How layouts are chosen: ``exact``, by the costs of the machine, or ``symbolic``, by the
+    amounts of data that are sent alone: in linear time, and without any rate of the machine."""
+
     def __post_init__(self) -> None:
+        if self.method not in ("exact", "symbolic"):
+            raise ValueError("method is exact or symbolic")
         if self.memory < 0:
             raise ValueError("memory is 0 (what the machine says) or more GB")
         super().__post_init__()
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
+        if self.method == "symbolic":
+            shard_by_amounts(op)
+            return
         memory = float(self.memory) * 1e9 or None
         with search_workers(self.workers):
             shard(op, ShardOptions(self.cost_model(), self.seconds, memory, self.explain))

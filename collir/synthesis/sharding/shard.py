@@ -1,5 +1,6 @@
 """Layouts for all values of ``auto`` functions, so that they take the least time."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
@@ -16,7 +17,7 @@ from collir.layout import Axis, unplaced_message
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.placement.meshes import functions_on
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
-from collir.synthesis.propagation.estimate import Choice
+from collir.synthesis.propagation.estimate import Assignment, Choice
 from collir.synthesis.propagation.graph import Graph
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.propagation.rewrite import rewrite
@@ -27,6 +28,7 @@ from collir.synthesis.sharding.memory import Memory
 from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.solver import Solution, least_sum
+from collir.synthesis.sharding.symbolic.halving import Halving
 from collir.synthesis.sharding.uneven import recut, unlike_axis
 from collir.synthesis.sharding.ways import Ways
 from collir.synthesis.sharding.work import Work
@@ -53,6 +55,44 @@ class ShardOptions:
     seconds: float | None = None
     memory: float | None = None
     explain: bool = False
+
+
+def shard_by_amounts(module: ModuleOp) -> None:
+    """Choose the layouts of all values of the ``auto`` functions of a module by the amounts of data
+    alone, in place.
+
+    Raises:
+        DiagnosticError: a function has a step that cannot be where layouts are chosen, or its mesh
+            has weights.
+    """
+    lay_out(module, _shard_by_amounts, callees=False)
+
+
+def _shard_by_amounts(function: FuncOp, closed: bool) -> None:
+    graph = Graph.build(function, closed)
+    if graph.mesh.uneven:
+        text = "amounts of data say nothing about weights of axes: leave out method=symbolic"
+        raise DiagnosticError.at(function, text)
+    plan = Halving(graph)
+    plan.run()
+    layouts = [plan.layout(tensor) for tensor in graph.tensors]
+    with listening(lambda _: None):
+        rewrite(function, graph, layouts, lambda step: [*_less_and_less(plan.axes(step))])
+    reduce_behind_loops(function)
+    del function.attributes[AUTO]
+    name = function.sym_name.data
+    remark(
+        function, f"the layouts of @{name} are chosen by the amounts of data that they send alone"
+    )
+
+
+def _less_and_less(axes: Assignment) -> Iterator[Choice]:
+    """Yield the division of a step, and less and less of it: some steps have rules of their own."""
+    left = dict(axes)
+    yield Choice(left, 0.0, 0.0)
+    for index in reversed([*axes]):
+        left = {i: own for i, own in left.items() if i != index}
+        yield Choice(left, 0.0, 0.0)
 
 
 def shard(module: ModuleOp, options: ShardOptions) -> None:

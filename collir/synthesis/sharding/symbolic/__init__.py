@@ -1,0 +1,1 @@
+"""Layouts by the amounts of data alone."""
