@@ -37,6 +37,9 @@ layouts, the search branches, and ends at its limit with a gap.
 Layouts fit into the memory of a device, as the machine or the option ``memory`` gives it: weights
 are divided where they have to be. The gap of a search with a limit of memory stays open more often.
 
+``method=symbolic`` chooses by the bytes that are sent alone, in linear time and without any rate of
+the machine: it proves nothing, and looks at no memory.
+
 When not: where some types say the parallelism, ``propagate`` is for it. A step takes operands that
 are partial only where this needs no decision.
 
