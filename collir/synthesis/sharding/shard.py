@@ -29,7 +29,7 @@ from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.solver import Solution, least_sum
 from collir.synthesis.sharding.symbolic.halving import Halving
-from collir.synthesis.sharding.uneven import recut, unlike_axis
+from collir.synthesis.sharding.uneven import recut, unlike_axes
 from collir.synthesis.sharding.ways import Ways
 from collir.synthesis.sharding.work import Work
 
@@ -114,8 +114,15 @@ class _Shard:
         self.graph = Graph.build(function, closed)
         if not self.graph.mesh.placed:
             raise DiagnosticError.at(function, unplaced_message(self.graph.mesh))
-        if axis := unlike_axis(self.graph.mesh):
-            self._cut(axis)
+        match unlike_axes(self.graph.mesh):
+            case [axis]:
+                self._cut(axis)
+            case [_, *_] as several:
+                names = ", ".join(f"`{axis.name}`" for axis in several)
+                text = "give the level of unlike devices to one axis, and it has weights"
+                remark(function, f"{names} keep equal shares: {text}")
+            case _:
+                pass
         self.sharding = sharding_of(function, self.graph, options.model)
         device = self.graph.mesh.machine.slowest
         self.limit = options.memory or (device and device.memory)

@@ -61,14 +61,13 @@ class Recut:
     bound: float
 
 
-def unlike_axis(mesh: Mesh) -> Axis | None:
-    """Return the axis whose coordinates have devices of different kinds, if it has no weights and
-    is the only one; None if there is no such axis."""
+def unlike_axes(mesh: Mesh) -> list[Axis]:
+    """Return the axes along which devices are of different kinds; none if an axis has weights."""
     if mesh.machine.kinds_level is None or not mesh.placed or mesh.uneven:
-        return None
+        return []
     level = mesh.machine.levels[mesh.machine.kinds_level].name
     on_level = [axis for axis in mesh.axes if any(f.level == level for f in axis.factors or ())]
-    return on_level[0] if len(on_level) == 1 and on_level[0].size > 1 else None
+    return [axis for axis in on_level if axis.size > 1]
 
 
 def with_weights(mesh: Mesh, name: str, weights: Sequence[int]) -> Mesh:
