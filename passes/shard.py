@@ -38,7 +38,7 @@ Layouts fit into the memory of a device, as the machine or the option ``memory``
 are divided where they have to be. The gap of a search with a limit of memory stays open more often.
 
 ``method=symbolic`` chooses by the bytes that are sent alone, in linear time and without any rate of
-the machine: it proves nothing, and looks at no memory.
+the machine: it proves nothing, and a remark says if its layouts do not fit into memory.
 
 When not: where some types say the parallelism, ``propagate`` is for it. A step takes operands that
 are partial only where this needs no decision.
@@ -82,9 +82,10 @@ class ShardPass(ParallelOptions, ModulePass):
         super().__post_init__()
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        if self.method == "symbolic":
-            shard_by_amounts(op)
-            return
         memory = float(self.memory) * 1e9 or None
+        options = ShardOptions(self.cost_model(), self.seconds, memory, self.explain)
+        if self.method == "symbolic":
+            shard_by_amounts(op, options)
+            return
         with search_workers(self.workers):
-            shard(op, ShardOptions(self.cost_model(), self.seconds, memory, self.explain))
+            shard(op, options)

@@ -57,18 +57,18 @@ class ShardOptions:
     explain: bool = False
 
 
-def shard_by_amounts(module: ModuleOp) -> None:
+def shard_by_amounts(module: ModuleOp, options: ShardOptions) -> None:
     """Choose the layouts of all values of the ``auto`` functions of a module by the amounts of data
-    alone, in place.
+    alone, in place. A remark says if a simulation does not fit into memory.
 
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen, or its mesh
             has weights.
     """
-    lay_out(module, _shard_by_amounts, callees=False)
+    lay_out(module, lambda f, closed: _shard_by_amounts(f, closed, options), callees=False)
 
 
-def _shard_by_amounts(function: FuncOp, closed: bool) -> None:
+def _shard_by_amounts(function: FuncOp, closed: bool, options: ShardOptions) -> None:
     graph = Graph.build(function, closed)
     if graph.mesh.uneven:
         text = "amounts of data say nothing about weights of axes: leave out method=symbolic"
@@ -84,6 +84,12 @@ def _shard_by_amounts(function: FuncOp, closed: bool) -> None:
     remark(
         function, f"the layouts of @{name} are chosen by the amounts of data that they send alone"
     )
+    device = graph.mesh.machine.slowest
+    limit = options.memory or (device and device.memory)
+    peak = simulate_function(function, options.model).peak if limit and device else 0.0
+    if limit and peak > limit:
+        text = _above(peak, limit) + ": method=exact looks for layouts that fit"
+        remark(function, text)
 
 
 def _less_and_less(axes: Assignment) -> Iterator[Choice]:
@@ -167,9 +173,7 @@ class _Shard:
                 reasons = self._reasons(solution)
             except DiagnosticError:
                 limit = None
-                size, most = bytes_text(peak), bytes_text(self.limit)
-                text = f"a simulation needs {size} on a device, more than {most}"
-                reasons.append(Reason(self.function, text))
+                reasons.append(Reason(self.function, _above(peak, self.limit)))
             self._rewrite(solution)
         for item, text in reasons:
             remark(item, text)
@@ -241,6 +245,10 @@ class _Shard:
             "others may take less" if gap is None else f"none take more than {100 * gap:.2g} % less"
         )
         return f"{text}, and {others} (the search ended: {solution.ended})"
+
+
+def _above(peak: float, limit: float) -> str:
+    return f"a simulation needs {bytes_text(peak)} on a device, more than {bytes_text(limit)}"
 
 
 def sharding_of(function: FuncOp, graph: Graph, model: CostModel) -> Sharding:
