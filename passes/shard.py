@@ -77,6 +77,8 @@ class ShardPass(ParallelOptions, ModulePass):
     def __post_init__(self) -> None:
         if self.method not in ("exact", "symbolic"):
             raise ValueError("method is exact or symbolic")
+        if self.explain and self.method != "exact":
+            raise ValueError("explain says what method=exact finds")
         if self.memory < 0:
             raise ValueError("memory is 0 (what the machine says) or more GB")
         super().__post_init__()

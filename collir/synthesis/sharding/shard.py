@@ -86,7 +86,10 @@ def _shard_by_amounts(function: FuncOp, closed: bool, options: ShardOptions) -> 
     )
     device = graph.mesh.machine.slowest
     limit = options.memory or (device and device.memory)
-    peak = simulate_function(function, options.model).peak if limit and device else 0.0
+    try:
+        peak = simulate_function(function, options.model).peak if limit and device else 0.0
+    except DiagnosticError:  # without rates, no simulation says what is held when
+        return
     if limit and peak > limit:
         text = _above(peak, limit) + ": method=exact looks for layouts that fit"
         remark(function, text)

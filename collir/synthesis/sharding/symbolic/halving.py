@@ -336,9 +336,12 @@ class Level:
         parts = self.halving.parts
         for tensor in self.tensors:
             dim = states.get(parts.part(tensor))
-            if dim is None or tensor.layout is not None:
+            if dim is None:
                 continue
             layout = self.halving.layouts[tensor.number]
+            if tensor.layout is not None:  # outer axes know of these blocks too
+                layout[dim.dim] = (self.name, *layout[dim.dim])
+                continue
             for d, size in enumerate(tensor.shape):
                 divides = size % (self._blocks(tensor)[d] * self.factor) == 0
                 if divides and parts.first(Dimension(tensor.number, d)) == dim:

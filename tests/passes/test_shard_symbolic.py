@@ -1,0 +1,182 @@
+"""Functions whose layouts were chosen by amounts of data compute what they did, on any mesh."""
+
+import random
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from auto import random_auto, random_layout
+from checks import functions_of
+from differentiated import on_all_devices, on_one_device
+from hypothesis import given, settings
+from laid_out import check_meaning
+from model_pages import LIMITS, SMALL, inputs_of, page
+from programs import RANDOM
+from random_steps import random_step
+from seeds import fresh
+from single_device import sent, single_device
+from xdsl.dialects.builtin import FunctionType, ModuleOp
+from xdsl.dialects.func import FuncOp
+
+import collir
+from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.auto import lay_out_argument
+from collir.ir.verification import verify
+from collir.semantics.reference.double import in_double
+from collir.tools import collrun
+
+METHOD = "shard{method=symbolic}"
+MODELS = tuple(SMALL)
+QUICK = ("mlp", "switch")
+
+
+@settings(max_examples=40)
+@given(RANDOM)
+def test_the_meaning_stays(rng: random.Random) -> None:
+    module = random_auto(rng, weights=0.0)
+    if module is not None and _is_stable(module):
+        check_meaning(module, _shard)
+
+
+def _shard(module: ModuleOp) -> None:
+    """Choose the layouts of a module, in place."""
+    _ = collir.run_passes(module, METHOD)
+
+
+def _is_stable(module: ModuleOp) -> bool:
+    """Return whether results hardly change where inputs do: the sine of a large number does not
+    tell a mistake from a rounding."""
+    (function,) = functions_of(module)
+    rng = np.random.default_rng(0)
+    tensors = inputs_of(function, 2)
+    near = [x * (1 + 1e-14 * rng.choice([-1, 1], x.shape)) for x in tensors]
+    pairs = zip(on_one_device(function, tensors), on_one_device(function, near), strict=True)
+    return all(np.allclose(x, y, rtol=1e-10, atol=1e-10) for x, y in pairs)
+
+
+# --- training steps -------------------------------------------------------------------------------
+
+
+def _machine(rng: random.Random) -> str:
+    """Return a machine that says nothing of its devices, and a mesh of one to three axes."""
+    sizes = [rng.choice([2, 2, 3, 4]) for _ in range(rng.choice([1, 2, 2, 3]))]
+    if np.prod(sizes) > 12:
+        sizes = sizes[:2]
+    links = "port = 1 GB/s, latency = 1 us"
+    levels = " ".join(f"level l{n}[{size}] {{ {links} }}" for n, size in enumerate(sizes))
+    axes = ", ".join(f"{'xyz'[n]} = l{n}:{size}" for n, size in enumerate(sizes))
+    return f"machine @box {{ {levels} }}\nmesh @m on @box {{ {axes} }}\n"
+
+
+@cache
+def _alone(name: str) -> str:
+    """Return the text of the training step of a small example, of a single device."""
+    text = str(collir.emit(single_device(page(name, **SMALL[name])), "coll"))
+    return text[text.index("func @") :]
+
+
+def _pin(rng: random.Random, function: FuncOp) -> None:
+    """Give random layouts to some arguments, in place."""
+    for argument in function.args:
+        whole = dist_type(argument)
+        to = random_layout(rng, mesh_of(function), whole) if rng.random() < 0.4 else whole
+        if to != whole:
+            lay_out_argument(argument, DistTensorType(to))
+    inputs = [argument.type for argument in function.args]
+    outputs = list(function.function_type.outputs)
+    function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+
+
+def _check(module: ModuleOp, limit: int, name: str = "step") -> FuncOp:
+    """Check that a training step computes the same on all devices when its layouts are chosen, that
+    types stay, and return it."""
+    whole = next(f for f in functions_of(module) if f.sym_name.data == name)
+    written = [dist_type(argument) for argument in whole.args]
+    tensors = inputs_of(whole, limit)
+    expected = on_one_device(in_double(whole)[1], tensors)
+    verify(divided := collir.run_passes(module, METHOD))
+    step = next(f for f in functions_of(divided) if f.sym_name.data == name)
+    for x, argument in zip(written, step.args, strict=True):
+        assert not x.axes or dist_type(argument).dims == x.dims
+    for x, y in zip(on_all_devices(*in_double(step), tensors), expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-10)
+    return step
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[] if x in QUICK else [pytest.mark.slow]) for x in MODELS]
+)
+def test_examples_keep_their_meaning(name: str) -> None:
+    rng = fresh("symbolic", name)
+    for pinned in (False, True):
+        module = collir.parse(_machine(rng) + _alone(name))
+        if pinned:
+            (step,) = functions_of(module)
+            _pin(rng, step)
+        _check(module, LIMITS.get(name, 2))
+
+
+@settings(max_examples=2)
+@given(RANDOM)
+def test_random_training_steps_keep_their_meaning(rng: random.Random) -> None:
+    _check(collir.parse(_random_step(rng)), 2)
+
+
+@pytest.mark.slow
+def test_more_random_training_steps_keep_their_meaning() -> None:
+    rng = fresh("symbolic steps")
+    for _ in range(30):
+        _check(collir.parse(_random_step(rng)), 2)
+
+
+def _random_step(rng: random.Random) -> str:
+    """Return a training step with loops, calls and gradients whose layouts are chosen."""
+    while "on @m auto {" not in (text := random_step(rng).text):
+        pass
+    return text
+
+
+# --- machines and ranks ---------------------------------------------------------------------------
+
+BOX = """machine @box {{ {device} level l[8] {{ port = 1 GB/s, latency = 1 us }} }}
+mesh @m on @box {{ x = {level}2, y = {level}4 }}
+"""
+
+DEVICES = {
+    "nothing": "",
+    "memory": "device { memory = 1 GB @ 1 TB/s }",
+    "rates": "device { compute f32 = 1 GFLOP/s; memory = 1 GB @ 1 TB/s }",
+}
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+@pytest.mark.parametrize("level", ["l:", ""], ids=["placed", "unplaced"])
+def test_what_devices_do_and_where_they_are_changes_nothing(device: str, level: str) -> None:
+    layouts: list[dict[str, object]] = []
+    for text in (BOX.format(device="", level="l:"), BOX.format(device=device, level=level)):
+        module = collir.run_passes(collir.parse(text + _alone("mlp")), METHOD)
+        (step,) = functions_of(module)
+        axes = {argument.name_hint or "": dist_type(argument) for argument in step.args}
+        short = {n: [mesh_of(step).short(d.axes) for d in x.dims] for n, x in axes.items()}
+        layouts.append({**short, "sent": sent(step)})
+    assert layouts[0] == layouts[1]
+    assert layouts[0]["sent"], "it is divided"
+
+
+@pytest.mark.parametrize("engine", ["mpi4py", pytest.param("mpi", marks=pytest.mark.slow)])
+def test_ranks_compute_what_numpy_does(
+    engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = collir.run_passes(
+        collir.parse(BOX.format(device="", level="l:") + _alone("mlp")), METHOD
+    )
+    (step,) = functions_of(module)
+    assert {axis for one in sent(step) for axis in one.over} == {"x", "y"}
+    path = tmp_path / "mlp.coll"
+    path.write_text(str(collir.emit(module, "coll")), "utf-8")
+    status = collrun.main(["--engine", engine, "--function", "step", str(path)])
+    printed = capsys.readouterr()
+    assert status == 0, printed.out + printed.err
+    assert "buffers are equal" in printed.out
