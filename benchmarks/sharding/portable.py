@@ -229,7 +229,7 @@ def portability(found: Sequence[Found]) -> list[list[str]]:
         part = [x for x in there if low <= min(100 * x.computing, 99) < low + 25]
         rows.append([f"{low} to {low + 25} %", *_in_bin(part)])
     rows += [[], ["inner / outer", "programs", *shown]]
-    for low, high in ((1, 2), (2, 5), (5, 20), (20, 100)):
+    for low, high in ((1, 3), (3, 10), (10, 100)):
         part = [x for x in there if low <= x.machine.inner / x.machine.outer < high]
         rows.append([f"{low} to {high}", *_in_bin(part)])
     return rows

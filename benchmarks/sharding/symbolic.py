@@ -136,68 +136,51 @@ TABLES = {
 TEXT = """\
 # Layouts without a profile, measured
 
-[SMSG](https://hal.science/hal-04551101) (Wang et al., IJPP 2023) claims that the amounts of data
-are enough to choose layouts: nothing has to be measured, and the choice is good on other machines
-and for other sizes. `shard{method=symbolic}` ([sharding](sharding.md)) chooses so.
-`python benchmarks/sharding/symbolic.py --page` writes this page. Times of plans are predictions of
-the cost model; seconds are CPU seconds of one core that other programs shared.
+[SMSG](https://hal.science/hal-04551101) (Wang et al., IJPP 2023) claims that amounts of data are
+enough to choose layouts, on all machines and for all sizes. `shard{method=symbolic}`
+([sharding](sharding.md)) chooses so. `python benchmarks/sharding/symbolic.py --page` writes this
+page. Times of plans are predictions; seconds are CPU seconds of a core that others shared.
 
 ## The greedy plan and the least
 
-The bytes that a device receives, beside the least that exact search finds under the same costs:
-
-<!-- gap -->
-
-The same for random graphs of 5 to 30 products, maps and reductions:
+The bytes that a device receives, beside the least that exact search finds under the same costs, for
+the example models and for random graphs of 5 to 30 products, maps and reductions: <!-- gap -->
 
 <!-- random -->
 
 Models are 0 to 11 % above the least, random graphs on two axes 18 % in the median and 30 % in all.
 On one axis they are 3 % above it, so most is lost by taking one axis after the other.
 
-## Speed
+## Speed for layers of five operations in a row, on two axes <!-- speed -->
 
-Layers of five operations, one after the other, on two axes:
-
-<!-- speed -->
-
-Both are linear here: such a graph is narrow, and exact search eliminates one variable after the
-other. For the models above the greedy plan is 1.5 to 7 times as fast. D-Rec, which was not
-measured, sorts all operators in every halving: O(levels * V log V) for V operators.
+Both are linear here, as such a graph is narrow. For the models above the greedy plan is 1.5 to 7
+times as fast. D-Rec (not measured) sorts all V operators in every halving: O(levels * V log V).
 
 ## Other machines
 
 Random machines: 2, 4 or 8 nodes of 2, 4 or 8 devices, 2 to 200 GB/s for a device on each level (the
-inner one is not slower), 1 to 100 TFLOP/s, 1 to 30 us, all log uniform. A ratio is the time of a
-plan by the least under the machine's own costs. `amounts` sends the fewest bytes. `one ratio`
-weighs them by the bandwidths of the levels. `two ratios` also knows how long one device computes,
-by its bandwidth, and may leave axes unused; `best axes` is the best of its choices. `no latency` is
-the exact plan under all rates but latencies. Those with ratios are for every third machine.
+inner one is not slower), 1 to 100 TFLOP/s, 1 to 30 us, all log uniform. Ratios are times of plans
+by the least, under the machine's own costs. `amounts` sends the fewest bytes. `one ratio` weighs
+them by the bandwidths of the levels; `two ratios` also knows computing by sending, and may leave
+axes unused; `best axes` is the best of its choices. `no latency` is the exact plan under all
+rates but latencies. Those with ratios are for every third machine, `there`. <!-- portability -->
 
-<!-- portability -->
-
-Most plans by amounts are near the best, but the worst takes 5 times as long: where a level is slow,
-the best plan of the MLP leaves it unused, and amounts never do. The ratio of bandwidths alone does
-not help, as it charges a collective over both levels as if all its bytes went over the slow one.
-One more number, of computing to sending, does: it chooses as well as the costs themselves would.
-With collectives charged level by level, on 20 of these machines, 90 % were within 5 % and all
-within 20 % (a trial that the script does not repeat). Latencies hardly matter.
+Most plans by amounts are near the best, but the worst takes 5 times as long: the MLP had better
+leave a slow level unused. The ratio of bandwidths alone does not help: a collective over both
+levels counts as if all its bytes went over the slow one. A second number does, and chooses axes as
+well as the costs would. With collectives counted level by level, on 20 of these machines, 90 % are
+within 5 % and all within 20 % (a trial that the script does not repeat). Latencies hardly matter.
 
 ## Other sizes
 
 One size is an eighth or 8 times as large, on three machines of 8 nodes of 8 devices. `kept` is the
-exact plan of the sizes before, as near as divides; the last column counts where that is not near.
+exact plan of the sizes before, or what divides of it (the last column). <!-- changed -->
 
-<!-- changed -->
+A plan made anew by amounts is hardly better than one kept from another profile, and the greedy one
+is worse in each row: sizes that change what to do change it through rates too.
 
-Here the claim fails in this model: a plan made anew by amounts is not better than one kept from
-another profile, and the greedy one is worse in each row.
-
-## Limits
-
-Three small models, two levels and one cost model; nothing ran on such machines, and memory is not
-limited. The least time is proven for all programs but one (5.6 % open). Exact plans may also expand
-softmax and losses along what they need whole, which amounts of data leave whole.
+Limits: three small models, two levels, one cost model, no limit of memory; nothing ran on such
+machines. The least is proven but for one program (5.6 %), and may expand softmax and losses.
 """
 
 
@@ -216,7 +199,7 @@ def markdown(rows: Cells) -> str:
 def kept(name: str) -> Iterator[str]:
     """Yield the table that the page has."""
     text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    yield from map(str.rstrip, re.findall(rf"<!-- {name} -->\n((?:\|.*\n|\n(?=\|))+)", text))
+    yield from map(str.rstrip, re.findall(rf"<!-- {name} -->\n\n((?:\|.*\n|\n(?=\|))+)", text))
 
 
 def main() -> None:
@@ -235,7 +218,7 @@ def main() -> None:
         text = TEXT
         for name in TABLES:
             table = made.get(name) or next(kept(name), "not measured")
-            text = text.replace(f"<!-- {name} -->", f"<!-- {name} -->\n{table}")
+            text = text.replace(f"<!-- {name} -->\n", f"<!-- {name} -->\n\n{table}\n")
         PAGE.write_text(text, encoding="utf-8")
 
 
