@@ -44,7 +44,7 @@ class Moves:
         axes = tuple(
             (a.axes, b.axes) for a, b in zip(x.dims, to.dims, strict=True) if a.axes or b.axes
         )
-        key = (axes, x.partial, x.reduction, _bytes(x))
+        key = (axes, x.partial, x.reduction, bytes_of(x))
         if key not in self._known:
             self._known[key] = self._all_steps(*_in_one(x, to))
         return self._known[key]
@@ -107,7 +107,7 @@ class Moves:
             key += x, to
             bytes_after = to.local_bytes(self.mesh)
         else:
-            size = _bytes(value)
+            size = bytes_of(value)
             bytes_after = size // step.blocks_after
             key += size // step.blocks_before, bytes_after
         if step.kind.local:
@@ -208,7 +208,7 @@ class Step(NamedTuple):
         return before, after
 
 
-def _bytes(x: DistType) -> int:
+def bytes_of(x: DistType) -> int:
     """Return the bytes of a whole value."""
     return math.prod(without_formula(dim.size) for dim in x.dims) * x.dtype.bytes
 

@@ -13,7 +13,7 @@ from collir.ir.auto import AUTO
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import meshes_of
 from collir.ir.remarks import listening, remark
-from collir.layout import Axis, unplaced_message
+from collir.layout import Axis, Mesh, unplaced_message
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.placement.meshes import functions_on
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
@@ -56,6 +56,11 @@ class ShardOptions:
     memory: float | None = None
     explain: bool = False
 
+    def limit_on(self, mesh: Mesh) -> float | None:
+        """Return the bytes that a function may need on a device of a mesh; None: any number."""
+        device = mesh.machine.slowest
+        return self.memory or (device and device.memory)
+
 
 def shard_by_amounts(module: ModuleOp, options: ShardOptions) -> None:
     """Choose the layouts of all values of the ``auto`` functions of a module by the amounts of data
@@ -84,10 +89,9 @@ def _shard_by_amounts(function: FuncOp, closed: bool, options: ShardOptions) -> 
     remark(
         function, f"the layouts of @{name} are chosen by the amounts of data that they send alone"
     )
-    device = graph.mesh.machine.slowest
-    limit = options.memory or (device and device.memory)
+    limit = options.limit_on(graph.mesh)
     try:
-        peak = simulate_function(function, options.model).peak if limit and device else 0.0
+        peak = simulate_function(function, options.model).peak if limit else 0.0
     except DiagnosticError:  # without rates, no simulation says what is held when
         return
     if limit and peak > limit:
@@ -133,8 +137,7 @@ class _Shard:
             case _:
                 pass
         self.sharding = sharding_of(function, self.graph, options.model)
-        device = self.graph.mesh.machine.slowest
-        self.limit = options.memory or (device and device.memory)
+        self.limit = options.limit_on(self.graph.mesh)
 
     def _cut(self, axis: Axis) -> None:
         """Give the axis along which devices are unlike the best weights, if the function is the

@@ -1,4 +1,4 @@
-"""What a step sends where an axis divides it, in bytes and without any rates.
+"""Amounts of data that a step sends where an axis divides it, in bytes and without any rates.
 
 Amounts are integers: bytes times ``f * f``, for an axis of ``f`` devices, and times 4 by D-Rec.
 """

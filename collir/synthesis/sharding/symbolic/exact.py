@@ -18,7 +18,7 @@ from collir.layout import DistType, Mesh
 from collir.synthesis.propagation.estimate import Assignment
 from collir.synthesis.propagation.graph import Graph, Relation, Tensor
 from collir.synthesis.sharding.factors import Values
-from collir.synthesis.sharding.moves import Moves, Step
+from collir.synthesis.sharding.moves import Moves, Step, bytes_of
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.symbolic.halving import Halving
 from collir.synthesis.sharding.ways import Way, Ways
@@ -67,7 +67,7 @@ class Sent(Moves):
         """Return the bytes of a step; a collective over several axes costs the dearest of them."""
         if step.kind.local:
             return 0.0
-        size = float(value.elements * value.dtype.bytes)
+        size = bytes_of(value)
         before, after = size / step.blocks_before, size / step.blocks_after
         devices = self.mesh.group_size(step.axes)
         ratio = max(self.ratios.get(axis, 1.0) for axis in step.axes)

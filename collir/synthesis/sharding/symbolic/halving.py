@@ -45,12 +45,12 @@ States = dict[int, Dimension | None]
 """The dimension over which each part is divided; None: it is whole."""
 
 Moves = dict[int, tuple[int, Dimension | None]]
-"""What is saved if parts are divided otherwise, and how."""
+"""Bytes that are saved if parts are divided otherwise, and how they are divided then."""
 
 
 @dataclass
 class Votes:
-    """What steps would send, in parts of bytes.
+    """Sums of what steps would send, in parts of bytes.
 
     Attributes:
         whole: for each part, if it is not divided.

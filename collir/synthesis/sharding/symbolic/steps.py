@@ -65,7 +65,7 @@ class Step:
 
 
 class Table:
-    """What a step sends, for each index that it may divide.
+    """The amounts that a step sends, for each index that it may divide.
 
     Attributes:
         indices: these.
