@@ -55,7 +55,9 @@ from xdsl.passes import ModulePass
 
 from collir.synthesis.options import ParallelOptions
 from collir.synthesis.searching import search_workers
-from collir.synthesis.sharding.shard import ShardOptions, shard, shard_by_amounts
+from collir.synthesis.sharding.layouts import ShardOptions
+from collir.synthesis.sharding.shard import shard
+from collir.synthesis.sharding.symbolic.shard import shard_by_amounts
 
 
 @dataclass(frozen=True)

@@ -4,23 +4,25 @@ and `changed` of symbolic.py."""
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from statistics import median
 from typing import NamedTuple
 
-from programs import MODELS, Machine, program, random_machine, step_of
+from programs import MODELS, Level, Machine, program, random_machine, step_of
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
 from collir.synthesis.propagation.estimate import Assignment
 from collir.synthesis.propagation.graph import Graph, Layout, Tensor
 from collir.synthesis.sharding.factors import Values
+from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.shard import sharding_of
 from collir.synthesis.sharding.solver import least_sum
-from collir.synthesis.sharding.symbolic.exact import sent_bytes
-from collir.synthesis.sharding.symbolic.halving import Halving
+from collir.synthesis.sharding.symbolic.amounts import Divided, NoWork, by_amounts
+from collir.synthesis.sharding.symbolic.descent import Descent
 
-MACHINES, SECONDS = 120, 20.0
+MACHINES, SECONDS = 200, 20.0
 
 # --- plans ---------------------------------------------------------------------------------------
 
@@ -61,27 +63,31 @@ def _pairs(own: Layout | Assignment) -> set[tuple[object, str]]:
 
 def greedy_plan(function: FuncOp, graph: Graph) -> Plan:
     """Return the greedy plan."""
-    halving = Halving(graph)
-    halving.run()
-    return [
-        halving.layout(what) if isinstance(what, Tensor) else halving.axes(what)
-        for what in sent_bytes(function, graph).variable_of
-    ]
+    sharding = by_amounts(function, graph)
+    return plan_of(sharding, Descent(graph, sharding, list(graph.mesh.by_name)).run())
 
 
-def exact_plan(
-    function: FuncOp, graph: Graph, ratios: Mapping[str, float] | None = None
-) -> tuple[Plan, float]:
-    """Return the plan that sends least, and the bytes."""
-    sharding = sent_bytes(function, graph, ratios)
-    found = least_sum(sharding.sum, SECONDS, branch=False)
-    return plan_of(sharding, found.values), found.sum
+def exact_plan(function: FuncOp, graph: Graph) -> Plan:
+    """Return the plan that sends least."""
+    sharding = by_amounts(function, graph)
+    return plan_of(sharding, least_sum(sharding.sum, SECONDS, branch=False).values)
+
+
+def plan_by_bandwidths(machine: Machine, text: str) -> Plan:
+    """Return the plan whose collectives take least by the bandwidths of a machine, where all steps
+    are divided over all axes."""
+    function, graph = step_of(machine.without_latency().module(text))
+    moves = Moves(graph.mesh, CostModel())
+    ways = Divided(NoWork(function, graph.mesh), moves, graph.mesh.by_name, {})
+    sharding = Sharding(graph, ways, moves.seconds, moves.seconds)
+    return plan_of(sharding, least_sum(sharding.sum, SECONDS, branch=False).values)
 
 
 class Own:
     """A program under the costs of a machine.
 
     Attributes:
+        step: the function, and its graph.
         best: the least time.
         gap: the part of it that is not proven.
         plan: the plan that takes it.
@@ -89,8 +95,8 @@ class Own:
     """
 
     def __init__(self, machine: Machine, text: str):
-        self.function, self.graph = step_of(machine.module(text))
-        self.sharding = sharding_of(self.function, self.graph, CostModel())
+        self.step = function, graph = step_of(machine.module(text))
+        self.sharding = sharding_of(function, graph, CostModel())
         found = least_sum(self.sharding.sum, SECONDS, branch=False)
         self.best, self.gap = found.sum, 1 - found.bound / found.sum
         self.plan = plan_of(self.sharding, found.values)
@@ -111,21 +117,21 @@ class Own:
 
 # --- random machines -----------------------------------------------------------------------------
 
-KINDS = ("greedy", "amounts", "one ratio", "two ratios", "best axes", "no latency")
+KINDS = ("greedy", "amounts", "bandwidths", "computing", "proportions")
 
 
 class Plans:
     """The plans of a model that know a mesh alone."""
 
     def __init__(self):
-        self._known: dict[object, tuple[Plan, Plan, float]] = {}
+        self._known: dict[object, tuple[Plan, Plan]] = {}
 
-    def of(self, text: str, nodes: int, gpus: int) -> tuple[Plan, Plan, float]:
-        """Return the greedy plan, the exact one, and the bytes of this."""
-        key = (text, nodes, gpus)
+    def of(self, text: str, machine: Machine) -> tuple[Plan, Plan]:
+        """Return the greedy plan, and the one that sends least."""
+        key = (text, machine.shape)
         if key not in self._known:
-            step = step_of(Machine(nodes, gpus).module(text))
-            self._known[key] = greedy_plan(*step), *exact_plan(*step)
+            step = step_of(machine.module(text))
+            self._known[key] = greedy_plan(*step), exact_plan(*step)
         return self._known[key]
 
 
@@ -143,60 +149,38 @@ class Found(NamedTuple):
     gap: float
     times: dict[str, float]
 
+    @property
+    def percent(self) -> float:
+        """The part of the time in which steps compute, in percent, below 100."""
+        return min(100 * self.computing, 99.0)
 
-def ratios_on(machine: Machine, graph: Graph) -> dict[str, float]:
-    """Return what a byte costs on each axis, by the inner one."""
-    ratio = machine.inner / machine.outer
-    return {axis: ratio if axis.startswith("outer") else 1.0 for axis in graph.mesh.by_name}
 
-
-def found_on(machine: Machine, model: str, plans: Plans, ratios: bool, latency: bool) -> Found:
+def found_on(machine: Machine, model: str, plans: Plans, ratios: bool) -> Found:
     """Return the times of the plans of a model on a machine.
 
     Args:
-        ratios: whether plans that know ratios are made too.
-        latency: whether the plan for a machine without latencies is made too.
+        ratios: whether plans that know ratios of rates are made too.
     """
     text = program(model, tuple(MODELS[model].items()))
     own = Own(machine, text)
-    greedy, exact, _ = plans.of(text, machine.nodes, machine.gpus)
-    times = {"greedy": own.ratio(greedy), "amounts": own.ratio(exact)}
+    made = dict(zip(KINDS, plans.of(text, machine), strict=False))
     if ratios:
-        times |= with_ratios(machine, text, own, plans)
-    if latency:
-        times["no latency"] = own.ratio(Own(replace(machine, far=1e-3, near=1e-3), text).plan)
+        even = machine.without_latency()
+        made["bandwidths"] = plan_by_bandwidths(machine, text)
+        made["computing"] = Own(even.with_one_bandwidth(), text).plan
+        made["proportions"] = Own(even, text).plan
+    times = {kind: own.ratio(plan) for kind, plan in made.items()}
     return Found(model, machine, own.computing, own.gap, times)
 
 
-def with_ratios(machine: Machine, text: str, own: Own, plans: Plans) -> dict[str, float]:
-    """Return the times of plans that know ratios of rates of a machine."""
-    nodes, gpus = machine.nodes, machine.gpus
-    ratios = ratios_on(machine, own.graph)
-    hybrid, sent = exact_plan(own.function, own.graph, ratios)
-    whole: Plan = [() for _ in hybrid]
-    inside, outside = plans.of(text, 1, gpus), plans.of(text, nodes, 1)
-    single = own.seconds_of_steps(values_in(own.sharding, whole)[0])
-    choices = [  # devices, bytes at the inner bandwidth, and a plan
-        (nodes * gpus, sent, hybrid),
-        (gpus, inside[2], inside[1]),
-        (nodes, outside[2] * machine.inner / machine.outer, outside[1]),
-        (1, 0.0, whole),
-    ]
-    rate = 1e9 * machine.inner
-    _, _, chosen = min(choices, key=lambda x: single / x[0] + x[1] / rate)
-    best = min(own.ratio(plan) for _, _, plan in choices)
-    return {"one ratio": own.ratio(hybrid), "two ratios": own.ratio(chosen), "best axes": best}
-
-
 def measured() -> list[Found]:
-    """Return the times of plans on random machines: those that know ratios on every third one, and
-    those without latencies on every second."""
+    """Return the times of plans on random machines: those that know ratios on every second one."""
     plans = Plans()
     found: list[Found] = []
     for seed in range(MACHINES):
         machine = random_machine(seed)
-        both = seed % 3 == 0, seed % 2 == 0
-        found += [found_on(machine, model, plans, *both) for model in MODELS]
+        models = [*MODELS] if len(machine.levels) < 3 else ["mlp"]  # others take minutes each
+        found += [found_on(machine, model, plans, seed % 2 == 0) for model in models]
         if seed % 10 == 9:
             print(f"{seed + 1} machines", file=sys.stderr, flush=True)
     return found
@@ -215,27 +199,35 @@ def portability(found: Sequence[Found]) -> list[list[str]]:
     """Return the tables of random machines: of all, and by parts of them."""
     heads = ["programs", "within 5 %", "within 20 %", "median", "worst"]
     rows = [["plan", *heads, *(f"{model}: within 20 %, worst" for model in MODELS)]]
-    there = [x for x in found if "one ratio" in x.times]
     for kind in KINDS:
-        for own, note in ((found, ""), (there, ", there")):
-            if note and kind != "amounts":
-                continue
-            own = [x for x in own if kind in x.times]
-            cells = [_in_bin([x for x in own if x.model == model], [kind])[1] for model in MODELS]
-            rows.append([*summary([kind + note], (x.times[kind] for x in own)), *cells])
-    shown = [f"{kind}: within 20 %, worst" for kind in KINDS[:4]]
-    rows += [[], ["computing", "programs", *shown]]
-    for low in (0, 25, 50, 75):
-        part = [x for x in there if low <= min(100 * x.computing, 99) < low + 25]
-        rows.append([f"{low} to {low + 25} %", *_in_bin(part)])
-    rows += [[], ["inner / outer", "programs", *shown]]
-    for low, high in ((1, 3), (3, 10), (10, 100)):
-        part = [x for x in there if low <= x.machine.inner / x.machine.outer < high]
-        rows.append([f"{low} to {high}", *_in_bin(part)])
+        own = [x for x in found if kind in x.times]
+        cells = [_in_bin([x for x in own if x.model == model], [kind])[1] for model in MODELS]
+        rows.append([*summary([kind], (x.times[kind] for x in own)), *cells])
+    gaps = [x.gap for x in found if x.gap > 1e-6]
+    if gaps:
+        print(f"{len(gaps)} not proven, gaps up to {max(gaps):.3f}", file=sys.stderr)
+    parts: dict[str, list[tuple[str, list[Found]]]] = {
+        "computing": [
+            (f"{low} to {low + 25} %", [x for x in found if low <= x.percent < low + 25])
+            for low in (0, 25, 50, 75)
+        ],
+        "levels": [
+            (str(depth), [x for x in found if len(x.machine.levels) == depth])
+            for depth in (1, 2, 3)
+        ],
+        "fastest / slowest level": [
+            (f"{low} to {high}", [x for x in found if low <= x.machine.ratio < high])
+            for low, high in ((1, 3), (3, 10), (10, 100))
+        ],
+    }
+    for name, bins in parts.items():
+        shown = [f"{kind}: within 20 %, worst" for kind in KINDS]
+        rows += [[], [name, "programs", *shown]]
+        rows += [[label, *_in_bin(part, KINDS)] for label, part in bins]
     return rows
 
 
-def _in_bin(part: Sequence[Found], kinds: Sequence[str] = KINDS[:4]) -> list[str]:
+def _in_bin(part: Sequence[Found], kinds: Sequence[str]) -> list[str]:
     times = [x.times for x in part]
     cells = [summary([], (x[kind] for x in times if kind in x)) for kind in kinds]
     return [str(len(part)), *(f"{row[2]}, {row[4]}" for row in cells)]
@@ -244,14 +236,14 @@ def _in_bin(part: Sequence[Found], kinds: Sequence[str] = KINDS[:4]) -> list[str
 # --- changed sizes -------------------------------------------------------------------------------
 
 FIXED = (
-    Machine(8, 8),
-    Machine(8, 8, rate=14, outer=1.25, inner=10, far=25, near=8),
-    Machine(8, 8, rate=400, outer=50, inner=400, far=14, near=3.4),
+    Machine(),
+    Machine((Level(8, 1.25, 25), Level(8, 10, 8)), 14, 900),
+    Machine((Level(8, 50, 14), Level(8, 400, 3.4)), 400, 3350),
 )
-"""As of A100; of V100 on Ethernet and PCIe; and one that computes 20 times as fast as the first,
-with twice its bandwidths."""
+"""Eight nodes of eight devices: as of A100; of V100 on Ethernet and PCIe; and of H100, which
+compute 20 times as fast as the first, with twice their bandwidths."""
 
-FACTORS = (1 / 8, 8)
+FACTORS = (1 / 8, 1 / 4, 1 / 2, 2, 4, 8)
 CHANGES = {
     "batch": {"mlp": "batch", "switch": "groups", "transformer": "batch"},
     "sequence": {"switch": "words", "transformer": "seq"},
@@ -262,7 +254,7 @@ CHANGES = {
 
 def changed() -> list[list[str]]:
     """Return the table of changed sizes."""
-    kinds = ("kept", "greedy", "one ratio")
+    kinds = ("kept", "greedy", "amounts")
     shown = [f"{kind}: within 20 %, median, worst" for kind in kinds]
     rows = [["changed", "programs", *shown, "kept, but not all of it"]]
     first = {
@@ -272,27 +264,27 @@ def changed() -> list[list[str]]:
     }
     for change, models in CHANGES.items():
         ratios: dict[str, list[float]] = {kind: [] for kind in kinds}
-        others: list[int] = []
-        for machine in FIXED:
-            for model, size in models.items():
-                for factor in FACTORS:
-                    sizes = MODELS[model]
-                    now = machine
-                    if size:
-                        sizes = sizes | {size: int(sizes[size] * factor)}
-                    else:
-                        now = replace(machine, nodes=int(machine.nodes * factor))
-                    text = program(model, tuple(sizes.items()))
-                    own = Own(now, text)
-                    kept = first[machine, model]
-                    others.append(values_in(own.sharding, kept)[1])
-                    by = ratios_on(now, own.graph)
-                    ratios["kept"].append(own.ratio(kept))
-                    ratios["greedy"].append(own.ratio(greedy_plan(own.function, own.graph)))
-                    hybrid, _ = exact_plan(own.function, own.graph, by)
-                    ratios["one ratio"].append(own.ratio(hybrid))
+        misfits = 0
+        for machine, (model, size), factor in product(FIXED, models.items(), FACTORS):
+            own = Own(*_changed(machine, model, size, factor))
+            kept = first[machine, model]
+            misfits += values_in(own.sharding, kept)[1] > 0
+            plans = kept, greedy_plan(*own.step), exact_plan(*own.step)
+            for kind, plan in zip(kinds, plans, strict=True):
+                ratios[kind].append(own.ratio(plan))
         cells = [", ".join(summary([], ratios[kind])[2:]) for kind in kinds]
-        misfits = sum(n > 0 for n in others)
-        rows.append([change, str(len(others)), *cells, str(misfits)])
+        rows.append([change, str(len(ratios["kept"])), *cells, str(misfits)])
         print(change, file=sys.stderr, flush=True)
     return rows
+
+
+def _changed(machine: Machine, model: str, size: str, factor: float) -> tuple[Machine, str]:
+    """Return a machine and a program after a size has changed; "": the number of nodes."""
+    sizes = MODELS[model]
+    if size:
+        sizes = sizes | {size: int(sizes[size] * factor)}
+    else:
+        nodes, *rest = machine.levels
+        nodes = nodes._replace(count=int(nodes.count * factor))
+        machine = replace(machine, levels=(nodes, *rest))
+    return machine, program(model, tuple(sizes.items()))

@@ -3,9 +3,11 @@
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from statistics import geometric_mean
+from typing import NamedTuple
 
 from run import alone
 from xdsl.dialects.builtin import ModuleOp
@@ -34,54 +36,93 @@ def step_of(module: ModuleOp) -> tuple[FuncOp, Graph]:
     return found[0]
 
 
-@dataclass(frozen=True)
-class Machine:
-    """A machine of nodes.
+class Level(NamedTuple):
+    """A level of a machine.
 
     Attributes:
-        nodes, gpus: the devices of the outer and of the inner level.
-        rate: the operations of a device, in TFLOP/s; its memory brings a byte for 12.5.
-        outer, inner: the bandwidth of a device on both levels, in GB/s.
-        far, near: the latency of both, in microseconds.
+        count: how many parts it has.
+        bandwidth: that of a device on it, in GB/s.
+        latency: in microseconds.
     """
 
-    nodes: int
-    gpus: int
+    count: int
+    bandwidth: float
+    latency: float
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A machine of one or more levels, each an axis.
+
+    Attributes:
+        levels: from the outermost.
+        rate: the operations of a device, in TFLOP/s.
+        memory: the bandwidth of its memory, in GB/s.
+    """
+
+    levels: tuple[Level, ...] = (Level(8, 25, 14), Level(8, 200, 5))
     rate: float = 19.5
-    outer: float = 25.0
-    inner: float = 200.0
-    far: float = 14.0
-    near: float = 5.0
+    memory: float = 1560.0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The counts of its levels."""
+        return tuple(level.count for level in self.levels)
+
+    @property
+    def ratio(self) -> float:
+        """The bandwidth of its fastest level by that of its slowest."""
+        bandwidths = [level.bandwidth for level in self.levels]
+        return max(bandwidths) / min(bandwidths)
 
     @property
     def text(self) -> str:
-        """The machine as it is written; its network has a rail for each device of a node."""
+        """The machine as it is written; a network has a rail for each device below."""
+        levels: list[str] = []
+        for number, (count, bandwidth, latency) in enumerate(self.levels):
+            rails = math.prod(self.shape[number + 1 :])
+            fabric = "network" if number < len(self.levels) - 1 else "nvlink"
+            levels.append(
+                f"level l{number}[{count}] {{ port = {bandwidth * rails:.4g} GB/s, "
+                f"latency = {latency:.4g} us, rails = {rails}, fabric = {fabric} }}"
+            )
         return (
             f"machine @box {{ device {{ compute f32 = {self.rate:.4g} TFLOP/s; "
-            f"memory = 1000000 GB @ {80 * self.rate:.4g} GB/s }} "
-            f"level node[{self.nodes}] {{ port = {self.outer * self.gpus:.4g} GB/s, "
-            f"latency = {self.far:.4g} us, rails = {self.gpus}, fabric = network }} "
-            f"level gpu[{self.gpus}] {{ port = {self.inner:.4g} GB/s, "
-            f"latency = {self.near:.4g} us, fabric = nvlink }} }}"
+            f"memory = 1000000 GB @ {self.memory:.4g} GB/s }} {' '.join(levels)} }}"
         )
 
     def module(self, text: str) -> ModuleOp:
         """Return a program on this machine."""
-        mesh = f"mesh @m on @box {{ outer = node:{self.nodes}, inner = gpu:{self.gpus} }}"
-        return collir.parse(f"{self.text}\n{mesh}\n{text}")
+        axes = ", ".join(f"x{n} = l{n}:{count}" for n, count in enumerate(self.shape))
+        return collir.parse(f"{self.text}\nmesh @m on @box {{ {axes} }}\n{text}")
+
+    def without_latency(self) -> "Machine":
+        """Return the machine with hardly any latency: proportions alone decide."""
+        levels = tuple(level._replace(latency=1e-3) for level in self.levels)
+        return replace(self, levels=levels)
+
+    def with_one_bandwidth(self) -> "Machine":
+        """Return the machine with the geometric mean of the bandwidths on all levels."""
+        mean = geometric_mean(level.bandwidth for level in self.levels)
+        levels = tuple(level._replace(bandwidth=mean) for level in self.levels)
+        return replace(self, levels=levels)
 
 
 def random_machine(seed: int) -> Machine:
-    """Return a machine with rates over two orders of magnitude."""
+    """Return a machine of one to three levels, with rates over two orders of magnitude; inner
+    levels are not slower than outer ones."""
     rng = random.Random(seed)
 
     def any_of(low: float, high: float) -> float:
         return math.exp(rng.uniform(math.log(low), math.log(high)))
 
-    outer, inner = sorted([any_of(2, 200), any_of(2, 200)])
-    near, far = sorted([any_of(1, 30), any_of(1, 30)])
-    nodes, gpus = rng.choice((2, 4, 8)), rng.choice((2, 4, 8))
-    return Machine(nodes, gpus, any_of(1, 100), outer, inner, far, near)
+    depth = rng.choice((1, 1, 2, 2, 2, 2, 2, 3))
+    bandwidths = sorted(any_of(2, 200) for _ in range(depth))
+    latencies = sorted((any_of(1, 30) for _ in range(depth)), reverse=True)
+    counts = [rng.choice((2, 4, 8) if depth < 3 else (2, 4)) for _ in range(depth)]
+    rate = any_of(1, 100)
+    levels = zip(counts, bandwidths, latencies, strict=True)
+    return Machine(tuple(Level(*x) for x in levels), rate, 80 * rate)
 
 
 @cache
@@ -101,8 +142,8 @@ def program(model: str, sizes: tuple[tuple[str, int], ...]) -> str:
 DIMS = (64, 128, 256, 512, 1024)
 
 
-def random_text(seed: int, axes: int = 2) -> str:
-    """Return a random program of 5 to 30 products, maps and reductions, for one axis or two."""
+def random_program(seed: int, axes: int = 2) -> ModuleOp:
+    """Return a random program of 5 to 30 products, maps and reductions, for some axes."""
     rng = random.Random(seed)
     sizes = rng.sample(DIMS, 3)
     shapes = [tuple(rng.choice(sizes) for _ in range(rng.choice((2, 2, 3)))) for _ in range(6)]
@@ -117,11 +158,14 @@ def random_text(seed: int, axes: int = 2) -> str:
     last = [n for n in range(6, len(shapes)) if n not in used]
     results = ", ".join(f"f32[{', '.join(map(str, shapes[n]))}]" for n in last)
     returned = ", ".join(f"%v{n}" for n in last)
-    nodes, gpus = rng.choice((2, 4)) if axes > 1 else 1, rng.choice((2, 4, 8))
-    mesh = f"x = node:{nodes}, " * (axes > 1) + f"y = gpu:{gpus}"
-    head = f"{Machine(nodes, gpus).text}\nmesh @m on @box {{ {mesh} }}\n"
+    counts = [rng.choice((2, 4)) for _ in range(axes - 1)] + [rng.choice((2, 4, 8))]
     body = "\n".join([*lines, f"  return {returned}"])
-    return f"{head}func @step({arguments}) -> ({results}) on @m auto {{\n{body}\n}}\n"
+    return _on(counts, f"func @step({arguments}) -> ({results}) on @m auto {{\n{body}\n}}\n")
+
+
+def _on(counts: Sequence[int], function: str) -> ModuleOp:
+    """Return a function on a machine with levels of some counts."""
+    return Machine(tuple(Level(count, 100, 5) for count in counts)).module(function)
 
 
 def _random_step(
@@ -153,7 +197,7 @@ def _random_step(
     return text, tuple(size[i] for i in over), (a, b)
 
 
-def layered_text(layers: int) -> str:
+def layered_program(layers: int) -> ModuleOp:
     """Return layers of five operations one after the other."""
     arguments = ["%h: f32[256, 512]"]
     lines: list[str] = []
@@ -168,6 +212,6 @@ def layered_text(layers: int) -> str:
             f"  %e{n} = add %d{n}, %{last}",
         ]
         last = f"e{n}"
-    head = f"{Machine(4, 8).text}\nmesh @m on @box {{ x = node:4, y = gpu:8 }}\n"
     body = "\n".join([*lines, f"  return %{last}"])
-    return f"{head}func @step({', '.join(arguments)}) -> f32[256, 512] on @m auto {{\n{body}\n}}\n"
+    head = f"func @step({', '.join(arguments)}) -> f32[256, 512] on @m auto"
+    return _on((4, 8), f"{head} {{\n{body}\n}}\n")

@@ -11,7 +11,7 @@ from collir.ir.remarks import listening
 from collir.layout import Axis
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding import shard as of_shard
-from collir.synthesis.sharding.shard import ShardOptions
+from collir.synthesis.sharding.layouts import ShardOptions
 from collir.synthesis.sharding.solver import Solution
 
 

@@ -12,89 +12,86 @@
 """
 
 import argparse
+import math
 import re
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
 
 import portable
-from programs import layered_text, random_text, step_of
+from programs import layered_program, random_program, step_of
 from run import EXAMPLES, alone
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-import collir
+from collir.syntax.parsing import no_gc
 from collir.synthesis.propagation.graph import Graph
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding.solver import least_sum
-from collir.synthesis.sharding.symbolic.exact import sent_bytes, values_of
-from collir.synthesis.sharding.symbolic.halving import Halving
+from collir.synthesis.sharding.symbolic.amounts import by_amounts
+from collir.synthesis.sharding.symbolic.descent import Descent
 
 PAGE = Path(__file__).parents[2] / "docs" / "symbolic-sharding.md"
 SECONDS = 60.0
 """The limit of an exact search."""
 
-RANDOM, LAYERS = 150, (200, 2_000, 20_000)
-"""The number of random graphs, and of layers of five operations."""
+RANDOM, LAYERS = {1: 150, 2: 150, 3: 50}, (200, 2_000, 20_000)
+"""The number of random graphs for each number of axes, and of layers of five operations."""
 
 Cells = list[list[str]]
 
 
-def compared(module: ModuleOp) -> tuple[int, float, float, bool, float, float]:
-    """Return the steps of a program, the bytes of the greedy plan, the least and whether they are
-    proven, and the CPU seconds of both."""
+def compared(module: ModuleOp) -> tuple[int, float, float, list[float]]:
+    """Return the steps of a program, the bytes of the greedy plan, the least, and the CPU seconds
+    of pricing all choices, of the greedy plan and of the exact search."""
     function, graph = step_of(module)
-    start = time.process_time()
-    plan = Halving(graph)
-    plan.run()
-    greedy = time.process_time() - start
-    start = time.process_time()
-    sharding = sent_bytes(function, graph)
+    clock = [time.process_time()]
+    sharding = by_amounts(function, graph)
+    clock.append(time.process_time())
+    values = Descent(graph, sharding, list(graph.mesh.by_name)).run()
+    clock.append(time.process_time())
     found = least_sum(sharding.sum, SECONDS)
-    exact = time.process_time() - start
-    sent = sharding.sum.value(values_of(sharding, graph, plan))
-    return len(graph.relations), sent, found.sum, not found.ended, greedy, exact
+    clock.append(time.process_time())
+    assert not found.ended, found.ended
+    seconds = [after - before for before, after in pairwise(clock)]
+    return len(graph.relations), sharding.sum.value(values), found.sum, seconds
 
 
 def gap() -> Cells:
     """Return the rows of the example models."""
-    rows = [["model", "steps", "greedy MB", "exact MB", "ratio", "greedy s", "exact s"]]
+    rows = [["model", "steps", "greedy MB", "least MB", "ratio", *CLOCKS]]
     _ = compared(alone("mlp"))  # what is imported or made once is not measured
     for name in EXAMPLES:
-        steps, sent, least, proven, greedy, exact = compared(alone(name))
-        least_text = f"{least / 1e6:,.2f}" + " (not proven)" * (not proven)
-        first = [name, f"{steps:,}", f"{sent / 1e6:,.2f}", least_text]
-        rows.append([*first, f"{sent / least:.3f}", f"{greedy:.2f}", f"{exact:.2f}"])
+        steps, sent, least, seconds = compared(alone(name))
+        first = [name, f"{steps:,}", f"{sent / 1e6:,.2f}", f"{least / 1e6:,.2f}"]
+        rows.append([*first, f"{sent / least:.3f}", *(f"{x:.2f}" for x in seconds)])
     return rows
+
+
+CLOCKS = ("pricing s", "greedy s", "exact s")
 
 
 # --- random graphs -------------------------------------------------------------------------------
 
 
 def random_graphs() -> Cells:
-    """Return the rows of random graphs, for one axis and for two."""
+    """Return the rows of random graphs."""
     heads = ["axes", "graphs", "least is sent", "within 5 %", "median", "90 %", "worst"]
-    rows = [[*heads, "least is 0, greedy not", "all bytes", "greedy s", "exact s"]]
-    for axes in (1, 2):
-        ratios: list[float] = []
-        greedy = exact = all_sent = all_least = 0.0
-        for seed in range(RANDOM):
-            text = random_text(seed, axes)
-            _, sent, least, proven, first, second = compared(collir.parse(text))
-            assert proven, seed
-            ratios.append(sent / least if least else float("inf") if sent else 1.0)
-            greedy, exact = greedy + first, exact + second
-            all_sent, all_least = all_sent + sent, all_least + least
-        finite = [x for x in ratios if x < float("inf")]
-        cells = [str(axes), str(RANDOM), str(sum(x < 1.0001 for x in ratios))]
-        cells.append(str(sum(x <= 1.05 for x in ratios)))
-        cells += [
-            f"{x:.2f}"
-            for x in (median(ratios), quantiles(ratios, n=10, method="inclusive")[-1], max(finite))
-        ]
-        cells += [str(len(ratios) - len(finite)), f"{all_sent / all_least:.2f}"]
-        rows.append([*cells, f"{greedy:.1f}", f"{exact:.1f}"])
+    rows = [[*heads, "least is 0, greedy not", "all bytes", *CLOCKS]]
+    for axes, count in RANDOM.items():
+        found = [compared(random_program(seed, axes)) for seed in range(count)]
+        pairs = [(sent, least) for _, sent, least, _ in found]
+        ratios = [sent / least if least else math.inf if sent else 1.0 for sent, least in pairs]
+        finite = [x for x in ratios if x < math.inf]
+        high = quantiles(ratios, n=10, method="inclusive")[-1]
+        cells = [f"{x:.2f}" for x in (median(ratios), high, max(finite))]
+        total = sum(sent for sent, _ in pairs) / sum(least for _, least in pairs)
+        counts = [str(sum(x <= most for x in ratios)) for most in (1.0001, 1.05)]
+        seconds = [sum(own) for own in zip(*(x for *_, x in found), strict=True)]
+        cells += [str(len(ratios) - len(finite)), f"{total:.2f}", *(f"{x:.1f}" for x in seconds)]
+        rows.append([str(axes), str(count), *counts, *cells])
     return rows
 
 
@@ -103,22 +100,24 @@ def random_graphs() -> Cells:
 
 def speed() -> Cells:
     """Return the rows of more and more operations."""
-    rows = [["operations", "graph s", "greedy s", "greedy us each", "exact s"]]
+    rows = [["operations", "graph s", *CLOCKS[:2], "us each", "exact s"]]
     for layers in LAYERS:
         functions: list[FuncOp] = []
-        lay_out(collir.parse(layered_text(layers)), lambda f, _, out=functions: out.append(f))
-        start = time.process_time()
-        graph = Graph.build(functions[0])
-        build = time.process_time() - start
-        start = time.process_time()
-        Halving(graph).run()
-        greedy = time.process_time() - start
-        start = time.process_time()
-        found = least_sum(sent_bytes(functions[0], graph).sum, SECONDS, branch=False)
-        seconds = time.process_time() - start
-        exact = f"{seconds:.1f}" + " (not proven)" * bool(found.ended)
-        each = 1e6 * greedy / (5 * layers)
-        rows.append([f"{5 * layers:,}", f"{build:.2f}", f"{greedy:.2f}", f"{each:.0f}", exact])
+        lay_out(layered_program(layers), lambda f, _, out=functions: out.append(f))
+        clock = [time.process_time()]
+        with no_gc():
+            graph = Graph.build(functions[0])
+            clock.append(time.process_time())
+            sharding = by_amounts(functions[0], graph)
+            clock.append(time.process_time())
+            _ = Descent(graph, sharding, list(graph.mesh.by_name)).run()
+            clock.append(time.process_time())
+            _ = least_sum(sharding.sum, SECONDS, branch=False)
+            clock.append(time.process_time())
+        seconds = [after - before for before, after in pairwise(clock)]
+        each = 1e6 * sum(seconds[1:3]) / (5 * layers)
+        cells = [*(f"{x:.1f}" for x in seconds[:3]), f"{each:.0f}", f"{seconds[3]:.1f}"]
+        rows.append([f"{5 * layers:,}", *cells])
     return rows
 
 

@@ -10,7 +10,8 @@ from programs import RANDOM
 
 import collir
 from collir.cost.model import CostModel
-from collir.synthesis.sharding.shard import ShardOptions, shard
+from collir.synthesis.sharding.layouts import ShardOptions
+from collir.synthesis.sharding.shard import shard
 
 
 @settings(max_examples=24)

@@ -51,6 +51,7 @@ class Sharding:
         self.ways: dict[int, list[Way]] = {}
         self.layouts: dict[int, list[Layout]] = {}
         self._prices: dict[object, Costs] = {}
+        self._left: dict[int, tuple[tuple[DistType, ...], Numbers]] = {}
         self.sum = Sum([], [], [])
         relations = [relation for relation in graph.relations if not is_kept(relation)]
         for relation in relations:
@@ -119,10 +120,17 @@ class Sharding:
         """Relate a step with its result, which is reduced and brought to its layout."""
         tensor = relation.members[-1]
         number, own = self.variable_of[relation], self.variable_of[tensor]
-        ways = self.ways[number]
-        kinds = {way.left: n for n, way in enumerate({way.left: way for way in ways}.values())}
-        prices = self._prices_of(tensor, list(kinds), self.types(tensor))
-        self._relate((number, own), prices[[kinds[way.left] for way in ways]] * relation.times)
+        left, numbers = self._left_by(self.ways[number])
+        prices = self._prices_of(tensor, left, self.layouts[own])
+        self._relate((number, own), prices[numbers] * relation.times)
+
+    def _left_by(self, ways: Sequence[Way]) -> tuple[tuple[DistType, ...], Numbers]:
+        """Return the types in which ways leave their result, each once, and the number of that of
+        each way."""
+        if id(ways) not in self._left:  # the ways of equal steps are one list, which stays
+            number = {way.left: n for n, way in enumerate({way.left: way for way in ways}.values())}
+            self._left[id(ways)] = tuple(number), np.array([number[way.left] for way in ways])
+        return self._left[id(ways)]
 
     def _add_addends(self, before: Relation, relation: Relation) -> None:
         """Take the reduction of an addend back where the one before it is partial alike: their sum
@@ -151,8 +159,7 @@ class Sharding:
             users.append(self.variable_of[relation if relation.op else relation.members[-1]])
             listed = self.needs(relation, position)
             needs.append(np.array([layouts.setdefault(x, len(layouts)) for x in listed]))
-        before, after = self.types(tensor), [with_layout(tensor.type, x) for x in layouts]
-        prices = self._prices_of(tensor, before, after) * times
+        prices = self._prices_of(tensor, self.layouts[own], [*layouts]) * times
         if len(users) == 1:
             self._relate((own, users[0]), prices[:, needs[0]])
         elif prices.any():
@@ -179,13 +186,15 @@ class Sharding:
         return (self.split if self.is_inside(tensor.value) else self.move)(x, to)
 
     def _prices_of(
-        self, tensor: Tensor, before: Sequence[DistType], after: Sequence[DistType]
+        self, tensor: Tensor, before: Sequence[DistType | Layout], after: Sequence[Layout]
     ) -> Costs:
-        """Return the time from each type of a tensor to each other."""
-        key = (self.is_inside(tensor.value), tuple(before), tuple(after))
+        """Return the time from each type or layout of a tensor to each layout."""
+        key = (self.is_inside(tensor.value), tensor.type, tuple(before), tuple(after))
         if key not in self._prices:
-            prices = [[self.price(tensor, x, to) for to in after] for x in before]
-            self._prices[key] = np.array(prices)
+            whole = tensor.type
+            types = [x if isinstance(x, DistType) else with_layout(whole, x) for x in before]
+            to = [with_layout(whole, layout) for layout in after]
+            self._prices[key] = np.array([[self.price(tensor, x, y) for y in to] for x in types])
         return self._prices[key]
 
     def layout(self, values: Values, tensor: Tensor) -> Layout:

@@ -27,6 +27,10 @@ Move = Callable[[DistType, DistType], float]
 """A function from two types of a value to the seconds that bring it from one to the other."""
 
 
+Decided = tuple[tuple[str, str | None], ...]
+"""Sub-axes, each with the index or the dimension that it shards; None: it shards none."""
+
+
 @dataclass(frozen=True)
 class Way:
     """How a step runs.
@@ -60,20 +64,22 @@ class Ways:
         """
         self.mesh, self.work, self.move = mesh, work, move
         self._known: dict[object, list[Way]] = {}
-        self._layouts: dict[tuple[int, ...], list[Layout]] = {}
+        self._layouts: dict[object, list[Layout]] = {}
 
     def layouts(self, tensor: Tensor) -> list[Layout]:
         """Return the layouts that a tensor may have: the one that its type gives, or all."""
         if tensor.layout is not None:
             return [tensor.layout]
-        if tensor.shape not in self._layouts:
+        decided = self._decided(tensor)
+        key = (tensor.shape, decided)
+        if key not in self._layouts:
             sizes = {str(d): size for d, size in enumerate(tensor.shape)}
-            self._layouts[tensor.shape] = [
+            self._layouts[key] = [
                 tuple(axes.get(d, ()) for d in sizes)
-                for axes in self._assignments(sizes)
+                for axes in self._assignments(sizes, decided)
                 if self._divide(sizes, axes)
             ]
-        return self._layouts[tensor.shape]
+        return self._layouts[key]
 
     def of(self, relation: Relation) -> list[Way]:
         """Return the ways of a step: sub-axes for its indices by which all members divide.
@@ -85,13 +91,14 @@ class Ways:
         assert op is not None
         types = tuple(member.type for member in relation.members)
         key = (types, relation.indices, op.name, tuple(op.properties.items()), self.work.key(op))
+        key += (self._decided(relation),)
         if key not in self._known:
             self._known[key] = list(self._ways(relation))
         return self._known[key]
 
     def _ways(self, relation: Relation) -> Iterator[Way]:
         sizes = {i: n for i, n in relation.sizes.items() if self._may_divide(relation, i)}
-        for axes in self._assignments(sizes):
+        for axes in self._assignments(sizes, self._decided(relation)):
             if all(
                 self._divide(dict(zip(over, member.shape, strict=True)), axes)
                 for member, over in zip(relation.members, relation.indices, strict=True)
@@ -156,9 +163,16 @@ class Ways:
         axes = frozenset(axis for x in (*types, to) for axis in x.axes)
         return Times(tuple(places.tolist()), axes, to), sent
 
-    def _assignments(self, sizes: dict[str, int]) -> Iterator[dict[str, tuple[str, ...]]]:
+    def _decided(self, what: Relation | Tensor) -> Decided:
+        """Return the sub-axes that are decided, each with the index that it shards, or None."""
+        return ()
+
+    def _assignments(
+        self, sizes: dict[str, int], decided: Decided
+    ) -> Iterator[dict[str, tuple[str, ...]]]:
         names = [index for index, size in sizes.items() if size > 1 and index != REPEATED]
-        for chosen in product((None, *names), repeat=len(self.mesh.by_name)):
+        known = {axis: (index,) for axis, index in decided}
+        for chosen in product(*(known.get(axis, (None, *names)) for axis in self.mesh.by_name)):
             axes: dict[str, tuple[str, ...]] = {}
             for axis, index in zip(self.mesh.by_name, chosen, strict=True):
                 if index is not None:

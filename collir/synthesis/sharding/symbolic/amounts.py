@@ -1,106 +1,115 @@
-"""Amounts of data that a step sends where an axis divides it, in bytes and without any rates.
+"""Choices of layouts that cost the bytes that a device receives, and nothing else.
 
-Amounts are integers: bytes times ``f * f``, for an axis of ``f`` devices, and times 4 by D-Rec.
+Only the order of strategies matters, so no rate of a machine is needed (Wang et al., "SMSG", IJPP
+2023). Every step is divided over as many axes as it can be, so all devices compute as much, and
+what is left is what they send.
 """
 
-from typing import Final, Literal, Protocol
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from collir.synthesis.propagation.graph import Relation
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Attribute, Block
 
-Where = int | None | Literal["unknown", "partial"]
-"""The dimension of a value that is divided; None: none is. A result may be partial, and the layout
-of a tensor unknown."""
+from collir.cost.model import CostModel
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.layout import DistType, Mesh
+from collir.synthesis.propagation.graph import Graph, Relation, Tensor
+from collir.synthesis.sharding.factors import Values
+from collir.synthesis.sharding.moves import Moves, Step, bytes_of
+from collir.synthesis.sharding.problem import Sharding
+from collir.synthesis.sharding.ways import Decided, Way, Ways
+from collir.synthesis.sharding.work import Times, Work
 
-UNKNOWN: Final = "unknown"
-PARTIAL: Final = "partial"
-
-
-class Accounting(Protocol):
-    """A way of counting. What a step needs whole, and what it leaves partial, counts with all its
-    bytes but those that a device has.
-
-    Attributes:
-        lies_whole: whether an operand that is needed whole counts also where it lies so.
-        inputs_move: whether inputs of the program are moved from where they lie.
-        maps_repeat: whether maps may be done by all devices alike.
-    """
-
-    lies_whole: bool
-    inputs_move: bool
-    maps_repeat: bool
-
-    def weight(self, relation: Relation, place: int) -> int:
-        """Return what the bytes of a member count where it has to be whole."""
-        ...
-
-    def operand(self, size: int, factor: int, need: Where, state: Where, nest: int) -> int:
-        """Return what is sent to bring an operand from a state to the one that a step needs.
-
-        Args:
-            nest: the blocks of the dimension that is divided, by axes inside of this one.
-        """
-        ...
-
-    def result(self, size: int, factor: int, left: Where, state: Where, nest: int) -> int:
-        """Return what is sent to bring a result to its state, beside the reduction of one that is
-        partial into blocks."""
-        ...
+Places = Mapping[Relation | Tensor, Mapping[str, str]]
+"""For steps the index, and for tensors the dimension, that each of some axes divides."""
 
 
-class Amounts:
+class NoWork(Work):
+    """Steps that take no time."""
+
+    def times(
+        self, op: DistOp, types: Sequence[DistType], properties: dict[str, Attribute]
+    ) -> Times:
+        """Return 0, and the type of the result."""
+        block = Block(arg_types=[DistTensorType(x) for x in types])
+        made = type(op).make(self.mesh, *block.args, **properties)
+        return Times((0.0,), frozenset(), dist_type(made.result))
+
+
+class Received(Moves):
     """The bytes that a device receives: of an all_gather and a reduce_scatter the other parts of
     the tensor, of an all_to_all the other parts of its block, of an all_reduce both."""
 
-    lies_whole = False
-    inputs_move = True
-    maps_repeat = False
+    def __init__(self, mesh: Mesh):
+        super().__init__(mesh, CostModel())
 
-    def weight(self, relation: Relation, place: int) -> int:
-        """Return 1: all bytes count the same."""
-        return 1
+    def step(self, value: DistType, step: Step) -> float:
+        """Return the bytes of a step of a path."""
+        if step.kind.local:
+            return 0.0
+        size = bytes_of(value) / min(step.blocks_before, step.blocks_after)
+        devices = self.mesh.group_size(step.axes)
+        twice = 2 if (step.kind.before, step.kind.after) == ("partial", "replicated") else 1
+        return twice * size * (devices - 1) / devices
 
-    def operand(self, size: int, factor: int, need: Where, state: Where, nest: int) -> int:
-        """Return the bytes of an all_gather or an all_to_all. Blocks inside of others have to be
-        gathered too, as those of the outer axis do not lie one behind the other."""
-        if state == need:
-            return 0
-        if nest > 1:
-            return size * factor * ((nest - 1) * factor if state is None else nest * factor - 1)
-        if state is None:
-            return 0
-        return size * (factor - 1) * (factor if need is None else 1)
-
-    def result(self, size: int, factor: int, left: Where, state: Where, nest: int) -> int:
-        """Return the bytes of an all_gather or an all_to_all."""
-        if left == PARTIAL:
-            if state is not None and nest == 1:
-                return 0
-            return size * (factor - 1) * factor + self.operand(size, factor, state, None, nest)
-        return self.operand(size, factor, state, left, nest)
+    def split(self, x: DistType, to: DistType) -> float:
+        """Return what brings a value to another layout: kernels take no time."""
+        return self.seconds(x, to)
 
 
-class DRec:
-    """D-Rec's numbers: what has to be whole or reduced counts, the second operand of a product a
-    quarter, wherever it lies; and 16 times what lies otherwise than it is needed. Inputs lie as
-    their steps need them."""
+class Divided(Ways):
+    """The ways that divide a step over most axes, of some axes."""
 
-    lies_whole = True
-    inputs_move = False
-    maps_repeat = True
+    def __init__(self, work: Work, moves: Moves, axes: Collection[str], places: Places):
+        """Set up the ways on a mesh.
 
-    def weight(self, relation: Relation, place: int) -> int:
-        """Return the quarters that a member counts."""
-        is_product = relation.op is not None and relation.op.mnemonic == "einsum"
-        return 1 if is_product and place == 1 else 4
+        Args:
+            axes: the sub-axes that are free.
+            places: what others divide; they divide nothing else.
+        """
+        super().__init__(work.mesh, work, moves.seconds)
+        self._others = [axis for axis in work.mesh.by_name if axis not in axes]
+        self._places = places
 
-    def operand(self, size: int, factor: int, need: Where, state: Where, nest: int) -> int:
-        """Return the quarters of a move."""
-        return 0 if state == need else 64 * size * factor * factor
+    def _decided(self, what: Relation | Tensor) -> Decided:
+        places = self._places.get(what, {})
+        return tuple((axis, places.get(axis)) for axis in self._others)
 
-    def result(self, size: int, factor: int, left: Where, state: Where, nest: int) -> int:
-        """Return the quarters of a move: what is reduced is whole."""
-        return self.operand(size, factor, None if left == PARTIAL else left, state, nest)
+    def _ways(self, relation: Relation) -> Iterator[Way]:
+        ways = list(super()._ways(relation))
+        most = max(map(self._divides, ways))
+        yield from (way for way in ways if self._divides(way) == most)
+
+    def _divides(self, way: Way) -> int:
+        return sum(map(len, way.axes.values()))
 
 
-AMOUNTS: Final = Amounts()
-D_REC: Final = DRec()
+def by_amounts(
+    function: FuncOp,
+    graph: Graph,
+    axes: Collection[str] | None = None,
+    places: Places | None = None,
+) -> Sharding:
+    """Return the choices of layouts in a function, with the bytes that a device receives for their
+    time.
+
+    Args:
+        axes: the sub-axes that are free; None: all.
+        places: what others divide.
+    """
+    moves, free = Received(graph.mesh), graph.mesh.by_name if axes is None else axes
+    ways = Divided(NoWork(function, graph.mesh), moves, free, places or {})
+    return Sharding(graph, ways, moves.seconds, moves.split).tie()
+
+
+def places_in(sharding: Sharding, values: Values) -> Places:
+    """Return what axes divide in a solution."""
+    places: dict[Relation | Tensor, dict[str, str]] = {}
+    for what in sharding.variable_of:
+        if isinstance(what, Relation):
+            own: Iterable[tuple[str, Sequence[str]]] = sharding.way(values, what).axes.items()
+        else:
+            own = ((str(d), axes) for d, axes in enumerate(sharding.layout(values, what)))
+        places[what] = {axis: index for index, axes in own for axis in axes}
+    return places

@@ -1,0 +1,106 @@
+"""Layouts by the amounts of data that are sent alone, for all values of ``auto`` functions.
+
+At most three axes are taken at a time, the inner ones first: the number of layouts grows with each,
+and blocks of a dimension that several axes divide are moved over the inner ones.
+"""
+
+import numpy as np
+from xdsl.dialects.builtin import ModuleOp
+
+from collir.ir.diagnostics import DiagnosticError
+from collir.layout import Mesh
+from collir.synthesis.propagation.propagate import lay_out
+from collir.synthesis.sharding.explain import Reason
+from collir.synthesis.sharding.factors import Sum, Values
+from collir.synthesis.sharding.layouts import Layouts, ShardOptions
+from collir.synthesis.sharding.memory import Memory, Points
+from collir.synthesis.sharding.problem import Sharding
+from collir.synthesis.sharding.solver import Solution
+from collir.synthesis.sharding.symbolic.amounts import Places, by_amounts, places_in
+from collir.synthesis.sharding.symbolic.descent import Descent
+
+_TOGETHER = 3
+"""The most axes that are taken at a time."""
+
+_PRICES, _FIRST = 24, 0.01
+"""How often prices of memory are raised, and the first one: what a byte costs that is held at all
+steps that need too many, in bytes that are sent."""
+
+
+def shard_by_amounts(module: ModuleOp, options: ShardOptions) -> None:
+    """Choose the layouts of all values of the ``auto`` functions of a module by the amounts of data
+    alone, in place.
+
+    Raises:
+        DiagnosticError: a function has a step that cannot be where layouts are chosen, its mesh has
+            weights, or no layouts were found that fit into memory.
+    """
+    lay_out(module, lambda f, closed: _ByAmounts(f, closed, options).run(), callees=False)
+
+
+def groups_of(mesh: Mesh) -> list[list[str]]:
+    """Return the sub-axes that are taken together, the first at first."""
+    axes = [name for name, axis in mesh.by_name.items() if axis.size > 1]
+    ends = range(len(axes), 0, -_TOGETHER)
+    return [axes[max(0, end - _TOGETHER) : end] for end in ends] or [[]]
+
+
+class _ByAmounts(Layouts):
+    """Layouts by amounts."""
+
+    def _check(self) -> None:
+        if self.graph.mesh.uneven:
+            text = "amounts of data say nothing about weights of axes: leave out method=symbolic"
+            raise DiagnosticError.at(self.function, text)
+        self.groups = groups_of(self.graph.mesh)
+
+    def _choices(self) -> Sharding:
+        places: Places = {}
+        for axes in self.groups[:-1]:
+            sharding = by_amounts(self.function, self.graph, axes, places)
+            places = places_in(sharding, Descent(self.graph, sharding, axes).run())
+        return by_amounts(self.function, self.graph, self.groups[-1], places)
+
+    def _solution(self, limit: float | None) -> Solution:
+        values = self._values(self.sharding.sum)
+        if limit:
+            memory = Memory(self.function, self.graph, self.sharding)
+            values = self._fitting(values, memory, limit)
+        return Solution(values, self.sharding.sum.value(values), 0.0, "amounts of data alone")
+
+    def _values(self, whole: Sum) -> Values:
+        return Descent(self.graph, self.sharding, self.groups[-1], whole).run()
+
+    def _fitting(self, values: Values, memory: Memory, limit: float) -> Values:
+        """Return values that fit into memory: bytes get prices at the steps that need too many, and
+        these double until all fit."""
+        prices, step = np.zeros(memory.count), _FIRST
+        held = least = memory.at(values)
+        for _ in range(_PRICES):
+            above = held > limit
+            if not above.any():
+                return values
+            prices[above] += step / above.sum()
+            step *= 2
+            values = self._values(self._priced(memory, prices))
+            held = memory.at(values)
+            least = min(held, least, key=lambda x: float(x.max()))
+        at, most = memory.operation(int(least.argmax())), float(least.max())
+        raise self._does_not_fit(at, most, "method=exact may find others")
+
+    def _priced(self, memory: Memory, prices: Points) -> Sum:
+        whole = self.sharding.sum
+        return Sum(whole.sizes, [*whole.tables, *memory.tables(prices)], whole.fans)
+
+    def _peak(self) -> float:
+        """Return the bytes that a simulation needs on a device; 0 without rates, as nothing says
+        what is held when."""
+        try:
+            return super()._peak()
+        except DiagnosticError:
+            return 0.0
+
+    def _reasons(self, solution: Solution) -> list[Reason]:
+        name = self.function.sym_name.data
+        text = f"the layouts of @{name} are chosen by the amounts of data that they send alone"
+        return [Reason(self.function, text)]

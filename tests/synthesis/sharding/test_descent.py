@@ -1,0 +1,321 @@
+"""Layouts by the amounts of data alone: folds in any order, and plans beside those that D-Rec is
+said to make, and beside those of an exact search by the same amounts."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import permutations
+
+import pytest
+from auto import random_auto
+from checks import functions_of
+from hypothesis import event, given, settings
+from model_pages import page
+from programs import RANDOM
+from seeds import fresh
+from single_device import single_device
+from xdsl.dialects.func import FuncOp
+
+import collir
+from collir.synthesis.propagation.graph import Graph, Relation
+from collir.synthesis.propagation.propagate import lay_out
+from collir.synthesis.sharding.solver import least_sum
+from collir.synthesis.sharding.symbolic.amounts import by_amounts
+from collir.synthesis.sharding.symbolic.d_rec import d_rec
+from collir.synthesis.sharding.symbolic.descent import Descent
+from collir.synthesis.sharding.symbolic.parts import Dimension, Parts
+from collir.synthesis.sharding.symbolic.states import States
+from collir.synthesis.sharding.symbolic.votes import Votes, add, votes_of
+
+MODELS = ("mlp", "switch", "vit", "bert")
+QUICK = ("mlp", "switch")
+
+CUBE = """
+machine @box { level gpu[8] { port = 8 GB/s, latency = 3 us } }
+mesh @m on @box { x = gpu:2, y = gpu:2, z = gpu:2 }
+"""
+
+
+def _function(text: str) -> FuncOp:
+    """Return a function on eight devices, in three axes."""
+    (function,) = functions_of(collir.parse(CUBE + text))
+    return function
+
+
+def _random(rng: random.Random) -> tuple[FuncOp, Graph]:
+    """Return a random function without weights of axes, and its graph."""
+    module = None
+    while module is None:
+        module = random_auto(rng, weights=0.0)
+    (function,) = functions_of(module)
+    return function, Graph.build(function)
+
+
+@cache
+def _model(name: str) -> tuple[FuncOp, Graph]:
+    """Return the training step of an example, of a single device, and its graph."""
+    module, made = single_device(page(name)), list[tuple[FuncOp, Graph]]()
+    lay_out(module, lambda f, closed: made.append((f, Graph.build(f, closed))), callees=False)
+    (step,) = made
+    return step
+
+
+def _some(quick: Sequence[str]) -> list[object]:
+    return [pytest.param(x, marks=[] if x in quick else [pytest.mark.slow]) for x in MODELS]
+
+
+# --- D-Rec ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cuts"),
+    [
+        ((256, 512, 512), "iij"),
+        ((256, 25088, 4096), "kkk"),
+        ((256, 4096, 4096), "jkj"),
+        ((256, 9216, 4096), "kkj"),
+        ((32768, 768, 3072), "iii"),
+        ((16384, 12288, 49152), "iji"),
+    ],
+)
+def test_a_product_is_cut_as_d_rec_does(sizes: tuple[int, int, int], cuts: str) -> None:
+    i, k, j = sizes
+    graph, levels = d_rec(
+        _function(f"""
+func @f(%a: f32[{i}, {k}], %b: f32[{k}, {j}]) -> f32[{i}, {j}] on @m auto {{
+  %0 = einsum "i k, k j -> i j" %a, %b
+  return %0
+}}""")
+    )
+    places = levels[-1].places[graph.relations[0]]
+    assert "".join(places[axis] for axis in reversed(graph.mesh.by_name)) == cuts
+
+
+def test_a_network_is_cut_as_d_rec_does() -> None:
+    """The first product of the MLP of the published check has the strategy ((4, 2), (1, 2)), that
+    is I, K, I."""
+    graph, levels = d_rec(
+        _function("""
+func @f(%a: f32[256, 784], %u: f32[784, 512], %v: f32[512, 512], %w: f32[512, 1])
+    -> f32[256, 1] on @m auto {
+  %0 = einsum "i k, k j -> i j" %a, %u
+  %1 = relu %0
+  %2 = einsum "i k, k j -> i j" %1, %v
+  %3 = relu %2
+  %4 = einsum "i k, k j -> i j" %3, %w
+  return %4
+}""")
+    )
+    first, sharding = graph.relations[0], levels[0].sharding
+    costs = {i: w.seconds for w in sharding.ways[sharding.variable_of[first]] for i in w.axes}
+    assert {i: cost / 4 for i, cost in costs.items()} == {"i": 50_176, "j": 100_352, "k": 65_536}
+    cuts = [levels[-1].places[first][axis] for axis in reversed(graph.mesh.by_name)]
+    assert cuts == ["i", "k", "i"]
+    blocks = {index: 2 ** cuts.count(index) for index in "ijk"}
+    assert [[blocks[i] for i in over] for over in ("ik", "kj")] == [[4, 2], [2, 1]]
+
+
+# --- folds ----------------------------------------------------------------------------------------
+
+
+def _descent(function: FuncOp, graph: Graph) -> Descent:
+    return Descent(graph, by_amounts(function, graph), list(graph.mesh.by_name))
+
+
+def _plan(function: FuncOp, graph: Graph) -> list[object]:
+    """Return the layouts of all tensors, and the ways of all steps in the order of the program."""
+    descent = _descent(function, graph)
+    values, sharding = descent.run(), descent.sharding
+    steps = sorted((x for x in graph.relations if x.op), key=lambda x: x.members[-1].number)
+    ways = [dict(sharding.way(values, step).axes) for step in steps]
+    return [*(sharding.layout(values, tensor) for tensor in graph.tensors), *ways]
+
+
+def _check_order(rng: random.Random, function: FuncOp, graph: Graph) -> None:
+    """Check that a plan does not depend on the order of the steps."""
+    relations = rng.sample(graph.relations, len(graph.relations))
+    assert _plan(function, replace(graph, relations=relations)) == _plan(function, graph)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40)
+def test_no_order_of_steps_changes_a_plan(rng: random.Random) -> None:
+    _check_order(rng, *_random(rng))
+
+
+@pytest.mark.parametrize("name", _some(QUICK))
+def test_no_order_of_steps_changes_the_plan_of_an_example(name: str) -> None:
+    _check_order(fresh("order", name), *_model(name))
+
+
+def test_no_order_of_steps_decides_between_equal_dimensions() -> None:
+    function = _function("""
+func @f(%a: f32[64, 64]) -> (f32[64, 64], f32[64, 64]) on @m auto {
+  %0 = exp %a
+  %1 = transpose %0 order [1, 0]
+  %2 = relu %1
+  %3 = exp %0
+  return %2, %3
+}""")
+    graph = Graph.build(function)
+    plans = {
+        str(_plan(function, replace(graph, relations=[*relations])))
+        for relations in permutations(graph.relations)
+    }
+    assert len(plans) == 1
+
+
+def _pieces(rng: random.Random, count: int) -> list[list[int]]:
+    """Return numbers in a few pieces, some of them empty, each in any order."""
+    pieces: list[list[int]] = [[] for _ in range(rng.randint(1, 4))]
+    for number in rng.sample(range(count), count):
+        rng.choice(pieces).append(number)
+    return pieces
+
+
+def _joined(relations: Sequence[Relation], by_index: bool) -> Parts:
+    """Return the parts of some steps."""
+    parts = Parts()
+    for relation in relations:
+        (parts.add_indices if by_index else parts.add)(relation)
+    return parts
+
+
+def _merged(pieces: Sequence[Parts]) -> Parts:
+    merged = Parts()
+    for piece in pieces:
+        merged.merge(piece)
+    return merged
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40)
+def test_parts_of_pieces_make_those_of_the_whole(rng: random.Random) -> None:
+    _, graph = _random(rng)
+    relations = graph.relations
+    items = [Dimension(x.number, d) for x in graph.tensors for d in range(-1, len(x.shape))]
+    for by_index in (False, True):
+        whole = [_joined(relations, by_index).first(x) for x in items]
+        numbers = _pieces(rng, len(relations))
+        pieces = [_joined([relations[n] for n in own], by_index) for own in numbers]
+        first, *rest = pieces
+        nested = [first, _merged(rest)]  # merges are associative too
+        for order in (pieces, pieces[::-1], nested, [*pieces, *pieces]):
+            merged = _merged(order)
+            assert [merged.first(x) for x in items] == whole
+
+
+def _states(rng: random.Random, descent: Descent) -> States:
+    """Return random states of all parts."""
+    return [rng.randrange(len(layouts)) for layouts in descent.space.layouts]
+
+
+def _equal(votes: Votes, other: Votes) -> bool:
+    return votes.keys() == other.keys() and all((votes[p] == other[p]).all() for p in votes)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=30)
+def test_votes_of_pieces_make_those_of_the_whole(rng: random.Random) -> None:
+    descent = _descent(*_random(rng))
+    steps = descent.steps.listed
+    for states in (None, _states(rng, descent)):
+        whole = votes_of(steps, states)
+        apart = [votes_of((steps[n] for n in own), states) for own in _pieces(rng, len(steps))]
+        for order in (apart, apart[::-1]):
+            merged: Votes = {}
+            for votes in order:
+                add(merged, votes)
+            assert _equal(merged, whole)
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+@given(rng=RANDOM)
+@settings(max_examples=30)
+def test_votes_say_what_a_change_saves(rng: random.Random) -> None:
+    descent = _descent(*_random(rng))
+    states = _states(rng, descent)
+    votes, now = votes_of(descent.steps.listed, states), descent.cost(states)
+    add(votes, dict(enumerate(descent.steps.held)))
+    for part, costs in votes.items():
+        for state, cost in enumerate(costs):
+            after = [state if other == part else own for other, own in enumerate(states)]
+            assert descent.cost(after) - now == cost - costs[states[part]]
+    moves = descent.moves(votes, states, range(len(states)))
+    changed, waiting = descent.largest(moves)
+    assert changed.keys() | waiting == moves.keys()
+    after = [changed.get(part, own) for part, own in enumerate(states)]
+    assert now - descent.cost(after) == sum(moves[part][0] for part in changed)
+
+
+def _check_descent(descent: Descent, states: States) -> None:
+    """Check that each stage of a descent costs no more than the one before, and where it ends."""
+    parts = descent.lowered_by_parts(states)
+    indices = descent.lowered_by_indices(parts)
+    end = descent.lowered(states)
+    costs = [descent.cost(x) for x in (states, parts, indices, end)]
+    assert costs == sorted(costs, reverse=True)
+    votes = votes_of(descent.steps.listed, end)
+    add(votes, dict(enumerate(descent.steps.held)))
+    assert not descent.moves(votes, end, range(len(end)))
+    assert descent.lowered_by_indices(end) == end
+    values = descent.steps.values(end)
+    settled = descent.settled(values)
+    assert descent.sum(settled) <= descent.sum(values)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=20)
+def test_descents_go_down(rng: random.Random) -> None:
+    descent = _descent(*_random(rng))
+    _check_descent(descent, _states(rng, descent))
+
+
+@pytest.mark.parametrize("name", _some(["mlp"]))
+def test_descents_go_down_in_an_example(name: str) -> None:
+    descent = _descent(*_model(name))
+    for states in descent.starts():
+        _check_descent(descent, states)
+
+
+def _checked(function: FuncOp, graph: Graph) -> tuple[float, float]:
+    """Return the bytes that a plan sends, and the least by an exact search."""
+    descent = _descent(function, graph)
+    found = least_sum(descent.whole, 20.0)
+    assert not found.ended
+    return descent.whole.value(descent.run()), found.sum
+
+
+@given(rng=RANDOM)
+@settings(max_examples=25)
+def test_no_plan_sends_less_than_the_exact_one(rng: random.Random) -> None:
+    sent, least = _checked(*_random(rng))
+    assert sent >= least * (1 - 1e-9)
+    event("no more than the exact one" if sent <= least * (1 + 1e-9) else "more")
+
+
+@pytest.mark.parametrize("name", _some([*QUICK, "vit"]))
+def test_examples_send_little_more_than_the_least(name: str) -> None:
+    sent, least = _checked(*_model(name))
+    assert 1 - 1e-9 <= sent / least <= 1.15
+
+
+def test_blocks_of_written_types_are_not_moved() -> None:
+    """Blocks inside of those that a type gives would have to be sent, and other dimensions not."""
+    function = _function("""
+func @f(%a: f32[8@z, 8, 8]) -> f32[8, 8, 8] on @m auto {
+  %0 = relu %a
+  return %0
+}""")
+    assert _checked(function, Graph.build(function)) == (0.0, 0.0)
+
+
+@pytest.mark.slow
+def test_most_random_plans_send_the_least() -> None:
+    rng = fresh("gaps")
+    pairs = [_checked(*_random(rng)) for _ in range(200)]
+    assert all(sent >= least * (1 - 1e-9) for sent, least in pairs)
+    assert sum(sent <= least * (1 + 1e-9) for sent, least in pairs) >= 160
