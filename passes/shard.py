@@ -37,8 +37,10 @@ layouts, the search branches, and ends at its limit with a gap.
 Layouts fit into the memory of a device, as the machine or the option ``memory`` gives it: weights
 are divided where they have to be. The gap of a search with a limit of memory stays open more often.
 
-``method=symbolic`` chooses by the bytes that are sent alone, in linear time and without any rate of
-the machine: it proves nothing, and a remark says if its layouts do not fit into memory.
+``method=amounts`` looks for the layouts that send the fewest bytes, without any rate of the
+machine: all steps are divided over as many axes as they can be, and a step costs the bytes that a
+device receives. ``method=symbolic`` finds layouts that send few in linear time, and proves nothing
+(docs/decisions/0078-symbolic-sharding.md).
 
 When not: where some types say the parallelism, ``propagate`` is for it. A step takes operands that
 are partial only where this needs no decision.
@@ -73,12 +75,13 @@ class ShardPass(ParallelOptions, ModulePass):
     layouts would cost."""
 
     method: str = "exact"
-    """How layouts are chosen: ``exact``, by the costs of the machine, or ``symbolic``, by the
-    amounts of data that are sent alone: in linear time, and without any rate of the machine."""
+    """How layouts are chosen: ``exact``, by the costs of the machine; ``amounts``, by the bytes
+    that are sent alone, without any rate of the machine; or ``symbolic``, by these in linear
+    time."""
 
     def __post_init__(self) -> None:
-        if self.method not in ("exact", "symbolic"):
-            raise ValueError("method is exact or symbolic")
+        if self.method not in ("exact", "amounts", "symbolic"):
+            raise ValueError("method is exact, amounts or symbolic")
         if self.explain and self.method != "exact":
             raise ValueError("explain says what method=exact finds")
         if self.memory < 0:
@@ -88,8 +91,8 @@ class ShardPass(ParallelOptions, ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         memory = float(self.memory) * 1e9 or None
         options = ShardOptions(self.cost_model(), self.seconds, memory, self.explain)
-        if self.method == "symbolic":
-            shard_by_amounts(op, options)
-            return
         with search_workers(self.workers):
-            shard(op, options)
+            if self.method == "exact":
+                shard(op, options)
+            else:
+                shard_by_amounts(op, options, exact=self.method == "amounts")

@@ -34,11 +34,15 @@ def shard(module: ModuleOp, options: ShardOptions) -> None:
             not placed on levels, a device has no rate for what it computes, or no layouts fit into
             memory.
     """
-    lay_out(module, lambda f, closed: _Shard(f, closed, options).run(), callees=False)
+    lay_out(module, lambda f, closed: LeastTime(f, closed, options).run(), callees=False)
 
 
-class _Shard(Layouts):
+class LeastTime(Layouts):
     """The search for the fastest layouts of a function."""
+
+    def _amount(self, solution: Solution) -> str:
+        """Return what the layouts cost, as remarks say it."""
+        return f"take {seconds_text(solution.sum)}"
 
     def _check(self) -> None:
         """Check that axes are placed, and give weights to one along which devices are unlike.
@@ -108,13 +112,16 @@ class _Shard(Layouts):
             raise self._does_not_fit(op, error.least, others) from error
 
     def _text(self, solution: Solution) -> str:
-        text = f"the layouts of @{self.function.sym_name.data} take {seconds_text(solution.sum)}"
+        amount = self._amount(solution)
+        text, verb = f"the layouts of @{self.function.sym_name.data} {amount}", amount.split()[0]
         others = "no others" + " with equal layers alike" * self.sharding.is_tied
         if not solution.ended:
-            return f"{text}, and {others} take less"
+            return f"{text}, and {others} {verb} less"
         gap = gap_of(solution.sum, solution.bound)
         others = (
-            "others may take less" if gap is None else f"none take more than {100 * gap:.2g} % less"
+            f"others may {verb} less"
+            if gap is None
+            else f"none {verb} more than {100 * gap:.2g} % less"
         )
         return f"{text}, and {others} (the search ended: {solution.ended})"
 

@@ -21,7 +21,7 @@ import collir
 from collir.synthesis.propagation.graph import Graph, Relation
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding.solver import least_sum
-from collir.synthesis.sharding.symbolic.amounts import by_amounts
+from collir.synthesis.sharding.symbolic.amounts import by_amounts, sent_bytes
 from collir.synthesis.sharding.symbolic.d_rec import d_rec
 from collir.synthesis.sharding.symbolic.descent import Descent
 from collir.synthesis.sharding.symbolic.parts import Dimension, Parts
@@ -310,7 +310,8 @@ func @f(%a: f32[8@z, 8, 8]) -> f32[8, 8, 8] on @m auto {
   %0 = relu %a
   return %0
 }""")
-    assert _checked(function, Graph.build(function)) == (0.0, 0.0)
+    descent = _descent(function, graph := Graph.build(function))
+    assert sent_bytes(graph, descent.sharding, descent.run()) == 0
 
 
 @pytest.mark.slow

@@ -5,8 +5,10 @@ Only the order of strategies matters, so no rate of a machine is needed (Wang et
 what is left is what they send.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Block
 
@@ -14,12 +16,17 @@ from collir.cost.model import CostModel
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import DistType, Mesh
-from collir.synthesis.propagation.graph import Graph, Relation, Tensor
-from collir.synthesis.sharding.factors import Values
+from collir.layout.cuts import units
+from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
+from collir.synthesis.sharding.factors import Table, Values
 from collir.synthesis.sharding.moves import Moves, Step, bytes_of
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.ways import Decided, Way, Ways
 from collir.synthesis.sharding.work import Times, Work
+
+_HELD = 1e-6
+"""What a byte counts that a device holds, in bytes that it receives: of equal amounts, those are
+best that need least memory."""
 
 Places = Mapping[Relation | Tensor, Mapping[str, str]]
 """For steps the index, and for tensors the dimension, that each of some axes divides."""
@@ -100,7 +107,29 @@ def by_amounts(
     """
     moves, free = Received(graph.mesh), graph.mesh.by_name if axes is None else axes
     ways = Divided(NoWork(function, graph.mesh), moves, free, places or {})
-    return Sharding(graph, ways, moves.seconds, moves.split).tie()
+    sharding = Sharding(graph, ways, moves.seconds, moves.split)
+    prefer_small(graph, sharding)
+    return sharding.tie()
+
+
+def prefer_small(graph: Graph, sharding: Sharding) -> None:
+    """Let those be best of equal solutions that need least memory."""
+    for what, number in sharding.variable_of.items():
+        if isinstance(what, Tensor):
+            held = [_HELD * _held(graph.mesh, what, x) for x in sharding.layouts[number]]
+            sharding.sum.tables.append(Table((number,), np.array(held)))
+
+
+def sent_bytes(graph: Graph, sharding: Sharding, values: Values) -> int:
+    """Return the bytes that a device receives in a solution."""
+    tensors = [what for what in sharding.variable_of if isinstance(what, Tensor)]
+    held = sum(_held(graph.mesh, x, sharding.layout(values, x)) for x in tensors)
+    return round(sharding.sum.value(values) - _HELD * held)
+
+
+def _held(mesh: Mesh, tensor: Tensor, layout: Layout) -> float:
+    """Return the bytes of a tensor on a device."""
+    return tensor.bytes / math.prod(units(mesh, axes) for axes in layout)
 
 
 def places_in(sharding: Sharding, values: Values) -> Places:

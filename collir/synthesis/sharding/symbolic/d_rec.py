@@ -19,7 +19,13 @@ from collir.layout.cuts import units
 from collir.synthesis.propagation.graph import Graph, Relation
 from collir.synthesis.sharding.moves import Moves, bytes_of
 from collir.synthesis.sharding.problem import Sharding
-from collir.synthesis.sharding.symbolic.amounts import Divided, NoWork, Places, places_in
+from collir.synthesis.sharding.symbolic.amounts import (
+    Divided,
+    NoWork,
+    Places,
+    places_in,
+    prefer_small,
+)
 from collir.synthesis.sharding.symbolic.descent import Descent
 from collir.synthesis.sharding.ways import Way, Ways
 
@@ -90,6 +96,7 @@ def d_rec(function: FuncOp) -> tuple[Graph, list[DRec]]:
         moves = _Moves(graph.mesh, axis)
         ways = _Ways(NoWork(function, graph.mesh), moves, places)
         sharding = Sharding(graph, ways, moves.seconds, moves.seconds)
+        prefer_small(graph, sharding)
         places = places_in(sharding, Descent(graph, sharding, [axis]).run())
         found.append(DRec(sharding, places))
     return graph, found

@@ -4,19 +4,27 @@ At most three axes are taken at a time, the inner ones first: the number of layo
 and blocks of a dimension that several axes divide are moved over the inner ones.
 """
 
+from functools import cached_property
+
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.ir.diagnostics import DiagnosticError
-from collir.layout import Mesh
+from collir.syntax.units import bytes_text
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding.explain import Reason
 from collir.synthesis.sharding.factors import Sum, Values
 from collir.synthesis.sharding.layouts import Layouts, ShardOptions
 from collir.synthesis.sharding.memory import Memory, Points
 from collir.synthesis.sharding.problem import Sharding
+from collir.synthesis.sharding.shard import LeastTime
 from collir.synthesis.sharding.solver import Solution
-from collir.synthesis.sharding.symbolic.amounts import Places, by_amounts, places_in
+from collir.synthesis.sharding.symbolic.amounts import (
+    Places,
+    by_amounts,
+    places_in,
+    sent_bytes,
+)
 from collir.synthesis.sharding.symbolic.descent import Descent
 
 _TOGETHER = 3
@@ -27,32 +35,59 @@ _PRICES, _FIRST = 24, 0.01
 steps that need too many, in bytes that are sent."""
 
 
-def shard_by_amounts(module: ModuleOp, options: ShardOptions) -> None:
+def shard_by_amounts(module: ModuleOp, options: ShardOptions, exact: bool = False) -> None:
     """Choose the layouts of all values of the ``auto`` functions of a module by the amounts of data
     alone, in place.
+
+    Args:
+        exact: whether the least are sought, or few in linear time.
 
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen, its mesh has
             weights, or no layouts were found that fit into memory.
     """
-    lay_out(module, lambda f, closed: _ByAmounts(f, closed, options).run(), callees=False)
+    method = _LeastAmounts if exact else _FewAmounts
+    lay_out(module, lambda f, closed: method(f, closed, options).run(), callees=False)
 
 
-def groups_of(mesh: Mesh) -> list[list[str]]:
-    """Return the sub-axes that are taken together, the first at first."""
-    axes = [name for name, axis in mesh.by_name.items() if axis.size > 1]
-    ends = range(len(axes), 0, -_TOGETHER)
-    return [axes[max(0, end - _TOGETHER) : end] for end in ends] or [[]]
-
-
-class _ByAmounts(Layouts):
-    """Layouts by amounts."""
+class _Amounts(Layouts):
+    """Layouts by amounts, on any mesh of equal blocks."""
 
     def _check(self) -> None:
         if self.graph.mesh.uneven:
-            text = "amounts of data say nothing about weights of axes: leave out method=symbolic"
+            text = "amounts of data say nothing about weights of axes: method=exact does"
             raise DiagnosticError.at(self.function, text)
-        self.groups = groups_of(self.graph.mesh)
+
+    def _peak(self) -> float:
+        """Return the bytes that a simulation needs on a device; 0 without rates, as nothing says
+        what is held when."""
+        try:
+            return super()._peak()
+        except DiagnosticError:
+            return 0.0
+
+    def _amount(self, solution: Solution) -> str:
+        """Return what the layouts send, as remarks say it."""
+        received = sent_bytes(self.graph, self.sharding, solution.values)
+        return f"send {bytes_text(received)} to a device"
+
+
+class _LeastAmounts(_Amounts, LeastTime):
+    """The search for the layouts that send least."""
+
+    def _choices(self) -> Sharding:
+        return by_amounts(self.function, self.graph)
+
+
+class _FewAmounts(_Amounts):
+    """Layouts that send little, in linear time."""
+
+    @cached_property
+    def groups(self) -> list[list[str]]:
+        """The sub-axes that are taken together, the first at first."""
+        axes = [name for name, axis in self.graph.mesh.by_name.items() if axis.size > 1]
+        ends = range(len(axes), 0, -_TOGETHER)
+        return [axes[max(0, end - _TOGETHER) : end] for end in ends] or [[]]
 
     def _choices(self) -> Sharding:
         places: Places = {}
@@ -92,15 +127,8 @@ class _ByAmounts(Layouts):
         whole = self.sharding.sum
         return Sum(whole.sizes, [*whole.tables, *memory.tables(prices)], whole.fans)
 
-    def _peak(self) -> float:
-        """Return the bytes that a simulation needs on a device; 0 without rates, as nothing says
-        what is held when."""
-        try:
-            return super()._peak()
-        except DiagnosticError:
-            return 0.0
-
     def _reasons(self, solution: Solution) -> list[Reason]:
         name = self.function.sym_name.data
-        text = f"the layouts of @{name} are chosen by the amounts of data that they send alone"
-        return [Reason(self.function, text)]
+        text = f"the layouts of @{name} {self._amount(solution)}"
+        is_zero = not sent_bytes(self.graph, self.sharding, solution.values)
+        return [Reason(self.function, text + "; others may send less" * (not is_zero))]

@@ -27,10 +27,6 @@ _BITS = 58
 _NEVER = 1 << 60
 """The cost of a way that is not there in a state: more than all others."""
 
-_IDLE = 1 << 16
-"""The cost of each axis by which a part is not divided: nothing beside all others, but where they
-are equal, less memory is needed."""
-
 
 class Kind:
     """The costs of steps that are alike.
@@ -138,11 +134,7 @@ class Steps:
         self.unit = 2.0 ** -_exponent(whole)
         self._own = {n: np.zeros(whole.sizes[n], np.int64) for n in variables}
         self._moves: dict[int, dict[int, Amounts]] = {n: {} for n in variables}
-        axes = len(space.mesh.by_name)
-        self.held: list[Amounts] = [
-            np.array([_IDLE * (axes - sum(map(len, layout))) for layout in layouts])
-            for layouts in space.layouts
-        ]
+        self.held: list[Amounts] = [np.zeros(len(x), np.int64) for x in space.layouts]
         edges: list[tuple[int, int, Amounts]] = []
         for table in whole.tables:
             self._add(table, edges)
