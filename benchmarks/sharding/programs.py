@@ -141,21 +141,30 @@ def program(model: str, sizes: tuple[tuple[str, int], ...]) -> str:
 
 DIMS = (64, 128, 256, 512, 1024)
 
+_NEAR, _INPUTS = 36, 0.3
+"""How far back a random step takes its operands from, and how many inputs a long program has for
+each step."""
 
-def random_program(seed: int, axes: int = 2) -> ModuleOp:
-    """Return a random program of 5 to 30 products, maps and reductions, for some axes."""
+
+def random_program(seed: int, axes: int = 2, count: int | None = None) -> ModuleOp:
+    """Return a random program of products, maps and reductions, for some axes; None: 5 to 30."""
     rng = random.Random(seed)
     sizes = rng.sample(DIMS, 3)
-    shapes = [tuple(rng.choice(sizes) for _ in range(rng.choice((2, 2, 3)))) for _ in range(6)]
-    arguments = ", ".join(f"%v{n}: f32[{', '.join(map(str, x))}]" for n, x in enumerate(shapes))
+    shapes: list[tuple[int, ...]] = []
+    inputs: list[int] = []
     lines: list[str] = []
     used: set[int] = set()
-    for _ in range(rng.randint(5, 30)):
-        text, shape, operands = _random_step(rng, shapes)
-        lines.append(f"  %v{len(shapes)} = {text}")
-        shapes.append(shape)
-        used.update(operands)
-    last = [n for n in range(6, len(shapes)) if n not in used]
+    for step in range(6 + (rng.randint(5, 30) if count is None else count)):
+        if step < 6 or (count is not None and rng.random() < _INPUTS):
+            inputs.append(len(shapes))
+            shapes.append(tuple(rng.choice(sizes) for _ in range(rng.choice((2, 2, 3)))))
+        if step >= 6:
+            text, shape, operands = _random_step(rng, shapes)
+            lines.append(f"  %v{len(shapes)} = {text}")
+            shapes.append(shape)
+            used.update(operands)
+    arguments = ", ".join(f"%v{n}: f32[{', '.join(map(str, shapes[n]))}]" for n in inputs)
+    last = sorted({*range(len(shapes))} - used - {*inputs})
     results = ", ".join(f"f32[{', '.join(map(str, shapes[n]))}]" for n in last)
     returned = ", ".join(f"%v{n}" for n in last)
     counts = [rng.choice((2, 4)) for _ in range(axes - 1)] + [rng.choice((2, 4, 8))]
@@ -172,16 +181,17 @@ def _random_step(
     rng: random.Random, shapes: Sequence[tuple[int, ...]]
 ) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     """Return the text of a step, the shape of its result, and its operands: rather new values."""
-    a = max(rng.randrange(len(shapes)), rng.randrange(len(shapes)))
+    near = range(max(0, len(shapes) - _NEAR), len(shapes))
+    a = max(rng.choice(near), rng.choice(near))
     kind = rng.choice(("product", "product", "map", "add", "sum"))
     if kind == "add":
-        alike = [n for n, shape in enumerate(shapes) if shape == shapes[a]]
+        alike = [n for n in near if shapes[n] == shapes[a]]
         b = rng.choice(alike)
         return f"add %v{a}, %v{b}", shapes[a], (a, b)
     if kind == "sum" and len(shapes[a]) > 1:
         d = rng.randrange(len(shapes[a]))
         return f"sum %v{a} dims [{d}]", (*shapes[a][:d], *shapes[a][d + 1 :]), (a,)
-    others = [n for n in range(len(shapes)) if n != a and {*shapes[n]} & {*shapes[a]}]
+    others = [n for n in near if n != a and {*shapes[n]} & {*shapes[a]}]
     if kind == "map" or not others:
         return f"relu %v{a}", shapes[a], (a,)
     b = rng.choice(others)

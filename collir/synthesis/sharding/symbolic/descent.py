@@ -5,6 +5,8 @@ Each change lowers the sum of what steps cost in the best way, so the descent en
 - **One part.** Steps vote for the states of their parts (``votes.py``). Those parts change at once
   that save most, but for neighbours of others that do: so each saves what its votes say.
 - **An index.** All parts that have an index are divided along it by an axis, or no more.
+- **A region.** Where two descents end in different states, each region of neighbours that differ is
+  as in the one or the other.
 - **One tensor or step**, at last, where a tensor is brought somewhere once for several steps.
 
 Descents start from all parts divided along the same indices, and from what steps vote for before
@@ -29,7 +31,7 @@ _INDICES = 4
 _STARTS = 16
 """The most descents from parts divided along the same indices."""
 
-_WORK = 400_000
+_WORK = 200_000
 """The most costs of steps that are computed to find starts: large programs have fewer of them."""
 
 _VISITS = 50
@@ -61,8 +63,12 @@ class Descent:
 
     def run(self) -> Values:
         """Return the value of each variable."""
-        ends = (self.settled(self.steps.values(self.lowered(x))) for x in self.starts())
-        return min(ends, key=self.sum)
+        best, *others = sorted(map(self.lowered, self.starts()), key=self.cost)
+        for other in others:
+            mixed = self.mixed(best, other)
+            if mixed != best:
+                best = self.lowered(mixed)
+        return self.settled(self.steps.values(best))
 
     # --- starts ---------------------------------------------------------------------------------
 
@@ -179,6 +185,30 @@ class Descent:
             more += step.kind.least(after) - step.kind.least(step.in_states(states))
         return more < 0
 
+    def mixed(self, states: States, others: States) -> States:
+        """Return states in which some parts are as in others: in each region of neighbours that
+        differ, as costs less."""
+        states = list(states)
+        differ = {part for part, own in enumerate(states) if own != others[part]}
+        for part in sorted(differ):
+            if part in differ:
+                changed = {own: others[own] for own in self._region(part, differ)}
+                differ -= changed.keys()
+                if self._saves(states, changed):
+                    for own, state in changed.items():
+                        states[own] = state
+        return states
+
+    def _region(self, part: int, among: set[int]) -> set[int]:
+        """Return a part and those that steps connect with it, among some."""
+        region, todo = {part}, [part]
+        while todo:
+            for number in self.at[todo.pop()]:
+                new = {p for p in self.steps.listed[number].parts if p in among} - region
+                region |= new
+                todo += new
+        return region
+
     # --- tensors and steps --------------------------------------------------------------------
 
     def settled(self, values: Values) -> Values:
@@ -195,13 +225,6 @@ class Descent:
                     touched.update(v for part in self.whole.of[variable] for v in part.scope)
             todo = [variable for variable in order if variable in touched]
         return values
-
-    def sum(self, values: Values) -> int:
-        """Return the sum of some values."""
-        return sum(
-            int(self.steps.integers(part.along(part.scope[0], values))[values[part.scope[0]]])
-            for part in (*self.whole.tables, *self.whole.fans)
-        )
 
     @cached_property
     def _order(self) -> list[int]:
