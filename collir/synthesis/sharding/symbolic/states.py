@@ -41,6 +41,7 @@ class Space:
         members: dict[int, list[tuple[int, Tensor]]] = defaultdict(list)
         for number, tensor in variables.items():
             members[self._parts.part(tensor)].append((number, tensor))
+        self._with_axis: dict[tuple[int, int, str, int | None], int | None] = {}
         self.layouts: list[Sequence[Layout]] = []
         self.first: list[Tensor] = []
         self.value_of: dict[int, tuple[int, Numbers]] = {}
@@ -79,11 +80,6 @@ class Space:
         return np.array(values)
 
     @cached_property
-    def numbers(self) -> list[dict[Layout, int]]:
-        """For each part, the numbers of its layouts."""
-        return [{x: number for number, x in enumerate(layouts)} for layouts in self.layouts]
-
-    @cached_property
     def shared(self) -> list[dict[int, int]]:
         """For each index of the program, the dimension of each part that has it and may be divided
         along it: those that most bytes have at first."""
@@ -100,10 +96,15 @@ class Space:
     def with_axis(self, part: int, state: int, axis: str, dim: int | None) -> int | None:
         """Return the state of a part after an axis divides another dimension, or none; None if it
         may not."""
-        layout = [tuple(a for a in own if a != axis) for own in self.layouts[part][state]]
-        if dim is not None:
-            layout[dim] = tuple(self.mesh.ordered({*layout[dim], axis}))
-        return self.numbers[part].get(tuple(layout))
+        layouts = self.layouts[part]
+        key = (id(layouts), state, axis, dim)  # parts of one shape have one list
+        if key not in self._with_axis:
+            layout = [tuple(a for a in own if a != axis) for own in layouts[state]]
+            if dim is not None:
+                layout[dim] = tuple(self.mesh.ordered({*layout[dim], axis}))
+            wanted = tuple(layout)
+            self._with_axis[key] = layouts.index(wanted) if wanted in layouts else None
+        return self._with_axis[key]
 
     def along(self, dims: Sequence[tuple[str, dict[int, int]]]) -> States:
         """Return the states in which each axis divides all parts that have an index along it."""
