@@ -1,5 +1,7 @@
 """Layouts for all values of ``auto`` functions, so that they take the least time."""
 
+from dataclasses import replace
+
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -14,6 +16,7 @@ from collir.synthesis.placement.meshes import functions_on
 from collir.synthesis.propagation.graph import Graph
 from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.searching import gap_of
+from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.explain import Reason, explanation
 from collir.synthesis.sharding.fitting import DoesNotFitError, least_that_fits
 from collir.synthesis.sharding.layouts import Layouts, ShardOptions
@@ -98,7 +101,7 @@ class LeastTime(Layouts):
         Raises:
             DiagnosticError: none fit.
         """
-        first = least_sum(self.sharding.sum, self.options.seconds)
+        first = self._lowered(least_sum(self.sharding.sum, self.options.seconds))
         if not limit:
             return first
         memory = Memory(self.function, self.graph, self.sharding)
@@ -110,6 +113,16 @@ class LeastTime(Layouts):
             others = f"all need at least {bound}" if error.bound > self.limit else "others may fit"
             op = memory.operation(error.step)
             raise self._does_not_fit(op, error.least, others) from error
+
+    def _lowered(self, solution: Solution) -> Solution:
+        """Return a solution, or a better one by descents if its search ended before a proof: on
+        three axes, tables may be too large for good ones."""
+        if not solution.ended:
+            return solution
+        axes = [name for name, axis in self.graph.mesh.by_name.items() if axis.size > 1]
+        values = Descent(self.graph, self.sharding, axes).run()
+        least = self.sharding.sum.value(values)
+        return replace(solution, values=values, sum=least) if least < solution.sum else solution
 
     def _text(self, solution: Solution) -> str:
         amount = self._amount(solution)

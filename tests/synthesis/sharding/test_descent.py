@@ -20,13 +20,13 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.synthesis.propagation.graph import Graph, Relation
 from collir.synthesis.propagation.propagate import lay_out
+from collir.synthesis.sharding.descent.descent import Descent
+from collir.synthesis.sharding.descent.parts import Dimension, Parts
+from collir.synthesis.sharding.descent.states import States
+from collir.synthesis.sharding.descent.votes import Votes, add, votes_of
 from collir.synthesis.sharding.solver import least_sum
 from collir.synthesis.sharding.symbolic.amounts import by_amounts, sent_bytes
 from collir.synthesis.sharding.symbolic.d_rec import d_rec
-from collir.synthesis.sharding.symbolic.descent import Descent
-from collir.synthesis.sharding.symbolic.parts import Dimension, Parts
-from collir.synthesis.sharding.symbolic.states import States
-from collir.synthesis.sharding.symbolic.votes import Votes, add, votes_of
 
 MODELS = ("mlp", "switch", "vit", "bert")
 QUICK = ("mlp", "switch")

@@ -7,16 +7,23 @@ from all_layouts import least_of_all
 from auto import random_auto
 from checks import functions_of
 from hypothesis import given, settings
+from model_pages import page
 from programs import RANDOM
+from single_device import single_device
 from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel
+from collir.cost.programs.simulate import simulate_function
 from collir.synthesis.propagation.graph import Graph
 from collir.synthesis.propagation.propagate import lay_out
+from collir.synthesis.sharding import shard as exact
+from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.factors import Sum
+from collir.synthesis.sharding.layouts import ShardOptions
+from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.shard import sharding_of
-from collir.synthesis.sharding.solver import least_sum
+from collir.synthesis.sharding.solver import Solution, least_sum
 
 MACHINE = """
 machine @box { device { compute f32 = 1 TFLOP/s; memory = 1 GB @ 1 TB/s }
@@ -65,12 +72,48 @@ def test_random_functions_are_proven(rng: random.Random) -> None:
     module = random_auto(rng, computes=True)
     if module is None:
         return
-    sums: list[Sum] = []
+    found: list[tuple[Graph, Sharding]] = []
 
     def keep(function: FuncOp, closed: bool) -> None:
         graph = Graph.build(function, closed)
-        sums.append(sharding_of(function, graph, CostModel()).sum)
+        found.append((graph, sharding_of(function, graph, CostModel())))
 
     lay_out(module, keep)
-    for whole in sums:
-        assert not least_sum(whole, 20.0).ended
+    for graph, sharding in found:
+        least = least_sum(sharding.sum, 20.0)
+        assert not least.ended
+        values = Descent(graph, sharding, list(graph.mesh.by_name)).run()
+        assert sharding.sum.value(values) >= least.sum * (1 - 1e-9)
+
+
+def test_a_search_that_ends_early_is_no_worse_than_descents(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ended(whole: Sum, _seconds: float | None = None) -> Solution:
+        values = dict.fromkeys(range(len(whole.sizes)), 0)
+        return Solution(values, whole.value(values), 0.0, "time limit")
+
+    best = _seconds_of_step()
+    monkeypatch.setattr(exact, "least_sum", ended)
+    assert best <= _seconds_of_step() <= 1.2 * best
+    monkeypatch.setattr(exact, "Descent", _NoDescent)
+    assert _seconds_of_step() > 1.5 * best
+
+
+class _NoDescent:
+    """A descent that stays where it starts."""
+
+    def __init__(self, _graph: Graph, sharding: Sharding, _axes: list[str]):
+        self.count = len(sharding.sum.sizes)
+
+    def run(self) -> dict[int, int]:
+        """Return the first value of each variable."""
+        return dict.fromkeys(range(self.count), 0)
+
+
+def _seconds_of_step() -> float:
+    """Return the time of the training step of a small model as it is sharded."""
+    module = single_device(page("mlp", batch=4096))
+    exact.shard(module, ShardOptions(CostModel()))
+    step = next(f for f in functions_of(module) if f.sym_name.data == "step")
+    return simulate_function(step, CostModel()).time

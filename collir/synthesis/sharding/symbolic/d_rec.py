@@ -17,6 +17,7 @@ from collir.cost.model import CostModel
 from collir.layout import DistType, Mesh
 from collir.layout.cuts import units
 from collir.synthesis.propagation.graph import Graph, Relation
+from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.moves import Moves, bytes_of
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.symbolic.amounts import (
@@ -26,7 +27,6 @@ from collir.synthesis.sharding.symbolic.amounts import (
     places_in,
     prefer_small,
 )
-from collir.synthesis.sharding.symbolic.descent import Descent
 from collir.synthesis.sharding.ways import Way, Ways
 
 _LIES_OTHERWISE, _SECOND = 16, 0.25

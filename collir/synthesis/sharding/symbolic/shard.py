@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.ir.diagnostics import DiagnosticError
 from collir.syntax.units import bytes_text
 from collir.synthesis.propagation.propagate import lay_out
+from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.explain import Reason
 from collir.synthesis.sharding.factors import Sum, Values
 from collir.synthesis.sharding.layouts import Layouts, ShardOptions
@@ -25,7 +26,6 @@ from collir.synthesis.sharding.symbolic.amounts import (
     places_in,
     sent_bytes,
 )
-from collir.synthesis.sharding.symbolic.descent import Descent
 
 _TOGETHER = 3
 """The most axes that are taken at a time."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from collir.layout import Mesh
 from collir.synthesis.propagation.graph import Graph, Layout, Tensor
+from collir.synthesis.sharding.descent.parts import Dimension, Parts
 from collir.synthesis.sharding.factors import Numbers
 from collir.synthesis.sharding.problem import Sharding
-from collir.synthesis.sharding.symbolic.parts import Dimension, Parts
 
 States = list[int]
 """The number of the state of each part."""

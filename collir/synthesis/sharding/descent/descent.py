@@ -20,10 +20,10 @@ from functools import cached_property
 import numpy as np
 
 from collir.synthesis.propagation.graph import Graph, Relation, Tensor
+from collir.synthesis.sharding.descent.states import Space, States
+from collir.synthesis.sharding.descent.votes import Amounts, Steps, Votes, add, votes_of
 from collir.synthesis.sharding.factors import Sum, Values
 from collir.synthesis.sharding.problem import Sharding
-from collir.synthesis.sharding.symbolic.states import Space, States
-from collir.synthesis.sharding.symbolic.votes import Amounts, Steps, Votes, add, votes_of
 
 _INDICES = 4
 """The most indices along which all parts are divided at first."""

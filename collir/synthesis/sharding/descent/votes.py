@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from collir.synthesis.sharding.descent.states import Space, States
 from collir.synthesis.sharding.factors import Sum, Table
-from collir.synthesis.sharding.symbolic.states import Space, States
 
 Amounts = NDArray[np.int64]
 """Costs as integers."""

@@ -1,0 +1,1 @@
+"""Choices of layouts in linear time."""
