@@ -118,6 +118,14 @@ def test_examples_keep_their_meaning(name: str) -> None:
         _check(module, LIMITS.get(name, 2))
 
 
+def test_more_axes_than_are_taken_together_keep_the_meaning() -> None:
+    box = "machine @box { level l[16] { port = 1 GB/s, latency = 1 us } }\n"
+    mesh = "mesh @m on @box { x = l:2, y = l:2, z = l:2, w = l:2 }\n"
+    step = _check(collir.parse(box + mesh + _alone("mlp")), 2)
+    axes = {axis for argument in step.args for d in dist_type(argument).dims for axis in d.axes}
+    assert len(axes) == 4, "all are used"
+
+
 @settings(max_examples=2)
 @given(RANDOM)
 def test_random_training_steps_keep_their_meaning(rng: random.Random) -> None:

@@ -65,7 +65,7 @@ class Space:
     ) -> Numbers:
         """Return the number of the layout of a tensor for each layout of the first of its part: the
         same, or the nearest one."""
-        if layouts is own and tensor.shape == first.shape and tensor is first:
+        if tensor is first:
             return np.arange(len(layouts))
         numbers = {layout: number for number, layout in enumerate(own)}
         places = [self._parts.first(Dimension(first.number, d)) for d in range(len(first.shape))]

@@ -121,7 +121,7 @@ class _FewAmounts(_Amounts):
             held = memory.at(values)
             least = min(held, least, key=lambda x: float(x.max()))
         at, most = memory.operation(int(least.argmax())), float(least.max())
-        raise self._does_not_fit(at, most, "method=exact may find others")
+        raise self._does_not_fit(at, most, "method=amounts may find others")
 
     def _priced(self, memory: Memory, prices: Points) -> Sum:
         whole = self.sharding.sum
