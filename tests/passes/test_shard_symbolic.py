@@ -36,24 +36,13 @@ QUICK = ("mlp", "switch")
 @given(RANDOM)
 def test_the_meaning_stays(rng: random.Random) -> None:
     module = random_auto(rng, weights=0.0)
-    if module is not None and _is_stable(module):
+    if module is not None:
         check_meaning(module, _shard)
 
 
 def _shard(module: ModuleOp) -> None:
     """Choose the layouts of a module, in place."""
     _ = collir.run_passes(module, METHOD)
-
-
-def _is_stable(module: ModuleOp) -> bool:
-    """Return whether results hardly change where inputs do: the sine of a large number does not
-    tell a mistake from a rounding."""
-    (function,) = functions_of(module)
-    rng = np.random.default_rng(0)
-    tensors = inputs_of(function, 2)
-    near = [x * (1 + 1e-14 * rng.choice([-1, 1], x.shape)) for x in tensors]
-    pairs = zip(on_one_device(function, tensors), on_one_device(function, near), strict=True)
-    return all(np.allclose(x, y, rtol=1e-10, atol=1e-10) for x, y in pairs)
 
 
 # --- training steps -------------------------------------------------------------------------------
