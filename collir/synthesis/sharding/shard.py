@@ -119,8 +119,7 @@ class LeastTime(Layouts):
         three axes, tables may be too large for good ones."""
         if not solution.ended:
             return solution
-        axes = [name for name, axis in self.graph.mesh.by_name.items() if axis.size > 1]
-        values = Descent(self.graph, self.sharding, axes).run()
+        values = Descent(self.graph, self.sharding, list(self.graph.mesh.by_name)).run()
         least = self.sharding.sum.value(values)
         return replace(solution, values=values, sum=least) if least < solution.sum else solution
 

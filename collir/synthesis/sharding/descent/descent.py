@@ -53,7 +53,8 @@ class Descent:
             axes: the sub-axes that are chosen.
             whole: the sum that is lowered; None: that of the choices.
         """
-        self.sharding, self.axes, self.whole = sharding, list(axes), whole or sharding.sum
+        self.sharding, self.whole = sharding, whole or sharding.sum
+        self.axes = [axis for axis in axes if graph.mesh.by_name[axis].size > 1]
         self.space = Space(graph, sharding)
         self.steps = Steps(self.space, self.whole, list(sharding.ways))
         self.at: list[list[int]] = [[] for _ in self.space.layouts]

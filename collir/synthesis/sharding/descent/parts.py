@@ -1,6 +1,5 @@
 """Tensors that lie alike, and the dimensions that are divided together."""
 
-from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from xdsl.ir import BlockArgument
@@ -76,14 +75,6 @@ class Parts:
         """Join what other parts join."""
         for one, above in other._above.items():
             self.join(one, above)
-
-
-def stacked(relations: Iterable[Relation]) -> Iterator[Dimension]:
-    """Yield the dimensions along which the results of iterations are stacked."""
-    for relation in relations:
-        first, last = relation.members[0], relation.members[-1]
-        if relation.op is None and len(first.shape) < len(last.shape):
-            yield Dimension(last.number, 0)
 
 
 def _is_made(tensor: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""What steps say of the states of the parts that they take or make.
+"""Votes of steps for the states of the parts that they take or make.
 
 A step runs in the best way for the states of its parts. For each state of each of them, it votes
 with what it would cost at least: where the other parts are in known states, or, before any is
@@ -107,8 +107,7 @@ def votes_of(steps: Iterable[Step], states: States | None = None) -> Votes:
     votes: Votes = {}
     for step in steps:
         known = () if states is None else step.in_states(states)
-        for part, costs in zip(step.parts, step.kind.votes(known), strict=True):
-            votes[part] = votes[part] + costs if part in votes else costs
+        add(votes, dict(zip(step.parts, step.kind.votes(known), strict=True)))
     return votes
 
 

@@ -18,15 +18,15 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import DistType, Mesh
 from collir.layout.cuts import units
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
-from collir.synthesis.sharding.factors import Table, Values
+from collir.synthesis.sharding.factors import Costs, Table, Values
 from collir.synthesis.sharding.moves import Moves, Step, bytes_of
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.ways import Decided, Way, Ways
 from collir.synthesis.sharding.work import Times, Work
 
 _HELD = 1e-6
-"""What a byte counts that a device holds, in bytes that it receives: of equal amounts, those are
-best that need least memory."""
+"""Bytes received that count as much as a byte held on a device: of equal amounts, those are best
+that need least memory."""
 
 Places = Mapping[Relation | Tensor, Mapping[str, str]]
 """For steps the index, and for tensors the dimension, that each of some axes divides."""
@@ -114,10 +114,14 @@ def by_amounts(
 
 def prefer_small(graph: Graph, sharding: Sharding) -> None:
     """Let those be best of equal solutions that need least memory."""
+    known: dict[tuple[int, int], Costs] = {}
     for what, number in sharding.variable_of.items():
         if isinstance(what, Tensor):
-            held = [_HELD * _held(graph.mesh, what, x) for x in sharding.layouts[number]]
-            sharding.sum.tables.append(Table((number,), np.array(held)))
+            layouts = sharding.layouts[number]
+            key = (what.bytes, id(layouts))  # tensors of one shape have one list
+            if key not in known:
+                known[key] = np.array([_HELD * _held(graph.mesh, what, x) for x in layouts])
+            sharding.sum.tables.append(Table((number,), known[key]))
 
 
 def sent_bytes(graph: Graph, sharding: Sharding, values: Values) -> int:

@@ -33,7 +33,7 @@ _LIES_OTHERWISE, _SECOND = 16, 0.25
 
 
 class _Moves(Moves):
-    """What it costs that a tensor lies otherwise along an axis."""
+    """Prices of tensors that lie otherwise along an axis than they are needed."""
 
     def __init__(self, mesh: Mesh, axis: str):
         super().__init__(mesh, CostModel())

@@ -66,14 +66,16 @@ class _Amounts(Layouts):
         except DiagnosticError:
             return 0.0
 
-    def _amount(self, solution: Solution) -> str:
-        """Return what the layouts send, as remarks say it."""
-        received = sent_bytes(self.graph, self.sharding, solution.values)
-        return f"send {bytes_text(received)} to a device"
+    def _received(self, solution: Solution) -> int:
+        """Return the bytes that a device receives."""
+        return sent_bytes(self.graph, self.sharding, solution.values)
 
 
 class _LeastAmounts(_Amounts, LeastTime):
     """The search for the layouts that send least."""
+
+    def _amount(self, solution: Solution) -> str:
+        return _sending(self._received(solution))
 
     def _choices(self) -> Sharding:
         return by_amounts(self.function, self.graph)
@@ -129,6 +131,11 @@ class _FewAmounts(_Amounts):
 
     def _reasons(self, solution: Solution) -> list[Reason]:
         name = self.function.sym_name.data
-        text = f"the layouts of @{name} {self._amount(solution)}"
-        is_zero = not sent_bytes(self.graph, self.sharding, solution.values)
-        return [Reason(self.function, text + "; others may send less" * (not is_zero))]
+        received = self._received(solution)
+        others = "; others may send less" if received else ""
+        return [Reason(self.function, f"the layouts of @{name} {_sending(received)}{others}")]
+
+
+def _sending(received: int) -> str:
+    """Return how remarks say what a device receives."""
+    return f"send {bytes_text(received)} to a device"
