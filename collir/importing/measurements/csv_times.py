@@ -9,7 +9,7 @@ name (``allreduce``), or by the command.
 import csv
 import re
 
-from collir.importing.measurements.nccl_tests import KINDS
+from collir.importing.measurements.names import kind_of_file
 from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time
 from collir.importing.numbers import integer
 from collir.importing.values import Place, ReadError, Remark, shown
@@ -21,21 +21,14 @@ _TIME = re.compile(r"time ?\((ns|us|ms|s)\)", re.IGNORECASE)
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-def kind_of(file: str) -> str | None:
-    """Return the collective that the name of a file begins with."""
-    stem = re.sub(r"[_\- ]", "", file.rpartition("/")[2].lower())
-    named = [name for name in KINDS if stem.startswith(name.replace("_", ""))]
-    return KINDS[max(named, key=len)] if named else None
-
-
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """Return the times of a text.
 
     Raises:
         ReadError: the collective is not known, or there are no times.
     """
-    kind = kind or kind_of(file)
-    if kind is None:
+    kind = kind or kind_of_file(file)
+    if not kind:
         raise ReadError(
             "it is not said which collective this is: --from FILE,collective=all_reduce", Place(1)
         )

@@ -1,0 +1,164 @@
+"""Tests of readers of measured times: what is read is what was measured, or is refused."""
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from benchmark_outputs import (
+    OSU_TITLES,
+    PER_RANK,
+    PREFIXES,
+    VERSIONS,
+    Truth,
+    logs,
+    nccl_lines,
+    osu_lines,
+    printed,
+    truths,
+)
+
+from collir.importing.measurements import files
+from collir.importing.measurements.logs import stream as logs_stream
+from collir.importing.measurements.tables import Table
+from collir.importing.values import ReadError
+
+KINDS = tuple(OSU_TITLES)
+
+
+def read(text: str, kind: str | None = None, file: str = "") -> list[Table]:
+    """Return the tables of a text as commands read it."""
+    return list(files.read(text.replace("\r\n", "\n"), kind, file).tables)
+
+
+@given(st.data(), truths(KINDS), st.sampled_from(VERSIONS))
+def test_what_nccl_tests_measured_is_read(data: st.DataObject, truth: Truth, version: str) -> None:
+    lines = nccl_lines(truth, version)
+    text, numbers = data.draw(logs(lines))
+    (table,) = read(text, truth.kind)
+    first = next(at for at, line in enumerate(lines) if "minBytes" in line)
+    assert table.place.line == numbers[first]
+    assert table.hosts == (truth.ranks,) * truth.hosts
+    expected = [
+        (truth.kind, size, pytest.approx(printed(time) * 1e-6))
+        for size, times in truth.times
+        for time in times
+    ]
+    assert [(row.kind, row.size, row.seconds) for row in table.rows] == expected
+    rows = [number for line, number in zip(lines, numbers, strict=True) if "float" in line]
+    assert [row.place.line for row in table.rows] == [number for number in rows for _ in range(2)]
+
+
+@given(st.data(), truths(KINDS), st.sampled_from(["5.9", "6.2 full", "7.4 cuda full", "7.3 pasted"]))
+def test_what_the_osu_benchmarks_measured_is_read(
+    data: st.DataObject, truth: Truth, version: str
+) -> None:
+    text, _ = data.draw(logs(osu_lines(truth, version)))
+    (table,) = read(text)
+    assert [(row.kind, row.size, row.seconds, row.per_rank) for row in table.rows] == [
+        (truth.kind, size, pytest.approx(times[0] * 1e-6), truth.kind in PER_RANK)
+        for size, times in truth.times
+    ]
+
+
+@given(st.data(), truths(KINDS), st.sampled_from(VERSIONS))
+def test_the_collective_is_told_by_the_columns_or_asked_for(
+    data: st.DataObject, truth: Truth, version: str
+) -> None:
+    lines = [line for line in nccl_lines(truth, version) if "_perf" not in line]
+    text, _ = data.draw(logs(lines))
+    try:
+        (table,) = read(text)
+    except ReadError as error:
+        assert "it is not said which collective this is" in str(error)
+    else:
+        assert {row.kind for row in table.rows} == {truth.kind}
+
+
+@given(st.data(), truths(KINDS))
+def test_lines_that_messages_cut_in_two_are_joined(data: st.DataObject, truth: Truth) -> None:
+    prefix = data.draw(st.sampled_from(["", "[0] ", "[1,0]<stdout>:"]))
+    message = f"{prefix}node-0:900:912 [0] NCCL INFO 4096 Bytes -> Algo 0 proto 0"
+    written: list[str] = []
+    for line in nccl_lines(truth, "wrong"):
+        if "float" in line and data.draw(st.booleans()):
+            cells = line.split()
+            at, then = sorted(data.draw(st.lists(st.integers(5, len(cells)), min_size=2, max_size=2)))
+            for part in (cells[:at], cells[at:then], cells[then:]):
+                written += [f"{prefix}{'  '.join(part)} {message}", message]
+        else:
+            written.append(prefix + line)
+    (table,) = read("\n".join(written), truth.kind)
+    assert [row.seconds for row in table.rows] == [
+        pytest.approx(printed(time) * 1e-6) for _, times in truth.times for time in times
+    ]
+
+
+@given(st.data(), st.lists(truths(KINDS), min_size=2, max_size=2))
+def test_runs_at_the_same_time_are_told_apart_by_their_prefixes(
+    data: st.DataObject, both: list[Truth]
+) -> None:
+    prefixes = data.draw(st.permutations([p for p in PREFIXES if p.strip(" >")]))
+    assume(logs_stream(prefixes[0]) != logs_stream(prefixes[1]))
+    left = [[prefix + line for line in nccl_lines(truth, "new")] for truth, prefix in zip(both, prefixes)]
+    written: list[str] = []
+    while any(left):
+        (lines,) = [data.draw(st.sampled_from([lines for lines in left if lines]))]
+        written.append(lines.pop(0))
+    tables = read("\n".join(written))
+    assert sorted((table.hosts, len(table.rows), table.rows[0].kind) for table in tables) == sorted(
+        ((truth.ranks,) * truth.hosts, 2 * len(truth.times), truth.kind) for truth in both
+    )
+
+
+@given(st.data(), truths(KINDS), st.sampled_from(VERSIONS))
+def test_of_a_file_that_is_cut_off_what_is_whole_is_read(
+    data: st.DataObject, truth: Truth, version: str
+) -> None:
+    text = "\n".join(nccl_lines(truth, version))
+    try:
+        tables = files.read(text[: data.draw(st.integers(0, len(text)))], truth.kind)
+    except ReadError:
+        return
+    (table,) = tables.tables
+    told = {(size, printed(time) * 1e-6) for size, times in truth.times for time in times}
+    assert {(row.size, row.seconds) for row in table.rows} <= told
+    assert len(table.rows) == 2 * len(truth.times) or tables.remarks
+
+
+@given(st.data(), truths(KINDS), st.sampled_from(VERSIONS))
+def test_ranks_that_are_not_listed_are_told_or_asked_for(
+    data: st.DataObject, truth: Truth, version: str
+) -> None:
+    lines = nccl_lines(truth, version)
+    at_end = data.draw(st.integers(0, truth.all_ranks - 1))
+    left_out = data.draw(st.sets(st.integers(0, truth.all_ranks - 1), min_size=1))
+    left_out |= set(range(at_end, truth.all_ranks)) if at_end else set()
+    written: list[str] = []
+    for line in lines:
+        listed = not any(f"Rank {at:2} " in line for at in left_out)
+        written.append(line if listed else "...")
+    try:
+        (table,) = read("\n".join(written), truth.kind)
+    except ReadError as error:
+        assert "busbw / algbw" in str(error)
+    else:
+        assert table.hosts in ((), (truth.ranks,) * truth.hosts)
+        assert table.ranks in (0, truth.all_ranks)
+
+
+@given(st.data(), truths(KINDS), st.integers(2, 4), st.booleans())
+def test_runs_that_are_printed_into_each_other_are_told_or_refused(
+    data: st.DataObject, truth: Truth, runs: int, one_host: bool
+) -> None:
+    lines = nccl_lines(truth, "wrong")
+    written: list[str] = []
+    for line in lines:
+        for run in range(runs):
+            written.append(line.replace("node-0", f"other-{0 if one_host else run}"))
+            written[-1] = written[-1].replace("Pid    ", f"Pid {run}")
+    try:
+        (table,) = read("\n".join(written), truth.kind)
+    except ReadError as error:
+        assert "rank 0 is listed" in str(error)
+    else:
+        assert truth.hosts == 1 and not one_host
+        assert table.hosts == (truth.ranks,)
