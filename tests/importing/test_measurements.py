@@ -1,8 +1,6 @@
 """Tests of readers of measured times: what is read is what was measured, or is refused."""
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 from benchmark_outputs import (
     OSU_TITLES,
     PER_RANK,
@@ -15,6 +13,8 @@ from benchmark_outputs import (
     printed,
     truths,
 )
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from collir.importing.measurements import files
 from collir.importing.measurements.logs import stream as logs_stream
@@ -47,7 +47,9 @@ def test_what_nccl_tests_measured_is_read(data: st.DataObject, truth: Truth, ver
     assert [row.place.line for row in table.rows] == [number for number in rows for _ in range(2)]
 
 
-@given(st.data(), truths(KINDS), st.sampled_from(["5.9", "6.2 full", "7.4 cuda full", "7.3 pasted"]))
+@given(
+    st.data(), truths(KINDS), st.sampled_from(["5.9", "6.2 full", "7.4 cuda full", "7.3 pasted"])
+)
 def test_what_the_osu_benchmarks_measured_is_read(
     data: st.DataObject, truth: Truth, version: str
 ) -> None:
@@ -81,7 +83,9 @@ def test_lines_that_messages_cut_in_two_are_joined(data: st.DataObject, truth: T
     for line in nccl_lines(truth, "wrong"):
         if "float" in line and data.draw(st.booleans()):
             cells = line.split()
-            at, then = sorted(data.draw(st.lists(st.integers(5, len(cells)), min_size=2, max_size=2)))
+            at, then = sorted(
+                data.draw(st.lists(st.integers(5, len(cells)), min_size=2, max_size=2))
+            )
             for part in (cells[:at], cells[at:then], cells[then:]):
                 written += [f"{prefix}{'  '.join(part)} {message}", message]
         else:
@@ -98,11 +102,13 @@ def test_runs_at_the_same_time_are_told_apart_by_their_prefixes(
 ) -> None:
     prefixes = data.draw(st.permutations([p for p in PREFIXES if p.strip(" >")]))
     assume(logs_stream(prefixes[0]) != logs_stream(prefixes[1]))
-    left = [[prefix + line for line in nccl_lines(truth, "new")] for truth, prefix in zip(both, prefixes)]
+    left = [
+        [prefix + line for line in nccl_lines(truth, "new")]
+        for truth, prefix in zip(both, prefixes[:2], strict=True)
+    ]
     written: list[str] = []
     while any(left):
-        (lines,) = [data.draw(st.sampled_from([lines for lines in left if lines]))]
-        written.append(lines.pop(0))
+        written.append(data.draw(st.sampled_from([lines for lines in left if lines])).pop(0))
     tables = read("\n".join(written))
     assert sorted((table.hosts, len(table.rows), table.rows[0].kind) for table in tables) == sorted(
         ((truth.ranks,) * truth.hosts, 2 * len(truth.times), truth.kind) for truth in both

@@ -88,7 +88,7 @@ def nccl_lines(truth: Truth, version: str) -> list[str]:
     """Return the lines that a version of nccl-tests prints."""
     entry = COSTS[truth.kind]
     old = version in ("error", "rccl")
-    lines = []
+    lines: list[str] = []
     if version in ("new", "times of day", "iterations"):
         lines += ["# nccl-tests version 2.17.6 nccl-headers=22705 nccl-library=22705"]
         lines += [f"# Collective test starting: {entry.perf}_perf"]
@@ -134,6 +134,7 @@ OSU_TITLES = {
     "gather": "Gather",
     "scatter": "Scatter",
 }
+OSU_VERSIONS = ("5.9", "6.2 full", "7.4 cuda full", "7.3 pasted")
 PER_RANK = ("all_gather", "all_to_all", "gather", "scatter")
 
 

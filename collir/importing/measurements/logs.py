@@ -38,6 +38,8 @@ def stream(prefix: str) -> str:
 
 def without(prefix: str, line: str) -> str | None:
     """Return a line without a prefix, whose times may differ; None if the line does not have it."""
+    if not prefix.strip():
+        return line
     parts = [r"\s*".join(map(re.escape, part.split())) for part in _CLOCK.split(prefix)]
     match = re.match(r"\s*" + rf"\s*(?:{_CLOCK.pattern})\s*".join(parts), line)
     return line[match.end() :] if match else None

@@ -63,6 +63,7 @@ class Run:
         kind: the collective that the run names; empty if its times are not read, None if it names
             none or several.
         named: the collectives of the programs that were named before the run.
+        hint: the collective that the file's name suggests, or None.
         ranks: the ranks as listed, with the line of each, in the order of the lines.
         earlier: those that were listed before the run began once more.
         headers, ends: how often the names of columns, and the last line, were printed.
@@ -73,6 +74,7 @@ class Run:
     place: Place
     kind: str | None = None
     named: set[str] = field(default_factory=set[str])
+    hint: str | None = None
     starts: int = 1
     ranks: dict[Rank, Place] = field(default_factory=dict[Rank, Place])
     earlier: dict[Rank, Place] = field(default_factory=dict[Rank, Place])
@@ -89,6 +91,11 @@ class Run:
         if self.kind is None and len(self.named) == 1:
             return next(iter(self.named))
         return self.kind
+
+    @property
+    def said(self) -> str | None:
+        """The collective that the run, a program before it, or the file's name names."""
+        return self.hint if self.sole_name is None and not self.named else self.sole_name
 
     def again(self) -> None:
         """Begin once more: the first attempt failed, or another run goes on at the same time."""
@@ -129,6 +136,8 @@ class Run:
             text = f"this is said to be {named}, but has the reductions and roots of {told}"
             raise ReadError(text, self.times[0].place)
         possible = evidence.kinds(ranks)
+        if self.hint in possible:
+            possible = (self.hint,)
         if len(possible) == 1 and possible[0]:
             return possible[0]
         either = [kind for kind in possible if kind]
@@ -150,7 +159,8 @@ class Run:
             return listed
         told = evidence.ranks(kind)
         if told < listed and not self.cut:
-            text = f"busbw / algbw is {evidence.shown} here, not as of {kind} on {listed} ranks"
+            whose = f"as of {kind} on {told} ranks" if told else f"not as of {kind}"
+            text = f"busbw / algbw is {evidence.shown}, {whose}, but {listed} ranks are listed"
             raise ReadError(text, self.times[0].place)
         return told
 
@@ -206,8 +216,11 @@ class Run:
 
 
 def _on_each_host(ranks: Sequence[Rank], count: int, size: int) -> bool:
-    """Return True if the listed ranks are of hosts with ``size`` ranks each, in their order."""
-    if count % size:
+    """Return True if the listed ranks are of hosts with ``size`` ranks each, in their order.
+
+    Devices tell nothing if each process sees one only, which is its device 0.
+    """
+    if count % size or not any(rank.device for rank in ranks):
         return False
     hosts = {rank.number // size: rank.host for rank in ranks}
     return len(set(hosts.values())) == len(hosts) and all(

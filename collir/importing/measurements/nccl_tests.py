@@ -26,7 +26,7 @@ _END = re.compile(r"(?:#[ \t]*)?\bAvg bus bandwidth\b")
 _ELIDED = re.compile(r".{0,80}?(?:\.\.\.|\u2026)[\W_]*")
 _STARTING = re.compile(r"(?:#[ \t]*)?\bCollective test starting: ")
 _ROW = re.compile(r"(?<![\w.-])\d+\s+\d+\s+[a-z]\w*(?=\s|$)")
-_REST = re.compile(r"[\d.eE+\-NA/\s]+")
+_REST = re.compile(r"[\d.eE+\-NA/\s]*")
 """The rest of a line that messages of NCCL cut in two."""
 
 MARK = re.compile(r"nThreads?:?[ \t]+\d+[ \t]+nGpus\b|size[ \t]+count[ \t]+type\b")
@@ -54,7 +54,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     remarks, runs = reader.remarks, reader.runs
     for run in runs:
         reader.finish_row(run)
-    others = [run for run in runs if (kind or run.sole_name) == "" or run.kind == ""]
+    others = [run for run in runs if run.kind == "" or (not kind and run.said == "")]
     message = "the run that begins here is of no collective whose times are read"
     remarks += [Remark(message, run.place) for run in others]
     runs = [run for run in runs if run not in others]
@@ -107,16 +107,20 @@ class _Row:
     cells: list[str]
     place: Place
 
+    def own(self, text: str) -> str:
+        """Return a part of the line before a message, without the prefix of the message."""
+        return text.rstrip().removesuffix(self.prefix.strip())
+
 
 @dataclass
 class _Reader:
     """The runs of a text, while it is read.
 
-    ``kind`` is the collective in the file's name; ``streams`` has the run that goes on in each
+    ``hint`` is the collective in the file's name; ``streams`` has the run that goes on in each
     stream, the latest last.
     """
 
-    kind: str | None
+    hint: str | None
     runs: list[Run] = field(default_factory=list[Run])
     remarks: list[Remark] = field(default_factory=list[Remark])
     streams: dict[str, Run] = field(default_factory=dict[str, Run])
@@ -142,13 +146,13 @@ class _Reader:
             prefix = cut[: match.start()]
             if (run := self._run(prefix)) and run.columns:
                 self.finish_row(run)
-                self.row = _Row(run, prefix, cut[match.start() :].split(), place)
-                self._end_row(whole=cut == line)
+                self.row = _Row(run, prefix, [], place)
+                rest = cut[match.start() :]
+                self._cells(rest if cut == line else self.row.own(rest), whole=cut == line)
         elif self.row:
-            rest = logs.without(self.row.prefix, cut) if self.row.prefix.strip() else cut
-            if rest is not None and _REST.fullmatch(rest):
-                self.row.cells += rest.split()
-                self._end_row(whole=False)
+            rest = self.row.own(logs.without(self.row.prefix, cut) or "")
+            if _REST.fullmatch(rest):
+                self._cells(rest, whole=False)
         elif _ELIDED.fullmatch(cut):
             if self.runs and self.runs[-1].ranks and not self.runs[-1].columns:
                 self.runs[-1].cut = True
@@ -164,9 +168,7 @@ class _Reader:
     def _begin(self, stream: str, place: Place) -> Run:
         if not self.named and self.runs:
             self.named = self.runs[-1].named
-        elif not self.named and self.kind is not None:
-            self.named = {self.kind}
-        run = Run(place, self.starting.pop(stream, None), self.named)
+        run = Run(place, self.starting.pop(stream, None), self.named, self.hint)
         self.named = set()
         self.runs.append(run)
         self.streams.pop(stream, None)
@@ -209,6 +211,12 @@ class _Reader:
             )
         if "time" not in run.columns:
             raise ReadError("this table has no column 'time'", place)
+
+    def _cells(self, text: str, whole: bool) -> None:
+        """Add cells to the line that is read."""
+        assert self.row is not None
+        self.row.cells += text.split()
+        self._end_row(whole)
 
     def _end_row(self, whole: bool) -> None:
         """Add the line that is read if it has all cells, or will have no more."""
@@ -272,7 +280,9 @@ def _aligned(columns: list[str], cells: list[str]) -> list[str] | None:
         cells = [*cells[:-2], f"{cells[-2]} {cells[-1]}"]
     for at, name in enumerate(columns[:5]):
         if name in _OPTIONAL and len(cells) < len(columns) and at < len(cells):
-            cells = cells if _OPTIONAL[name].fullmatch(cells[at]) else [*cells[:at], "", *cells[at:]]
+            cells = (
+                cells if _OPTIONAL[name].fullmatch(cells[at]) else [*cells[:at], "", *cells[at:]]
+            )
     return cells if len(cells) == len(columns) else None
 
 

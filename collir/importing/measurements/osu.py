@@ -65,7 +65,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
                 remarks.append(Remark(message, place))
             continue
         for run in streams.values():
-            rest = logs.without(run.prefix, line) if run.prefix.strip() else line
+            rest = logs.without(run.prefix, line)
             if rest is not None and run.title in _KINDS:
                 _line(run, rest, place, remarks)
     known = [run for run in runs if run.title in _KINDS]
