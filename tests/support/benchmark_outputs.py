@@ -1,5 +1,6 @@
 """Outputs of benchmarks as their versions print them, behind launchers and among other lines."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -122,6 +123,27 @@ def nccl_lines(truth: Truth, version: str) -> list[str]:
         lines.append(line + ("  2025-11-27 09:16:00" if last else ""))
     lines += ["# Out of bounds values : 0 OK", "# Avg bus bandwidth    : 12.5", "#"]
     return [line.replace("#", " ", 1) for line in lines] if version == "pasted" else lines
+
+
+def nccl_json(truth: Truth) -> str:
+    """Return the JSON that nccl-tests writes of a run with a process for each host."""
+    entry = COSTS[truth.kind]
+    devices = [
+        {"rank": host * truth.ranks, "group": 0, "pid": 7, "hostname": f"node-{host}", "device": 0}
+        for host in range(truth.hosts)
+    ]
+    results: list[dict[str, object]] = []
+    for size, times in truth.times:
+        result: dict[str, object] = {"size": size, "redop": REDOPS.get(truth.kind, "none")}
+        result["root"] = "     0" if truth.kind in ROOTS else "    -1"
+        for place, time in zip(("out_of_place", "in_place"), times, strict=True):
+            algbw = size / time * 1e-3
+            bandwidths = {"alg_bw": algbw, "bus_bw": algbw * entry.busbw(truth.all_ranks)}
+            unchecked = place == "in_place" and truth.kind == "all_to_all"
+            result[place] = {"time": time, "nwrong": None if unchecked else 0.0, **bandwidths}
+        results.append(result)
+    config = {"nthreads": 1, "ngpus": truth.ranks, "devices": devices}
+    return json.dumps({"version": 2, "args": ["/bin/x"], "config": config, "results": results})
 
 
 OSU_TITLES = {

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from collir.cost.calibration.values import Sample
-from collir.importing.measurements import csv_times, nccl_tests, osu, own
+from collir.importing.measurements import csv_times, nccl_json, nccl_tests, osu, own
 from collir.importing.measurements.tables import Extent, Table, Tables, collective, mesh_over
 from collir.importing.values import Place, ReadError, Remark
 from collir.machine import Fabric, Machine, level_fabrics
@@ -23,6 +23,7 @@ class Format:
 
 FORMATS = {
     "collir": Format("collir's own", own.read, re.compile(rf"^{re.escape(own.TITLE)}", re.M)),
+    "nccl-tests-json": Format("nccl-tests' JSON", nccl_json.read, nccl_json.MARK),
     "nccl-tests": Format("nccl-tests'", nccl_tests.read, nccl_tests.MARK),
     "csv": Format("comma-separated", csv_times.read, csv_times.HEADER),
     "osu": Format("the OSU micro-benchmarks'", osu.read, osu.TITLE),
@@ -41,6 +42,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     Raises:
         ReadError: the text has none of the formats, or is malformed.
     """
+    text = text.removeprefix("\ufeff")
     if not text.strip():
         raise ReadError("the file is empty", Place(1))
     formats = [name for name, format in FORMATS.items() if format.mark.search(text)]
