@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from collir.cost.calibration.values import Sample
-from collir.importing.measurements import csv_times, nccl_json, nccl_tests, osu, own
+from collir.importing.measurements import csv_times, logs, nccl_json, nccl_tests, osu, own
 from collir.importing.measurements.tables import Extent, Table, Tables, collective, mesh_over
 from collir.importing.values import Place, ReadError, Remark
 from collir.machine import Fabric, Machine, level_fabrics
@@ -42,7 +42,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     Raises:
         ReadError: the text has none of the formats, or is malformed.
     """
-    text = text.removeprefix("\ufeff")
+    text = "\n".join(map(logs.clean, text.split("\n")))
     if not text.strip():
         raise ReadError("the file is empty", Place(1))
     formats = [name for name, format in FORMATS.items() if format.mark.search(text)]

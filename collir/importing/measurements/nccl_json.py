@@ -93,7 +93,7 @@ def _times(result: dict[str, Any], remarks: list[Remark]) -> Iterator[Time]:
                 size,
                 float(time) * 1e-6,
                 _PLACE,
-                result.get("redop", "none") not in ("", "none"),
+                result["redop"] not in ("", "none") if "redop" in result else None,
                 int(result["root"]) if "root" in result else None,
                 counted[1] if counted[0] else None,
                 *(_interval(group.get(name)) for name in ("alg_bw", "bus_bw")),

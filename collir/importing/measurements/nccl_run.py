@@ -133,7 +133,7 @@ class Run:
             if evidence.has_columns(named):
                 return named
             told = " or ".join(filter(None, evidence.kinds(ranks))) or "another program"
-            text = f"this is said to be {named}, but has the reductions and roots of {told}"
+            text = f"this is said to be {named}, but reductions and roots are those of {told}"
             raise ReadError(text, self.times[0].place)
         possible = evidence.kinds(ranks)
         if self.hint in possible:

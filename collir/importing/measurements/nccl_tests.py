@@ -23,7 +23,10 @@ _RANK = re.compile(
     r"Pid[ \t]+(\d+)[ \t]+on[ \t]+(\S+)[ \t]+device[ \t]+(\d{1,10})\b"
 )
 _END = re.compile(r"(?:#[ \t]*)?\bAvg bus bandwidth\b")
-_ELIDED = re.compile(r".{0,80}?(?:\.\.\.|\u2026)[\W_]*")
+_LISTED = re.compile(r"\bRank[ \t]+\d+[ \t]+(?:Group|Pid)\b")
+"""A line that lists a rank, maybe cut off: a process prints 2048 characters of them."""
+
+_ELIDED = re.compile(r"(.{0,200}?)[#\s]*[\[<(]*(?:\.{3,}|\u2026|snip|omitted)[\W_]*")
 _STARTING = re.compile(r"(?:#[ \t]*)?\bCollective test starting: ")
 _ROW = re.compile(r"(?<![\w.-])\d+\s+\d+\s+[a-z]\w*(?=\s|$)")
 _REST = re.compile(r"[\d.eE+\-NA/\s]*")
@@ -50,7 +53,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """
     reader = _Reader(kind_of_file(file))
     for number, line in enumerate(text.split("\n"), 1):
-        reader.line(logs.clean(line), Place(number))
+        reader.line(line, Place(number))
     remarks, runs = reader.remarks, reader.runs
     for run in runs:
         reader.finish_row(run)
@@ -153,9 +156,8 @@ class _Reader:
             rest = self.row.own(logs.without(self.row.prefix, cut) or "")
             if _REST.fullmatch(rest):
                 self._cells(rest, whole=False)
-        elif _ELIDED.fullmatch(cut):
-            if self.runs and self.runs[-1].ranks and not self.runs[-1].columns:
-                self.runs[-1].cut = True
+        elif match := _search("Rank", _LISTED, cut) or _ELIDED.fullmatch(cut):
+            self._elided(match)
         elif "concluded" not in cut and (kind := kind_of_program(cut)) is not None:
             self.named.add(kind)
 
@@ -195,6 +197,12 @@ class _Reader:
             )
         run.cut = False
         run.ranks.setdefault(Rank(int(match[1]), match[4], int(match[5]), match[3]), place)
+
+    def _elided(self, match: re.Match[str]) -> None:
+        """Note that not all ranks are listed, if a line stands in the list of ranks."""
+        if self.streams and (match.re is _LISTED or logs.stream(match[1]) in self.streams):
+            run = next(reversed(self.streams.values()))
+            run.cut = run.cut or bool(run.ranks and not run.columns)
 
     def _header(self, match: re.Match[str], line: str, place: Place) -> None:
         stream = logs.stream(line[: match.start()])

@@ -54,8 +54,8 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     runs: list[_Run] = []
     streams: dict[str, _Run] = {}
     remarks: list[Remark] = []
-    for number, raw in enumerate(text.split("\n"), 1):
-        place, line = Place(number), logs.clean(raw)
+    for number, line in enumerate(text.split("\n"), 1):
+        place = Place(number)
         if match := TITLE.search(line):
             prefix = line[: match.start()]
             runs.append(_Run(place, match[1], prefix))
