@@ -7,6 +7,7 @@ from benchmark_outputs import (
     PREFIXES,
     VERSIONS,
     Truth,
+    imb_lines,
     logs,
     nccl_json,
     nccl_lines,
@@ -18,6 +19,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from collir.importing.measurements import files
+from collir.importing.measurements.logs import clean
 from collir.importing.measurements.logs import stream as logs_stream
 from collir.importing.measurements.names import kind_of_file
 from collir.importing.measurements.tables import Table
@@ -79,6 +81,18 @@ def test_what_the_osu_benchmarks_measured_is_read(
 
 
 @few
+@given(st.data(), truths(KINDS))
+def test_what_the_intel_benchmarks_measured_is_read(data: st.DataObject, truth: Truth) -> None:
+    text, _ = data.draw(logs(imb_lines(truth)))
+    (table,) = read(text)
+    assert table.ranks == truth.all_ranks
+    assert [(row.kind, row.size, row.seconds, row.per_rank) for row in table.rows] == [
+        (truth.kind, size, pytest.approx(times[0] * 1e-6), truth.kind in PER_RANK)
+        for size, times in truth.times
+    ]
+
+
+@few
 @given(st.data(), truths(KINDS), st.sampled_from(VERSIONS))
 def test_the_collective_is_told_by_the_columns_or_asked_for(
     data: st.DataObject, truth: Truth, version: str
@@ -121,7 +135,8 @@ def test_runs_at_the_same_time_are_told_apart_by_their_prefixes(
     data: st.DataObject, both: list[Truth]
 ) -> None:
     prefixes = data.draw(st.permutations([p for p in PREFIXES if p.strip(" >")]))
-    assume(logs_stream(prefixes[0]) != logs_stream(prefixes[1]))
+    one, other, *_ = (logs_stream(clean(prefix)) for prefix in prefixes)
+    assume(one != other)
     left = [
         [prefix + line for line in nccl_lines(truth, "new")]
         for truth, prefix in zip(both, prefixes[:2], strict=True)
@@ -267,7 +282,7 @@ def test_a_run_that_failed_is_left_out() -> None:
     assert "has no table" in tables.remarks[-1].message
 
 
-def test_logs_of_both_benchmarks_are_read() -> None:
+def test_a_log_of_several_benchmarks_is_read() -> None:
     truth = Truth("all_reduce", 1, 2, ((1 << 30, (4000.0, 4000.0)),))
-    text = "\n".join([*nccl_lines(truth, "new"), *osu_lines(truth, "7.4 full")])
-    assert [len(table.rows) for table in read(text)] == [2, 1]
+    lines = [*nccl_lines(truth, "new"), *osu_lines(truth, "7.4 full"), *imb_lines(truth)]
+    assert [len(table.rows) for table in read("\n".join(lines))] == [2, 1, 1]

@@ -174,6 +174,28 @@ def osu_lines(truth: Truth, version: str) -> list[str]:
     return [line.replace("# ", "", 1) for line in lines] if "pasted" in version else lines
 
 
+IMB_TITLES = {
+    "all_reduce": "Allreduce",
+    "all_gather": "Allgather",
+    "reduce_scatter": "Reduce_scatter",
+    "all_to_all": "Alltoall",
+    "broadcast": "Bcast",
+    "reduce": "Reduce",
+    "gather": "Gather",
+    "scatter": "Scatter",
+}
+
+
+def imb_lines(truth: Truth) -> list[str]:
+    """Return the lines that the Intel MPI Benchmarks print."""
+    lines = [f"# Benchmarking {IMB_TITLES[truth.kind]} ", f"# #processes = {truth.all_ranks} "]
+    lines += ["       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]"]
+    lines += ["            0         1000         0.03         0.05         0.04"]
+    for size, (time, _) in truth.times:
+        lines.append(f"{size:13} {1000:12} {time / 2:12.2f} {time * 2:12.2f} {time:12.2f}")
+    return [*lines, "", "# All processes entering MPI_Finalize"]
+
+
 NOISE = (
     "node-0:900:912 [0] NCCL INFO Channel 00/02 : 0 1 2 3",
     "node-0:900:912 [0] NCCL INFO 4096 Bytes -> Algo 0 proto 0 time 25.874907",

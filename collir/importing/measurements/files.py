@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from collir.cost.calibration.values import Sample
-from collir.importing.measurements import csv_times, logs, nccl_json, nccl_tests, osu, own
+from collir.importing.measurements import csv_times, imb, logs, nccl_json, nccl_tests, osu, own
 from collir.importing.measurements.tables import Extent, Table, Tables, collective, mesh_over
 from collir.importing.values import Place, ReadError, Remark
 from collir.machine import Fabric, Machine, level_fabrics
@@ -27,10 +27,11 @@ FORMATS = {
     "nccl-tests": Format("nccl-tests'", nccl_tests.read, nccl_tests.MARK),
     "csv": Format("comma-separated", csv_times.read, csv_times.HEADER),
     "osu": Format("the OSU micro-benchmarks'", osu.read, osu.TITLE),
+    "imb": Format("the Intel MPI Benchmarks'", imb.read, imb.MARK),
 }
 """Name of a format -> the format."""
 
-_IN_LOGS = ("nccl-tests", "osu")
+_IN_LOGS = ("nccl-tests", "osu", "imb")
 """Formats of which several may be in one text."""
 
 

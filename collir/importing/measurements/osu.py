@@ -36,13 +36,17 @@ _NUMBERS = re.compile(r"\s*\d+\s+\d+\.\d+\b")
 
 @dataclass
 class _Run:
-    """A benchmark, while it is read; ``columns`` is the number of those behind the size."""
+    """A benchmark, while it is read; ``columns`` is the number of those behind the size.
+
+    It is closed by a comment of another program behind its times.
+    """
 
     place: Place
     title: str
     prefix: str
     columns: int = 0
     rows: list[Row] = field(default_factory=list[Row])
+    closed: bool = False
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
@@ -66,7 +70,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             continue
         for run in streams.values():
             rest = logs.without(run.prefix, line)
-            if rest is not None and run.title in _KINDS:
+            if rest is not None and run.title in _KINDS and not run.closed:
                 _line(run, rest, place, remarks)
     known = [run for run in runs if run.title in _KINDS]
     if not known:
@@ -92,6 +96,8 @@ def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
         if not _TIME.match(match[1]):
             raise ReadError(f"the second column is '{shown(match[1])}', not a latency in us", place)
         run.columns = len(re.split(r"\s{2,}|\t|(?<=\))\s", match[1].strip()))
+    elif line.lstrip().startswith("#"):
+        run.closed = bool(run.rows) and "Datatype" not in line
     elif match := _ROW.fullmatch(line):
         if not run.columns:
             raise ReadError("a line of numbers before the names of the columns", place)
