@@ -263,6 +263,19 @@ def test_a_files_name_counts_less_than_the_columns() -> None:
     assert table.rows[0].kind == "all_reduce"
 
 
+def test_a_summary_behind_a_run_is_no_second_run() -> None:
+    truth = Truth("all_reduce", 1, 8, ((1 << 30, (4000.0, 4000.0)),))
+    (table,) = read("\n".join([*nccl_lines(truth, "new"), "Avg bus bandwidth    : 12.5"]))
+    assert (table.hosts, len(table.rows)) == ((8,), 2)
+
+
+def test_an_incomplete_list_of_ranks_does_not_hide_the_collective() -> None:
+    truth = Truth("all_reduce", 2, 8, ((1 << 30, (4000.0, 4000.0)),))
+    lines = [line for line in nccl_lines(truth, "wrong") if "node-1" not in line]
+    (table,) = read("\n".join(lines), None, "all_reduce.txt")
+    assert (table.rows[0].kind, table.hosts, table.ranks) == ("all_reduce", (), 16)
+
+
 def test_lines_of_a_build_name_no_collective() -> None:
     truth = Truth("all_reduce", 1, 8, ((1 << 30, (4000.0, 4000.0)),))
     build = [f"Linking  {name}.o > ../build/{name}_perf" for name in ("all_reduce", "broadcast")]

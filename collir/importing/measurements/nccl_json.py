@@ -51,7 +51,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
 def _run(document: dict[str, Any], file: str, remarks: list[Remark]) -> Run:
     config = document.get("config", {})
     args: list[str] = document.get("args") or [""]
-    run = Run(_PLACE, kind_of_program(args[0]), hint=kind_of_file(file), headers=1, ends=1)
+    run = Run(_PLACE, kind_of_program(args[0]), hint=kind_of_file(file))
     each = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
     for device in config.get("devices", []):
         if int(device.get("group", 0)):

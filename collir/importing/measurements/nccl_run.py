@@ -66,7 +66,9 @@ class Run:
         hint: the collective that the file's name suggests, or None.
         ranks: the ranks as listed, with the line of each, in the order of the lines.
         earlier: those that were listed before the run began once more.
-        headers, ends: how often the names of columns, and the last line, were printed.
+        headers, ends: how often the names of columns, and the count of wrong values behind the
+            table, were printed.
+        ended: whether the mean bandwidth was printed, which is the last line.
         empty: the number of lines of size 0.
         cut: whether the list of ranks goes on after the last of them.
     """
@@ -82,6 +84,7 @@ class Run:
     headers: int = 0
     times: list[Time] = field(default_factory=list[Time])
     ends: int = 0
+    ended: bool = False
     empty: int = 0
     cut: bool = False
 
@@ -135,7 +138,7 @@ class Run:
             told = " or ".join(filter(None, evidence.kinds(ranks))) or "another program"
             text = f"this is said to be {named}, but reductions and roots are those of {told}"
             raise ReadError(text, self.times[0].place)
-        possible = evidence.kinds(ranks)
+        possible = evidence.kinds(ranks) or evidence.kinds(0)
         if self.hint in possible:
             possible = (self.hint,)
         if len(possible) == 1 and possible[0]:

@@ -22,6 +22,7 @@ _RANK = re.compile(
     r"(?:#[ \t]*)?\bRank[ \t]+(\d{1,10})[ \t]+(?:Group[ \t]+(\d{1,10})[ \t]+)?"
     r"Pid[ \t]+(\d+)[ \t]+on[ \t]+(\S+)[ \t]+device[ \t]+(\d{1,10})\b"
 )
+_BOUNDS = re.compile(r"(?:#[ \t]*)?\bOut of bounds values\b")
 _END = re.compile(r"(?:#[ \t]*)?\bAvg bus bandwidth\b")
 _LISTED = re.compile(r"\bRank[ \t]+\d+[ \t]+(?:Group|Pid)\b")
 """A line that lists a rank, maybe cut off: a process prints 2048 characters of them."""
@@ -72,7 +73,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         runs.remove(run)
     tables = tuple(run.table(kind, remarks) for run in runs)
     for run in runs:
-        if not run.ends:
+        if not run.ended:
             text = "the run that begins here has no end: the file may be cut off"
             remarks.append(Remark(text, run.place))
         if run.empty:
@@ -143,6 +144,9 @@ class _Reader:
         elif match := _search("test starting", _STARTING, cut):
             self.starting[logs.stream(cut[: match.start()])] = kind_of_program(cut)
         elif match := _search("Avg bus", _END, cut):
+            if run := self._run(cut[: match.start()]):
+                run.ended = True
+        elif match := _search("Out of bounds", _BOUNDS, cut):
             if run := self._run(cut[: match.start()]):
                 run.ends += 1
         elif match := _ROW.search(cut):
