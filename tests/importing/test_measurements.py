@@ -111,7 +111,8 @@ def test_the_collective_is_told_by_the_columns_or_asked_for(
 @given(st.data(), truths(KINDS))
 def test_lines_that_messages_cut_in_two_are_joined(data: st.DataObject, truth: Truth) -> None:
     prefix = data.draw(st.sampled_from(["", "[0] ", "[1,0]<stdout>:"]))
-    message = f"{prefix}node-0:900:912 [0] NCCL INFO 4096 Bytes -> Algo 0 proto 0"
+    time = data.draw(st.sampled_from(["", "[2025-06-01 12:00:00] "]))
+    message = f"{prefix}{time}node-0:900:912 [0] NCCL INFO 4096 Bytes -> Algo 0 proto 0"
     written: list[str] = []
     for line in nccl_lines(truth, "wrong"):
         if "float" in line and data.draw(st.booleans()):

@@ -200,6 +200,7 @@ NOISE = (
     "node-0:900:912 [0] NCCL INFO Channel 00/02 : 0 1 2 3",
     "node-0:900:912 [0] NCCL INFO 4096 Bytes -> Algo 0 proto 0 time 25.874907",
     "node-1:901:913 [1] NCCL INFO comm 0x5e303a52bd70 rank 1 nranks 4 - Init COMPLETE",
+    "[2025-06-01 12:00:00] node-0:900:912 [0] misc/socket.cc:484 NCCL WARN retrying",
     "Warning: Permanently added 'node-1' (ED25519) to the list of known hosts.",
     "[1,1]<stderr>:some warning",
     "[1678205653.808236] [node-0:903  :0]  ucc_coll.c:255  UCC_COLL INFO  coll_init: Barrier",

@@ -18,7 +18,10 @@ _CLOCK = re.compile(
 )
 """The time of day, with the date or not, or seconds since 1970."""
 
-_NCCL = re.compile(r"(?<![\w.-])[\w.-]+:\d+:\d+ \[\d+\] (?:NCCL )?(?:INFO|WARN|TRACE|ABORT)\b.*")
+_NCCL = re.compile(
+    r"(?:\[[\d\-:. ]{8,30}\] )?(?<![\w.-])[\w.-]+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?"
+    r"(?:NCCL )?(?:INFO|WARN|TRACE|ABORT)\b.*"
+)
 
 
 def clean(line: str) -> str:

@@ -56,8 +56,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     for number, line in enumerate(text.split("\n"), 1):
         reader.line(line, Place(number))
     remarks, runs = reader.remarks, reader.runs
-    for run in runs:
-        reader.finish_row(run)
+    reader.finish_row()
     others = [run for run in runs if run.kind == "" or (not kind and run.said == "")]
     message = "the run that begins here is of no collective whose times are read"
     remarks += [Remark(message, run.place) for run in others]
@@ -150,11 +149,14 @@ class _Reader:
             if run := self._run(cut[: match.start()]):
                 run.ends += 1
         elif match := _ROW.search(cut):
-            prefix = cut[: match.start()]
-            if (run := self._run(prefix)) and run.columns:
-                self.finish_row(run)
+            self.finish_row()
+            prefix, rest = cut[: match.start()], cut[match.start() :]
+            run = self._run(prefix)
+            if run and self._is_of_several(prefix):
+                text = "it is not clear which run this line is of: it is left out"
+                self.remarks.append(Remark(text, place))
+            elif run and run.columns:
                 self.row = _Row(run, prefix, [], place)
-                rest = cut[match.start() :]
                 self._cells(rest if cut == line else self.row.own(rest), whole=cut == line)
         elif self.row:
             rest = self.row.own(logs.without(self.row.prefix, cut) or "")
@@ -170,6 +172,11 @@ class _Reader:
         if not self.streams:
             return None
         return self.streams.get(logs.stream(prefix)) or next(reversed(self.streams.values()))
+
+    def _is_of_several(self, prefix: str) -> bool:
+        """Return True if a line has the prefix of no run while several go on."""
+        going = [run for run in self.streams.values() if not run.ended]
+        return len(going) > 1 and logs.stream(prefix) not in self.streams
 
     def _begin(self, stream: str, place: Place) -> Run:
         if not self.named and self.runs:
@@ -244,9 +251,9 @@ class _Reader:
             return
         self.row = None
 
-    def finish_row(self, run: Run) -> None:
+    def finish_row(self) -> None:
         """Add the line that is read, of which nothing more comes."""
-        if self.row and self.row.run is run:
+        if self.row:
             self._end_row(whole=True)
 
     def _times(
@@ -291,10 +298,9 @@ def _aligned(columns: list[str], cells: list[str]) -> list[str] | None:
     if columns[-1] == "timestamp" and len(cells) > 2 and ":" in cells[-1]:
         cells = [*cells[:-2], f"{cells[-2]} {cells[-1]}"]
     for at, name in enumerate(columns[:5]):
-        if name in _OPTIONAL and len(cells) < len(columns) and at < len(cells):
-            cells = (
-                cells if _OPTIONAL[name].fullmatch(cells[at]) else [*cells[:at], "", *cells[at:]]
-            )
+        blank = name in _OPTIONAL and at < len(cells) < len(columns)
+        if blank and not _OPTIONAL[name].fullmatch(cells[at]):
+            cells = [*cells[:at], "", *cells[at:]]
     return cells if len(cells) == len(columns) else None
 
 
