@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE[,over=LEVELS][,collective=NAME]",
-        help="measurements of nccl-tests, of OSU or of our own; again for more files. over says "
+        help="measurements of nccl-tests, OSU, IMB or our own; again for more files. over says "
         "which ranks, as in over=node:2*gpu:8; collective what was measured, where neither the "
         "file nor its name does; - is standard input",
     )

@@ -12,7 +12,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="FILE[,over=LEVELS][,collective=NAME]",
-        help="measurements of nccl-tests, of OSU or of collir, as for collir calibrate; again for "
+        help="measurements of nccl-tests, OSU, IMB or collir, as for collir calibrate; again for "
         "more files",
     )
     parser.add_argument(

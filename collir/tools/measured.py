@@ -72,6 +72,19 @@ def file_request(text: str) -> FileRequest:
     return FileRequest(file, over, kind)
 
 
+def machines_of(text: str, sources: Sources) -> list[MachineOp]:
+    """Return the machines of a file, or the one that ships with collir.
+
+    Raises:
+        UsageError: no such machine ships with collir.
+        DiagnosticError: the file cannot be read.
+    """
+    if text.startswith("@"):
+        return [preset(text.removeprefix("@")).op]
+    module = api.parse(Path(text), sources=sources)
+    return [op for op in module.ops if isinstance(op, MachineOp)]
+
+
 def machine_named(
     text: str, name: str | None, sources: Sources, purpose: str = "to calibrate"
 ) -> MachineOp:
@@ -81,10 +94,7 @@ def machine_named(
         UsageError: no such machine ships with collir.
         DiagnosticError: the file has no machine, or several.
     """
-    if text.startswith("@"):
-        return preset(text.removeprefix("@")).op
-    module = api.parse(Path(text), sources=sources)
-    machines = [op for op in module.ops if isinstance(op, MachineOp)]
+    machines = machines_of(text, sources)
     if name is not None:
         machines = [op for op in machines if op.sym_name.data == name.removeprefix("@")]
     if not machines:

@@ -42,8 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--function", default="", metavar="NAME", help="the training step, if there are several")
     add(
         "--machine",
+        action="append",
         metavar="FILE|@NAME",
-        help="the machine, with as many outermost children as needed (default: the model's)",
+        help="the machine, with as many outermost children as needed (default: the model's); "
+        "again, or a file with several, to compare machines",
     )
     add("--devices", metavar="N", help="8, a list 8,16 or a range 8..64 (default: the machine's)")
     add(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from collir import search
+from collir.dialects.machine import MachineOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.machine import Machine
 from collir.search.core.problem import SearchError
@@ -23,12 +24,21 @@ from collir.synthesis.sweeping.programs import STAGES_OF_ZERO
 from collir.synthesis.sweeping.space import SCHEDULES, Space
 from collir.tools.api import emit, read_text
 from collir.tools.engines import ENGINES
-from collir.tools.measured import machine_named
+from collir.tools.measured import machines_of
 from collir.tools.shell import UsageError, write_whole
 from collir.tools.sweep_explain import compared, explained
 from collir.tools.sweep_measure import MEASURING, measured_seconds, measured_text
 from collir.tools.sweep_model import Model, step_of
-from collir.tools.sweep_output import Found, Listed, as_csv, as_json, as_text, columns
+from collir.tools.sweep_output import (
+    Found,
+    Listed,
+    Swept,
+    as_csv,
+    as_json,
+    as_machines,
+    as_text,
+    columns,
+)
 from collir.tools.sweep_plot import check_installed, svg
 from collir.tools.sweep_search import MEMORY_MARGIN, Candidate, Sweep, bound_of
 from collir.tools.sweep_settings import FRAMEWORKS, check_words, settings_text
@@ -45,41 +55,73 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
         UsageError, DiagnosticError: an option or the program cannot be used, or no configuration is
             possible.
     """
-    model = _model(options, sources)
-    space = _space(options, model)
+    models = _models(options, sources)
+    spaces = [_space(options, model) for model in models]
+    _check_options(options, spaces)
+    for model, space in zip(models, spaces, strict=True):
+        _check_output(options, model, space)
+    swept: list[Swept] = []
+    for model, space in zip(models, spaces, strict=True):
+        swept.append((model, _found(options, model, space)))
+    if not any(each.best for _, found in swept for each in found):
+        reasons = [_none(found, _memory(options, model.machine)) for model, found in swept]
+        raise DiagnosticError(Diagnostic("; ".join(dict.fromkeys(reasons))))
+    if options.json:
+        text = as_json(swept)
+    else:
+        text = "\n".join(_report(options, model, found) for model, found in swept)
+        text += as_machines(swept)
+    [(model, found), *_] = swept
+    picture = svg(found, _memory(options, model.machine)) if options.plot else ""
+    sys.stdout.write(text)
+    if options.csv:
+        write_whole(options.csv, as_csv(swept))
+    if options.plot:
+        write_whole(options.plot, picture)
+    if options.output:
+        _write(options.output, *min(swept, key=_least_time))
+    return 0
+
+
+def _least_time(swept: Swept) -> float:
+    """Return the least time on a machine, on any number of devices."""
+    _, found = swept
+    return _fastest(found)[1].time if any(each.best for each in found) else math.inf
+
+
+def _found(options: argparse.Namespace, model: Model, space: Space) -> list[Found]:
+    """Return the best configurations on a machine, for each number of devices."""
     memory = _memory(options, model.machine)
-    if (options.checkpoint or options.resume) and len(space.devices) > 1:
-        raise UsageError("--checkpoint and --resume go with one number of --devices")
-    if options.json and (options.explain or options.compare or options.settings):
-        raise UsageError("--explain, --compare and --settings print text: leave out --json")
-    for rank in (options.explain or 1, options.measure or 1, *(options.compare or ())):
-        if rank > options.top:
-            raise UsageError(f"there is no number {rank}: the list ends at --top {options.top}")
-    _check_output(options, model, space)
     workers = options.workers or os.cpu_count() or 1
     estimator = model.estimator(workers)
     found: list[Found] = []
     for devices in space.devices:
         entries, seen = _estimated(replace(space, devices=(devices,)), estimator, memory)
         found.append(_search(options, model, entries, seen, memory, workers))
-    if not any(each.best for each in found):
-        raise DiagnosticError(Diagnostic(_none(found, memory)))
     if options.measure:
-        found = [_measured(options, model, each) for each in found]
-    if options.json:
-        text = as_json(model, found)
-    else:
-        text = as_text(model, found, options.sort)
-        text += "".join(_details(options, model, found, memory))
-    picture = svg(found, memory) if options.plot else ""
-    sys.stdout.write(text)
-    if options.csv:
-        write_whole(options.csv, as_csv(model, found))
-    if options.plot:
-        write_whole(options.plot, picture)
-    if options.output:
-        _write(options.output, model, found)
-    return 0
+        found = [_measured(options, model, each) if each.best else each for each in found]
+    return found
+
+
+def _report(options: argparse.Namespace, model: Model, found: Sequence[Found]) -> str:
+    """Return the tables of a machine, and what is asked about them."""
+    memory = _memory(options, model.machine)
+    details = _details(options, model, found, memory) if any(each.best for each in found) else ()
+    return as_text(model, found, options.sort) + "".join(details)
+
+
+def _check_options(options: argparse.Namespace, spaces: Sequence[Space]) -> None:
+    """Check that options go together."""
+    if (options.checkpoint or options.resume) and sum(len(space.devices) for space in spaces) > 1:
+        what = "one machine and one number of --devices"
+        raise UsageError(f"--checkpoint and --resume go with {what}")
+    if options.plot and len(spaces) > 1:
+        raise UsageError("--plot goes with one machine")
+    if options.json and (options.explain or options.compare or options.settings):
+        raise UsageError("--explain, --compare and --settings print text: leave out --json")
+    for rank in (options.explain or 1, options.measure or 1, *(options.compare or ())):
+        if rank > options.top:
+            raise UsageError(f"there is no number {rank}: the list ends at --top {options.top}")
 
 
 def _check_output(options: argparse.Namespace, model: Model, space: Space) -> None:
@@ -215,7 +257,8 @@ def _write(path: str, model: Model, found: Sequence[Found]) -> None:
 # --- arguments ----------------------------------------------------------------------------------
 
 
-def _model(options: argparse.Namespace, sources: Sources) -> Model:
+def _models(options: argparse.Namespace, sources: Sources) -> list[Model]:
+    """Return the program on each of the machines."""
     path = Path(options.program)
     text = read_text(path)
     sources.add(str(path), text)
@@ -223,12 +266,25 @@ def _model(options: argparse.Namespace, sources: Sources) -> Model:
     step = step_of(str(path), text, options.function, (), options.pipeline_axis)
     if options.global_batch is not None:
         sizes[step.batch] = options.global_batch
-    machine = step.machine
+    machines = [step.machine]
     if options.machine:
-        machine = machine_named(options.machine, None, sources, "to sweep on").value()
-    return Model(
-        str(path), text, options.function, tuple(sizes.items()), machine, options.pipeline_axis
-    )
+        machines = [op.value() for each in options.machine for op in _machines(each, sources)]
+    names = [machine.name for machine in machines]
+    if len(set(names)) < len(names):
+        raise UsageError(f"two machines have the same name: {', '.join(names)}; rename one")
+    return [
+        Model(
+            str(path), text, options.function, tuple(sizes.items()), machine, options.pipeline_axis
+        )
+        for machine in machines
+    ]
+
+
+def _machines(text: str, sources: Sources) -> list[MachineOp]:
+    machines = machines_of(text, sources)
+    if not machines:
+        raise DiagnosticError(Diagnostic(f"{text} has no machine to sweep on"))
+    return machines
 
 
 def _named_number(text: str) -> tuple[str, int]:

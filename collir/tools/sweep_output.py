@@ -49,6 +49,10 @@ class Found:
     measured: Sequence[float] = ()
 
 
+Swept = tuple[Model, Sequence[Found]]
+"""A model on a machine, and the best configurations on each number of devices."""
+
+
 def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
     """Return tables for people, one for each number of devices, ordered by a column of the CSV."""
     step = model.step
@@ -201,8 +205,37 @@ def columns(model: Model, configuration: Configuration) -> list[str]:
     return [*next(records(model, [example]))]
 
 
-def as_json(model: Model, found: Sequence[Found]) -> str:
-    """Return all of it as JSON."""
+def as_machines(swept: Sequence[Swept]) -> str:
+    """Return a table of the best time on each machine, if there are several."""
+    if len(swept) < 2:
+        return ""
+    best = [
+        (each.devices, each.best[0][1].time, model, each.best[0])
+        for model, found in swept
+        for each in found
+        if each.best
+    ]
+    best.sort(key=lambda entry: entry[:2])
+    rate = "tokens/s" if "seq" in swept[0][0].step.parameters else "rows/s"
+    rows: list[list[str]] = []
+    fastest: dict[int, float] = {}
+    for devices, time, model, listed in best:
+        shown = settings(model, listed)
+        ratio = time / fastest.setdefault(devices, time)
+        row = [f"@{model.machine.name}", str(devices), shown["time"], f"{ratio:.2f}x"]
+        rows.append([*row, shown[rate], shown["MFU"], shown["memory"]])
+    head = ["machine", "devices", "time", "of best", rate, "MFU", "memory"]
+    return "\n".join(["", *table(head, rows, 1), ""])
+
+
+def as_json(swept: Sequence[Swept]) -> str:
+    """Return all of it as JSON; of several machines, a list."""
+    texts = [{"machine": model.machine.name, **_document(model, found)} for model, found in swept]
+    text = {"machines": texts} if len(texts) > 1 else _document(*swept[0])
+    return json.dumps(text, indent=2) + "\n"
+
+
+def _document(model: Model, found: Sequence[Found]) -> dict[str, Any]:
     counts = [
         {
             "devices": each.devices,
@@ -213,15 +246,19 @@ def as_json(model: Model, found: Sequence[Found]) -> str:
         }
         for each in found
     ]
-    text = {"spaces": counts, "best": [*records(model, found)]}
+    text: dict[str, Any] = {"spaces": counts, "best": [*records(model, found)]}
     if any(each.front for each in found):
         text["front"] = [*records(model, found, front=True)]
-    return json.dumps(text, indent=2) + "\n"
+    return text
 
 
-def as_csv(model: Model, found: Sequence[Found]) -> str:
+def as_csv(swept: Sequence[Swept]) -> str:
     """Return the best configurations as CSV."""
-    rows = [*records(model, found)]
+    rows = [
+        ({"machine": model.machine.name} if len(swept) > 1 else {}) | record
+        for model, found in swept
+        for record in records(model, found)
+    ]
     text = io.StringIO()
     writer = csv.DictWriter(text, [*rows[0]], lineterminator="\n")
     writer.writeheader()

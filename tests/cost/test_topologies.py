@@ -297,6 +297,17 @@ def test_tori_are_made_of_rings(shape: tuple[int, ...]) -> None:
     assert len(edge_disjoint_rings(rows)) == ring_count(level) == level.wires // 2
 
 
+@pytest.mark.parametrize("size", range(3, 12))
+def test_a_full_mesh_has_the_rings_of_a_matrix_of_ones(size: int) -> None:
+    rows = tuple(tuple(int(a != b) for b in range(size)) for a in range(size))
+    matrix = Level("x", size, float(size - 1), 0.0, LinkKind.LINKS, links=rows)
+    full = Level("x", size, float(size - 1), 0.0, LinkKind.FULL)
+    assert ring_count(full) == ring_count(matrix)
+    assert seconds(on(full, size), "all_reduce", "ring") == pytest.approx(
+        seconds(on(matrix, size), "all_reduce", "ring")
+    )
+
+
 def test_a_torus_may_be_too_large() -> None:
     level = Level("x", 2**17, 1.0, 0.0, LinkKind.TORUS, shape=(2**9, 2**8))
     with pytest.raises(CostError, match="a torus is costed for 65536 at most"):

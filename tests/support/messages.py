@@ -110,14 +110,21 @@ def _fewest_hops(matrix: Matrix, a: int, b: int) -> list[tuple[list[Link], float
     raise AssertionError("all children are connected")
 
 
+_FEW = 6
+"""The most children of a full mesh of which all choices of rings are tried."""
+
+
 @lru_cache(maxsize=4096)
 def rings_of(level: Level) -> int:
-    """Return the largest number of edge-disjoint rings; for a matrix, by trying all choices."""
-    if level.shape:
+    """Return the largest number of edge-disjoint rings, of few children by trying all choices."""
+    full = level.kind is LinkKind.FULL
+    if level.shape or (full and level.size > _FEW):
         return links_of_a_port(level) // 2
-    if not level.links or level.size < 3:
+    children = range(level.size)
+    matrix = tuple(tuple(int(a != b) for b in children) for a in children) if full else level.links
+    if not matrix or level.size < 3:
         return 0
-    matrix, rings = level.links, list[Counter[tuple[int, int]]]()
+    rings = list[Counter[tuple[int, int]]]()
     for order in permutations(range(1, level.size)):
         if order[0] < order[-1]:
             ring = (0, *order, 0)

@@ -103,6 +103,62 @@ def test_a_table_has_a_row_for_each_time(capsys: pytest.CaptureFixture[str]) -> 
     assert lines[-1].startswith("24 times: median error ")
 
 
+HEAD = "#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong"
+ROW = "  1073741824  268435456  float  sum  -1  "
+ELIDED = f"""\
+[0] # nThread 1 nGpus 1 minBytes 1073741824 maxBytes 1073741824 step: 2(factor)
+[0] #  Rank  0 Group  0 Pid  1 on a device  0 [0x00] GPU
+[0] ...
+[0] #  Rank  7 Group  0 Pid  1 on b device  3 [0x07] GPU
+[0] {HEAD}
+[0] {ROW} 4478.8  239.74  419.54  0  4463.7  240.55  420.96  0
+[0] # Avg bus bandwidth    : 420.3
+"""
+TWO_RUNS = f"""\
+# nThread 1 nGpus 2 minBytes 1073741824 maxBytes 1073741824 step: 2(factor)
+# nThread 1 nGpus 2 minBytes 1073741824 maxBytes 1073741824 step: 2(factor)
+#  Rank  0 Group  0 Pid  100 on a device  0 [0x00] GPU
+#  Rank  0 Group  0 Pid  100 on b device  0 [0x00] GPU
+#  Rank  1 Group  0 Pid  101 on b device  1 [0x01] GPU
+#  Rank  1 Group  0 Pid  101 on a device  1 [0x01] GPU
+{HEAD}
+{HEAD}
+{ROW} 5200.0  206.49  206.49  0  5201.0  206.45  206.45  0
+{ROW} 5200.0  206.49  206.49  0  5201.0  206.45  206.45  0
+# Avg bus bandwidth    : 206.5
+# Avg bus bandwidth    : 206.5
+"""
+LATENCY = "[1,0]<stdout>:# OSU MPI Latency Test v7.4\n[1,0]<stdout>:# Size  Avg Latency(us)\n"
+CSV = "size(B),time(us)\n4294967296,24020\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "over", "row", "warning"),
+    [
+        ("elided.txt", ELIDED, "", ["all_reduce", "8", "1.07"], "2 of 8 ranks are listed"),
+        ("two.txt", TWO_RUNS, "", ["all_reduce", "2", "1.07"], "rank 0 is listed 2 times"),
+        ("lat.txt", f"{LATENCY}[1,0]<stdout>:8 1.05\n", ",over=gpu:2", ["send", "2", "8"], ""),
+        ("r1_allreduce.csv", CSV, ",over=gpu", ["all_reduce", "4", "4.29"], ""),
+    ],
+)
+def test_outputs_that_people_post_are_compared(
+    name: str,
+    text: str,
+    over: str,
+    row: list[str],
+    warning: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "box.coll").write_text(BOX)
+    (tmp_path / name).write_text(text)
+    command = ["compare", f"{tmp_path}/box.coll", "--from", f"{tmp_path}/{name}{over}"]
+    assert collir_tool.main(command) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].split()[:3] == row
+    assert warning in err if warning else not err
+
+
 @pytest.mark.parametrize(
     ("text", "size"),
     [(8, 8), ("8", 8), ("8K", 8192), ("8KB", 8000), ("8KiB", 8192), ("1.5G", 3 << 29), ("2B", 2)],

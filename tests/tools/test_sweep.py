@@ -104,6 +104,28 @@ def test_the_best_and_the_front_are_those_of_all(
     assert front == points - beaten
 
 
+def test_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "two.coll"
+    path.write_text(
+        "machine @slow = @dgx_a100_80gb\n"
+        "machine @fast {\n"
+        "  device { compute f32 = 900 TFLOP/s, bf16 = 900 TFLOP/s; memory = 80 GB @ 9 TB/s }\n"
+        "  level node[1] { port = 900 GB/s, latency = 1 us }\n"
+        "  level gpu[8] { port = 900 GB/s, latency = 1 us } }\n"
+    )
+    arguments = _arguments(PERCEPTRON, 4)
+    arguments[arguments.index("@dgx_a100_80gb")] = str(path)
+    more = "--degree=pipe=1", "--degree=model=1", "--recompute=none", "--zero=0", "--top=1"
+    files = f"-o={tmp_path}/best.coll", f"--csv={tmp_path}/best.csv"
+    assert main([*arguments, *more, *files]) == 0
+    *_, head, first, second = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["machine", "devices", "time"]
+    assert (first.split()[0], second.split()[0]) == ("@fast", "@slow")
+    assert "900 TFLOP/s" in (tmp_path / "best.coll").read_text()
+    rows = (tmp_path / "best.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows] == ["machine", "slow", "fast"]
+
+
 @pytest.mark.parametrize(
     ("subject", "memory"),
     [

@@ -23,9 +23,9 @@ from collir.machine.level import Matrix
 class Ring(Pattern):
     """Every rank sends half a message to the next rank and half to the previous rank.
 
-    If a group extends over all children of a torus or a matrix of links and visits each child
-    once, it may use all edge-disjoint rings along links in parallel. It does so if that is faster
-    than the order of its ranks.
+    If a group extends over all children of a torus, a full mesh or a matrix of links, and visits
+    each child once, it may use all edge-disjoint rings along links in parallel. It does so if that
+    is faster than the order of its ranks.
     """
 
     part = 0.5
@@ -73,11 +73,14 @@ def ring_count(level: Level) -> int:
     In a matrix of links, a bounded search finds them. On a torus there are half as many as a child
     has links: the product of n cycles decomposes into n rings (Aubert and Schneider 1982), where
     two dimensions of size 2 form one cycle of 4. One more dimension of size 2 makes two copies of
-    each ring, which two links between the copies join into one.
+    each ring, which two links between the copies join into one. Links between every two of n
+    children decompose into (n-1)/2 rings, rounded down (Walecki 1892).
     """
     match level.kind:
         case LinkKind.TORUS:
             return level.wires // 2
+        case LinkKind.FULL:
+            return (level.size - 1) // 2
         case LinkKind.LINKS if level.links:
             return _matrix_rings(level.links)
         case _:

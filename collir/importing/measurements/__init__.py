@@ -1,1 +1,1 @@
-"""Readers of measured times of collectives: nccl-tests, OSU's benchmarks, CSV and collir's own."""
+"""Readers of measured times of collectives: nccl-tests, OSU, IMB, CSV and collir's own."""

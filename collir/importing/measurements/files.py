@@ -3,12 +3,12 @@
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collir.cost.calibration.values import Sample
-from collir.importing.measurements import csv_times, nccl_tests, osu, own
+from collir.importing.measurements import csv_times, imb, logs, nccl_json, nccl_tests, osu, own
 from collir.importing.measurements.tables import Extent, Table, Tables, collective, mesh_over
-from collir.importing.values import Place, ReadError
+from collir.importing.values import Place, ReadError, Remark
 from collir.machine import Fabric, Machine, level_fabrics
 
 
@@ -23,11 +23,16 @@ class Format:
 
 FORMATS = {
     "collir": Format("collir's own", own.read, re.compile(rf"^{re.escape(own.TITLE)}", re.M)),
+    "nccl-tests-json": Format("nccl-tests' JSON", nccl_json.read, nccl_json.MARK),
     "nccl-tests": Format("nccl-tests'", nccl_tests.read, nccl_tests.MARK),
     "csv": Format("comma-separated", csv_times.read, csv_times.HEADER),
     "osu": Format("the OSU micro-benchmarks'", osu.read, osu.TITLE),
+    "imb": Format("the Intel MPI Benchmarks'", imb.read, imb.MARK),
 }
 """Name of a format -> the format."""
+
+_IN_LOGS = ("nccl-tests", "osu", "imb")
+"""Formats of which several may be in one text."""
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
@@ -38,13 +43,28 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     Raises:
         ReadError: the text has none of the formats, or is malformed.
     """
+    text = "\n".join(map(logs.clean, text.split("\n")))
     if not text.strip():
         raise ReadError("the file is empty", Place(1))
-    for format in FORMATS.values():
-        if format.mark.search(text):
-            return format.read(text, kind, file)
+    formats = [name for name, format in FORMATS.items() if format.mark.search(text)]
+    if formats:
+        tables = FORMATS[formats[0]].read(text, kind, file)
+        return _with_others(tables, text, [name for name in formats[1:] if name in _IN_LOGS])
     known = ", ".join(format.about for format in FORMATS.values())
     raise ReadError(f"these are no measurements: the formats are {known}", Place(1))
+
+
+def _with_others(tables: Tables, text: str, formats: list[str]) -> Tables:
+    """Return tables with those of other formats in the same text."""
+    for name in formats:
+        try:
+            more = FORMATS[name].read(text, None, "")
+        except ReadError as error:
+            tables = replace(tables, remarks=(*tables.remarks, Remark(error.message, error.place)))
+        else:
+            remarks = (*tables.remarks, *more.remarks)
+            tables = Tables(tables.about, (*tables.tables, *more.tables), remarks)
+    return tables
 
 
 def samples(
@@ -59,9 +79,9 @@ def samples(
     for table in tables.tables:
         mesh = mesh_over(machine, over or table.over or _of_hosts(machine, table), table.place)
         ranks = next(axis.size for axis in mesh.axes if axis.name == "group")
-        listed = sum(table.hosts)
-        if listed not in (0, ranks):
-            text = f"this run lists {listed} ranks, but over=LEVELS names {ranks}"
+        counted = table.ranks or sum(table.hosts)
+        if counted not in (0, ranks):
+            text = f"this run has {counted} ranks, but over=LEVELS names {ranks}"
             raise ReadError(text, table.place)
         result += [
             Sample(collective(mesh, row), row.seconds, f"{file}:{row.place.line}")
@@ -76,8 +96,13 @@ def _of_hosts(machine: Machine, table: Table) -> tuple[Extent, ...]:
     Hosts are the children of the innermost level that is a network.
     """
     if not table.hosts:
+        what = (
+            f"on which hosts the {table.ranks} ranks are"
+            if table.ranks
+            else "which ranks this is of"
+        )
         raise ReadError(
-            "it is not said which ranks this is of: --from FILE,over=LEVELS, as in "
+            f"it is not said {what}: --from FILE,over=LEVELS, as in "
             f"over={'*'.join(f'{level.name}:{level.size}' for level in machine.levels)}",
             table.place,
         )

@@ -1,186 +1,323 @@
 """Reader of the output of nccl-tests (all_reduce_perf and so on) and of rccl-tests.
 
 Sizes are those of the full buffer (doc/PERFORMANCE.md of nccl-tests). Lines of other programs, such
-as NCCL's own, are passed over; so are prefixes that a launcher writes before each line.
+as NCCL's own, are passed over; so is what a launcher writes in front of each line, except that it
+tells the lines of runs apart that were printed at the same time.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from collir.cost.collectives.table import COSTS
-from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time
+from collir.importing.measurements import logs
+from collir.importing.measurements.names import kind_of_file, kind_of_program
+from collir.importing.measurements.nccl_run import Rank, Run, Time
+from collir.importing.measurements.tables import MAX_SIZE, Tables, is_time
 from collir.importing.numbers import integer
 from collir.importing.values import Place, ReadError, Remark, shown
 
-HEADER = re.compile(r"^.{0,80}?#[ \t]+size[ \t]+count[ \t]+type\b", re.MULTILINE)
-MARK = re.compile(rf"{HEADER.pattern}|^.{{0,80}}?# nThread \d", re.MULTILINE)
+_START = re.compile(r"(?:#[ \t]*)?\bnThreads?:?[ \t]+\d+[ \t]+nGpus\b")
+_HEADER = re.compile(r"(?:#[ \t]*)?\bsize[ \t]+count[ \t]+type\b")
+_RANK = re.compile(
+    r"(?:#[ \t]*)?\bRank[ \t]+(\d{1,10})[ \t]+(?:Group[ \t]+(\d{1,10})[ \t]+)?"
+    r"Pid[ \t]+(\d+)[ \t]+on[ \t]+(\S+)[ \t]+device[ \t]+(\d{1,10})\b"
+)
+_BOUNDS = re.compile(r"(?:#[ \t]*)?\bOut of bounds values\b")
+_END = re.compile(r"(?:#[ \t]*)?\bAvg bus bandwidth\b")
+_LISTED = re.compile(r"\bRank[ \t]+\d+[ \t]+(?:Group|Pid)\b")
+"""A line that lists a rank, maybe cut off: a process prints 2048 characters of them."""
+
+_ELIDED = re.compile(r"(.{0,200}?)[#\s]*[\[<(]*(?:\.{3,}|\u2026|snip|omitted)[\W_]*")
+_STARTING = re.compile(r"(?:#[ \t]*)?\bCollective test starting: ")
+_ROW = re.compile(r"(?<![\w.-])\d+\s+\d+\s+[a-z]\w*(?=\s|$)")
+_REST = re.compile(r"[\d.eE+\-NA/\s]*")
+"""The rest of a line that messages of NCCL cut in two."""
+
+MARK = re.compile(r"nThreads?:?[ \t]+\d+[ \t]+nGpus\b|size[ \t]+count[ \t]+type\b")
 """A pattern that only these programs print."""
 
-KINDS = {entry.perf: kind for kind, entry in COSTS.items() if entry.perf}
-"""Name of a program -> its collective."""
-
-_OTHERS = ("sendrecv", "hypercube", "alltoallv", "bisection")
-_PROGRAM = re.compile(r"(?<![A-Za-z_])([a-z_]+)_perf(?:_mpi)?\b")
-_PREFIX = re.compile(r"^\s*(?:\d+:(?=\s)|\[\d+,\d+\]<std(?:out|err)>:)\s?")
-_RANK = re.compile(r"#\s+Rank\s+(\d{1,10})\s+(?:Group\s+(\d{1,10})\s+)?Pid\s+\d+\s+on\s+(\S+)\s")
-_START = re.compile(r"#\s+nThread\s+\d")
-_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
-_TIMES = ("time", "cputime")
-
-
-def kind_of(text: str) -> str | None:
-    """Return the collective of the program that a text names last, or None if it names none.
-
-    The collective is empty if the program measures no collective whose times are read.
-    """
-    named = [name for name in _PROGRAM.findall(text) if name in KINDS or name in _OTHERS]
-    return KINDS.get(named[-1], "") if named else None
-
-
-@dataclass
-class _Run:
-    """A run of a program, while it is read."""
-
-    place: Place
-    kind: str | None
-    hosts: dict[int, str] = field(default_factory=dict[int, str])
-    columns: list[str] = field(default_factory=list[str])
-    rows: list[Row] = field(default_factory=list[Row])
-    ended: bool = False
-    empty: int = 0
+_COUNT = re.compile(r"\d+(?:\.\d*)?(?:e[+-]?\d+)?")
+_OPTIONAL = {"redop": re.compile(r"[a-z]\w*"), "root": re.compile(r"-?\d{1,5}")}
+"""Columns that may be blank, and what they have otherwise; a time has a point or more digits."""
+_DECIMAL = re.compile(r"\d+(?:\.(\d*))?")
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """Return the times of all runs in a text.
 
-    The collective is ``kind``, or else that of the program named by the text or the file's name.
+    The collective is ``kind``, or else that of the program named by the text or the file's name, or
+    the only one that prints such lines.
 
     Raises:
-        ReadError: a run's collective is not known, a run has no times or other columns, or ranks
-            are in several groups.
+        ReadError: a run's collective is not known, no run has times or other columns, ranks are in
+            several groups, or runs are printed into each other.
     """
-    remarks: list[Remark] = []
-    runs: list[_Run] = []
-    last_program = kind_of(file)
-    for number, raw in enumerate(text.split("\n"), 1):
-        line = _PREFIX.sub("", raw)
-        place = Place(number)
-        if (program := kind_of(line)) is not None:
-            last_program = program
-        if _START.search(line):
-            if not (runs and not runs[-1].columns and not runs[-1].hosts):
-                runs.append(_Run(place, last_program))
-            continue
-        if not runs and (HEADER.search(line) or _RANK.search(line)):
-            runs.append(_Run(place, last_program))
-        if runs and (runs[-1].kind or kind or runs[-1].kind is None):
-            _line(runs[-1], line, place, remarks)
-    if not kind:
-        message = "the run that begins here is of no collective whose times are read"
-        remarks += [Remark(message, run.place) for run in runs if run.kind == ""]
-        runs = [run for run in runs if run.kind != ""]
+    reader = _Reader(kind_of_file(file))
+    for number, line in enumerate(text.split("\n"), 1):
+        reader.line(line, Place(number))
+    remarks, runs = reader.remarks, reader.runs
+    reader.finish_row()
+    others = [run for run in runs if run.kind == "" or (not kind and run.said == "")]
+    message = "the run that begins here is of no collective whose times are read"
+    remarks += [Remark(message, run.place) for run in others]
+    runs = [run for run in runs if run not in others]
     if not runs:
-        raise ReadError("there are no times of collectives here", Place(1))
-    tables = [_table(run, kind or run.kind, remarks) for run in runs]
-    return Tables("Times of nccl-tests.", tuple(tables), tuple(sorted(remarks, key=_line_of)))
+        place = others[0].place if others else Place(1)
+        raise ReadError("there are no times of collectives here", place)
+    empty = [(run, reason) for run in runs if (reason := _without_times(run, remarks))]
+    if len(empty) == len(runs):
+        raise ReadError(f"the run that begins here {empty[0][1]}", runs[0].place)
+    for run, reason in empty:
+        remarks.append(Remark(f"the run that begins here {reason}: it is left out", run.place))
+        runs.remove(run)
+    tables = tuple(run.table(kind, remarks) for run in runs)
+    for run in runs:
+        if not run.ended:
+            text = "the run that begins here has no end: the file may be cut off"
+            remarks.append(Remark(text, run.place))
+        if run.empty:
+            lines = "a line" if run.empty == 1 else f"{run.empty} lines"
+            remarks.append(Remark(f"{lines} of size 0: left out", run.place))
+    return Tables("Times of nccl-tests.", tables, tuple(sorted(remarks, key=_place_of)))
 
 
-def _line_of(remark: Remark) -> Place:
+def _search(word: str, pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
+    """Return the match of a pattern that contains a word; looking for the word is fast."""
+    return pattern.search(line) if word in line else None
+
+
+def _place_of(remark: Remark) -> Place:
     return remark.place
 
 
-def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
-    """Add a line to a run."""
-    if match := _RANK.search(line):
+def _without_times(run: Run, remarks: list[Remark]) -> str:
+    """Return why a run has no times, or an empty text."""
+    if not run.columns:
+        return "has no table: the file is cut off"
+    if run.times:
+        return ""
+    later = [remark for remark in remarks if remark.place > run.place]
+    reason = f": line {later[0].place.line}: {later[0].message}" if later else ""
+    return f"has no times that can be used{reason}"
+
+
+@dataclass
+class _Row:
+    """The cells of a line, of which messages of NCCL may have cut off the rest."""
+
+    run: Run
+    prefix: str
+    cells: list[str]
+    place: Place
+
+    def own(self, text: str) -> str:
+        """Return a part of the line before a message, without the prefix of the message."""
+        return text.rstrip().removesuffix(self.prefix.strip())
+
+
+@dataclass
+class _Reader:
+    """The runs of a text, while it is read.
+
+    ``hint`` is the collective in the file's name; ``streams`` has the run that goes on in each
+    stream, the latest last.
+    """
+
+    hint: str | None
+    runs: list[Run] = field(default_factory=list[Run])
+    remarks: list[Remark] = field(default_factory=list[Remark])
+    streams: dict[str, Run] = field(default_factory=dict[str, Run])
+    named: set[str] = field(default_factory=set[str])
+    starting: dict[str, str | None] = field(default_factory=dict[str, str | None])
+    row: _Row | None = None
+
+    def line(self, line: str, place: Place) -> None:
+        """Add a line."""
+        cut = logs.before_messages(line)
+        if match := _search("Rank", _RANK, cut):
+            self._rank(match, cut, place)
+        elif match := _search("size", _HEADER, cut):
+            self._header(match, cut, place)
+        elif match := _search("nThread", _START, cut):
+            self._start(logs.stream(cut[: match.start()]), place)
+        elif match := _search("test starting", _STARTING, cut):
+            self.starting[logs.stream(cut[: match.start()])] = kind_of_program(cut)
+        elif match := _search("Avg bus", _END, cut):
+            if run := self._run(cut[: match.start()]):
+                run.ended = True
+        elif match := _search("Out of bounds", _BOUNDS, cut):
+            if run := self._run(cut[: match.start()]):
+                run.ends += 1
+        elif match := _ROW.search(cut):
+            self.finish_row()
+            prefix, rest = cut[: match.start()], cut[match.start() :]
+            run = self._run(prefix)
+            if run and self._is_of_several(prefix):
+                text = "it is not clear which run this line is of: it is left out"
+                self.remarks.append(Remark(text, place))
+            elif run and run.columns:
+                self.row = _Row(run, prefix, [], place)
+                self._cells(rest if cut == line else self.row.own(rest), whole=cut == line)
+        elif self.row:
+            rest = self.row.own(logs.without(self.row.prefix, cut) or "")
+            if _REST.fullmatch(rest):
+                self._cells(rest, whole=False)
+        elif match := _search("Rank", _LISTED, cut) or _ELIDED.fullmatch(cut):
+            self._elided(match)
+        elif "concluded" not in cut and (kind := kind_of_program(cut)) is not None:
+            self.named.add(kind)
+
+    def _run(self, prefix: str) -> Run | None:
+        """Return the run that a line with a prefix belongs to."""
+        if not self.streams:
+            return None
+        return self.streams.get(logs.stream(prefix)) or next(reversed(self.streams.values()))
+
+    def _is_of_several(self, prefix: str) -> bool:
+        """Return True if a line has the prefix of no run while several go on."""
+        going = [run for run in self.streams.values() if not run.ended]
+        return len(going) > 1 and logs.stream(prefix) not in self.streams
+
+    def _begin(self, stream: str, place: Place) -> Run:
+        if not self.named and self.runs:
+            self.named = self.runs[-1].named
+        run = Run(place, self.starting.pop(stream, None), self.named, self.hint)
+        self.named = set()
+        self.runs.append(run)
+        self.streams.pop(stream, None)
+        self.streams[stream] = run
+        return run
+
+    def _start(self, stream: str, place: Place) -> None:
+        run = self.streams.get(stream)
+        if run and not run.columns:
+            run.again()
+        else:
+            self._begin(stream, place)
+
+    def _rank(self, match: re.Match[str], line: str, place: Place) -> None:
+        prefix = line[: match.start()]
+        run = self._run(prefix)
+        if run is None or run.columns:
+            run = self._begin(logs.stream(prefix), place)
         if match[2] and int(match[2]):
             raise ReadError(
                 "these ranks are in several groups at the same time (NCCL_TESTS_SPLIT), which is "
                 "not read: measure one group a run",
                 place,
             )
-        run.hosts[int(match[1])] = match[3]
-    elif HEADER.search(line):
-        run.columns = line[line.index("#") + 1 :].split()
-        if not any(name in run.columns for name in _TIMES):
-            raise ReadError("this table has no column 'time'", place)
-    elif "Avg bus bandwidth" in line:
-        run.ended = True
-    elif run.columns and _ROW.match(line):
-        run.rows += _row(run, line.split(), place, remarks)
+        run.cut = False
+        run.ranks.setdefault(Rank(int(match[1]), match[4], int(match[5]), match[3]), place)
 
+    def _elided(self, match: re.Match[str]) -> None:
+        """Note that not all ranks are listed, if a line stands in the list of ranks."""
+        if self.streams and (match.re is _LISTED or logs.stream(match[1]) in self.streams):
+            run = next(reversed(self.streams.values()))
+            run.cut = run.cut or bool(run.ranks and not run.columns)
 
-def _row(run: _Run, cells: list[str], place: Place, remarks: list[Remark]) -> Iterator[Row]:
-    """Yield the times of a line, out of place and in place."""
-    columns = run.columns
-    if len(cells) < len(columns):
-        remarks.append(
-            Remark(
-                f"this line has {len(cells)} of {len(columns)} columns: it is left out",
+    def _header(self, match: re.Match[str], line: str, place: Place) -> None:
+        stream = logs.stream(line[: match.start()])
+        run = self._run(stream)
+        if run is None or (run.headers and run.times and run.headers >= run.starts):
+            run = self._begin(stream, place)
+        run.headers += 1
+        run.columns = line[match.start() :].lstrip("# \t").split()
+        if "cputime" in run.columns:
+            raise ReadError(
+                "these are times that the CPU took to start the collectives (-C 1), not those that "
+                "the collectives took: measure without -C",
                 place,
             )
-        )
-        return
-    size = integer(cells[0], "a size", place, 0, MAX_SIZE)
-    if not size:
-        run.empty += 1
-        return
-    starts = [at for at, name in enumerate(columns) if name in _TIMES]
-    for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
-        names = columns[start:end]
-        values = dict(zip(names, cells[start:end], strict=True))
-        if wrong := _wrong(values):
-            remarks.append(Remark(f"{wrong}: this time is left out", place))
+        if "time" not in run.columns:
+            raise ReadError("this table has no column 'time'", place)
+
+    def _cells(self, text: str, whole: bool) -> None:
+        """Add cells to the line that is read."""
+        assert self.row is not None
+        self.row.cells += text.split()
+        self._end_row(whole)
+
+    def _end_row(self, whole: bool) -> None:
+        """Add the line that is read if it has all cells, or will have no more."""
+        row = self.row
+        assert row is not None
+        columns = row.run.columns
+        if (cells := _aligned(columns, row.cells)) is not None:
+            row.run.times += self._times(row.run, columns, cells, row.place)
+        elif whole:
+            text = f"this line has {len(row.cells)} of {len(columns)} columns: it is left out"
+            self.remarks.append(Remark(text, row.place))
         else:
-            seconds = float(cells[start]) * 1e-6
-            yield Row(run.kind or "", size, seconds, place)
+            return
+        self.row = None
+
+    def finish_row(self) -> None:
+        """Add the line that is read, of which nothing more comes."""
+        if self.row:
+            self._end_row(whole=True)
+
+    def _times(
+        self, run: Run, columns: list[str], cells: list[str], place: Place
+    ) -> Iterator[Time]:
+        """Yield the times of a line, out of place and in place."""
+        size = integer(cells[0], "a size", place, 0, MAX_SIZE)
+        if not size:
+            run.empty += 1
+            return
+        first = columns.index("time")
+        kinds = dict(zip(columns[3:first], cells[3:first], strict=True))
+        starts = [at for at, name in enumerate(columns) if name == "time"]
+        groups = [
+            dict(zip(columns[start:end], cells[start:end], strict=True))
+            for start, end in zip(starts, [*starts[1:], len(columns)], strict=True)
+        ]
+        counted = [bool(_COUNT.fullmatch(group.get("#wrong", ""))) for group in groups]
+        root = kinds.get("root", "")
+        for group in groups:
+            if wrong := _wrong(group):
+                self.remarks.append(Remark(f"{wrong}: this time is left out", place))
+                continue
+            yield Time(
+                size,
+                float(group["time"]) * 1e-6,
+                place,
+                kinds["redop"] not in ("", "none") if "redop" in kinds else None,
+                int(root) if root else None,
+                counted[-1] if counted[0] and len(groups) == 2 else None,
+                _interval(group.get("algbw", "")),
+                _interval(group.get("busbw", "")),
+            )
+
+
+def _aligned(columns: list[str], cells: list[str]) -> list[str] | None:
+    """Return a cell for each column; None if there are too few or too many.
+
+    Programs that have no reduction, or no root, may print nothing in these columns. A time of day
+    at the end (-S) is two cells.
+    """
+    if columns[-1] == "timestamp" and len(cells) > 2 and ":" in cells[-1]:
+        cells = [*cells[:-2], f"{cells[-2]} {cells[-1]}"]
+    for at, name in enumerate(columns[:5]):
+        blank = name in _OPTIONAL and at < len(cells) < len(columns)
+        if blank and not _OPTIONAL[name].fullmatch(cells[at]):
+            cells = [*cells[:at], "", *cells[at:]]
+    return cells if len(cells) == len(columns) else None
 
 
 def _wrong(values: dict[str, str]) -> str:
     """Return what is wrong with a time, or an empty text."""
-    time = next(iter(values.values()))
-    if not is_time(time):
-        return f"'{shown(time)}' is not a time above 0 us"
+    if not is_time(values["time"]):
+        return f"'{shown(values['time'])}' is not a time above 0 us"
     count = values.get("#wrong", "N/A")
     if count != "N/A" and not re.fullmatch(r"0+(?:\.0*)?(?:e[+-]0+)?", count):
         return f"{shown(count)} elements were wrong"
     return ""
 
 
-def _table(run: _Run, kind: str | None, remarks: list[Remark]) -> Table:
-    if not run.columns:
-        raise ReadError("the run that begins here has no table: the file is cut off", run.place)
-    if kind is None:
-        raise ReadError(
-            "it is not said which collective this is: --from FILE,collective=all_reduce", run.place
-        )
-    if not run.ended:
-        remarks.append(
-            Remark("the run that begins here has no end: the file may be cut off", run.place)
-        )
-    if run.empty:
-        lines = "a line" if run.empty == 1 else f"{run.empty} lines"
-        remarks.append(Remark(f"{lines} of size 0: left out", run.place))
-    if not run.rows:
-        later_remarks = [remark for remark in remarks if remark.place > run.place]
-        reason = (
-            f": line {later_remarks[0].place.line}: {later_remarks[0].message}"
-            if later_remarks
-            else ""
-        )
-        raise ReadError(
-            f"the run that begins here has no times that can be used{reason}", run.place
-        )
-    rows = tuple(Row(kind, row.size, row.seconds, row.place) for row in run.rows)
-    return Table(rows, run.place, hosts=_hosts(run))
-
-
-def _hosts(run: _Run) -> tuple[int, ...]:
-    """Return the number of ranks on each host."""
-    if sorted(run.hosts) != list(range(len(run.hosts))):
-        first = min(set(range(len(run.hosts))) - set(run.hosts))
-        raise ReadError(f"the ranks of this run are not all listed: {first} is missing", run.place)
-    counts: dict[str, int] = {}
-    for host in run.hosts.values():
-        counts[host] = counts.get(host, 0) + 1
-    return tuple(counts.values())
+def _interval(text: str) -> tuple[float, float] | None:
+    """Return the least and the largest number that are printed as a text."""
+    match = _DECIMAL.fullmatch(text)
+    if not match:
+        return None
+    half = 0.5 * 10.0 ** -len(match[1] or "")
+    return float(text) - half, float(text) + half

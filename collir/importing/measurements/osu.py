@@ -1,19 +1,19 @@
 """Reader of the OSU micro-benchmarks: blocking collectives, and the latency of messages.
 
 The benchmarks of allgather, alltoall, gather and scatter print the bytes of one rank (for one
-other rank), the other benchmarks those of the whole buffer. A message of ``osu_latency`` is read
-as a broadcast to one other rank.
-
+other rank), the other benchmarks those of the whole buffer. ``osu_latency`` sends messages from one
+rank to another.
 """
 
 import re
 from dataclasses import dataclass, field
 
+from collir.importing.measurements import logs
 from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time
 from collir.importing.numbers import integer
 from collir.importing.values import Place, ReadError, Remark, shown
 
-TITLE = re.compile(r"^#?[ \t]{0,8}OSU MPI(?:-\w{1,12})? ([\w -]{1,60}?) Test\b", re.MULTILINE)
+TITLE = re.compile(r"(?:#[ \t]{0,8})?\bOSU (?:MPI|XCCL|NCCL)(?:-\w{1,12})? ([\w -]{1,60}?) Test\b")
 """The line that each benchmark prints first."""
 
 _KINDS = {
@@ -26,67 +26,91 @@ _KINDS = {
     "Reduce Latency": ("reduce", False),
     "Gather Latency": ("gather", True),
     "Scatter Latency": ("scatter", True),
-    "Latency": ("broadcast", False),
+    "Latency": ("send", False),
 }
-_ALGORITHMS = {"Latency": "binomial"}
-_COLUMNS = re.compile(r"#?\s*Size\s+(.*)")
-_TIME = re.compile(r"(?:Avg )?Latency ?\(us\)")
-_ROW = re.compile(r"\s*(\d+)\s+(\S+)")
+_COLUMNS = re.compile(r"\s*#?\s*Size\s+(\S.*)")
+_TIME = re.compile(r"(?:Avg )?(?:Latency|Lat) ?\(us\)")
+_ROW = re.compile(r"\s*(\d+)((?:\s+[\d.eE+\-]+)+)\s*")
+_NUMBERS = re.compile(r"\s*\d+\s+\d+\.\d+\b")
 
 
 @dataclass
 class _Run:
-    """A benchmark, while it is read."""
+    """A benchmark, while it is read; ``columns`` is the number of those behind the size.
+
+    It is closed by a comment of another program behind its times.
+    """
 
     place: Place
     title: str
-    columns: bool = False
+    prefix: str
+    columns: int = 0
     rows: list[Row] = field(default_factory=list[Row])
+    closed: bool = False
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     """Return the times of all benchmarks in a text, which names the collectives.
 
     Raises:
-        ReadError: no benchmark can be used, or a benchmark has no times or other columns.
+        ReadError: no benchmark can be used, or a benchmark has other columns.
     """
     runs: list[_Run] = []
+    streams: dict[str, _Run] = {}
     remarks: list[Remark] = []
     for number, line in enumerate(text.split("\n"), 1):
         place = Place(number)
-        if match := TITLE.match(line):
-            runs.append(_Run(place, match[1]))
+        if match := TITLE.search(line):
+            prefix = line[: match.start()]
+            runs.append(_Run(place, match[1], prefix))
+            streams[logs.stream(prefix)] = runs[-1]
             if match[1] not in _KINDS:
                 message = f"'{shown(match[1])}' is not read: blocking collectives are, and latency"
                 remarks.append(Remark(message, place))
-        elif runs and runs[-1].title in _KINDS:
-            _line(runs[-1], line, place, remarks)
+            continue
+        for run in streams.values():
+            rest = logs.without(run.prefix, line)
+            if rest is not None and run.title in _KINDS and not run.closed:
+                _line(run, rest, place, remarks)
     known = [run for run in runs if run.title in _KINDS]
     if not known:
         place = remarks[0].place if remarks else Place(1)
         raise ReadError("there is no benchmark of OSU here whose times can be used", place)
-    for run in known:
-        if not run.rows:
-            raise ReadError("this benchmark has no times: the file may be cut off", run.place)
-    tables = tuple(Table(tuple(run.rows), run.place) for run in known)
+    message = "this benchmark has no times: the file may be cut off"
+    if not any(run.rows for run in known):
+        raise ReadError(message, known[0].place)
+    remarks += [Remark(message, run.place) for run in known if not run.rows]
+    tables = tuple(_table(run, kind) for run in known if run.rows)
     return Tables("Times of the OSU micro-benchmarks.", tables, tuple(remarks))
 
 
+def _table(run: _Run, kind: str | None) -> Table:
+    measured, _ = _KINDS[run.title]
+    if kind not in (None, measured):
+        raise ReadError(f"this benchmark is of {measured}, but {kind} is asked for", run.place)
+    return Table(tuple(run.rows), run.place, ranks=2 if measured == "send" else 0)
+
+
 def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
-    if match := _COLUMNS.match(line):
+    if match := _COLUMNS.fullmatch(line):
         if not _TIME.match(match[1]):
             raise ReadError(f"the second column is '{shown(match[1])}', not a latency in us", place)
-        run.columns = True
-    elif match := _ROW.match(line):
+        run.columns = len(re.split(r"\s{2,}|\t|(?<=\))\s", match[1].strip()))
+    elif line.lstrip().startswith("#"):
+        run.closed = bool(run.rows) and "Datatype" not in line
+    elif match := _ROW.fullmatch(line):
         if not run.columns:
             raise ReadError("a line of numbers before the names of the columns", place)
         size = integer(match[1], "a size", place, 0, MAX_SIZE)
-        time = match[2]
-        if not is_time(time):
-            message = f"'{shown(time)}' is not a time above 0 us: this line is left out"
+        times = match[2].split()
+        if len(times) != run.columns:
+            message = f"this line has {len(times) + 1} of {run.columns + 1} columns"
+            remarks.append(Remark(f"{message}: it is left out", place))
+        elif not is_time(times[0]):
+            message = f"'{shown(times[0])}' is not a time above 0 us: this line is left out"
             remarks.append(Remark(message, place))
         elif size:
             kind, per_rank = _KINDS[run.title]
-            seconds = float(time) * 1e-6
-            algorithm = _ALGORITHMS.get(run.title)
-            run.rows.append(Row(kind, size, seconds, place, per_rank, algorithm))
+            run.rows.append(Row(kind, size, float(times[0]) * 1e-6, place, per_rank))
+    elif run.columns and _NUMBERS.match(line):
+        remarks.append(Remark("this line has more than numbers: it is left out", place))

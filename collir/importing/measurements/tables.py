@@ -22,8 +22,9 @@ KINDS = tuple(kind for kind, entry in COSTS.items() if not entry.listed)
 class Row:
     """A measured time.
 
-    ``size`` is the size in bytes of the full buffer (see ``Collective``), or with ``per_rank`` of
-    the part of a rank.
+    ``kind`` is a collective, or ``send`` for a message from the first rank to the second. ``size``
+    is the size in bytes of the full buffer (see ``Collective``), or with ``per_rank`` of the part
+    of a rank.
     """
 
     kind: str
@@ -31,7 +32,6 @@ class Row:
     seconds: float
     place: Place
     per_rank: bool = False
-    algorithm: str | None = None
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,15 @@ class Extent:
 class Table:
     """Times that were measured on one group of ranks.
 
-    ``over`` are the levels of the group, and ``hosts`` the numbers of ranks on each host; either is
-    empty if the file does not say it.
+    ``over`` are the levels of the group, ``hosts`` the numbers of ranks on each host, and ``ranks``
+    the number of all ranks; they are empty or 0 if the file does not say it.
     """
 
     rows: tuple[Row, ...]
     place: Place
     over: tuple[Extent, ...] = ()
     hosts: tuple[int, ...] = ()
+    ranks: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,4 +156,5 @@ def collective(mesh: Mesh, row: Row) -> Collective:
     axes = tuple(sub.name for sub in mesh.sub_axes if sub.axis == "group")
     idle = frozenset(sub.name for sub in mesh.sub_axes if sub.axis == "idle")
     size = float(row.size) * (mesh.group_size(axes) if row.per_rank else 1)
-    return Collective(row.kind, mesh, axes, size, at_root=idle, algorithm=row.algorithm)
+    route = (0, 1) if row.kind == "send" else None
+    return Collective(row.kind, mesh, axes, size, at_root=idle, route=route)

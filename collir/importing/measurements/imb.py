@@ -1,0 +1,111 @@
+"""Reader of the Intel MPI Benchmarks (IMB-MPI1): blocking collectives, and PingPong.
+
+Of collectives the mean time of the ranks is read. The benchmarks of allgather, alltoall, gather and
+scatter print the bytes of one rank (for one other rank), the others those of the whole buffer.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from collir.importing.measurements import logs
+from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time
+from collir.importing.numbers import integer
+from collir.importing.values import Place, ReadError, Remark, shown
+
+_TITLE = re.compile(r"(?:#[ \t]{0,8})?\bBenchmarking[ \t]+([A-Z]\w{2,40})\b")
+_COLUMNS = re.compile(r"\s*#bytes\s+#repetitions\s+(\S.*)")
+
+MARK = re.compile(r"#bytes[ \t]+#repetitions\b")
+"""A pattern that only these programs print."""
+
+_KINDS = {
+    "Allreduce": ("all_reduce", False),
+    "Allgather": ("all_gather", True),
+    "Reduce_scatter": ("reduce_scatter", False),
+    "Alltoall": ("all_to_all", True),
+    "Bcast": ("broadcast", False),
+    "Reduce": ("reduce", False),
+    "Gather": ("gather", True),
+    "Scatter": ("scatter", True),
+    "PingPong": ("send", False),
+}
+_TIMES = ("t_avg[usec]", "t[usec]")
+_RANKS = re.compile(r"\s*#\s*#processes\s*=\s*(\d{1,10})\b")
+_ROW = re.compile(r"\s*\d+\s+\d+(?:\s+[\d.eE+\-]+)+\s*")
+
+
+@dataclass
+class _Run:
+    """A benchmark, while it is read; ``time`` is the column of the time."""
+
+    place: Place
+    title: str
+    prefix: str
+    ranks: int = 0
+    columns: list[str] = field(default_factory=list[str])
+    time: int = 0
+    rows: list[Row] = field(default_factory=list[Row])
+
+
+def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+    """Return the times of all benchmarks in a text, which names the collectives.
+
+    Raises:
+        ReadError: no benchmark can be used, or a benchmark has other columns.
+    """
+    runs: list[_Run] = []
+    remarks: list[Remark] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        place = Place(number)
+        if match := _TITLE.search(line):
+            runs.append(_Run(place, match[1], line[: match.start()]))
+            if match[1] not in _KINDS:
+                text = f"'{shown(match[1])}' is not read: blocking collectives are, and PingPong"
+                remarks.append(Remark(text, place))
+        elif runs and runs[-1].title in _KINDS:
+            rest = logs.without(runs[-1].prefix, line)
+            if rest is not None:
+                _line(runs[-1], rest, place, remarks)
+    known = [run for run in runs if run.title in _KINDS]
+    if not any(run.rows for run in known):
+        place = (known or runs)[0].place if runs else Place(1)
+        raise ReadError("there is no benchmark of IMB here whose times can be used", place)
+    text = "this benchmark has no times: the file may be cut off"
+    remarks += [Remark(text, run.place) for run in known if not run.rows]
+    tables = tuple(_table(run, kind) for run in known if run.rows)
+    return Tables("Times of the Intel MPI Benchmarks.", tables, tuple(remarks))
+
+
+def _table(run: _Run, kind: str | None) -> Table:
+    measured, _ = _KINDS[run.title]
+    if kind not in (None, measured):
+        raise ReadError(f"this benchmark is of {measured}, but {kind} is asked for", run.place)
+    return Table(tuple(run.rows), run.place, ranks=run.ranks)
+
+
+def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
+    if match := _RANKS.match(line):
+        run.ranks = int(match[1])
+    elif match := _COLUMNS.fullmatch(line):
+        run.columns = ["#bytes", "#repetitions", *match[1].split()]
+        found = [name for name in _TIMES if name in run.columns]
+        if not found:
+            raise ReadError(f"there is no column {' or '.join(_TIMES)}", place)
+        run.time = run.columns.index(found[0])
+    elif run.rows and line.lstrip().startswith("#"):
+        run.columns = []  # another program follows
+    elif run.columns and _ROW.fullmatch(line):
+        cells = line.split()
+        if len(cells) != len(run.columns):
+            text = f"this line has {len(cells)} of {len(run.columns)} columns: it is left out"
+            remarks.append(Remark(text, place))
+            return
+        size = integer(cells[0], "a size", place, 0, MAX_SIZE)
+        if not size:
+            return
+        if not is_time(time := cells[run.time]):
+            text = f"'{shown(time)}' is not a time above 0 us: this line is left out"
+            remarks.append(Remark(text, place))
+            return
+        kind, per_rank = _KINDS[run.title]
+        run.rows.append(Row(kind, size, float(time) * 1e-6, place, per_rank))

@@ -1,0 +1,48 @@
+"""Lines of logs: what terminals and launchers add to the lines of a program.
+
+Launchers write the rank, the host or the time in front of each line, as ``mpirun --tag-output``,
+``srun -l``, ``mpiexec -l`` and ``kubectl logs --prefix`` do, and people quote lines. What stands in
+front of a line's known text, without the time of day, names the stream that the line belongs to.
+"""
+
+import re
+
+_TERMINAL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\ufeff")
+_TIME = r"(?<!\d)\d{1,2}:\d\d:\d\d(?:[.,]\d+)?(?:\s?[AP]M\b)?"
+_DATE = r"\d{4}[-/]\d\d[-/]\d\d(?:T|\s+)"
+_ZONE = r"(?:\s?(?:Z|UTC|[+-]\d\d:?\d\d)\b)?"
+_DAY = r"(?:\b[A-Z][a-z]{2},?\s+)?\b[A-Z][a-z]{2}\s+\d{1,2}\s+"
+_CLOCK = re.compile(
+    rf"{_DAY}{_TIME}\s+(?:[A-Z]{{3,4}}\s+)?\d{{4}}(?!\d)|(?:{_DAY}|{_DATE})?{_TIME}{_ZONE}"
+    r"|(?<!\d)\d{10}\.\d+"
+)
+"""The time of day, with the date or not, or seconds since 1970."""
+
+_NCCL = re.compile(
+    r"(?:\[[\d\-:. ]{8,30}\] )?(?<![\w.-])[\w.-]+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?"
+    r"(?:NCCL )?(?:INFO|WARN|TRACE|ABORT)\b.*"
+)
+
+
+def clean(line: str) -> str:
+    """Return a line as a terminal shows it: without colours, and with what was written last."""
+    return _TERMINAL.sub("", line).rstrip().rpartition("\r")[2]
+
+
+def before_messages(line: str) -> str:
+    """Return the part of a line before a message of NCCL that another thread wrote into it."""
+    return _NCCL.sub("", line, count=1) if "] " in line else line
+
+
+def stream(prefix: str) -> str:
+    """Return the name of the stream whose lines have a prefix."""
+    return " ".join(_CLOCK.sub(" ", prefix).split()) if prefix.strip() else ""
+
+
+def without(prefix: str, line: str) -> str | None:
+    """Return a line without a prefix, whose times may differ; None if the line does not have it."""
+    if not prefix.strip():
+        return line
+    parts = [r"\s*".join(map(re.escape, part.split())) for part in _CLOCK.split(prefix)]
+    match = re.match(r"\s*" + rf"\s*(?:{_CLOCK.pattern})\s*".join(parts), line)
+    return line[match.end() :] if match else None

@@ -1,0 +1,107 @@
+"""Reader of the JSON that nccl-tests writes (-J): a run in an object of its own.
+
+    {"args": ["all_reduce_perf", ...], "config": {"nthreads", "ngpus", "devices": [{"rank", ...}]},
+     "results": [{"size", "redop", "root", "out_of_place": {"time", "alg_bw", ...}, "in_place"}]}
+
+Times are in microseconds, as in the tables. Of each process only the first rank is listed.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+from collir.importing.measurements.names import kind_of_file, kind_of_program
+from collir.importing.measurements.nccl_run import Rank, Run, Time
+from collir.importing.measurements.tables import MAX_SIZE, Tables, is_time
+from collir.importing.values import Place, ReadError, Remark, shown
+
+MARK = re.compile(r'\A\s*\{.*"results"\s*:.*"out_of_place"\s*:', re.DOTALL)
+"""A pattern that only these files have."""
+
+_PLACE = Place(1)
+
+
+def read(text: str, kind: str | None = None, file: str = "") -> Tables:
+    """Return the times of the run.
+
+    Raises:
+        ReadError: the text is no such JSON, or has no times of a known collective that can be used.
+    """
+    try:
+        document = json.loads(text)
+        remarks: list[Remark] = []
+        run = _run(document, file, remarks)
+    except json.JSONDecodeError as error:
+        place = Place(error.lineno, error.colno)
+        raise ReadError(f"this is no JSON: {error.msg}; it may be cut off", place) from error
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        if isinstance(error, ReadError):
+            raise
+        text = f"this is no JSON of nccl-tests: {shown(str(error))}"
+        raise ReadError(text, _PLACE) from error
+    if run.sole_name == "":
+        raise ReadError("this is of no collective whose times are read", _PLACE)
+    if not run.times:
+        why = f": {remarks[0].message}" if remarks else ""
+        raise ReadError(f"there are no times that can be used here{why}", _PLACE)
+    return Tables("Times of nccl-tests.", (run.table(kind, remarks),), tuple(remarks))
+
+
+def _run(document: dict[str, Any], file: str, remarks: list[Remark]) -> Run:
+    config = document.get("config", {})
+    args: list[str] = document.get("args") or [""]
+    run = Run(_PLACE, kind_of_program(args[0]), hint=kind_of_file(file))
+    each = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
+    for device in config.get("devices", []):
+        if int(device.get("group", 0)):
+            raise ReadError(
+                "these ranks are in several groups at the same time (NCCL_TESTS_SPLIT), which is "
+                "not read: measure one group a run",
+                _PLACE,
+            )
+        for at in range(each):
+            number, index = int(device["rank"]) + at, int(device["device"]) + at
+            run.ranks[Rank(number, device["hostname"], index, str(device["pid"]))] = _PLACE
+    for result in document["results"]:
+        run.times += _times(result, remarks)
+    return run
+
+
+def _times(result: dict[str, Any], remarks: list[Remark]) -> Iterator[Time]:
+    """Yield the times of a size, out of place and in place."""
+    size = int(result["size"])
+    groups = [cast(dict[str, Any] | None, result.get(f"{at}_place")) for at in ("out_of", "in")]
+    counted = [bool(group) and group.get("nwrong") is not None for group in groups]
+    for group in groups:
+        if not group or not 0 < size <= MAX_SIZE:
+            continue
+        if "cpu_time" in group:
+            raise ReadError(
+                "these are times that the CPU took to start the collectives (-C 1), not those that "
+                "the collectives took: measure without -C",
+                _PLACE,
+            )
+        time = str(group["time"])
+        if not is_time(time):
+            remarks.append(Remark(f"'{shown(time)}' is not a time above 0 us: left out", _PLACE))
+        elif group.get("nwrong"):
+            text = f"{group['nwrong']:g} elements of {size} bytes were wrong: this time is left out"
+            remarks.append(Remark(text, _PLACE))
+        else:
+            yield Time(
+                size,
+                float(time) * 1e-6,
+                _PLACE,
+                result["redop"] not in ("", "none") if "redop" in result else None,
+                int(result["root"]) if "root" in result else None,
+                counted[1] if counted[0] else None,
+                *(_interval(group.get(name)) for name in ("alg_bw", "bus_bw")),
+            )
+
+
+def _interval(value: object) -> tuple[float, float] | None:
+    """Return the least and the largest number that are printed with six digits as a value."""
+    if not isinstance(value, float | int) or not value > 0:
+        return None
+    return value - 5e-7, value + 5e-7
