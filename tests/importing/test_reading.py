@@ -32,7 +32,10 @@ WARNINGS = {
     ],
     "fat_tree_scontrol.txt": ["1:26: warning: LinkSpeed is relative, and not read"],
     "uneven.conf": ["3:12: warning: leaf1 has 3 nodes, leaf0 has 4: all are taken to have 3"],
-    "uneven_hwloc.xml": ["15:9: warning: L3Cache 1 has 3 cores, L3Cache 0 has 4: all are taken to"],
+    "uneven_hwloc.xml": ["7:5: warning: Package 0 has 7 cores, Package 1 has 8: all are taken to"],
+    "v100_hwloc3.xml": [
+        "37:3: warning: devices of the machine are the GPUs that hwloc has links of; its 2 cores"
+    ],
 }
 """File -> the starts of its warnings; a file that is not listed has none."""
 

@@ -119,9 +119,8 @@ EXPECTED: dict[str, tuple[str, list[Row]]] = {
         [
             ("node", 1, 25e9, SWITCH, 1, NETWORK),
             ("socket", 2, 144e9, SWITCH, 1, MEMORY),
-            ("numa", 2, 102.4e9, SWITCH, 1, MEMORY),
-            ("l3", 4, 102.4e9, SWITCH, 1, MEMORY),
-            ("core", 4, 102.4e9, BUS, 1, MEMORY),
+            ("numa", 2, 51.2e9, SWITCH, 1, MEMORY),
+            ("core", 16, 51.2e9, BUS, 1, MEMORY),
         ],
     ),
     "xeon_hwloc1.xml": (
@@ -132,9 +131,12 @@ EXPECTED: dict[str, tuple[str, list[Row]]] = {
         "hwloc",
         [
             ("socket", 2, 144e9, SWITCH, 1, MEMORY),
-            ("l3", 2, 102.4e9, SWITCH, 1, MEMORY),
-            ("core", 3, 102.4e9, BUS, 1, MEMORY),
+            ("core", 7, 102.4e9, BUS, 1, MEMORY),
         ],
+    ),
+    "v100_hwloc3.xml": (
+        "hwloc",
+        [("node", 1, 50e9, SWITCH, 2, NETWORK), ("gpu", 4, 150e9, SWITCH, 1, NVLINK)],
     ),
 }
 """File -> its format and its levels."""
