@@ -24,7 +24,7 @@ def description(host: Host, about: str, place: Place, remarks: list[Remark]) -> 
     Raises:
         ReadError: no regular machine describes the host.
     """
-    islands = nvlink.islands(host, remarks)
+    islands = nvlink.aligned(host, nvlink.islands(host, remarks))
     inner = nvlink.level(host, islands, remarks)
     outer, order = pcie.levels(host, islands, remarks)
     if inner is None and not outer:  # a single GPU
