@@ -79,7 +79,10 @@ REFUSED = [
         TWO_GPUS.format('<nvlink target="2" count="x"/>'),
         "1:42: count of a <nvlink> must be an integer",
     ),
-    (TWO_GPUS.format('<nvlink target="1" count="1"/>'), "1:42: a GPU is linked to itself"),
+    (
+        '<system><cpu><pci busid="1"/></cpu></system>',
+        '1:14: there is no <gpu> here, and no <pci> of a class of GPUs (class="0x030200")',
+    ),
     (TWO_GPUS.format("").replace('"2"', '"1"'), "2:16: two GPUs are on bus 1"),
     (
         TWO_GPUS.format(f'<nvlink target="2" count="{2**60}"/>'),
@@ -87,7 +90,7 @@ REFUSED = [
     ),
     (
         '<system><cpu host_hash="1"/><cpu host_hash="2"/><gpu dev="0"/></system>',
-        "1:29: there are several hosts here: give the file of one",
+        "1:29: there are several hosts here, which NVLink does not join: give the file",
     ),
     (CORES, "3:48: this core's sockets and NUMA nodes are in another order"),
     (LINKED.format("1 2", "0 1 1"), "3:1: the matrix has 3 values for 2 objects, not 4"),
@@ -132,7 +135,8 @@ REFUSED = [
     ),
     ("SwitchName=a Nodes=n0,n0\n", "1:20: a lists a name twice"),
     ("SwitchName=a Nodes=n0\nSwitchName=a Nodes=n1\n", "2:12: a is defined twice, first in line 1"),
-    ("SwitchName=a Nodes=n0\nSwitchName=b Nodes=n0\n", "2:20: n0 hangs on a and on b"),
+    ("SwitchName=a Nodes=n0\nSwitchName=b Nodes=n[0-1]\n", "2:20: n0 hangs on a and on b, whose"),
+    ("BlockName=a Nodes=n0\nBlockName=b Nodes=n0\n", "2:19: n0 hangs on a and on b, whose"),
     ("SwitchName=a Switches=b\n", "1:23: there is no SwitchName=b"),
     ("SwitchName=a Switches=a\n", "1:12: a hangs on itself: no switch is on top"),
     (

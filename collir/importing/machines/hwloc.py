@@ -13,7 +13,7 @@ from collir.importing.machines import assumed, hwloc_gpus
 from collir.importing.machines.description import LevelDescription, MachineDescription
 from collir.importing.machines.elements import Element, parse
 from collir.importing.machines.even import Part, even
-from collir.importing.machines.hwloc_devices import is_adapter, is_gpu
+from collir.importing.machines.hwloc_devices import host_name, is_adapter, is_gpu
 from collir.importing.numbers import integer
 from collir.importing.values import Place, ReadError, Remark, shown
 from collir.machine.level import Fabric, Level, LinkKind
@@ -64,6 +64,8 @@ def read(text: str) -> MachineDescription:
         device,
         source,
         tuple(remarks),
+        hosts=1,
+        host_name=host_name(root),
     )
 
 

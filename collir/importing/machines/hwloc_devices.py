@@ -1,8 +1,9 @@
-"""GPUs and network adapters among the operating system's devices in hwloc's XML."""
+"""Devices of the operating system in hwloc's XML: GPUs and network adapters; the host's name."""
 
 import re
 
 from collir.importing.machines.elements import Element
+from collir.importing.values import Place
 
 _GPU = re.compile(r"(?:cuda|nvml|rsmi|amdsmi|amdgpu|opencl\d+d|ze)\d+(?:\.\d+)?")
 _OPENFABRICS = 3
@@ -31,3 +32,9 @@ def is_adapter(element: Element, root: Element) -> bool:
     if bits:
         return bool(number & _OPENFABRICS_BIT)
     return number == _OPENFABRICS or element.get("subtype") == "OpenFabrics"
+
+
+def host_name(root: Element) -> tuple[str, Place]:
+    """Return the name of the host and its place, or an empty name."""
+    infos = (info for info in root.inside("info") if info.get("name") == "HostName")
+    return next(((info.get("value"), info.place) for info in infos), ("", root.place))

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collir.importing.machines import assumed, regular
 from collir.importing.machines.description import MachineDescription
 from collir.importing.machines.elements import Element
 from collir.importing.machines.host import Distance, Gpu, Host, Nic
-from collir.importing.machines.hwloc_devices import is_adapter, is_gpu
+from collir.importing.machines.hwloc_devices import host_name, is_adapter, is_gpu
 from collir.importing.numbers import integer, real
 from collir.importing.values import Place, ReadError, Remark, shown
 
@@ -117,7 +117,8 @@ def description(root: Element, links: Links) -> MachineDescription:
         links.fabric,
     )
     about = "A host with GPUs, as hwloc has it."
-    return regular.description(host, about, root.place, remarks)
+    machine = regular.description(host, about, root.place, remarks)
+    return replace(machine, host_name=host_name(root))
 
 
 def _unlinked(root: Element, gpus: Sequence[Element]) -> Remark | None:

@@ -123,7 +123,13 @@ def _matrix(text: str) -> tuple[list[str], Place, dict[str, list[Cell]]]:
                 open_header = _add_columns(columns, words)
         elif rows and first.startswith("Legend"):
             break
-        elif open_header and not rows and re.fullmatch(_NAME, first) and _is_header(words):
+        elif (
+            open_header
+            and not rows
+            and first not in columns
+            and re.fullmatch(_NAME, first)
+            and _is_header(words)
+        ):
             open_header = _add_columns(columns, words)
         elif rows and len(row) <= len(columns) and re.fullmatch(_CELL, first):
             row += words

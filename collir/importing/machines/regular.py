@@ -39,4 +39,4 @@ def description(host: Host, about: str, place: Place, remarks: list[Remark]) -> 
         )
     network = adapters.level(host, order, remarks)
     levels = tuple(level for level in (network, *outer, inner) if level)
-    return MachineDescription(about, levels, place, remarks=tuple(remarks))
+    return MachineDescription(about, levels, place, remarks=tuple(remarks), hosts=host.hosts)
