@@ -30,6 +30,11 @@ def types(size: int, linked: Callable[[int, int], bool]) -> str:
 
 def test_the_table_of_link_types_is_enough() -> None:
     assert rows(read(types(4, lambda a, b: True))) == [("gpu", 4, 150e9, FULL, 1, NVLINK)]
+    hops = table("Hops", 4, lambda a, b: int(a != b))
+    assert rows(read(hops)) == rows(read(types(4, lambda a, b: True)))
+    assert [message[:36] for _, message in remarks(hops)] == [
+        "without a table of link types, GPUs "
+    ]
     assert rows(read(types(1, lambda a, b: True))) == [("gpu", 1, 12e9, SWITCH, 1, PCI)]
     for name in ("mi100_rocm_smi.txt", "mi250_amd_smi.txt"):
         text = text_of(name).replace("\n", "\r\n")
@@ -45,8 +50,22 @@ def test_gpus_that_weigh_more_have_no_link_of_their_own() -> None:
     assert described.level.kind is LINKS
     assert described.level.links == ((0, 1, 0, 1), (1, 0, 1, 0), (0, 1, 0, 1), (1, 0, 1, 0))
     assert remarks(text)[0] == (
-        3, "GPU0 to GPU2 weighs 30, others 15: they are taken to have no link of their own"
-    )  # fmt: skip
+        10,
+        "GPU0 to GPU2 weighs 30, others 15: such pairs are taken to have no link of their own",
+    )
+
+
+@pytest.mark.parametrize("none", ["0-0", "N/A"])
+def test_gpus_without_a_bandwidth_have_no_link_of_their_own(none: str) -> None:
+    """Half of a node of MI250: four links in a package, one or two between packages."""
+    cells = ["N/A", "50000-200000", "50000-50000", none]
+    speeds = table("Numa BW", 4, lambda a, b: cells[a ^ b])
+    text = types(4, lambda a, b: True) + speeds
+    (described,) = read(text).levels
+    assert described.level.links == ((0, 4, 1, 0), (4, 0, 0, 1), (1, 0, 0, 4), (0, 1, 4, 0))
+    assert described.level.port == 250e9
+    message = "GPU0 to GPU3 has no bandwidth, others have: such pairs are taken to have no link of"
+    assert remarks(text)[0][1].startswith(message)
 
 
 def test_paths_over_pcie_are_those_of_hops_or_of_numa_nodes() -> None:
@@ -72,7 +91,7 @@ def test_bandwidths_that_are_known_are_taken(size: int, bandwidth: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (table("Hops", 2, lambda a, b: 1), "3:1: there is no table of link types: give all"),
+        (table("Weight", 2, lambda a, b: 15), "3:1: there is no table of link types: give all"),
         (types(2, lambda a, b: True).replace("XGMI 0", "XGMI"), "4:6: GPU1 has 1 of 2 cells"),
         (types(2, lambda a, b: True).replace("GPU1 X", "GPU7 X"), "4:1: GPU7 has a row, but no"),
         (types(2, lambda a, b: True).replace("XGMI", "MEH"), "3:8: 'MEH' is not XGMI or PCIE"),

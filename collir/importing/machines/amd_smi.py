@@ -51,10 +51,18 @@ def read(text: str) -> MachineDescription:
     if not names:
         raise ReadError("there is no table of GPUs here", Place(1))
     regular.check_count(len(names), next(iter(names.values())))
-    if "type" not in tables:
-        message = "there is no table of link types: give all that rocm-smi --showtopo prints"
-        raise ReadError(message, next(iter(names.values())))
     remarks: list[Remark] = []
+    if "type" not in tables:
+        first = next(iter(names.values()))
+        if "hops" not in tables:
+            message = "there is no table of link types: give all that rocm-smi --showtopo prints"
+            raise ReadError(message, first)
+        message = "without a table of link types, GPUs one hop apart are taken to be linked by xGMI"
+        remarks.append(Remark(message, first))
+        tables["type"] = {
+            pair: Cell("XGMI" if hops.text == "1" else "PCIE", hops.place)
+            for pair, hops in tables["hops"].items()
+        }
     gpus = list(names)
     links, lane, lane_source = _links(gpus, tables, remarks)
     distances = [[_distance(a, b, gpus, tables, numa) for b in gpus] for a in gpus]
@@ -137,7 +145,8 @@ def _links(
 ) -> tuple[list[list[int]], float, str]:
     """Return the xGMI links between every two GPUs, the bytes/second of each, and their source.
 
-    A pair with a larger weight than others is reached over other GPUs: a hop counts 15.
+    A pair with a larger weight than others is reached over other GPUs (a hop counts 15), and so is
+    one without a bandwidth beside others that have one.
     """
     linked: dict[tuple[int, int], int] = {}
     weights: dict[tuple[int, int], int] = {}
@@ -160,17 +169,21 @@ def _links(
                 weight = _cell(tables["weight"], first, second, gpus)
                 weights[a, b] = integer(weight.text, "a weight", weight.place, 0)
     least = min(weights.values(), default=0)
-    far = [pair for pair, weight in weights.items() if weight > least]
+    known = any(linked.values())
+    far = [pair for pair in linked if weights.get(pair, least) > least]
+    far += [pair for pair in linked if known and not linked[pair] and pair not in far]
     if far:
         a, b = far[0]
+        reason = "has no bandwidth, others have"
+        if weights.get((a, b), least) > least:
+            reason = f"weighs {weights[a, b]}, others {least}"
         message = (
-            f"{gpus[a]} to {gpus[b]} weighs {weights[a, b]}, others {least}: they are taken to "
-            "have no link of their own"
+            f"{gpus[a]} to {gpus[b]} {reason}: such pairs are taken to have no link of their own"
         )
-        remarks.append(Remark(message, tables["weight"][gpus[a], gpus[b]].place))
+        remarks.append(Remark(message, tables["type"][gpus[a], gpus[b]].place))
     for pair in far:
         del linked[pair]
-    lane = math.gcd(*linked.values()) if all(linked.values()) and linked else 0
+    lane = math.gcd(*linked.values())
     links = [[0] * len(gpus) for _ in gpus]
     for (a, b), most in linked.items():
         links[a][b] = most // lane if lane else 1
