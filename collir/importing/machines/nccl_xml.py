@@ -116,7 +116,10 @@ def _gpus(root: Element) -> list[_Gpu]:
             by_class.sort(key=lambda pci: pci.get("busid").lower())
             return [_Gpu(f"GPU{index}", pci, "") for index, pci in enumerate(by_class)]
     if devices:
-        message = 'there is no <gpu> here, and no <pci> of a class of GPUs (class="0x030200")'
+        message = (
+            'there is no <gpu> here, and no <pci> of a class of GPUs (class="0x030200"): NCCL adds '
+            "GPUs to what it reads; give what it writes (NCCL_TOPO_DUMP_FILE)"
+        )
         raise ReadError(message, devices[0].place)
     return []
 
