@@ -67,6 +67,12 @@ def test_gpus_and_adapters_may_be_known_by_their_class() -> None:
     assert [row[2] for row in rows(read(bare))] == [200e9, 12e9, 12e9]
 
 
+@pytest.mark.parametrize("width", ["0", "255", ""])
+def test_a_width_that_is_not_known_is_not_taken(width: str) -> None:
+    text = text_of("by_class_nccl.xml").replace('link_width="16"', f'link_width="{width}"')
+    assert [row[2] for row in rows(read(text))] == [200e9, 12e9, 12e9]
+
+
 @pytest.mark.parametrize(("sm", "said"), [("90", True), ("89", False), ("", False)])
 def test_what_nccl_reads_may_leave_nvlinks_out(sm: str, said: bool) -> None:
     text = TWO_GPUS.format("").replace("<gpu ", f'<gpu sm="{sm}" ' if sm else "<gpu ")

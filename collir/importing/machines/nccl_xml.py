@@ -26,6 +26,8 @@ _XGMI = {"gfx90a": 50e9, "gfx942": 64e9}
 
 _SPEED = re.compile(r"\s*([0-9.]{1,9})\s*GT/s(?:\s*PCIe)?\s*")
 _MOST_NICS = 1000
+_MOST_LANES = 32
+"""The most lanes of a PCIe link."""
 
 
 def read(text: str) -> MachineDescription:
@@ -307,9 +309,9 @@ def _slot(element: Element) -> tuple[float, str] | None:
     if not pci or not match or not pci.get("link_width"):
         return None
     rate = real(match[1], "link_speed", pci.place)
-    width = integer(pci.get("link_width"), "link_width", pci.place, 0, 64)
-    if width == 0:
-        return None
+    width = integer(pci.get("link_width"), "link_width", pci.place, 0)
+    if not 0 < width <= _MOST_LANES:
+        return None  # not known: 0 or 255
     used = 0.8 if rate < 8 else 128 / 130
     speed = float(f"{rate * 1e9 * width * used / 8:.4g}")
     return speed, f"{rate:g} GT/s x{width} (line {pci.place.line})"

@@ -111,9 +111,9 @@ def _matrix(text: str) -> tuple[list[str], Place, dict[str, list[Cell]]]:
     rows: dict[str, list[Word]] = {}
     row: list[Word] = []
     for number, line in enumerate(text.split("\n"), 1):
-        words = _words(line, number)
+        words = _words(line, number) if line and not line.isspace() else []
         if not words:
-            if rows and all(name in rows for name in columns if name.startswith("GPU")):
+            if rows and all(name in rows or not name.startswith("GPU") for name in columns):
                 break
             continue
         first, place = words[0]

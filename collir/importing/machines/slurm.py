@@ -185,7 +185,7 @@ def _without_twins(switches: dict[str, Switch], remarks: list[Remark]) -> dict[s
 
 def _with_children(switch: Switch, same: dict[str, str]) -> Switch:
     """Return a switch with each child replaced by the switch that it is taken as."""
-    if switch.of_nodes:
+    if switch.of_nodes or all(same.get(child, child) == child for child in switch.children):
         return switch
     return replace(switch, children=tuple(dict.fromkeys(same.get(x, x) for x in switch.children)))
 
