@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 
 from collir.machine.level import Fabric, Level
 from collir.machine.model import Machine
@@ -20,11 +21,14 @@ class Runtime(StrEnum):
 
 
 _CPU_PARTS = re.compile(
-    r"(socket|package|pkg|cpu|core|thread|hwthread|pu|numa|numa_?node|die|ccd|ccx|l[1-4]|"
-    r"l[1-4]_?cache|llc)s?(_?\d+)?",
+    r"(socket|package|pkg|cpu|core|thread|hwthread|pu|numa|numa_?node|die|ccd|ccx|l[1-4]_?cache|"
+    r"llc)s?(_?\d+)?",
     re.IGNORECASE,
 )
 """Names of levels inside a host that has no GPUs."""
+
+_CACHES = re.compile(r"l[1-4](_?\d+)?", re.IGNORECASE)
+"""Names of levels that are caches beside those above, and may be any levels without them."""
 
 _GPUS = re.compile(r"(gpu|gcd|xcd|accelerator)s?(_?\d+)?", re.IGNORECASE)
 """Names of levels of GPUs."""
@@ -43,8 +47,8 @@ def level_fabrics(levels: Sequence[Level]) -> list[Fabric]:
     levels are ``NETWORK``, except the innermost, which is ``NVLINK`` unless its children are
     named as hosts.
     """
-    fabrics = _fabrics([(level.name, level.fabric) for level in _chain(levels)])
-    return fabrics[-len(levels) :]
+    fabrics = _fabrics(tuple((level.name, level.fabric) for level in _chain(levels)))
+    return list(fabrics[-len(levels) :])
 
 
 def parents_fabric(levels: Sequence[Level]) -> Fabric | None:
@@ -52,14 +56,15 @@ def parents_fabric(levels: Sequence[Level]) -> Fabric | None:
     chain = _chain(levels)
     if len(chain) == len(levels):
         return None
-    return _fabrics([(level.name, level.fabric) for level in chain])[0]
+    return _fabrics(tuple((level.name, level.fabric) for level in chain))[0]
 
 
 def names_tell_fabrics(levels: Sequence[Level]) -> bool:
     """Return whether the innermost level declares its fabric, or the names of levels tell it."""
-    *outer, last = _chain(levels)
+    chain = _chain(levels)
+    last = chain[-1]
     named = _GPUS.fullmatch(last.name) or _HOSTS.fullmatch(last.name)
-    return bool(last.fabric or named) or any(_is_memory(x.name, x.fabric) for x in (*outer, last))
+    return bool(last.fabric or named or _inside_host([(x.name, x.fabric) for x in chain]))
 
 
 def _chain(levels: Sequence[Level]) -> list[Level]:
@@ -68,14 +73,27 @@ def _chain(levels: Sequence[Level]) -> list[Level]:
     return [parents.level, *levels] if parents else list(levels)
 
 
-def _is_memory(name: str, fabric: Fabric | None) -> bool:
-    return fabric is Fabric.MEMORY or (fabric is None and bool(_CPU_PARTS.fullmatch(name)))
+def _inside_host(levels: Sequence[tuple[str, Fabric | None]]) -> set[int]:
+    """Return the indices of the levels that are parts of a host by their names, or memory."""
+    parts = {
+        index
+        for index, (name, fabric) in enumerate(levels)
+        if fabric is Fabric.MEMORY or (fabric is None and _CPU_PARTS.fullmatch(name))
+    }
+    caches = {
+        index
+        for index, (name, fabric) in enumerate(levels)
+        if parts and fabric is None and _CACHES.fullmatch(name)
+    }
+    return parts | caches
 
 
-def _fabrics(levels: Sequence[tuple[str, Fabric | None]]) -> list[Fabric]:
+@lru_cache(maxsize=1024)
+def _fabrics(levels: tuple[tuple[str, Fabric | None], ...]) -> tuple[Fabric, ...]:
     """Return the fabrics of levels, which are given by name and declared fabric."""
     last = len(levels) - 1
-    host = next((i for i, level in enumerate(levels) if _is_memory(*level)), last + 1)
+    inside = _inside_host(levels)
+    host = min(inside, default=last + 1)
     gpus = any(
         fabric in (Fabric.NVLINK, Fabric.PCI, Fabric.ICI)
         or (fabric is None and _GPUS.fullmatch(name))
@@ -87,13 +105,13 @@ def _fabrics(levels: Sequence[tuple[str, Fabric | None]]) -> list[Fabric]:
             fabrics.append(declared)
         elif index >= host and not gpus:
             fabrics.append(Fabric.MEMORY)
-        elif gpus and _CPU_PARTS.fullmatch(name):
+        elif gpus and index in inside:
             fabrics.append(Fabric.PCI)
         elif index == last and not _HOSTS.fullmatch(name):
             fabrics.append(Fabric.NVLINK)
         else:
             fabrics.append(Fabric.NETWORK)
-    return fabrics
+    return tuple(fabrics)
 
 
 def runtime_of(machine: Machine) -> Runtime:

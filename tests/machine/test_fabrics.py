@@ -38,6 +38,8 @@ def levels(text: str) -> tuple[Level, ...]:
         ("a:ici b:ici", [ICI, ICI], Runtime.XLA),
         ("node socket core", [NETWORK, MEMORY, MEMORY], Runtime.MPI),
         ("host numa l3 core", [NETWORK, MEMORY, MEMORY, MEMORY], Runtime.MPI),
+        ("l1 l2 l3", [NETWORK, NETWORK, NVLINK], Runtime.NCCL),
+        ("node l3 rank:memory", [NETWORK, MEMORY, MEMORY], Runtime.MPI),
         ("node Package L3Cache rank", [NETWORK, MEMORY, MEMORY, MEMORY], Runtime.MPI),
         ("node:network socket core", [NETWORK, MEMORY, MEMORY], Runtime.MPI),
         ("node socket:memory rank", [NETWORK, MEMORY, MEMORY], Runtime.MPI),
@@ -61,7 +63,8 @@ def test_names_of_levels_tell_their_fabrics(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a b", False), ("node rank", False), ("node gpu", True), ("a b:pci", True),
+        ("a b", False), ("node rank", False), ("l1 l2", False), ("l3 core", True),
+        ("node gpu", True), ("a b:pci", True),
         ("node:network x", False), ("socket rank", True), ("rack host", True), ("core", True),
     ],
 )  # fmt: skip

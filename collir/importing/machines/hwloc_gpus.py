@@ -79,8 +79,8 @@ def description(root: Element, links: Links) -> MachineDescription:
         message = f"links of GPUs to {name.strip()}, which is no GPU, are left out"
         remarks.append(Remark(message, links.place))
     regular.check_count(len(gpus), links.place)
-    if linked := _unlinked(root, [members[gpu] for gpu in gpus]):
-        remarks.append(linked)
+    if unlinked := _unlinked(root, [members[gpu] for gpu in gpus]):
+        remarks.append(unlinked)
     cores = sum(1 for element in by_index.values() if element.get("type") == "Core")
     if cores:
         message = f"devices of the machine are the GPUs that hwloc has links of; its {cores} cores"
