@@ -23,7 +23,7 @@ from collir.cost.collectives.phases import Phase, phases_of, single_phase
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
 from collir.layout import Mesh
-from collir.machine import Machine, Runtime, runtime_of
+from collir.machine import Machine, Runtime, names_tell_fabrics, runtime_of
 
 ModelName = Literal["auto", "alpha-beta", "p2", "nccl"]
 Order = Literal["auto", "written", "hardware"]
@@ -94,7 +94,9 @@ class CostModel:
     def how(self, machine: Machine) -> str:
         """Return the words by which reports describe the model on a machine."""
         if (self.model, self.algorithm) == (AUTO, AUTO):
-            unsaid = "" if any(level.fabric for level in machine.levels) else ", fabric not said"
+            said = any(level.fabric for level in machine.levels)
+            known = said and names_tell_fabrics(machine.levels)
+            unsaid = "" if known else ", fabric not said"
             return _LIBRARY[runtime_of(machine)][2] + unsaid
         model = self.on(machine)
         named = "" if model.model == "p2" or self.algorithm == AUTO else f", {model.algorithm}"

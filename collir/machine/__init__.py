@@ -2,7 +2,13 @@
 
 from collir.machine.efficiency import IDEAL, SHARES, Efficiency
 from collir.machine.execution import PLAIN, Execution
-from collir.machine.fabric import Runtime, level_fabrics, runtime_of
+from collir.machine.fabric import (
+    Runtime,
+    level_fabrics,
+    names_tell_fabrics,
+    parents_fabric,
+    runtime_of,
+)
 from collir.machine.level import Fabric, Level, LinkKind, MachineError, Parents, PartLinks
 from collir.machine.model import MAX_DEVICES, Device, DeviceKind, Machine
 
@@ -24,5 +30,7 @@ __all__ = [
     "PartLinks",
     "Runtime",
     "level_fabrics",
+    "names_tell_fabrics",
+    "parents_fabric",
     "runtime_of",
 ]

@@ -5,7 +5,7 @@ import difflib
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from collir.dialects.machine import LevelAttr, MachineOp
 from collir.importing import machines as readers
 from collir.importing.machines.description import MachineDescription
-from collir.importing.values import MAX_BYTES, ReadError
+from collir.importing.values import MAX_BYTES, Place, ReadError, Remark
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -135,9 +135,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, in SI units")
     parser.add_argument(
         "--from",
-        dest="file",
+        dest="files",
+        action="append",
+        default=[],
         metavar="FILE",
-        help="read what others write about a machine, and print it as .coll; - is standard input",
+        help="read what others write about a machine, and print it as .coll; - is standard input; "
+        "twice: the network of a cluster (SLURM) and one of its hosts",
     )
     parser.add_argument(
         "--format",
@@ -149,14 +152,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    if options.file is None and (options.format or options.called is not None):
+    files: list[str] = options.files
+    if not files and (options.format or options.called is not None):
         raise UsageError("--format and --name go with --from FILE")
-    if (options.name is not None) + options.list + (options.file is not None) != 1:
+    if (options.name is not None) + options.list + bool(files) != 1:
         raise UsageError("machine takes the name of a machine, or --list, or --from FILE")
-    if options.file is not None:
+    if len(files) > 2 or (len(files) == 2 and files[0] == files[1]):
+        raise UsageError("--from is given once, or twice: for a network and for one of its hosts")
+    if len(files) == 2 and options.format:
+        raise UsageError("--format goes with one --from FILE")
+    if files:
         sources = Sources()  # keeps the text: a pipe cannot be read again
         try:
-            _print(imported(options.file, options.format, options.called, sources), options.json)
+            _print(imported(files, options.format, options.called, sources), options.json)
         except DiagnosticError as error:
             sys.stderr.write(render_all(error.diagnostics, sources))
             return BAD_INPUT
@@ -209,32 +217,96 @@ def _list(machines: Iterable[Preset]) -> str:
 # --- machines that others describe ----------------------------------------------------------------
 
 
-def imported(file: str, format: str | None, name: str | None, sources: Sources) -> Preset:
-    """Return the machine that a file of another tool describes; its warnings go to stderr.
+@dataclass(frozen=True)
+class _Described:
+    """What a file of another tool describes, and the name of the file in messages."""
+
+    file: str
+    description: MachineDescription
+
+    @property
+    def of_network(self) -> bool:
+        """Whether the devices of the description are the nodes of a network."""
+        return bool(self.description.nodes)
+
+    def error(self, message: str, place: Place) -> DiagnosticError:
+        """Return an error at a place in the file."""
+        position = Position(self.file, place.line, place.column)
+        return DiagnosticError(Diagnostic(message, position))
+
+    def warn(self, remarks: Sequence[Remark], sources: Sources) -> None:
+        """Print remarks as warnings, the first ones."""
+        for remark in remarks[:MAX_ERRORS]:
+            position = Position(self.file, remark.place.line, remark.place.column)
+            warning = Diagnostic(remark.message, position, severity="warning")
+            sys.stderr.write(render(warning, sources))
+        if len(remarks) > MAX_ERRORS:
+            sys.stderr.write(f"{len(remarks) - MAX_ERRORS} more warnings are not shown\n")
+
+
+def imported(
+    files: Sequence[str], format: str | None, name: str | None, sources: Sources
+) -> Preset:
+    """Return the machine that a file of another tool describes, or two: a network and a host.
+
+    Warnings go to stderr.
 
     Raises:
         UsageError: ``name`` is not a name.
-        DiagnosticError: the file cannot be read, or no regular machine describes it.
+        DiagnosticError: a file cannot be read, no regular machine describes it, or two files do not
+            fit together.
     """
     if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise UsageError(f"'{name}' is not a name: letters, digits and _, no digit first")
+    described = [_described(file, format, sources) for file in files]
+    for file in described:
+        file.warn(file.description.remarks, sources)
+    first, *others = described
+    coll_name = name or _name(first.file)
+    if others:
+        coll = _joined_text(first, others[0], coll_name, sources)
+    else:
+        coll = machine_text(first.description, coll_name, first.file)
+    (op,) = read(coll, f"@{coll_name}").ops
+    assert isinstance(op, MachineOp)
+    return Preset(coll_name, coll, op)
+
+
+def _described(file: str, format: str | None, sources: Sources) -> _Described:
     shown, text = read_foreign(file, MAX_BYTES, "no machine needs so many words", sources)
     try:
-        description = readers.read(text, format)
+        return _Described(shown, readers.read(text, format))
     except ReadError as error:
         position = Position(shown, error.place.line, error.place.column)
         raise DiagnosticError(Diagnostic(error.message, position)) from error
-    for remark in description.remarks[:MAX_ERRORS]:
-        position = Position(shown, remark.place.line, remark.place.column)
-        warning = Diagnostic(remark.message, position, severity="warning")
-        sys.stderr.write(render(warning, sources))
-    if len(description.remarks) > MAX_ERRORS:
-        sys.stderr.write(f"{len(description.remarks) - MAX_ERRORS} more warnings are not shown\n")
-    name = name or _name(shown)
-    coll = machine_text(description, name, shown)
-    (op,) = read(coll, f"@{name}").ops
-    assert isinstance(op, MachineOp)
-    return Preset(name, coll, op)
+
+
+def _joined_text(first: _Described, second: _Described, name: str, sources: Sources) -> str:
+    """Return the machine of a network and a host, which may come in either order, as ``.coll``."""
+    network, host = (first, second) if first.of_network else (second, first)
+    if not network.of_network or host.of_network or not host.description.hosts:
+        what = "networks" if host.of_network else "no network"
+        message = (
+            f"these two files have {what} of nodes: one must describe a network (SLURM), the "
+            "other a host (nvidia-smi, amd-smi, nccl, hwloc)"
+        )
+        raise second.error(message, second.description.place)
+    try:
+        machine = readers.join(network.description, host.description, host.file)
+    except ReadError as error:
+        raise host.error(error.message, error.place) from error
+    host.warn(machine.remarks, sources)
+    inner = [x.level.name for x in host.description.levels if not x.parameter]
+    outer = [x.level.name for x in machine.levels if x.level.name not in inner]
+    remarks = [(network.file, remark) for remark in network.description.remarks] + [
+        (host.file, remark) for remark in (*host.description.remarks, *machine.remarks)
+    ]
+    header = [
+        f"Lines of {' and '.join(outer) or 'no level'} are those of {network.file}, of "
+        f"{' and '.join(inner)} those of {host.file}.",
+        *(f"{file}, line {x.place.line}: {x.message}." for file, x in remarks[:MAX_ERRORS]),
+    ]
+    return machine_text(machine, name, network.file, header)
 
 
 def _name(file: str) -> str:
@@ -243,19 +315,22 @@ def _name(file: str) -> str:
     return f"m_{name}" if not name or name[0].isdigit() else name
 
 
-def machine_text(description: MachineDescription, name: str, file: str) -> str:
-    """Return a machine as ``.coll``, with the sources of its numbers in comments."""
-    lines = comment(description.about)
-    remarks = [
-        f"Line {remark.place.line}: {remark.message}."
-        for remark in description.remarks[:MAX_ERRORS]
+def machine_text(
+    description: MachineDescription, name: str, file: str, header: Sequence[str] = ()
+) -> str:
+    """Return a machine as ``.coll``, with the sources of its numbers in comments.
+
+    Args:
+        header: sentences on the lines that the sources name, by default those of ``file``, and on
+            what was odd there.
+    """
+    sentences = header or [
+        f"Lines are those of {file}.",
+        *(f"Line {x.place.line}: {x.message}." for x in description.remarks[:MAX_ERRORS]),
     ]
-    lines += [
-        "//",
-        *comment(f"Lines are those of {file}."),
-    ]
-    for remark in remarks:
-        lines += comment(remark)
+    lines = [*comment(description.about), "//"]
+    for sentence in sentences:
+        lines += comment(sentence)
     parameters = ", ".join(
         f"{x.parameter} = {x.level.size}" for x in description.levels if x.parameter
     )

@@ -15,7 +15,7 @@ from collir.machine import Fabric, Level, LinkKind, Machine, MachineError
 from collir.syntax.units import Quantity, plain
 from collir.syntax.writer import level_text
 from collir.tools.foreign import comment
-from collir.tools.machine import preset
+from collir.tools.machine import Preset, preset
 from collir.tools.shell import UsageError, write_whole
 
 GPUS = {
@@ -117,7 +117,7 @@ def program(options: argparse.Namespace, file: str) -> str:
         "//",
         *_commands(file if file.isprintable() else f"{options.name}.coll", weights, on_cpus),
         f"machine @{options.name} {{",
-        *_device(shipped.text),
+        *(_core(shipped, sizes[-1]) if on_cpus else _device(shipped.text)),
         *_level_lines(node, inner, _sources(shipped.text), count, rate),
         "}",
         "",
@@ -206,6 +206,37 @@ def _device(text: str) -> list[str]:
     match = re.search(r"(?:  //[^\n]*\n)*  device \{\n.*?\n  \}", text, re.DOTALL)
     assert match
     return match[0].splitlines()
+
+
+def _core(shipped: Preset, cores: int) -> list[str]:
+    """Return the lines of the device of a machine of CPUs, whose sockets have other numbers of
+    cores: a core has its share of the memory of a socket."""
+    machine = shipped.op.value()
+    usual, device = machine.levels[-1].size, machine.device
+    assert device
+    assert device.memory
+    assert device.memory_bandwidth
+    if cores == usual:
+        return _device(shipped.text)
+    mebibytes = device.memory * usual / cores // 2**20
+    memory = Quantity.BYTES.format(mebibytes * 2**20)
+    bandwidth = Quantity.BANDWIDTH.format(float(f"{device.memory_bandwidth * usual / cores:.4g}"))
+    text = "\n".join(_device(shipped.text))
+    text, comments = re.subn(r"\ba\s+64th\s+of\b", _share(cores), text)
+    text, values = re.subn(r"memory = [^;]*;", f"memory = {memory} @ {bandwidth};", text)
+    assert (comments, values) == (1, 1)
+    above, _, inside = text.partition("  device {")
+    words = " ".join(line.strip().removeprefix("//").strip() for line in above.splitlines())
+    return [*comment(words, "  "), *f"  device {{{inside}".splitlines()]
+
+
+def _share(parts: int) -> str:
+    """Return the words for one of some equal parts, such as ``a 16th of``."""
+    if parts <= 2:
+        return "all of" if parts == 1 else "half of"
+    last = 0 if parts // 10 % 10 == 1 else parts % 10
+    article = "an" if re.match(r"8|1[18](?:\d{3})*$", str(parts)) else "a"
+    return f"{article} {parts}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') } of"
 
 
 def _sources(text: str) -> dict[str, dict[str, str]]:

@@ -1,6 +1,7 @@
 """Tests of the matrices that `nvidia-smi topo -m` prints."""
 
-from itertools import product
+import re
+from itertools import combinations, product
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from topology_files import (
     text_of,
 )
 
-from collir.importing.machines import read
+from collir.importing.machines import detect, read
 from collir.importing.values import Place, ReadError
 from collir.tools.machine import preset
 
@@ -79,17 +80,93 @@ def test_the_hybrid_cube_mesh_is_the_one_that_ships() -> None:
     assert reading.levels[-1].level.links == shipped.levels[-1].links
 
 
+def islands(*matrices: list[list[int]]) -> str:
+    """Return a matrix of islands with numbers of NVLinks between their GPUs."""
+    size = sum(map(len, matrices))
+    cells = [["X" if a == b else "SYS" for b in range(size)] for a in range(size)]
+    start = 0
+    for links in matrices:
+        for (a, row), b in product(enumerate(links), range(len(links))):
+            if row[b]:
+                cells[start + a][start + b] = f"NV{row[b]}"
+        start += len(links)
+    return matrix(cells)
+
+
 def test_islands_that_are_linked_in_other_ways_are_no_regular_machine() -> None:
-    first_island = [[0, 1, 1], [1, 0, 2], [1, 2, 0]]
-    second_island = [[0, 2, 1], [2, 0, 1], [1, 1, 0]]
-    cells = [["SYS"] * 6 for _ in range(6)]
-    for start, links in ((0, first_island), (3, second_island)):
-        for a, row in enumerate(links):
-            for b, n in enumerate(row):
-                cells[start + a][start + b] = f"NV{n}" if n else "X"
+    path = [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 1, 0]]
+    star = [[0, 1, 1, 1], [1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0]]
     with pytest.raises(ReadError, match="are not linked in the same way") as raised:
-        read(matrix(cells))
-    assert raised.value.place == Place(5)
+        read(islands(path, star))
+    assert raised.value.place == Place(6)
+
+
+SQUARE = [[0, 2, 0, 2], [2, 0, 2, 0], [0, 2, 0, 2], [2, 0, 2, 0]]
+
+
+def test_equal_islands_may_be_numbered_differently() -> None:
+    crossed = [[0, 2, 2, 0], [2, 0, 0, 2], [2, 0, 0, 2], [0, 2, 2, 0]]
+    reading = read(islands(SQUARE, crossed))
+    assert rows(reading) == rows(read(islands(SQUARE, SQUARE)))
+    inner = reading.levels[-1].level
+    assert inner.links == tuple(map(tuple, SQUARE))
+    message = "ranks of the machine are in this order: GPU0 GPU1 GPU2 GPU3 GPU4 GPU5 GPU7 GPU6"
+    assert (9, message) in remarks(islands(SQUARE, crossed))
+
+
+@given(st.lists(st.integers(0, 3), min_size=15, max_size=15), st.permutations(range(6)))
+def test_an_island_in_any_order_is_the_same(numbers: list[int], order: list[int]) -> None:
+    links = [[0] * 6 for _ in range(6)]
+    for (a, b), count in zip(combinations(range(6), 2), numbers, strict=True):
+        links[a][b] = links[b][a] = count + (b == a + 1)
+    other = [[links[a][b] for b in order] for a in order]
+    reading = read(islands(links, other))
+    assert rows(reading) == rows(read(islands(links, links)))
+    assert reading.levels[-1].level.links == read(islands(links, links)).levels[-1].level.links
+
+
+def test_gpus_of_pairs_are_counted_not_the_pairs() -> None:
+    """Three pairs of GPUs, of which two share a PCIe switch."""
+    cells = [
+        [
+            "X" if a == b else "NV4" if a // 2 == b // 2 else "PIX" if max(a, b) < 4 else "SYS"
+            for b in range(6)
+        ]
+        for a in range(6)
+    ]
+    message = (
+        "GPU4 reaches 1 others by PIX or nearer, other GPUs 3: PIX is taken as what is further away"
+    )
+    assert remarks(matrix(cells))[0] == (6, message)
+
+
+def test_names_and_cells_may_be_glued_by_a_terminal() -> None:
+    text = text_of("dgx_a100.txt")
+    expected = EXPECTED["dgx_a100.txt"][1]
+    first, _, rest = text.partition("\n")
+    for header in (first.replace("\t", ""), first.strip().replace("\t", "")):
+        assert detect(f"{header}\n{rest}") == "nvidia-smi"
+        assert rows(read(f"{header}\n{rest}")) == expected
+    lines = [re.sub(r"\t ?(?=X|NV|PXB|PHB|SYS|NODE|PIX)", "", line) for line in text.split("\n")]
+    assert rows(read("\n".join(lines))) == expected
+
+
+def test_a_wide_matrix_may_be_wrapped_quoted_or_a_table() -> None:
+    text = text_of("dgx_a100.txt")
+    expected = EXPECTED["dgx_a100.txt"][1]
+    head, _, _ = text.partition("\n\n")
+    wrapped: list[str] = []
+    for line in head.split("\n"):
+        words = line.split("\t")
+        wrapped += ["\t".join(words[:9]), "\t".join(words[9:])]
+    assert rows(read("\n".join(wrapped))) == expected
+    assert rows(read("\n\n".join(head.split("\n")))) == expected
+    assert rows(read("\n".join(f"> {line}" for line in head.split("\n")))) == expected
+    table = ["|" + "|".join(line.split("\t")) + "|" for line in head.split("\n")]
+    table.insert(1, "|---" * 5 + "|")
+    assert detect("\n".join(table)) == "nvidia-smi"
+    assert rows(read("\n".join(table))) == expected
+    assert rows(read(text.replace("\n", "\r\n"))) == expected
 
 
 def test_adapters_that_do_not_divide_over_the_gpus_are_shared() -> None:

@@ -24,6 +24,9 @@ WARNINGS = {
     ],
     "dgx1_v100.txt": ["2:1: warning: mixed numbers of links (1, 2), and GPU0 and GPU5 have no NV"],
     "dgx1_v100_nccl.xml": ["6:9: warning: mixed numbers of links (1, 2), and GPU0 and GPU5 have"],
+    "by_class_nccl.xml": [
+        "13:7: warning: there is no <nvlink> here, so GPUs are taken to be linked by PCIe only",
+    ],
     "blocks_scontrol.txt": ["3:1: warning: AggregatedBlock is not read"],
     "fat_tree.conf": ["6:33: warning: LinkSpeed is relative, and not read"],
     "fat_tree.yaml": [
@@ -31,8 +34,12 @@ WARNINGS = {
         "30:13: warning: topology flat is not read: fat tree is that of the cluster",
     ],
     "fat_tree_scontrol.txt": ["1:26: warning: LinkSpeed is relative, and not read"],
+    "mi250_amd_smi.txt": ["3:1: warning: mixed numbers of links (1, 2): messages are taken to go"],
     "uneven.conf": ["3:12: warning: leaf1 has 3 nodes, leaf0 has 4: all are taken to have 3"],
-    "uneven_hwloc.xml": ["15:9: warning: L3Cache 1 has 3 cores, L3Cache 0 has 4: all are taken to"],
+    "uneven_hwloc.xml": ["7:5: warning: Package 0 has 7 cores, Package 1 has 8: all are taken to"],
+    "v100_hwloc3.xml": [
+        "37:3: warning: devices of the machine are the GPUs that hwloc has links of; its 2 cores"
+    ],
 }
 """File -> the starts of its warnings; a file that is not listed has none."""
 

@@ -21,10 +21,16 @@ BOMB = (
 """A file whose entities expand exponentially."""
 
 CORES = """<topology><object type="Machine">
-<object type="Package"><object type="L3Cache"><object type="Core"/></object></object>
-<object type="L3Cache"><object type="Package"><object type="Core"/></object></object>
+<object type="Package"><object type="NUMANode"><object type="Core"/></object></object>
+<object type="NUMANode"><object type="Package"><object type="Core"/></object></object>
 </object></topology>"""
-"""A file in which sockets and caches contain each other."""
+"""A file in which sockets and NUMA nodes contain each other."""
+
+LINKED = """<topology>
+<object type="OSDev" name="cuda0" gp_index="1"/><object type="OSDev" name="cuda1" gp_index="2"/>
+<distances2 name="NVLinkBandwidth"><indexes>{0}</indexes><u64values>{1}</u64values></distances2>
+</topology>"""
+"""Two GPUs in hwloc's XML; ``{0}`` takes the objects of the matrix, ``{1}`` its values."""
 
 GPUS = 6
 
@@ -67,13 +73,16 @@ REFUSED = [
     ("<system></cpu>", "1:11: this is not XML: mismatched tag: <system> is open"),
     ("<system>" + "<pci>" * 100, "1:324: elements are nested more than 64 deep"),
     ("<system/>", "1:1: there is no GPU here"),
-    ("<topology/>", "1:1: there is no <object> of type Core here"),
+    ("<topology/>", "1:1: there is no <object> of type Core or PU here"),
     (TWO_GPUS.format("").replace('dev="0"', ""), "1:29: dev of a <gpu> must be an integer, not ''"),
     (
         TWO_GPUS.format('<nvlink target="2" count="x"/>'),
         "1:42: count of a <nvlink> must be an integer",
     ),
-    (TWO_GPUS.format('<nvlink target="1" count="1"/>'), "1:42: a GPU is linked to itself"),
+    (
+        '<system><cpu><pci busid="1"/></cpu></system>',
+        '1:14: there is no <gpu> here, and no <pci> of a class of GPUs (class="0x030200")',
+    ),
     (TWO_GPUS.format("").replace('"2"', '"1"'), "2:16: two GPUs are on bus 1"),
     (
         TWO_GPUS.format(f'<nvlink target="2" count="{2**60}"/>'),
@@ -81,9 +90,13 @@ REFUSED = [
     ),
     (
         '<system><cpu host_hash="1"/><cpu host_hash="2"/><gpu dev="0"/></system>',
-        "1:29: there are several hosts here: give the file of one",
+        "1:29: there are several hosts here, which NVLink does not join: give the file",
     ),
-    (CORES, "3:47: this core's sockets, NUMA nodes and caches are in another order"),
+    (CORES, "3:48: this core's sockets and NUMA nodes are in another order"),
+    (LINKED.format("1 2", "0 1 1"), "3:1: the matrix has 3 values for 2 objects, not 4"),
+    (LINKED.format("1 3", "0 1 1 0"), "3:1: there is no object 3 here"),
+    (LINKED.format("1 2", "0 x 1 0"), "3:1: a bandwidth must be an integer, not 'x'"),
+    (LINKED.format("1 2", "0 -1 -1 0"), "3:1: a bandwidth must be from 0 to 1000000000, not -1"),
     (
         f'<topology>\n<object type="NUMANode" local_memory="{2**61}"/>\n'
         '<object type="Core"/></topology>',
@@ -122,7 +135,8 @@ REFUSED = [
     ),
     ("SwitchName=a Nodes=n0,n0\n", "1:20: a lists a name twice"),
     ("SwitchName=a Nodes=n0\nSwitchName=a Nodes=n1\n", "2:12: a is defined twice, first in line 1"),
-    ("SwitchName=a Nodes=n0\nSwitchName=b Nodes=n0\n", "2:20: n0 hangs on a and on b"),
+    ("SwitchName=a Nodes=n0\nSwitchName=b Nodes=n[0-1]\n", "2:20: n0 hangs on a and on b, whose"),
+    ("BlockName=a Nodes=n0\nBlockName=b Nodes=n0\n", "2:19: n0 hangs on a and on b, whose"),
     ("SwitchName=a Switches=b\n", "1:23: there is no SwitchName=b"),
     ("SwitchName=a Switches=a\n", "1:12: a hangs on itself: no switch is on top"),
     (

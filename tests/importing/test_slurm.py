@@ -7,7 +7,7 @@ from math import prod
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from topology_files import rows, sizes
+from topology_files import remarks, rows, sizes
 
 from collir.importing.machines import read
 from collir.importing.machines.hostlist import expand
@@ -65,6 +65,43 @@ def tree(counts: Sequence[int]) -> str:
             )
         names = [f"{name}s{i}" for name in names for i in range(count)]
     return "\n".join(lines)
+
+
+def with_spines(conf: str, spines: int, rails: bool) -> str:
+    """Return an even tree with every switch of switches written several times; with ``rails``,
+    each of them over its own copies of the switches below."""
+    lines: list[str] = []
+    of_switches = set(re.findall(r"SwitchName=(\S+) Switches=", conf))
+    for line in conf.splitlines():
+        match = re.match(r"SwitchName=(\S+) Switches=(.*)", line)
+        if not match:
+            lines.append(line)
+            continue
+        below = expand(match[2], Place(1))
+        for spine in range(spines):
+            names = [
+                f"{name}p{copy}" if name in of_switches else name
+                for name in below
+                for copy in ([spine] if rails or name not in of_switches else range(spines))
+            ]
+            lines.append(f"SwitchName={match[1]}p{spine} Switches={','.join(names)}")
+    return "\n".join(lines)
+
+
+@given(st.lists(st.integers(2, 4), min_size=2, max_size=4), st.integers(1, 3), st.booleans())
+def test_parallel_spines_are_one_switch(counts: list[int], spines: int, rails: bool) -> None:
+    reading = read(with_spines(tree(counts), spines, rails))
+    assert rows(reading) == rows(read(tree(counts)))
+    assert bool(reading.remarks) is (spines > 1)
+    for remark in reading.remarks:
+        assert f"{spines} switches side by side are taken as one" in remark.message
+
+
+def test_nodes_at_several_leaves_are_those_of_one() -> None:
+    text = "SwitchName=rail0 Nodes=n[0-3]\nSwitchName=rail1 Nodes=n[0-3]\n"
+    assert sizes(read(text)) == [4]
+    message = "rail1 has the children of rail0 (line 1): 2 switches side by side are taken as one"
+    assert remarks(text) == [(2, message)]
 
 
 def as_yaml(conf: str) -> str:

@@ -17,6 +17,7 @@ TOPOLOGIES = Path(__file__).parents[1] / "importing" / "topologies"
   white paper).
 - hgx_a100_4: four A100 with four NVLinks between every two (HGX A100 4-GPU).
 - pcie_l40s, nvlink_bridges: servers without NVSwitch, as commonly assembled.
+- mi100_rocm_smi, mi250_amd_smi: two hives of MI100; four MI250 of two GPUs each.
 - mi300x_rccl: an xGMI link between every two GPUs (AMD Instinct MI300X platform).
 - the other files describe themselves in a comment.
 """
@@ -65,7 +66,24 @@ EXPECTED: dict[str, tuple[str, list[Row]]] = {
         "nccl",
         [("node", 1, 50e9, SWITCH, 4, NETWORK), ("gpu", 8, 150e9, LINKS, 1, NVLINK)],
     ),
+    "by_class_nccl.xml": (
+        "nccl",
+        [
+            ("node", 1, 200e9, SWITCH, 8, NETWORK),
+            ("pcie", 4, 31.51e9, SWITCH, 1, PCI),
+            ("gpu", 2, 31.51e9, SWITCH, 1, PCI),
+        ],
+    ),
+    "mnnvl_nccl.xml": (
+        "nccl",
+        [("rack", 1, 200e9, SWITCH, 4, NETWORK), ("gpu", 4, 900e9, SWITCH, 1, NVLINK)],
+    ),
     "mi300x_rccl.xml": ("nccl", [("gpu", 8, 448e9, FULL, 1, NVLINK)]),
+    "mi100_rocm_smi.txt": (
+        "amd-smi",
+        [("island", 2, 12e9, SWITCH, 1, PCI), ("gpu", 4, 150e9, FULL, 1, NVLINK)],
+    ),
+    "mi250_amd_smi.txt": ("amd-smi", [("gpu", 8, 400e9, LINKS, 1, NVLINK)]),
     "fat_tree.conf": (
         "slurm",
         [
@@ -119,9 +137,8 @@ EXPECTED: dict[str, tuple[str, list[Row]]] = {
         [
             ("node", 1, 25e9, SWITCH, 1, NETWORK),
             ("socket", 2, 144e9, SWITCH, 1, MEMORY),
-            ("numa", 2, 102.4e9, SWITCH, 1, MEMORY),
-            ("l3", 4, 102.4e9, SWITCH, 1, MEMORY),
-            ("core", 4, 102.4e9, BUS, 1, MEMORY),
+            ("numa", 2, 51.2e9, SWITCH, 1, MEMORY),
+            ("core", 16, 51.2e9, BUS, 1, MEMORY),
         ],
     ),
     "xeon_hwloc1.xml": (
@@ -132,9 +149,12 @@ EXPECTED: dict[str, tuple[str, list[Row]]] = {
         "hwloc",
         [
             ("socket", 2, 144e9, SWITCH, 1, MEMORY),
-            ("l3", 2, 102.4e9, SWITCH, 1, MEMORY),
-            ("core", 3, 102.4e9, BUS, 1, MEMORY),
+            ("core", 7, 102.4e9, BUS, 1, MEMORY),
         ],
+    ),
+    "v100_hwloc3.xml": (
+        "hwloc",
+        [("node", 1, 50e9, SWITCH, 2, NETWORK), ("gpu", 4, 150e9, SWITCH, 1, NVLINK)],
     ),
 }
 """File -> its format and its levels."""

@@ -47,6 +47,28 @@ def test_standard_output_is_the_default(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize(
+    ("cores", "share", "memory"),
+    [
+        (1, "all of a socket's", "256 GiB @ 204.8 GB/s"),
+        (2, "half of a socket's", "128 GiB @ 102.4 GB/s"),
+        (3, "a 3rd of a socket's", "87381 MiB @ 68.27 GB/s"),
+        (8, "an 8th of a socket's", "32 GiB @ 25.6 GB/s"),
+        (11, "an 11th of a socket's", "23831 MiB @ 18.62 GB/s"),
+        (64, "a 64th of a socket's", "4 GiB @ 3.2 GB/s"),
+        (112, "a 112th of a socket's", "2340 MiB @ 1.829 GB/s"),
+    ],
+)
+def test_a_core_has_its_share_of_a_socket(
+    cores: int, share: str, memory: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert collir_tool.main(["new", "--cpus", "2", "--cores", str(cores)]) == 0
+    text = capsys.readouterr().out
+    assert share in " ".join(line.strip("/ ") for line in text.splitlines())
+    assert f"memory = {memory};" in text
+    assert "64th" not in text or cores == 64
+
+
+@pytest.mark.parametrize(
     ("nic", "port", "rails"),
     [
         ("8x400Gb", 400e9, 8),

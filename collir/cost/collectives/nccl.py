@@ -26,7 +26,7 @@ from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
 from collir.cost.network.loads import ResourceKind, resource_seconds
 from collir.cost.network.rings import Ring
-from collir.machine import Fabric, level_fabrics
+from collir.machine import Fabric, level_fabrics, parents_fabric
 
 RING, TREE, NVLS, NVLS_TREE = "ring", "double_binary_tree", "nvls", "nvls_tree"
 ALGORITHMS = (RING, TREE, NVLS, NVLS_TREE)
@@ -119,7 +119,7 @@ def _shape(group: Group) -> _Shape:
     outer = [index for index in crossed if index < networks]
     inside = between = 0.0
     parents = group.levels[0].parents
-    hosts = bool(parents) and (parents.level.fabric or Fabric.NETWORK) is Fabric.NETWORK
+    hosts = parents_fabric(group.levels) is Fabric.NETWORK
     for (level, kind, _), seconds in resource_seconds(group, Ring().loads(group)):
         if level < networks or (hosts and kind is ResourceKind.PARENT):
             between = max(between, seconds)

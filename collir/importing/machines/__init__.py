@@ -7,12 +7,21 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from collir.importing.machines import astra, hwloc, nccl_xml, nvidia_smi, slurm, slurm_yaml
+from collir.importing.machines import (
+    amd_smi,
+    astra,
+    hwloc,
+    nccl_xml,
+    nvidia_smi,
+    slurm,
+    slurm_yaml,
+)
 from collir.importing.machines.description import MachineDescription
+from collir.importing.machines.joined import join
 from collir.importing.values import Place, ReadError
 from collir.machine.level import MachineError
 
-__all__ = ["FORMATS", "MachineDescription", "detect", "read"]
+__all__ = ["FORMATS", "MachineDescription", "detect", "join", "read"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +39,13 @@ class Format:
 
 
 FORMATS = {
-    "nccl": Format("NCCL's topology XML (NCCL_TOPO_DUMP_FILE)", nccl_xml.read, "system"),
+    "nccl": Format(
+        "NCCL's topology XML (NCCL_TOPO_DUMP_FILE, NCCL_TOPO_FILE)", nccl_xml.read, "system"
+    ),
     "hwloc": Format("hwloc's XML (lstopo --of xml)", hwloc.read, "topology"),
+    "amd-smi": Format(
+        "what `rocm-smi --showtopo` or `amd-smi topology` prints", amd_smi.read, mark=amd_smi.TITLE
+    ),
     "nvidia-smi": Format(
         "what `nvidia-smi topo -m` prints", nvidia_smi.read, mark=nvidia_smi.HEADER
     ),

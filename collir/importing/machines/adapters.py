@@ -36,9 +36,10 @@ def level(host: Host, gpus: Sequence[int], remarks: list[Remark]) -> LevelDescri
     port = f"Port: {adapters} ({place}), {speed}"
     if left_out:
         port += f"; {left_out} that are nearest to no GPU are left out"
+    one = "one host" if host.hosts == 1 else f"{host.hosts} hosts that NVLink joins"
     return LevelDescription(
         Level(
-            "node",
+            "node" if host.hosts == 1 else "rack",
             1,
             len(nearest) * slowest,
             assumed.LATENCY[Fabric.NETWORK],
@@ -46,11 +47,11 @@ def level(host: Host, gpus: Sequence[int], remarks: list[Remark]) -> LevelDescri
             fabric=Fabric.NETWORK,
         ),
         (
-            "Size: the file is of one host, more are a matter of the parameter.",
+            f"Size: the file is of {one}, more are a matter of the parameter.",
             f"{port}.",
             assumed.latency_source(Fabric.NETWORK),
         ),
-        "nodes",
+        "nodes" if host.hosts == 1 else "racks",
     )
 
 

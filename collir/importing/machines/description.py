@@ -25,6 +25,10 @@ class MachineDescription:
 
     ``about`` is a sentence on the machine as a whole, ``place`` is the place where the text
     begins to describe it.
+
+    ``nodes`` are the names of the devices if these are the nodes of a network. ``hosts`` is the
+    number of hosts that the text describes, 0 if it is not of hosts; ``host_name`` is the name of
+    the only one and its place, if the text has it.
     """
 
     about: str
@@ -33,6 +37,9 @@ class MachineDescription:
     device: Device | None = None
     device_source: str = ""
     remarks: tuple[Remark, ...] = ()
+    nodes: frozenset[str] = frozenset()
+    hosts: int = 0
+    host_name: tuple[str, Place] = ("", Place(1))
 
     def machine(self, name: str) -> Machine:
         """Return the machine under a name.

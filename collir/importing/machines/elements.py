@@ -12,17 +12,24 @@ MAX_ELEMENTS = 300_000
 
 @dataclass
 class Element:
-    """An XML element: its tag, its attributes, its place, its parent and its children."""
+    """An XML element: its tag, its attributes, its place, its parent, its children and the text
+    directly inside."""
 
     tag: str
     attributes: dict[str, str]
     place: Place
     parent: "Element | None" = None
     children: list["Element"] = field(default_factory=list["Element"])
+    words: list[str] = field(default_factory=list[str])
 
     def get(self, name: str) -> str:
         """Return an attribute, or an empty text."""
         return self.attributes.get(name, "")
+
+    @property
+    def text(self) -> str:
+        """The text directly inside."""
+        return "".join(self.words)
 
     def inside(self, tag: str) -> Iterator["Element"]:
         """Yield the elements of a tag below this element, in the order of the text."""
@@ -55,6 +62,7 @@ class _Parser:
         self.expat = expat.ParserCreate()
         self.expat.StartElementHandler = self.start
         self.expat.EndElementHandler = self.end
+        self.expat.CharacterDataHandler = self.data
         self.expat.EntityDeclHandler = self.entity
         self.root: Element | None = None
         self.open: list[Element] = []
@@ -79,6 +87,9 @@ class _Parser:
 
     def end(self, _tag: str) -> None:
         self.open.pop()
+
+    def data(self, text: str) -> None:
+        self.open[-1].words.append(text)
 
     def entity(self, name: str, *_rest: object) -> None:
         raise ReadError(f"entity '{shown(name)}' is declared: entities are not read", self.place())

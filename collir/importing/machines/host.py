@@ -46,6 +46,8 @@ class Nic:
 class Host:
     """The GPUs and network adapters of a host, and the links between them.
 
+    ``hosts`` is above 1 if NVLink joins the GPUs of several hosts to what is here one.
+
     ``links`` are the numbers of NVLinks between every two GPUs, ``distances`` their paths over
     PCIe.
 
@@ -66,3 +68,4 @@ class Host:
     nic: float
     nic_source: str
     fabric: str = "NVLink"
+    hosts: int = 1

@@ -1,19 +1,23 @@
-"""Reader of the topology that NCCL and RCCL write to ``NCCL_TOPO_DUMP_FILE``."""
+"""Reader of the topology that NCCL and RCCL write to ``NCCL_TOPO_DUMP_FILE``, or read from
+``NCCL_TOPO_FILE``."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from collir.importing.machines import assumed
+from collir.importing.machines import assumed, regular
 from collir.importing.machines.description import MachineDescription
 from collir.importing.machines.elements import Element, parse
 from collir.importing.machines.host import Distance, Gpu, Host, Nic
-from collir.importing.machines.regular import check_count, description
 from collir.importing.numbers import integer, real
 from collir.importing.values import Place, ReadError, Remark, shown
 
 _LINKS = ("nvlink", "xgmi")
-_GPU_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200")
+_ACCELERATOR_CLASSES = ("0x0302", "0x0380", "0x1200")
+_GPU_CLASSES = ("0x0300", *_ACCELERATOR_CLASSES)
+_WITH_NVLINK = ("60", "70", "80", "90", "100", "103")
+"""The ``sm`` of GPUs that are sold with NVLink."""
+
 _LANES = {60: 20e9, 70: 25e9, 75: 25e9, 80: 25e9, 86: 14e9, 90: 25e9, 100: 50e9, 103: 50e9}
 """The ``sm`` of a GPU -> bytes/second per direction of its NVLink, from the data sheets."""
 
@@ -22,62 +26,155 @@ _XGMI = {"gfx90a": 50e9, "gfx942": 64e9}
 
 _SPEED = re.compile(r"\s*([0-9.]{1,9})\s*GT/s(?:\s*PCIe)?\s*")
 _MOST_NICS = 1000
+_MOST_LANES = 32
+"""The most lanes of a PCIe link."""
 
 
 def read(text: str) -> MachineDescription:
-    """Return the machine of a topology: hosts like the one described, their number a parameter.
+    """Return the machine of a topology: hosts like the one described, or hosts joined by NVLink;
+    the number of them is a parameter.
 
     Raises:
-        ReadError: the text is malformed, of several hosts, or no regular machine describes it.
+        ReadError: the text is malformed, of several hosts that NVLink does not join, or no regular
+            machine describes it.
     """
     root = parse(text)
     if root.tag != "system":
         raise ReadError(f"<{shown(root.tag)}> is not <system>", root.place)
     remarks: list[Remark] = []
-    _one_host(root)
-    gpus = sorted(root.inside("gpu"), key=_number)
-    check_count(len(gpus), root.place)
-    nets = list(root.inside("net"))
-    if len(nets) > _MOST_NICS:
-        raise ReadError(f"there are more than {_MOST_NICS} <net>", nets[-1].place)
-    paths = {id(element): _path(element) for element in (*gpus, *nets)}
-    distances = [[_distance(paths[id(a)], paths[id(b)]) for b in gpus] for a in gpus]
+    gpus = _gpus(root)
+    regular.check_count(len(gpus), root.place)
+    nics = _adapters(root)
+    elements = [gpu.element for gpu in gpus]
+    paths = {id(element): _path(element) for element in (*elements, *nics)}
+    distances = [[_distance(paths[id(a)], paths[id(b)]) for b in elements] for a in elements]
     links, switched = _links(gpus, remarks)
-    xgmi = any(child.tag == "xgmi" for gpu in gpus for child in gpu.children)
-    lane, lane_source = _xgmi(gpus) if xgmi else _lane(gpus, remarks)
-    pci, pci_source = _pcie(gpus, remarks)
+    hosts = _hosts(root, gpus, links)
+    if not any(child.tag in _LINKS for gpu in elements for child in gpu.children):
+        _say_no_links(gpus, remarks)
+    xgmi = any(child.tag == "xgmi" for gpu in elements for child in gpu.children)
+    lane, lane_source = _xgmi(elements) if xgmi else _lane(elements, remarks)
+    pci, pci_source = _pcie(elements, remarks)
+    nic, nic_source = _slow_slot(nics)
     host = Host(
-        tuple(Gpu(f"GPU{_number(gpu)}", gpu.place) for gpu in gpus),
+        tuple(Gpu(gpu.name, gpu.element.place) for gpu in gpus),
         links,
         tuple(tuple(row) for row in distances),
         tuple(
             Nic(
-                shown(net.get("name")) or "a <net>",
+                shown(net.get("name")) or f"a <{net.tag}>",
                 net.place,
                 _speed(net, remarks),
-                tuple(_distance(paths[id(net)], paths[id(gpu)]) for gpu in gpus),
+                tuple(_distance(paths[id(net)], paths[id(gpu)]) for gpu in elements),
             )
-            for net in nets
+            for net in nics
         ),
         switched,
         lane,
         lane_source,
         pci,
         pci_source,
-        assumed.NIC,
-        assumed.ADAPTER,
+        nic,
+        nic_source,
         "xGMI" if xgmi else "NVLink",
+        hosts,
     )
-    return description(host, "A host with GPUs, as NCCL's topology has it.", root.place, remarks)
+    about = "A host with GPUs, as NCCL's topology has it."
+    if hosts > 1:
+        about = f"{hosts} hosts whose GPUs NVLink joins, as NCCL's topology has them."
+    return regular.description(host, about, root.place, remarks)
 
 
-def _one_host(root: Element) -> None:
-    hashes: dict[str, Element] = {}
+@dataclass(frozen=True)
+class _Gpu:
+    """A GPU: its <gpu>, or its <pci> in a topology that names GPUs by their class only."""
+
+    name: str
+    element: Element
+    host: str
+
+
+def _host_of(element: Element) -> str:
+    """Return the hash of the host that an element is in, or an empty text."""
+    cpu = next((ancestor for ancestor in element.ancestors() if ancestor.tag == "cpu"), None)
+    return cpu.get("host_hash") if cpu else ""
+
+
+def _gpus(root: Element) -> list[_Gpu]:
+    """Return the GPUs of a topology: of each host in the order of their numbers, or of their
+    buses where a file for NCCL to read (NCCL_TOPO_FILE) leaves the numbers to NCCL."""
+    elements = list(root.inside("gpu"))
+    hosts = list(dict.fromkeys(cpu.get("host_hash") for cpu in root.inside("cpu")))
+    if elements:
+        place = {host: index for index, host in enumerate(["", *hosts])}
+        elements.sort(key=lambda gpu: (place[_host_of(gpu)], _number(gpu)))
+        if len(hosts) <= 1:
+            return [_Gpu(f"GPU{_number(gpu)}", gpu, "") for gpu in elements]
+        return [_Gpu(f"GPU{rank}", gpu, _host_of(gpu)) for rank, gpu in enumerate(elements)]
+    devices = [pci for pci in root.inside("pci") if not pci.children]
+    for classes in (_ACCELERATOR_CLASSES, _GPU_CLASSES):
+        by_class = [pci for pci in devices if pci.get("class").lower().startswith(classes)]
+        if by_class:
+            by_class.sort(key=lambda pci: pci.get("busid").lower())
+            return [_Gpu(f"GPU{index}", pci, "") for index, pci in enumerate(by_class)]
+    if devices:
+        message = (
+            'there is no <gpu> here, and no <pci> of a class of GPUs (class="0x030200"): NCCL adds '
+            "GPUs to what it reads; give what it writes (NCCL_TOPO_DUMP_FILE)"
+        )
+        raise ReadError(message, devices[0].place)
+    return []
+
+
+def _adapters(root: Element) -> list[Element]:
+    """Return the network adapters: each <net> once, or <pci> of the class of adapters without."""
+    nets = {
+        (_host_of(net), net.get("name"), net.get("port")) if net.get("name") else id(net): net
+        for net in reversed(list(root.inside("net")))
+    }
+    nics = list(nets.values())[::-1] or [
+        pci
+        for pci in root.inside("pci")
+        if not pci.children and pci.get("class").lower().startswith("0x02")
+    ]
+    if len(nics) > _MOST_NICS:
+        message = f"there are more than {_MOST_NICS} network adapters"
+        raise ReadError(message, nics[-1].place)
+    return nics
+
+
+def _hosts(root: Element, gpus: Sequence[_Gpu], links: Sequence[Sequence[int]]) -> int:
+    """Return the number of hosts in a topology: one, or several that NVLink joins."""
+    hosts: dict[str, Element] = {}
     for cpu in root.inside("cpu"):
-        hashes.setdefault(cpu.get("host_hash"), cpu)
-    if len(hashes) > 1:
-        second_host = list(hashes.values())[1]
-        raise ReadError("there are several hosts here: give the file of one", second_host.place)
+        hosts.setdefault(cpu.get("host_hash"), cpu)
+    linked = {
+        gpus[index].host
+        for a, row in enumerate(links)
+        for b, count in enumerate(row)
+        if count and gpus[a].host != gpus[b].host
+        for index in (a, b)
+    }
+    if len(hosts) > 1 and not hosts.keys() <= linked:
+        second_host = list(hosts.values())[1]
+        message = "there are several hosts here, which NVLink does not join: give the file of one"
+        raise ReadError(message, second_host.place)
+    return max(1, len(hosts))
+
+
+def _say_no_links(gpus: Sequence[_Gpu], remarks: list[Remark]) -> None:
+    """Add a remark if a topology without NVLinks may be of GPUs that have them."""
+    first = gpus[0].element
+    if len(gpus) == 1 or (first.tag == "gpu" and first.get("sm") not in _WITH_NVLINK):
+        return
+    remarks.append(
+        Remark(
+            "there is no <nvlink> here, so GPUs are taken to be linked by PCIe only: what NCCL "
+            "reads (NCCL_TOPO_FILE) may leave NVLinks out, what it writes (NCCL_TOPO_DUMP_FILE) "
+            "has them",
+            first.place,
+        )
+    )
 
 
 def _number(gpu: Element) -> int:
@@ -88,9 +185,14 @@ def _pci(element: Element) -> Element | None:
     return next((ancestor for ancestor in element.ancestors() if ancestor.tag == "pci"), None)
 
 
+def _device(element: Element) -> Element | None:
+    """Return the <pci> of a GPU or of an adapter, which may be the element itself."""
+    return element if element.tag == "pci" else _pci(element)
+
+
 def _path(element: Element) -> list[Element]:
     """Return the <cpu> and <pci> around an element, outermost first, without its own <pci>."""
-    own = _pci(element)
+    own = _device(element)
     path = [
         ancestor
         for ancestor in element.ancestors()
@@ -109,47 +211,48 @@ def _distance(a: Sequence[Element], b: Sequence[Element]) -> Distance:
     return Distance.PIX if shared == len(a) == len(b) else Distance.PXB
 
 
-def _links(gpus: list[Element], remarks: list[Remark]) -> tuple[tuple[tuple[int, ...], ...], bool]:
+def _links(gpus: Sequence[_Gpu], remarks: list[Remark]) -> tuple[tuple[tuple[int, ...], ...], bool]:
     """Return the links between every two GPUs, and whether they go through switches."""
-    by_bus: dict[str, int] = {}
+    by_bus: dict[tuple[str, str], int] = {}
     for index, gpu in enumerate(gpus):
-        pci = _pci(gpu)
-        bus = pci.get("busid").lower() if pci else ""
-        if bus and bus in by_bus:
-            raise ReadError(f"two GPUs are on bus {shown(bus)}", gpu.place)
+        pci = _device(gpu.element)
+        bus = gpu.host, pci.get("busid").lower() if pci else ""
+        if bus[1] and bus in by_bus:
+            raise ReadError(f"two GPUs are on bus {shown(bus[1])}", gpu.element.place)
         by_bus[bus] = index
     links = [[0] * len(gpus) for _ in gpus]
-    switches: list[Counter[str]] = [Counter() for _ in gpus]
+    switches = [0] * len(gpus)
     places: dict[tuple[int, int], Place] = {}
     for index, gpu in enumerate(gpus):
-        for link in gpu.children:
+        for link in gpu.element.children:
             if link.tag not in _LINKS:
                 continue
             count = integer(link.get("count"), f"count of a <{link.tag}>", link.place, 0, 1000)
             target = link.get("target").lower()
-            neighbour = by_bus.get(target) if target else None
+            neighbour = by_bus.get((gpu.host, target)) if target else None
             if neighbour == index:
-                raise ReadError("a GPU is linked to itself", link.place)
-            if neighbour is not None:
+                message = f"{gpu.name} is linked to itself: these links are left out"
+                remarks.append(Remark(message, link.place))
+            elif neighbour is not None:
                 links[index][neighbour] += count
                 places[index, neighbour] = link.place
             elif link.get("tclass").lower().startswith(_GPU_CLASSES):
                 message = f"there is no GPU on bus {shown(target)}: its links are left out"
                 remarks.append(Remark(message, link.place))
             elif link.get("tclass").lower().startswith("0x0680"):
-                switches[index]["switch"] += count
+                switches[index] += count
     for a in range(len(gpus)):
         for b in range(a):
             if links[a][b] != links[b][a]:
                 _uneven(gpus, links, (a, b), places, remarks)
             links[a][b] = links[b][a] = max(
-                min(links[a][b], links[b][a]), min(switches[a]["switch"], switches[b]["switch"])
+                min(links[a][b], links[b][a]), min(switches[a], switches[b])
             )
     return tuple(tuple(row) for row in links), any(switches)
 
 
 def _uneven(
-    gpus: list[Element],
+    gpus: Sequence[_Gpu],
     links: list[list[int]],
     pair: tuple[int, int],
     places: dict[tuple[int, int], Place],
@@ -157,7 +260,7 @@ def _uneven(
 ) -> None:
     a, b = pair
     place = places.get((a, b)) or places[b, a]
-    names = [f"GPU{_number(gpus[index])}" for index in pair]
+    names = [gpus[index].name for index in pair]
     remarks.append(
         Remark(
             f"{names[0]} to {names[1]} has {links[a][b]} links, the other way {links[b][a]}: "
@@ -167,7 +270,7 @@ def _uneven(
     )
 
 
-def _lane(gpus: list[Element], remarks: list[Remark]) -> tuple[float, str]:
+def _lane(gpus: Sequence[Element], remarks: list[Remark]) -> tuple[float, str]:
     """Return the bytes/second of an NVLink by the kind of GPU, and the source of the number."""
     kinds: dict[int | None, Element] = {}
     for gpu in gpus:
@@ -188,7 +291,7 @@ def _lane(gpus: list[Element], remarks: list[Remark]) -> tuple[float, str]:
     return assumed.NVLINK, "25 GB/s each is assumed (V100, A100, H100)"
 
 
-def _xgmi(gpus: list[Element]) -> tuple[float, str]:
+def _xgmi(gpus: Sequence[Element]) -> tuple[float, str]:
     """Return the bytes/second of an xGMI link by the kind of the first GPU, and the source."""
     first = gpus[0]
     kind = first.get("gcn")
@@ -199,28 +302,41 @@ def _xgmi(gpus: list[Element]) -> tuple[float, str]:
     return assumed.XGMI, "50 GB/s each is assumed (MI250)"
 
 
-def _pcie(gpus: list[Element], remarks: list[Remark]) -> tuple[float, str]:
+def _slot(element: Element) -> tuple[float, str] | None:
+    """Return the bytes/second of the PCIe link of a device and its source, if the text has them."""
+    pci = _device(element)
+    match = _SPEED.fullmatch(pci.get("link_speed")) if pci else None
+    if not pci or not match or not pci.get("link_width"):
+        return None
+    rate = real(match[1], "link_speed", pci.place)
+    width = integer(pci.get("link_width"), "link_width", pci.place, 0)
+    if not 0 < width <= _MOST_LANES:
+        return None  # not known: 0 or 255
+    used = 0.8 if rate < 8 else 128 / 130
+    speed = float(f"{rate * 1e9 * width * used / 8:.4g}")
+    return speed, f"{rate:g} GT/s x{width} (line {pci.place.line})"
+
+
+def _pcie(gpus: Sequence[Element], remarks: list[Remark]) -> tuple[float, str]:
     """Return the bytes/second of the slowest PCIe link of a GPU, and the source of the number."""
-    slowest: tuple[float, str] | None = None
-    for gpu in gpus:
-        pci = _pci(gpu)
-        match = _SPEED.fullmatch(pci.get("link_speed")) if pci else None
-        if not pci or not match or not pci.get("link_width"):
-            continue
-        rate = real(match[1], "link_speed", pci.place)
-        width = integer(pci.get("link_width"), "link_width", pci.place, 0, 64)
-        if width == 0:
-            continue
-        used = 0.8 if rate < 8 else 128 / 130
-        speed = float(f"{rate * 1e9 * width * used / 8:.4g}")
-        if slowest and speed != slowest[0]:
-            first = min(speed, slowest[0]) / 1e9
-            message = f"PCIe links of several speeds: all are taken to have {first:g} GB/s"
-            if not any(remark.message.startswith("PCIe links of") for remark in remarks):
-                remarks.append(Remark(message, pci.place))
-        if not slowest or speed < slowest[0]:
-            slowest = speed, f"{rate:g} GT/s x{width} (line {pci.place.line})"
-    return slowest or (assumed.PCI, "12 GB/s is assumed (PCIe 3 x16)")
+    slots = [(slot, gpu) for gpu in gpus if (slot := _slot(gpu))]
+    if not slots:
+        return assumed.PCI, "12 GB/s is assumed (PCIe 3 x16)"
+    slowest = min((slot for slot, _ in slots), key=lambda slot: slot[0])
+    odd = next((gpu for slot, gpu in slots if slot[0] != slots[0][0][0]), None)
+    if odd and (device := _device(odd)):
+        message = f"PCIe links of several speeds: all are taken to have {slowest[0] / 1e9:g} GB/s"
+        remarks.append(Remark(message, device.place))
+    return slowest
+
+
+def _slow_slot(nics: Sequence[Element]) -> tuple[float, str]:
+    """Return the bytes/second that an adapter is assumed to have, at most those of its PCIe."""
+    slots = [slot for nic in nics if nic.tag == "pci" and (slot := _slot(nic))]
+    speed, source = min(slots, key=lambda slot: slot[0], default=(assumed.NIC, ""))
+    if speed >= assumed.NIC:
+        return assumed.NIC, assumed.ADAPTER
+    return speed, f"{speed / 1e9:g} GB/s each is assumed, that of its PCIe, {source}"
 
 
 def _speed(net: Element, remarks: list[Remark]) -> float | None:

@@ -10,7 +10,14 @@ from collir.importing.machines.regular import check_count, description
 from collir.importing.values import Place, ReadError, Remark, shown
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-HEADER = re.compile(r"^(?:[ \t]|\x1b\[[0-9;]*m)*GPU\d+(?=\s|$)", re.MULTILINE)
+_NAME = r"GPU\d+|NIC\d+|mlx\d+_\d+"
+_CELL = r"X|NV\d{1,3}|PIX|PXB|PHB|NODE|SYS|SOC"
+HEADER = re.compile(
+    rf"^(?:[ \t|>]|\x1b\[[0-9;]*m)*GPU\d+(?=\s|$|\||(?:{_NAME}|CPU|{_CELL}))", re.MULTILINE
+)
+_WORD = re.compile(r"[^\s|]+")
+_GLUED = re.compile(rf"(?:{_NAME}|CPU|NUMA|{_CELL})+")
+_PIECE = re.compile(rf"{_NAME}|CPU|NUMA|{_CELL}")
 _NVLINK = re.compile(r"NV(\d{1,3})")
 _DISTANCES = {distance.name: distance for distance in Distance} | {"SOC": Distance.SYS}
 _MOST = 1000
@@ -73,63 +80,98 @@ def _distances(
     return tuple(rows[gpu][at].distance for gpu in gpus)
 
 
+Word = tuple[str, Place]
+
+
+def _words(line: str, number: int) -> list[Word]:
+    """Return the words of a line with their places.
+
+    A terminal may leave no blank between two names or cells, and a pasted table may have bars.
+    """
+    words: list[Word] = []
+    plain = re.sub(r"^[ \t>]+", lambda match: " " * len(match[0]), _ESCAPE.sub("", line))
+    for match in _WORD.finditer(plain):
+        text, start = match[0], match.start() + 1
+        if _GLUED.fullmatch(text):
+            pieces = _PIECE.finditer(text)
+            words += [(piece[0], Place(number, start + piece.start())) for piece in pieces]
+        else:
+            words.append((text, Place(number, start)))
+    return words
+
+
 def _matrix(text: str) -> tuple[list[str], Place, dict[str, list[Cell]]]:
-    """Return the names of the columns, the place of the header, and the rows by their names."""
+    """Return the names of the columns, the place of the header, and the rows by their names.
+
+    A header or a row that is too wide for a terminal goes on in the next line.
+    """
     columns: list[str] = []
+    open_header = False
     header = Place(1)
-    rows: dict[str, list[Cell]] = {}
+    rows: dict[str, list[Word]] = {}
+    row: list[Word] = []
     for number, line in enumerate(text.split("\n"), 1):
-        words = [(m.group(), m.start() + 1) for m in re.finditer(r"\S+", _ESCAPE.sub("", line))]
+        words = _words(line, number) if line and not line.isspace() else []
+        if not words:
+            if rows and all(name in rows or not name.startswith("GPU") for name in columns):
+                break
+            continue
+        first, place = words[0]
         if not columns:
-            if len(words) > 0 and re.fullmatch(r"GPU\d+", words[0][0]) and _is_header(words):
-                columns, header = _columns(words, number), Place(number, words[0][1])
-        elif words and words[0][0] in columns:
-            name, column = words[0]
-            if name in rows:
-                raise ReadError(f"there are two rows of {name}", Place(number, column))
-            rows[name] = _row(words, columns, number)
-        elif words and words[0][0].startswith("GPU") and len(words) > 2:
-            name, column = words[0]
-            raise ReadError(f"{shown(name)} has a row, but no column", Place(number, column))
-        elif rows and (not words or words[0][0].startswith("Legend")):
+            if re.fullmatch(r"GPU\d+", first) and _is_header(words):
+                header = place
+                open_header = _add_columns(columns, words)
+        elif rows and first.startswith("Legend"):
             break
+        elif (
+            open_header
+            and not rows
+            and first not in columns
+            and re.fullmatch(_NAME, first)
+            and _is_header(words)
+        ):
+            open_header = _add_columns(columns, words)
+        elif rows and len(row) <= len(columns) and re.fullmatch(_CELL, first):
+            row += words
+        elif first in columns:
+            if first in rows:
+                raise ReadError(f"there are two rows of {first}", place)
+            row = rows[first] = words
+        elif first.startswith("GPU") and len(words) > 2:
+            raise ReadError(f"{shown(first)} has a row, but no column", place)
     if not columns:
         raise ReadError("there is no line of GPU0 GPU1 ... here", Place(1))
+    cells = {name: _row(words, columns) for name, words in rows.items()}
     for name in columns:
         if name.startswith("GPU") and name not in rows:
             raise ReadError(f"{name} has a column, but no row", header)
-    return columns, header, rows
+    return columns, header, cells
 
 
-def _is_header(words: list[tuple[str, int]]) -> bool:
+def _is_header(words: list[Word]) -> bool:
     """Return whether a line names columns; a row has paths behind its name."""
-    if len(words) == 1:
-        return True
-    second = words[1][0]
-    return second != "X" and not _NVLINK.fullmatch(second) and second not in _DISTANCES
+    return len(words) == 1 or not re.fullmatch(_CELL, words[1][0])
 
 
-def _columns(words: list[tuple[str, int]], number: int) -> list[str]:
-    names: list[str] = []
-    for word, column in words:
+def _add_columns(columns: list[str], words: list[Word]) -> bool:
+    """Add the names of a header to the columns; return whether more may follow."""
+    for word, place in words:
         if word in ("CPU", "NUMA", "GPU"):  # CPU Affinity, NUMA Affinity, GPU NUMA ID
-            break
-        if word in names:
-            raise ReadError(f"{shown(word)} has two columns", Place(number, column))
-        names.append(word)
-        if len(names) > _MOST:
-            raise ReadError(f"there are more than {_MOST} columns", Place(number, column))
-    return names
+            return False
+        if word in columns:
+            raise ReadError(f"{shown(word)} has two columns", place)
+        columns.append(word)
+        if len(columns) > _MOST:
+            raise ReadError(f"there are more than {_MOST} columns", place)
+    return True
 
 
-def _row(words: list[tuple[str, int]], columns: list[str], number: int) -> list[Cell]:
+def _row(words: list[Word], columns: list[str]) -> list[Cell]:
     name, cells = words[0][0], words[1 : len(columns) + 1]
     if len(cells) < len(columns):
-        place = Place(number, words[-1][1])
-        raise ReadError(f"{name} has {len(cells)} of {len(columns)} cells", place)
+        raise ReadError(f"{name} has {len(cells)} of {len(columns)} cells", words[-1][1])
     row: list[Cell] = []
-    for column_name, (word, column) in zip(columns, cells, strict=True):
-        place = Place(number, column)
+    for column_name, (word, place) in zip(columns, cells, strict=True):
         match = _NVLINK.fullmatch(word)
         if (word == "X") != (column_name == name):
             raise ReadError(

@@ -9,6 +9,9 @@ from collir.importing.machines.host import Gpu, Host
 from collir.importing.values import ReadError, Remark
 from collir.machine.level import MAX_LINKS, Fabric, Level, LinkKind, Matrix
 
+_MOST_TRIES = 20_000
+"""The most steps of a search for an order of GPUs."""
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -65,6 +68,45 @@ def islands(host: Host, remarks: list[Remark]) -> list[list[int]]:
     return linked
 
 
+def aligned(host: Host, islands: Sequence[list[int]]) -> list[list[int]]:
+    """Return the islands with their GPUs in an order in which all are linked as those of the
+    first, where there is one."""
+    first = islands[0]
+    return [first, *(_like(host, first, island) or island for island in islands[1:])]
+
+
+def _like(host: Host, first: Sequence[int], island: Sequence[int]) -> list[int] | None:
+    """Return an island in an order in which it is linked as the first island; None if none is
+    found within ``_MOST_TRIES``."""
+
+    def degrees(gpu: int, group: Sequence[int]) -> list[int]:
+        return sorted(host.links[gpu][other] for other in group)
+
+    kinds = {gpu: degrees(gpu, island) for gpu in island}
+    candidates = [[gpu for gpu in island if kinds[gpu] == degrees(like, first)] for like in first]
+    order: list[int] = []
+    choices = [iter(candidates[0])]
+    for _ in range(_MOST_TRIES):
+        gpu = next(choices[-1], None)
+        if gpu is None:
+            choices.pop()
+            if not choices:
+                return None
+            order.pop()
+            continue
+        like = first[len(order)]
+        if gpu in order or any(
+            host.links[gpu][other] != host.links[like][first[index]]
+            for index, other in enumerate(order)
+        ):
+            continue
+        order.append(gpu)
+        if len(order) == len(first):
+            return order
+        choices.append(iter(candidates[len(order)]))
+    return None
+
+
 def level(
     host: Host, groups: Sequence[list[int]], remarks: list[Remark]
 ) -> LevelDescription | None:
@@ -85,8 +127,8 @@ def level(
             )
         if shape.matrix != shapes[0].matrix:
             raise ReadError(
-                f"the islands of {host.fabric} are not linked in the same way, GPU by GPU: no "
-                "regular machine describes that",
+                f"the islands of {host.fabric} are not linked in the same way, in whatever order "
+                "their GPUs are taken: no regular machine describes that",
                 host.gpus[island[0]].place,
             )
     worst = min(range(len(groups)), key=lambda index: shapes[index].links)

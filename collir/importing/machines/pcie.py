@@ -38,10 +38,11 @@ def levels(
         sizes = [len(group) for group in merged]
         if min(sizes) < max(sizes):
             odd = islands[blocks[merged[sizes.index(min(sizes))][0]][0]][0]
+            fewest, most = (inside * size - 1 for size in (min(sizes), max(sizes)))
             remarks.append(
                 Remark(
-                    f"{host.gpus[odd].name} reaches {min(sizes) - 1} others by {distance.name} or "
-                    f"nearer, other GPUs {max(sizes) - 1}: {distance.name} is taken as what is "
+                    f"{host.gpus[odd].name} reaches {fewest} others by {distance.name} or "
+                    f"nearer, other GPUs {most}: {distance.name} is taken as what is "
                     "further away",
                     host.gpus[odd].place,
                 )

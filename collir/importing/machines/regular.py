@@ -24,7 +24,7 @@ def description(host: Host, about: str, place: Place, remarks: list[Remark]) -> 
     Raises:
         ReadError: no regular machine describes the host.
     """
-    islands = nvlink.islands(host, remarks)
+    islands = nvlink.aligned(host, nvlink.islands(host, remarks))
     inner = nvlink.level(host, islands, remarks)
     outer, order = pcie.levels(host, islands, remarks)
     if inner is None and not outer:  # a single GPU
@@ -39,4 +39,4 @@ def description(host: Host, about: str, place: Place, remarks: list[Remark]) -> 
         )
     network = adapters.level(host, order, remarks)
     levels = tuple(level for level in (network, *outer, inner) if level)
-    return MachineDescription(about, levels, place, remarks=tuple(remarks))
+    return MachineDescription(about, levels, place, remarks=tuple(remarks), hosts=host.hosts)

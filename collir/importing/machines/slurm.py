@@ -5,7 +5,7 @@ The text is a topology.conf, a topology.yaml, or the output of ``scontrol show t
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collir.importing.machines import assumed, slurm_yaml
 from collir.importing.machines.description import LevelDescription, MachineDescription
@@ -53,9 +53,12 @@ def read(text: str) -> MachineDescription:
         raise ReadError("there is no SwitchName= and no BlockName= here", Place(1))
     first = next(iter(switches.values())).place
     if blocks:
+        _check_parents(switches)
         top = Switch("the cluster", first, tuple(switches), first, of_nodes=False)
         tiers = [[top], list(switches.values())]
     else:
+        switches = _without_twins(switches, remarks)
+        _check_parents(switches)
         tiers = _tiers(switches)
     sizes: list[int] = []
     for tier in tiers:
@@ -70,6 +73,9 @@ def read(text: str) -> MachineDescription:
         _levels(sizes, tiers, blocks),
         first,
         remarks=tuple(remarks),
+        nodes=frozenset(
+            x for switch in switches.values() if switch.of_nodes for x in switch.children
+        ),
     )
 
 
@@ -116,7 +122,6 @@ def _entries(text: str, remarks: list[Remark]) -> Iterator[Settings]:
 def _switches(entries: Iterable[Settings]) -> tuple[dict[str, Switch], bool]:
     """Return the switches or blocks by their names, and whether they are blocks."""
     switches: dict[str, Switch] = {}
-    parents: dict[tuple[bool, str], str] = {}
     first = ""
     left = MAX_NAMES
     for settings in entries:
@@ -133,15 +138,70 @@ def _switches(entries: Iterable[Settings]) -> tuple[dict[str, Switch], bool]:
             line_of = switches[switch.name].place.line
             message = f"{shown(switch.name)} is defined twice, first in line {line_of}"
             raise ReadError(message, switch.place)
+        switches[switch.name] = switch
+    return switches, first == "blockname"
+
+
+def _without_twins(switches: dict[str, Switch], remarks: list[Remark]) -> dict[str, Switch]:
+    """Return the switches with one for all that have the same children, such as parallel spines.
+
+    Two switches are also taken as one if their children are, level by level from the nodes up.
+    """
+    parents: dict[str, list[str]] = {}
+    waiting: dict[str, int] = {}
+    for switch in switches.values():
+        below = [] if switch.of_nodes else [x for x in switch.children if x in switches]
+        waiting[switch.name] = len(below)
+        for child in below:
+            parents.setdefault(child, []).append(switch.name)
+    first_like: dict[tuple[bool, frozenset[str]], str] = {}
+    same: dict[str, str] = {}
+    twins: dict[str, list[str]] = {}
+    queue = [name for name, count in waiting.items() if not count]
+    for name in queue:  # the queue grows during the loop
+        switch = _with_children(switches[name], same)
+        key = switch.of_nodes, frozenset(switch.children)
+        same[name] = first = first_like.setdefault(key, name)
+        if first != name:
+            twins.setdefault(first, []).append(name)
+        for parent in parents.get(name, ()):
+            waiting[parent] -= 1
+            if not waiting[parent]:
+                queue.append(parent)
+    for first, others in list(twins.items())[:_MOST_REMARKS]:
+        message = (
+            f"{shown(others[0])} has the children of {shown(first)} (line "
+            f"{switches[first].place.line}): {len(others) + 1} switches side by side are taken as "
+            "one"
+        )
+        remarks.append(Remark(message, switches[others[0]].place))
+    left_out = {name for others in twins.values() for name in others}
+    return {
+        name: _with_children(switch, same)
+        for name, switch in switches.items()
+        if name not in left_out
+    }
+
+
+def _with_children(switch: Switch, same: dict[str, str]) -> Switch:
+    """Return a switch with each child replaced by the switch that it is taken as."""
+    if switch.of_nodes or all(same.get(child, child) == child for child in switch.children):
+        return switch
+    return replace(switch, children=tuple(dict.fromkeys(same.get(x, x) for x in switch.children)))
+
+
+def _check_parents(switches: dict[str, Switch]) -> None:
+    """Check that every node and every switch hangs on one switch or block."""
+    parents: dict[tuple[bool, str], str] = {}
+    for switch in switches.values():
         for child in switch.children:
             parent = parents.setdefault((switch.of_nodes, child), switch.name)
             if parent is not switch.name:
                 raise ReadError(
-                    f"{shown(child)} hangs on {shown(parent)} and on {shown(switch.name)}",
+                    f"{shown(child)} hangs on {shown(parent)} and on {shown(switch.name)}, whose "
+                    "other children differ: no regular machine describes that",
                     switch.children_place,
                 )
-        switches[switch.name] = switch
-    return switches, first == "blockname"
 
 
 def _unread(line: str, number: int, remarks: list[Remark]) -> None:

@@ -16,7 +16,14 @@ from collir.dialects.machine import MeshOp
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import meshes_of
 from collir.layout import Mesh, SubAxis, unplaced_message
-from collir.machine import Fabric, Machine, Parents, level_fabrics
+from collir.machine import (
+    Fabric,
+    Machine,
+    Parents,
+    level_fabrics,
+    names_tell_fabrics,
+    parents_fabric,
+)
 from collir.targets.code.names import raise_all
 from collir.targets.code.python_text import comment
 from collir.targets.code.ranks import axes_text
@@ -135,6 +142,12 @@ class Ranks:
         if self.unlike:
             hosts = f"{self.hosts} hosts with {', '.join(map(str, self.unlike))}"
         yield f"{mesh.devices} ranks on {hosts} devices, numbered {order}"
+        if not names_tell_fabrics(mesh.machine.levels):
+            where = f"a child of level '{self.level}'" if self.level else "the machine"
+            yield (
+                f"No fabric is said, and names of levels do not tell it: a host is taken to be "
+                f"{where} (option host)"
+            )
         for host, local in self._local_orders():
             if local != sorted(local):
                 shown = ",".join(map(str, local))
@@ -173,8 +186,7 @@ class RanksTarget(Target):
     """The order of the ranks: that of the `mesh` or of the `hardware`."""
     host: str = ""
     """The level whose children are the hosts, or the machine's name if it is one host. By default
-    the innermost level that is a network: a level without `fabric` counts as a network, except the
-    innermost."""
+    the innermost level that is a network, by `fabric` or by the names of levels."""
     hosts: tuple[str, ...] = ()
     """Names of the hosts, in the order of the devices, as SLURM lists them: `a,b` or
     `"n[00-15],m[1-4]"`; in a job of SLURM `"$SLURM_JOB_NODELIST"`. By default a hostfile has node0,
@@ -261,7 +273,7 @@ class RanksTarget(Target):
         if parents is None or self.host not in ("", parents.level.name):
             return None
         networks = [kind is Fabric.NETWORK for kind in level_fabrics(machine.levels)]
-        here = (parents.level.fabric or Fabric.NETWORK) is Fabric.NETWORK and not any(networks)
+        here = parents_fabric(machine.levels) is Fabric.NETWORK and not any(networks)
         if not self.host and not here:
             return None
         inside = machine.devices // machine.levels[0].size
