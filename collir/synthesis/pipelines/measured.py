@@ -1,18 +1,21 @@
 """The work of a pipeline in a program, from its simulation, and the best schedule for it."""
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.model import CostModel
 from collir.cost.programs.pipelines import Kept
-from collir.cost.programs.simulation import Simulation
+from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.pipelines import Pipeline
 from collir.layout import Mesh
-from collir.layout.pipelines.tasks import Part
+from collir.layout.pipelines.tasks import Part, TaskGraph
 from collir.layout.pipelines.text import part_of_text
 from collir.syntax.units import bytes_text
 from collir.synthesis.pipelines.work import PipelineWork
@@ -26,6 +29,109 @@ def decompose_placeholders(module: ModuleOp, model: CostModel) -> None:
         _ = decompose_by_search(module, SearchOptions(model))
 
 
+class Way(NamedTuple):
+    """How the result of a task of a microbatch comes to the devices that run another.
+
+    Attributes:
+        source: the number of the step of the task.
+        sends: the numbers of the steps that send it, on one stream.
+    """
+
+    source: int
+    sends: tuple[int, ...]
+
+
+def ways_of(graph: TaskGraph, simulation: Simulation) -> dict[tuple[Part, Part], list[Way]]:
+    """Return the ways between the tasks of a simulated pipeline, of all microbatches."""
+    program = simulation.program
+    numbers: dict[tuple[Part, int], list[int]] = defaultdict(list)
+    for number, step in enumerate(program):
+        if step.pipelined is not None:
+            numbers[part_of_text(step.kind), step.iterations[-1]].append(number)
+    ways: dict[tuple[Part, Part], list[Way]] = defaultdict(list)
+    for (part, microbatch), users in numbers.items():
+        for source in graph.needs.get(part, ()):
+            own = numbers[source, microbatch]
+            for user in users:
+                sends = tuple(
+                    n
+                    for n in program[user].task.after
+                    if _is_send(program[n]) and not set(program[n].task.after).isdisjoint(own)
+                )
+                if sends:
+                    ways[source, part].append(Way(own[0], sends))
+    return ways
+
+
+def _is_send(step: SimulatedStep) -> bool:
+    return step.of_pipeline and step.pipelined is None
+
+
+def delays_of(graph: TaskGraph, simulation: Simulation) -> dict[tuple[Part, Part], float]:
+    """Return the mean seconds from the end of a task to the arrival of its result, with contention;
+    nothing if the function has other loops that places run apart."""
+    spans = simulation.spans
+    if len(spans) != len(simulation.program):
+        return {}
+    return {
+        edge: sum(max(spans[n][1] for n in way.sends) - spans[way.source][1] for way in ways)
+        / len(ways)
+        for edge, ways in ways_of(graph, simulation).items()
+    }
+
+
+def outside_of(simulation: Simulation) -> float:
+    """Return the least seconds of a function before the first task of its pipeline and behind the
+    last one, whatever the schedule is."""
+    program = simulation.program
+    inside = [number for number, step in enumerate(program) if step.of_pipeline]
+    ends = [0.0] * len(program)
+    for number, step in enumerate(program[: inside[0]]):
+        ends[number] = step.task.time + max((ends[n] for n in step.task.after), default=0.0)
+    rests = [0.0] * len(program)
+    for number in reversed(range(inside[0], len(program))):
+        step = program[number]
+        own = 0.0 if step.of_pipeline else step.task.time + rests[number]
+        for needed in step.task.after:
+            if not (step.of_pipeline and program[needed].of_pipeline):
+                rests[needed] = max(rests[needed], own)
+    first = {c: program[number] for number in reversed(inside) for c in program[number].task.on}
+    head = min(max((ends[n] for n in step.task.after), default=0.0) for step in first.values())
+    tasks = [number for number in inside if program[number].pipelined is not None]
+    last = {c: number for number in tasks for c in program[number].task.on}
+    return head + min(rests[number] for number in last.values())
+
+
+def links_bound(work: PipelineWork, simulation: Simulation) -> float:
+    """Return the least seconds of a pipeline in which each stream sends all that it has to, behind
+    the first task that sends and in front of the last that receives."""
+    tables, program = work.tables, simulation.program
+    number = {part: n for n, part in enumerate(tables.parts)}
+    ends: list[float] = []
+    for needs, duration in zip(tables.needs, tables.duration, strict=True):
+        ends.append(duration + max((ends[n] + send for n, send in needs), default=0.0))
+    before: dict[int, float] = {}
+    behind: dict[int, float] = defaultdict(float)
+    for (source, user), ways in ways_of(work.graph, simulation).items():
+        n = number[user]
+        for send in (send for way in ways for send in way.sends):
+            before[send] = ends[number[source]]
+            behind[send] = max(behind[send], tables.duration[n] + tables.tail[n])
+    streams: dict[object, list[int]] = defaultdict(list)
+    for n, step in enumerate(program):
+        if _is_send(step):
+            streams[step.task.on, step.task.stream].append(n)
+    return max(
+        (
+            min(before.get(n, 0.0) for n in own)
+            + sum(program[n].task.time for n in own)
+            + min(behind[n] for n in own)
+            for own in streams.values()
+        ),
+        default=0.0,
+    )
+
+
 def work_of(loop: RepeatOp, simulation: Simulation) -> PipelineWork:
     """Return the work of a loop with a schedule, as a simulation of its function has it.
 
@@ -36,22 +142,17 @@ def work_of(loop: RepeatOp, simulation: Simulation) -> PipelineWork:
         PipelineError: the loop is no pipeline.
     """
     pipeline = Pipeline.of(loop)
-    mesh = simulation.mesh
+    mesh, program = simulation.mesh, simulation.program
     durations: dict[Part, float] = {}
     lanes: dict[int, int] = {}
-    sent: dict[tuple[str, str], float] = {}
-    for step in simulation.steps:
+    for step in program:
         if step.pipelined is not None:
             part = part_of_text(step.kind)
-            durations[part] = step.task.time
+            durations[part] = min(step.task.time, durations.get(part, math.inf))
             lanes[pipeline.graph.places[part]] = step.lane
-        elif step.of_pipeline:
-            sent[step.result, step.at] = step.task.time
-    send = max(sent.values(), default=0.0)
     edges = {
-        edge: send
-        for edge in pipeline.graph.edges
-        if pipeline.graph.places[edge[0]] != pipeline.graph.places[edge[1]]
+        edge: min(sum(program[n].task.time for n in way.sends) for way in ways)
+        for edge, ways in ways_of(pipeline.graph, simulation).items()
     }
     kept = _kept(pipeline, mesh)
     work = PipelineWork(pipeline.graph, loop.times, durations, edges, kept)
