@@ -303,7 +303,7 @@ class _Step:
         )
         given = ", ".join(f"%{name}" for name in arguments)
         call = f"gradient @loss(batch = batch, layers = layers)({given}) wrt "
-        call += +", ".join("%" + name for name in trained)
+        call += ", ".join("%" + name for name in trained)
         metrics = [f"%m{n}" for n in range(len(results))]
         gradients = [f"%d_{name}" for name in trained]
         body: list[str] = []

@@ -115,7 +115,7 @@ def best_choice(
         raise errors[0]
     ended = ""
     for trial in trials:
-        ended = "" if trial.simulate_lists(until) else TIME
+        ended = ended if trial.simulate_lists(until) else TIME
     for number, trial in enumerate(sorted(trials, key=lambda trial: trial.bound)):
         share = (until - monotonic()) / (len(trials) - number)
         ended = trial.search(_least(trials), max(0.0, share)) or ended
