@@ -94,10 +94,12 @@ class PipelinePass(TimedOptions, ModulePass):
     already."""
     schedule: str = "1f1b"
     """The order of tasks: `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe`,
-    `optimal` (the best that a search finds for the simulated times and the memory), or a file with
-    the tasks of each place, as in `F0.0 F0.1 B0.0 B0.1; F1.0 B1.0 F1.1 B1.1`."""
+    `optimal` (the best that is found under the price of simulations, for the memory that there is;
+    no named one is faster), or a file with the tasks of each place, as in `F0.0 F0.1 B0.0 B0.1;
+    F1.0 B1.0 F1.1 B1.1`."""
     chunks: int = 0
-    """The chunks of layers at each place; 0: as many as the schedule has, 2 for `interleaved`."""
+    """The chunks of layers at each place; 0: as many as the schedule has, 2 for `interleaved`, and
+    those of any schedule for `optimal`."""
     split: bool = False
     """Whether gradients of weights are tasks of their own in schedules that allow both."""
     layers: tuple[int, ...] | tuple[str, ...] = ()

@@ -2,13 +2,14 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.model import CostModel
 from collir.cost.programs.pipelines import Kept
+from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import is_placeholder
@@ -82,24 +83,34 @@ def delays_of(graph: TaskGraph, simulation: Simulation) -> dict[tuple[Part, Part
 
 def outside_of(simulation: Simulation) -> float:
     """Return the least seconds of a function before the first task of its pipeline and behind the
-    last one, whatever the schedule is."""
+    last one, whatever the schedule is.
+
+    Each device waits for the steps before the pipeline, one after the other, and for those behind
+    it from the first one that is on the stream of tasks, or that needs the last task.
+    """
     program = simulation.program
     inside = [number for number, step in enumerate(program) if step.of_pipeline]
-    ends = [0.0] * len(program)
-    for number, step in enumerate(program[: inside[0]]):
-        ends[number] = step.task.time + max((ends[n] for n in step.task.after), default=0.0)
-    rests = [0.0] * len(program)
-    for number in reversed(range(inside[0], len(program))):
-        step = program[number]
-        own = 0.0 if step.of_pipeline else step.task.time + rests[number]
-        for needed in step.task.after:
-            if not (step.of_pipeline and program[needed].of_pipeline):
-                rests[needed] = max(rests[needed], own)
-    first = {c: program[number] for number in reversed(inside) for c in program[number].task.on}
-    head = min(max((ends[n] for n in step.task.after), default=0.0) for step in first.values())
-    tasks = [number for number in inside if program[number].pipelined is not None]
-    last = {c: number for number in tasks for c in program[number].task.on}
-    return head + min(rests[number] for number in last.values())
+    before = [step.task for step in program[: inside[0]]]
+    behind = [step.task for step in program[inside[-1] + 1 :]]
+    last = {
+        device_class: number
+        for number, step in enumerate(program)
+        if step.pipelined is not None
+        for device_class in step.task.on
+    }
+    heads = [seconds_on(before, device_class) for device_class in last]
+    tails: list[float] = []
+    for device_class, number in last.items():
+        own = [task for task in behind if device_class in task.on]
+        stream = program[number].task.stream
+        starts = [task.stream == stream or number in task.after for task in own]
+        tails.append(seconds_on(own[starts.index(True) :], device_class) if any(starts) else 0.0)
+    return min(heads) + min(tails)
+
+
+def seconds_on(tasks: Iterable[StepTask], device_class: int) -> float:
+    """Return the seconds of the tasks for which a class of devices waits, one after the other."""
+    return sum(task.time for task in tasks if task.waited and device_class in task.on)
 
 
 def links_bound(work: PipelineWork, simulation: Simulation) -> float:
