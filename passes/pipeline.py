@@ -127,7 +127,7 @@ class PipelinePass(TimedOptions, ModulePass):
                         "call of it)"
                         if self.microbatches
                         else "say microbatches=, or write a repeat around the gradient of a "
-                        "function with layers in a repeat"
+                        "function with layers in a repeat that its results need"
                     )
                 )
             )
