@@ -25,7 +25,7 @@ def test_the_meaning_stays(rng: random.Random) -> None:
         check_meaning(module, lambda module: shard(module, ShardOptions(CostModel(), 10.0)))
 
 
-@pytest.mark.parametrize("checks", [0, 3, 30, 300, 3000])
+@pytest.mark.parametrize("checks", [0, 30, 3000])
 def test_the_limit_may_end_anywhere(checks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables, rounds and the search end where the time is checked next; the meaning stays."""
     rng, number = fresh("limit", checks), 0

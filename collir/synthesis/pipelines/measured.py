@@ -30,6 +30,10 @@ def decompose_placeholders(module: ModuleOp, model: CostModel) -> None:
         _ = decompose_by_search(module, SearchOptions(model))
 
 
+_INSTANT = 1e-15
+"""The seconds of a task for which no rate of the device is known, as each has to take some."""
+
+
 class Way(NamedTuple):
     """How the result of a task of a microbatch comes to the devices that run another.
 
@@ -159,7 +163,8 @@ def work_of(loop: RepeatOp, simulation: Simulation) -> PipelineWork:
     for step in program:
         if step.pipelined is not None:
             part = part_of_text(step.kind)
-            durations[part] = min(step.task.time, durations.get(part, math.inf))
+            time = max(step.task.time, _INSTANT)
+            durations[part] = min(time, durations.get(part, math.inf))
             lanes[pipeline.graph.places[part]] = step.lane
     edges = {
         edge: min(sum(program[n].task.time for n in way.sends) for way in ways)

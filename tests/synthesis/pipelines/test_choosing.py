@@ -68,6 +68,19 @@ def test_sends_that_wait_for_each_other(caplog: pytest.LogCaptureFixture) -> Non
     assert f"@step takes {seconds_text(seconds)}, and no schedule takes more than" in caplog.text
 
 
+def test_devices_without_rates(caplog: pytest.LogCaptureFixture) -> None:
+    """Tasks of maps alone take no time then, and sends do."""
+    device = SLOW_LINKS[SLOW_LINKS.index("  device") : SLOW_LINKS.index("  level")]
+    product = '%1 = einsum "b i, i j -> b j" %0, %w'
+    text = SLOW_LINKS.replace(device, "").replace(product, "%1 = tanh %0")
+    text = text.replace(" slice(%w = %w)", "").replace("wrt %w, %s", "wrt %s")
+    text = text.replace("%l, %d, %e", "%l, %e").replace(
+        "f64[], f64[layers, width, width], f", "f64[], f"
+    )
+    assert seconds_of(collir.parse(text, "step.coll"), "microbatches=2 schedule=optimal")
+    assert "@step takes" in caplog.text
+
+
 @pytest.mark.slow
 def test_random_pipelines() -> None:
     rng = fresh("pipelines")
