@@ -48,6 +48,8 @@ def random_layer_loops(rng: random.Random) -> LayerLoops:
         each = [rng.randint(1, 2) for _ in range(places)]
         layers = sum(each)
         options.append(f"layers={','.join(map(str, each))}")
+    elif schedule != "dualpipe" and rng.random() < 0.1:
+        options.append("layers=balanced")
     loop = rng.random() < 0.3
     options += [] if loop else [f"microbatches={count}"]
     data = rng.random() < 0.2
