@@ -36,8 +36,10 @@ def test_the_limit_may_end_anywhere(checks: int, monkeypatch: pytest.MonkeyPatch
         number += 1
         return float(number > checks)
 
-    limit = Limit(0.5, clock)
-    monkeypatch.setattr(Limit, "of", lambda _: limit)  # pyright: ignore[reportUnknownLambdaType]
+    def limit_of(_: float | None) -> Limit:
+        return Limit(0.5, clock)
+
+    monkeypatch.setattr(Limit, "of", limit_of)
     said: list[str] = []
     with listening(lambda diagnostic: said.append(diagnostic.message)):
         check_meaning(module, lambda module: shard(module, ShardOptions(CostModel(), 10.0)))
