@@ -42,7 +42,9 @@ def test_the_limit_may_end_anywhere(checks: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Limit, "of", limit_of)
     said: list[str] = []
     with listening(lambda diagnostic: said.append(diagnostic.message)):
-        check_meaning(module, lambda module: shard(module, ShardOptions(CostModel(), 10.0)))
+        check_meaning(
+            module, lambda module: shard(module, ShardOptions(CostModel(), 10.0, explain=True))
+        )
     if checks <= 3:
         assert any("not known within the limit of 10 s" in text for text in said)
     elif number > checks:

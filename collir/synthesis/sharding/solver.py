@@ -149,10 +149,9 @@ def least_sum(
     values, total = (
         (rounds.best, rounds.least) if rounds.best is not None else (known or ({}, start))
     )
-    if rounds.is_proven or not branch:
-        return Solution(values, total, min(rounds.bound, total), "" if rounds.is_proven else "gap")
-    if limit.is_over:
-        return Solution(values, total, min(max(rounds.bound, 0.0), total), TIME)
+    if rounds.is_proven or limit.is_over or not branch:
+        ended = "" if rounds.is_proven else TIME if limit.is_over else "gap"
+        return Solution(values, total, min(rounds.bound, total), ended)
     left = None if until is None else max(0.1, until - time.monotonic())
     better_than = None if total == float("inf") else total * (1 - SAME)
     with search_workers(workers() if judge is None else 1):  # a judge remembers what it saw
