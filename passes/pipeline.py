@@ -48,14 +48,13 @@ over the axis already; an error says where.
 Cost: `-t simulate` shows the bubble, and what each place keeps.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
-from collir.cost.programs.simulate import simulate
 from collir.dialects.machine import meshes_remembered
 from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
@@ -64,21 +63,18 @@ from collir.ir.inlining import inline_calls
 from collir.ir.microbatches import split_batch
 from collir.ir.models import not_called
 from collir.ir.pipelines import Pipeline, pipelines_in
-from collir.ir.remarks import remark
-from collir.ir.staging.staged import microbatch_loop, stage
-from collir.layout.pipelines.rules import RULES
-from collir.layout.pipelines.text import schedule_text
+from collir.ir.remarks import remark, repeat_remark
+from collir.ir.staging.staged import Plan, microbatch_loop, stage
 from collir.syntax.units import seconds_text
 from collir.synthesis.options import TimedOptions
 from collir.synthesis.pipelines.balanced import balanced_plan
-from collir.synthesis.pipelines.measured import decompose_placeholders, shortage, work_of
-from collir.synthesis.pipelines.optimal import NoScheduleError, best_schedule
+from collir.synthesis.pipelines.choosing import Choice, best_choice
 from collir.synthesis.pipelines.plans import (
     OPTIMAL,
     Wanted,
     axis_of,
-    first_schedule,
     layers_wanted,
+    optimal_plans,
     plan_of,
 )
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
@@ -98,10 +94,12 @@ class PipelinePass(TimedOptions, ModulePass):
     already."""
     schedule: str = "1f1b"
     """The order of tasks: `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-h2`, `zb-v`, `dualpipe`,
-    `optimal` (the best that a search finds for the simulated times and the memory), or a file with
-    the tasks of each place, as in `F0.0 F0.1 B0.0 B0.1; F1.0 B1.0 F1.1 B1.1`."""
+    `optimal` (the best that is found under the price of simulations, for the memory that there is;
+    no named one is faster), or a file with the tasks of each place, as in `F0.0 F0.1 B0.0 B0.1;
+    F1.0 B1.0 F1.1 B1.1`."""
     chunks: int = 0
-    """The chunks of layers at each place; 0: as many as the schedule has, 2 for `interleaved`."""
+    """The chunks of layers at each place; 0: as many as the schedule has, 2 for `interleaved`, and
+    those of any schedule for `optimal`."""
     split: bool = False
     """Whether gradients of weights are tasks of their own in schedules that allow both."""
     layers: tuple[int, ...] | tuple[str, ...] = ()
@@ -125,10 +123,11 @@ class PipelinePass(TimedOptions, ModulePass):
                     "no function has a loop over microbatches, forward and backward: "
                     + (
                         "microbatches= cuts the batch of a gradient of a function with layers in "
-                        "a repeat, and there is none (differentiate makes a call of it)"
+                        "a repeat that its results need, and there is none (differentiate makes a "
+                        "call of it)"
                         if self.microbatches
                         else "say microbatches=, or write a repeat around the gradient of a "
-                        "function with layers in a repeat"
+                        "function with layers in a repeat that its results need"
                     )
                 )
             )
@@ -143,41 +142,42 @@ class PipelinePass(TimedOptions, ModulePass):
             axis = axis_of(function, self.axis)
             layers = layers_wanted(self.layers)
             wanted = Wanted(self.schedule, self.chunks, self.split, layers or ())
-            plan = plan_of(wanted, loop, axis)
-        named = plan
-        if plan.schedule == OPTIMAL:
-            named = replace(plan, schedule=first_schedule(plan, loop.times))
-        if layers is None:
-            named = balanced_plan(function, axis, named, self.cost_model())
-        staged = stage(function, axis, named)
-        if plan.schedule == OPTIMAL:
-            with meshes_remembered():
-                self._search(staged, module)
-        elif plan.schedule not in RULES:
-            self._check_file(staged)
+            optimal = self.schedule == OPTIMAL
+            plans = optimal_plans(wanted, loop, axis) if optimal else [plan_of(wanted, loop, axis)]
 
-    def _check_file(self, function: FuncOp) -> None:
-        """Check the schedule of a file against the tasks that there are."""
+        def laid_out(plan: Plan) -> Plan:
+            balances = layers is None
+            return balanced_plan(function, axis, plan, self.cost_model()) if balances else plan
+
+        if optimal:
+            model, seconds = self.cost_model(), self.seconds
+            choice = best_choice(function, axis, plans, model, seconds, laid_out)
+            self._remark(stage(function, axis, choice.plan), choice)
+        else:
+            self._check(stage(function, axis, laid_out(plans[0])))
+
+    def _check(self, function: FuncOp) -> None:
+        """Check the schedule against the tasks that there are."""
         [loop] = pipelines_in(function)
         problems = [text for _, text in Pipeline.of(loop).problems()]
         if problems:
             errors = [f"{self.schedule}: {text}" for text in problems]
             raise DiagnosticError(Diagnostic(text, Position.of(loop)) for text in errors)
 
-    def _search(self, function: FuncOp, module: ModuleOp) -> None:
-        """Give a function with a pipeline the best schedule that is found for it."""
+    def _remark(self, function: FuncOp, choice: Choice) -> None:
+        """Say which schedule a function has, how long it takes, and what is proven of that."""
         [loop] = pipelines_in(function)
-        name = function.sym_name.data
-        copy, model = module.clone(), self.cost_model()
-        decompose_placeholders(copy, model)
-        [simulation] = [s for s in simulate(copy, model) if s.name == name]
-        work = work_of(loop, simulation)
-        try:
-            best = best_schedule(work, self.seconds)
-        except NoScheduleError as error:
-            raise DiagnosticError.at(loop, f"{error}{shortage(work)}") from error
-        text = best.origin if best.origin in RULES else schedule_text(best.schedule)
-        loop.properties["schedule"] = StringAttr(text)
-        proven = "no schedule is faster" if best.proven else f"at most {best.gap:.1%} from the best"
-        origin = best.origin if best.origin in RULES else "found by search"
-        remark(loop, f"the schedule is {origin}, {seconds_text(best.time)}; {proven}{best.reason}")
+        for diagnostic in choice.remarks:
+            repeat_remark(diagnostic)
+        name = choice.origin or "found by search"
+        chunks = len(choice.plan.homes) // (max(choice.plan.homes) + 1)
+        at = f" with {chunks} chunks at each place" if chunks > 1 else ""
+        others = "no schedule" + " that fits into memory" * choice.is_limited
+        proven = (
+            f"{others} is faster"
+            if choice.proven
+            else f"{others} takes more than {100 * choice.gap:.2g} % less"
+        )
+        ended = f" (the search ended: {choice.ended})" if choice.ended else ""
+        takes = f"@{function.sym_name.data} takes {seconds_text(choice.time)}"
+        remark(loop, f"the schedule is {name}{at}: {takes}, and {proven}{ended}")

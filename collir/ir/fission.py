@@ -40,7 +40,7 @@ class Fission:
         A sum of values that the first loop computes anyway stays in the first loop.
         """
         count = len(loop.carried)
-        sums = {n: added for n in range(count) if (added := _added(loop, n))}
+        sums = {n: added for n in range(count) if (added := added_terms(loop, n))}
         parts = Fission._with(loop, sums)
         while True:
             later = [n for n in parts.later if not all(map(parts.is_early, sums[n]))]
@@ -155,7 +155,7 @@ class Fission:
             old.replace_all_uses_with(new)
 
 
-def _added(loop: RepeatOp, number: int) -> list[SSAValue]:
+def added_terms(loop: RepeatOp, number: int) -> list[SSAValue]:
     """Return what an iteration adds to a carry; nothing if it does anything else with it."""
     value: SSAValue = loop.carries[number]
     added: list[SSAValue] = []
@@ -240,4 +240,4 @@ def _part(
     return loop.rebuilt([[x for _, x in group] for group in groups], body)
 
 
-__all__ = ["Fission"]
+__all__ = ["Fission", "added_terms"]

@@ -15,9 +15,13 @@ _listener: ContextVar[Listener | None] = ContextVar("_listener", default=None)
 
 def remark(item: Operation | SSAValue, message: str) -> None:
     """Make a remark about an operation or a value; without a listener it is dropped."""
-    listener = _listener.get()
-    if listener is not None:
-        listener(Diagnostic(message, Position.of(item), severity="remark"))
+    repeat_remark(Diagnostic(message, Position.of(item), severity="remark"))
+
+
+def repeat_remark(diagnostic: Diagnostic) -> None:
+    """Make a remark that another listener heard."""
+    if (listener := _listener.get()) is not None:
+        listener(diagnostic)
 
 
 @contextmanager

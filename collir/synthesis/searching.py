@@ -7,7 +7,8 @@ by Ctrl-C.
 import math
 import signal
 import threading
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -49,6 +50,63 @@ class Session:
     interrupted: bool = False
     under_way: int = 0
     cut: list[tuple[str, float | None]] | None = field(default=None)
+
+
+class TimeUp(Exception):
+    """The time for some work is over."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The end of the time for a search.
+
+    The clock is that of this thread, so that no result depends on what else a machine does.
+
+    Attributes:
+        end: seconds by the clock.
+    """
+
+    end: float = math.inf
+    clock: Callable[[], float] = time.thread_time
+
+    @staticmethod
+    def of(seconds: float | None) -> "Limit":
+        """Return the limit that so many seconds from now are; None: no limit."""
+        return Limit() if seconds is None else Limit(time.thread_time() + seconds)
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left; None without a limit."""
+        return None if self.end == math.inf else max(0.0, self.end - self.clock())
+
+    @property
+    def is_over(self) -> bool:
+        """True if no time is left."""
+        return self.clock() > self.end
+
+
+_limit: ContextVar[Limit | None] = ContextVar("_limit", default=None)
+
+
+@contextmanager
+def within(limit: Limit) -> Generator[None]:
+    """Let ``check_time`` inside raise ``TimeUp`` once a limit is over."""
+    token = _limit.set(limit)
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def check_time() -> None:
+    """Check that there is time left, in work that may take long.
+
+    Raises:
+        TimeUp: there is none.
+    """
+    limit = _limit.get()
+    if limit is not None and limit.is_over:
+        raise TimeUp
 
 
 _session: ContextVar[Session | None] = ContextVar("_session", default=None)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from programs import RANDOM
+from random_layer_loops import random_layer_loops
 from random_steps import random_step
 from seeds import fresh, one_of_each, some
-from staged_steps import SUMS, step_of, step_text
+from staged_steps import SUMS, pipeline_of, step_of, step_text
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
@@ -20,6 +21,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.microbatches import NotSeparableError, Over, reduced_over
+from collir.ir.pipelines import Pipeline
 from collir.ir.unstaging import without_stages
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute
 from collir.semantics.reference.collectives import Array
@@ -40,6 +42,18 @@ REFUSED = (
     "needs the layers of all places",
 )
 """The texts of errors for which a random step may be refused."""
+
+
+LOOPS_REFUSED = (
+    "what layers behind its own make",
+    "takes these layers in reverse",
+    "each layer takes all rows",
+    "that its results need, and there is none",
+    "around the gradient of a function with layers in a repeat",
+    "needs the layers of all places",
+    "is not linear in what is reduced",
+)
+"""The texts of errors for which random loops over layers may be refused."""
 
 
 def inputs_of(module: ModuleOp, rng: np.random.Generator) -> list[Array]:
@@ -350,16 +364,101 @@ def test_layers(name: str, schedule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "layers",
+    ("layers", "error"),
     [
-        loop_over("%a", "%x", "%w") + loop_over("%y", "%a", "%v"),
-        loop_over("%a", "%x", "%w") + loop_over("%y", "%a", "%v", "reverse"),
-        loop_over("%y", "%x", "%w", "reverse"),
+        (
+            loop_over("%a", "%x", "%w") + loop_over("%y", "%a", "%v"),
+            "what layers behind its own make",
+        ),
+        (
+            loop_over("%a", "%x", "%w") + loop_over("%y", "%a", "%v", "reverse"),
+            "takes these layers in reverse",
+        ),
+        (loop_over("%y", "%x", "%w", "reverse"), "takes these layers in reverse"),
     ],
 )
-def test_layers_in_another_order(layers: str) -> None:
-    with pytest.raises(DiagnosticError, match="what layers behind its own make"):
+def test_layers_in_another_order(layers: str, error: str) -> None:
+    with pytest.raises(DiagnosticError, match=error):
         collir.run_passes(layers_step(layers), "pipeline{microbatches=2}")
+
+
+def assert_loops_cut(rng: random.Random) -> bool:
+    """Check a step with loops over layers of any kind; return whether it is cut into stages."""
+    step = random_layer_loops(rng)
+    before = collir.parse(step.text, "step.coll")
+    try:
+        after = collir.run_passes(before.clone(), f"pipeline{{{step.options}}}")
+    except DiagnosticError as error:
+        [diagnostic] = error.diagnostics
+        assert any(text in diagnostic.message for text in LOOPS_REFUSED), diagnostic.message
+        return False
+    assert_computes(before, after)
+    return True
+
+
+@given(rng=RANDOM)
+@settings(max_examples=2)
+def test_loops_over_layers(rng: random.Random) -> None:
+    assert_loops_cut(rng)
+
+
+@pytest.mark.slow
+def test_more_loops_over_layers() -> None:
+    rng = fresh("loops over layers")
+    assert sum(assert_loops_cut(rng) for _ in range(100)) > 70
+
+
+_SHARED = """
+machine @box {{ level node[3] {{ port = 25 GB/s, latency = 20 us }} }}
+mesh @m on @box {{ pipe = node:3 }}
+func @loss(batch = 8, layers = 6)(%x: f64[batch, 2], %u: f64[2], %w: f64[layers, 2]) -> f64[]
+    on @m auto {{
+  %y, %o = repeat layers carry(%c = %x, %d = %x) slice(%w = %w) with(%u = %u) {{
+    %0 = mul %c, %w
+    %1 = tanh %0
+    %2 = sin %u
+    %3 = mul %d, %2
+    yield %1, %3
+  }}
+  %t = mul %y, %o
+  %e = mul %t, %u
+  %l = mean %e dims [0, 1]
+  return %l
+}}
+func @step(batch = 8, layers = 6)
+    (%x: f64[batch, 2], %u: f64[2] parameter, %w: f64[layers, 2] parameter)
+    -> ({types}) on @m auto {{
+  %l, {results} = gradient @loss(batch = batch, layers = layers)(%x, %u, %w) wrt {weights}
+  return %l, {results}
+}}
+"""
+
+
+@pytest.mark.parametrize("schedule", some(["zb-v", "zb-h1", "interleaved", "1f1b"], 1))
+def test_a_weight_that_all_layers_share(schedule: str) -> None:
+    """No task waits for the gradient that another chunk makes: places add up their own."""
+    text = _SHARED.format(types="f64[], f64[2], f64[layers, 2]", results="%a, %b", weights="%u, %w")
+    before = collir.parse(text.replace("batch = 8", "batch = 24"), "step.coll")
+    options = f"microbatches=12 schedule={schedule} split=true"
+    after = collir.run_passes(before.clone(), f"pipeline{{{options}}}")
+    graph = Pipeline.of(pipeline_of(after)).graph
+    assert all(part[0] != "W" for needed in graph.needs.values() for part in needed)
+    assert_computes(before, after)
+
+
+@pytest.mark.parametrize("schedule", some(["zb-v", "zb-h1", "gpipe", "dualpipe"], 1))
+def test_layers_whose_weights_are_not_trained(schedule: str) -> None:
+    """The forward pass goes through all places, and the backward pass is at the last alone."""
+    text = _SHARED.replace("%3 = mul %d, %2", "%3 = tanh %d").replace("with(%u = %u) ", "")
+    text = text.replace("node[3]", "node[2]").replace("node:3", "node:2").replace("%2 = sin %u", "")
+    text = text.replace("layers = 6", "layers = 4")
+    before = collir.parse(
+        text.format(types="f64[], f64[2]", results="%a", weights="%u"), "step.coll"
+    )
+    after = collir.run_passes(before.clone(), f"pipeline{{microbatches=4 schedule={schedule}}}")
+    parts = Pipeline.of(pipeline_of(after)).graph.places
+    assert {kind for kind, _ in parts} > {"F"}
+    assert_computes(before, after)
 
 
 # --- losses of a batch ----------------------------------------------------------------------------

@@ -7,9 +7,12 @@ from auto import random_auto
 from hypothesis import given, settings
 from laid_out import check_meaning
 from programs import RANDOM
+from seeds import fresh
 
 import collir
 from collir.cost.model import CostModel
+from collir.ir.remarks import listening
+from collir.synthesis.searching import Limit
 from collir.synthesis.sharding.layouts import ShardOptions
 from collir.synthesis.sharding.shard import shard
 
@@ -20,6 +23,32 @@ def test_the_meaning_stays(rng: random.Random) -> None:
     module = random_auto(rng, computes=True)
     if module is not None:
         check_meaning(module, lambda module: shard(module, ShardOptions(CostModel(), 10.0)))
+
+
+@pytest.mark.parametrize("checks", [0, 30, 3000])
+def test_the_limit_may_end_anywhere(checks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables, rounds and the search end where the time is checked next; the meaning stays."""
+    rng, number = fresh("limit", checks), 0
+    module = next(filter(None, (random_auto(rng, computes=True) for _ in range(100))))
+
+    def clock() -> float:
+        nonlocal number
+        number += 1
+        return float(number > checks)
+
+    def limit_of(_: float | None) -> Limit:
+        return Limit(0.5, clock)
+
+    monkeypatch.setattr(Limit, "of", limit_of)
+    said: list[str] = []
+    with listening(lambda diagnostic: said.append(diagnostic.message)):
+        check_meaning(
+            module, lambda module: shard(module, ShardOptions(CostModel(), 10.0, explain=True))
+        )
+    if checks <= 3:
+        assert any("not known within the limit of 10 s" in text for text in said)
+    elif number > checks:
+        assert any("the limit" in text or "time limit" in text for text in said)
 
 
 STEP = """

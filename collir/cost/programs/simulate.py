@@ -66,8 +66,17 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
         return [simulate_function(function, model or CostModel()) for function in functions]
 
 
-def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
+TaskSimulations = dict[tuple[FuncOp, Attribute | None], Simulation]
+"""The simulations of the functions of tasks, by these and the sizes that calls give them."""
+
+
+def simulate_function(
+    function: FuncOp, model: CostModel, known: TaskSimulations | None = None
+) -> Simulation:
     """Return the simulation of one function.
+
+    Args:
+        known: simulations of tasks under the same model, to which new ones are added.
 
     Raises:
         DiagnosticError: see ``simulate``.
@@ -76,7 +85,8 @@ def simulate_function(function: FuncOp, model: CostModel) -> Simulation:
     try:
         classes = classes_of(function.body.ops, mesh_of(function), by_kind=True, arguments=held)
         compiled = runs_compiled(function.body.block)
-        simulation = _with_call(_simulated(function, model, classes, compiled), function)
+        simulation = _simulated(function, model, classes, compiled, known)
+        simulation = _with_call(simulation, function)
         _ = simulation.timeline
     except (CostError, TooManyError) as error:
         raise DiagnosticError.at(function, str(error)) from error
@@ -98,11 +108,18 @@ def _with_call(simulation: Simulation, function: FuncOp) -> Simulation:
     return replace(simulation, program=(*steps, SimulatedStep(CALL, does, task)))
 
 
-def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: bool) -> Simulation:
+def _simulated(
+    function: FuncOp,
+    model: CostModel,
+    classes: Classes,
+    compiled: bool,
+    known: TaskSimulations | None = None,
+) -> Simulation:
     """Return the simulation of a function, or of the body of a loop, that classes run.
 
     Args:
         compiled: whether a compiler runs it, which fuses maps.
+        known: simulations of tasks, to which new ones are added.
     """
     mesh, where = mesh_of(function), plan_buffers(function)
     device = mesh.machine.slowest
@@ -116,9 +133,8 @@ def _simulated(function: FuncOp, model: CostModel, classes: Classes, compiled: b
         op = instance.step
         assert not isinstance(op, PlannedStep)
         if type(op) is RepeatOp and op.schedule is not None:
-            listed = _pipeline(
-                op, replace(instance, after=after), model, len(steps), where, classes
-            )
+            at, tasks = replace(instance, after=after), {} if known is None else known
+            listed = _pipeline(op, at, model, len(steps), where, classes, tasks)
             for device_class, first in listed.first.items():
                 number_of[device_class][op] = first
                 last_of[device_class][op] = listed.last[device_class]
@@ -169,10 +185,10 @@ def _pipeline(
     before: int,
     where: BufferPlan,
     classes: Classes,
+    known: TaskSimulations,
 ) -> Listed:
     """Return the tasks and sends of a loop with a schedule."""
     mesh = mesh_of(op)
-    known: dict[tuple[FuncOp, Attribute | None], Simulation] = {}
 
     def simulated(task: CallOp, at: Instance) -> Simulation:
         callee, caller = task.function(), function_of(task)

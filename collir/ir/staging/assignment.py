@@ -101,6 +101,11 @@ def assigned(
         else:
             kind = "B" if not splits or op in flow else "W"
             task[op] = kind, after - number
+    for op in reversed(ops):  # no task waits for a W, which schedules put anywhere behind its B
+        kind, chunk = own = task.get(op, ("", 0))
+        uses = (use.operation for result in op.results for use in result.uses)
+        if kind == "W" and any(task.get(user, own) != own for user in uses):
+            task[op] = "B", chunk
     return Assignment(task, cheap)
 
 
@@ -129,6 +134,7 @@ def _check_order(flat: Flat, position: Mapping[Operation, int]) -> None:
                 raise DiagnosticError.at(
                     flat.loops[op][1],
                     "a pipeline runs the layers once, from the first to the last, and this "
-                    "loop needs what layers behind its own make",
+                    "loop needs what layers behind its own make: let one loop over one stack "
+                    "have all layers",
                 )
             reached[op] = position[op]

@@ -6,6 +6,7 @@ as many values as there are chunks.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
@@ -15,13 +16,15 @@ from collir.dialects.nested import RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.fission import added_terms
 from collir.ir.names import set_name
 from collir.ir.roles import pass_role
 from collir.ir.staging.stacks import COMBINED, leading, needed_by, remade, rows_reduced_by
 from collir.ir.steps import step_op
 from collir.layout import DistType
-from collir.layout.coll import BARRIER, SCALE
+from collir.layout.coll import ADD, BARRIER, MASK, SCALE
 from collir.layout.dtypes import Reduction
+from collir.layout.nn import CONSTANT
 
 
 class Source(NamedTuple):
@@ -199,6 +202,9 @@ class _Flattening:
         pass_role(op.result, total.result)
         self.whole[op.result] = total.result
 
+    def _sum(self, a: SSAValue, b: SSAValue) -> SSAValue:
+        return self._added(OPERATIONS[ADD.name].make(self.mesh, a, b)).result
+
     def _added(self, op: DistOp) -> DistOp:
         self.flat.block.add_op(op)
         return op
@@ -208,10 +214,18 @@ class _Flattening:
         return any(x.is_reverse for x in needed_by(op.operands) if isinstance(x, RepeatOp))
 
     def _cut_loop(self, op: RepeatOp) -> None:
-        """Add a loop for each chunk: each takes the carries that the one before yields."""
+        """Add a loop for each chunk: each takes the carries that the one before yields.
+
+        A sum over layers in the backward pass, as of the gradient of a weight that all of them
+        share, starts from zero in each chunk, and the sums of chunks are added behind the loops:
+        so no chunk waits for the sum of another.
+        """
         count = len(op.carried)
-        carried = [self.whole[x] for x in op.carried]
+        starts = [self.whole[x] for x in op.carried]
+        sums = [n for n in range(count) if op.is_reverse and _sums_from_zero(op, n)]
+        carried = list(starts)
         stacked: list[dict[int, SSAValue]] = [{} for _ in op.results[count:]]
+        ends: list[list[SSAValue]] = [[] for _ in range(count)]
         chunks = range(len(self.sizes))
         for chunk in reversed(chunks) if op.is_reverse else chunks:
             new = self._chunk_of(op, chunk, carried)
@@ -220,9 +234,15 @@ class _Flattening:
             for before, after in zip(op.results, new.results, strict=True):
                 set_name(after, before.name_hint)
                 pass_role(before, after)
-            carried = list(new.results[:count])
+            for end, value in zip(ends, new.results, strict=False):
+                end.append(value)
+            carried = [starts[n] if n in sums else new.results[n] for n in range(count)]
             for stack, value in zip(stacked, new.results[count:], strict=True):
                 stack[chunk] = value
+        for n in sums:
+            carried[n] = reduce(self._sum, ends[n])
+            set_name(carried[n], op.results[n].name_hint)
+            pass_role(op.results[n], carried[n])
         self.whole |= zip(op.results, carried, strict=False)
         for result, stack in zip(op.results[count:], stacked, strict=True):
             self.parts[result] = [stack[chunk] for chunk in chunks]
@@ -243,6 +263,15 @@ class _Flattening:
         new.attributes = dict(op.attributes)
         new.location = op.location
         return new
+
+
+def _sums_from_zero(loop: RepeatOp, number: int) -> bool:
+    """Return whether a carry starts from zero, and each iteration adds to it."""
+    start: object = loop.carried[number].owner
+    while isinstance(start, DistOp) and start.kind is MASK:
+        start = start.operands[0].owner
+    is_zero = isinstance(start, DistOp) and start.kind is CONSTANT and start.number("value") == 0
+    return is_zero and bool(added_terms(loop, number))
 
 
 __all__ = ["Flat", "Source", "flattened"]

@@ -64,7 +64,9 @@ def stacks_of(function: FuncOp, loop: RepeatOp, layers: Sequence[RepeatOp]) -> s
             left += (value for value in tie if value not in stacks)
             stacks |= set(tie)
     for op in body.ops:
-        if op not in layers and op is not last:
+        if isinstance(op, RepeatOp) and op in layers:
+            _check_layers(op, stacks)
+        elif op is not last:
             _check(op, stacks)
     for value in last.operands[count:]:
         if value in stacks:
@@ -91,6 +93,22 @@ def _check(op: Operation, stacks: set[SSAValue]) -> None:
             "this step needs all layers at once in each microbatch, and a pipeline has them at "
             "several places: do it behind the loop over microbatches",
         )
+
+
+def _check_layers(loop: RepeatOp, stacks: set[SSAValue]) -> None:
+    """Check that a loop over layers takes stacks as slices alone.
+
+    Raises:
+        DiagnosticError: each layer takes a whole stack.
+    """
+    for value in (*loop.carried, *loop.invariant):
+        if value in stacks:
+            raise DiagnosticError.at(
+                loop,
+                f"each layer takes all rows of {value_text(value, 'a value')}, which layers slice "
+                "too, so that a pipeline has them at several places: let the step take what each "
+                "layer needs of all rows as another argument",
+            )
 
 
 def takes_rows_apart(op: Operation, stacks: set[SSAValue]) -> bool:

@@ -1,6 +1,6 @@
 """A training step as a pipeline: a loop over microbatches with a schedule, layers at places."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr, SymbolRefAttr
@@ -59,13 +59,19 @@ class Plan:
 
 def microbatch_loop(function: FuncOp) -> RepeatOp | None:
     """Return the loop of a function over microbatches, which contains loops over layers forward and
-    backward; None if there is none, or several."""
-    loops = [
-        op
-        for op in function.body.block.ops
-        if isinstance(op, RepeatOp) and any(inner.is_reverse for inner in layer_loops(op))
-    ]
+    backward, or forward alone and gradients of other weights; None if there is none, or several."""
+    ops = [op for op in function.body.block.ops if isinstance(op, RepeatOp) and layer_loops(op)]
+    loops = [op for op in ops if any(inner.is_reverse for inner in layer_loops(op))]
+    loops = loops or [op for op in ops if any(map(_is_gradient, _values_in(op)))]
     return loops[0] if len(loops) == 1 else None
+
+
+def _values_in(loop: RepeatOp) -> Iterator[SSAValue]:
+    return (value for op in loop.body.block.ops for value in op.results)
+
+
+def _is_gradient(value: SSAValue) -> bool:
+    return role_of(value) is Role.GRADIENT
 
 
 def stage(function: FuncOp, axis: Axis, plan: Plan) -> FuncOp:
@@ -96,6 +102,7 @@ def _staged(
     function: FuncOp, loop: RepeatOp, axis: Axis, plan: Plan, sizes: Sequence[int]
 ) -> FuncOp:
     """Replace a function by one with a pipeline; ``sizes`` are the layers of each chunk."""
+    _check_forward(loop)
     counts = (formula_of(op.times) for op in (loop, *layer_loops(loop)))
     fix_parameters(function, frozenset[str]().union(*(x.parameters for x in counts)))
     backward, weights = _backward_loops(loop, plan.splits)
@@ -122,6 +129,30 @@ def _staged(
     function.detach()
     function.erase()
     return new
+
+
+def _check_forward(loop: RepeatOp) -> None:
+    """Check that the forward pass takes the layers from the first to the last.
+
+    Raises:
+        DiagnosticError: a number that is made of no gradient, such as the loss, needs a loop in
+            reverse.
+    """
+    left = [value for value in loop.yielded[: len(loop.carried)] if not dist_type(value).dims]
+    seen: set[SSAValue] = set()
+    while left:
+        value = left.pop()
+        if value in seen or _is_gradient(value) or not isinstance(value.owner, Operation):
+            continue
+        if isinstance(value.owner, RepeatOp) and value.owner.is_reverse:
+            raise DiagnosticError.at(
+                value.owner,
+                "the forward pass takes these layers in reverse, and a pipeline has the first rows "
+                "of a stack at its first place: stack the layers in the other order, and leave out "
+                "`reverse`",
+            )
+        seen.add(value)
+        left += value.owner.operands
 
 
 def _rename(task: FuncOp, module: ModuleOp, body: Block) -> None:

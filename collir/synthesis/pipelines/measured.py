@@ -1,18 +1,22 @@
 """The work of a pipeline in a program, from its simulation, and the best schedule for it."""
 
-from collections.abc import Mapping
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.model import CostModel
 from collir.cost.programs.pipelines import Kept
-from collir.cost.programs.simulation import Simulation
+from collir.cost.programs.schedule import StepTask
+from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.pipelines import Pipeline
 from collir.layout import Mesh
-from collir.layout.pipelines.tasks import Part
+from collir.layout.pipelines.tasks import Part, TaskGraph
 from collir.layout.pipelines.text import part_of_text
 from collir.syntax.units import bytes_text
 from collir.synthesis.pipelines.work import PipelineWork
@@ -26,6 +30,123 @@ def decompose_placeholders(module: ModuleOp, model: CostModel) -> None:
         _ = decompose_by_search(module, SearchOptions(model))
 
 
+_INSTANT = 1e-15
+"""The seconds of a task for which no rate of the device is known, as each has to take some."""
+
+
+class Way(NamedTuple):
+    """How the result of a task of a microbatch comes to the devices that run another.
+
+    Attributes:
+        source: the number of the step of the task.
+        sends: the numbers of the steps that send it, on one stream.
+    """
+
+    source: int
+    sends: tuple[int, ...]
+
+
+def ways_of(graph: TaskGraph, simulation: Simulation) -> dict[tuple[Part, Part], list[Way]]:
+    """Return the ways between the tasks of a simulated pipeline, of all microbatches."""
+    program = simulation.program
+    numbers: dict[tuple[Part, int], list[int]] = defaultdict(list)
+    for number, step in enumerate(program):
+        if step.pipelined is not None:
+            numbers[part_of_text(step.kind), step.iterations[-1]].append(number)
+    ways: dict[tuple[Part, Part], list[Way]] = defaultdict(list)
+    for (part, microbatch), users in numbers.items():
+        for source in graph.needs.get(part, ()):
+            own = numbers[source, microbatch]
+            for user in users:
+                sends = tuple(
+                    n
+                    for n in program[user].task.after
+                    if _is_send(program[n]) and not set(program[n].task.after).isdisjoint(own)
+                )
+                if sends:
+                    ways[source, part].append(Way(own[0], sends))
+    return ways
+
+
+def _is_send(step: SimulatedStep) -> bool:
+    return step.of_pipeline and step.pipelined is None
+
+
+def delays_of(graph: TaskGraph, simulation: Simulation) -> dict[tuple[Part, Part], float]:
+    """Return the mean seconds from the end of a task to the arrival of its result, with contention;
+    nothing if the function has other loops that places run apart."""
+    spans = simulation.spans
+    if len(spans) != len(simulation.program):
+        return {}
+    return {
+        edge: sum(max(spans[n][1] for n in way.sends) - spans[way.source][1] for way in ways)
+        / len(ways)
+        for edge, ways in ways_of(graph, simulation).items()
+    }
+
+
+def outside_of(simulation: Simulation) -> float:
+    """Return the least seconds of a function before the first task of its pipeline and behind the
+    last one, whatever the schedule is.
+
+    Each device waits for the steps before the pipeline, one after the other, and for those behind
+    it from the first one that is on the stream of tasks, or that needs the last task.
+    """
+    program = simulation.program
+    inside = [number for number, step in enumerate(program) if step.of_pipeline]
+    before = [step.task for step in program[: inside[0]]]
+    behind = [step.task for step in program[inside[-1] + 1 :]]
+    last = {
+        device_class: number
+        for number, step in enumerate(program)
+        if step.pipelined is not None
+        for device_class in step.task.on
+    }
+    heads = [seconds_on(before, device_class) for device_class in last]
+    tails: list[float] = []
+    for device_class, number in last.items():
+        own = [task for task in behind if device_class in task.on]
+        stream = program[number].task.stream
+        starts = [task.stream == stream or number in task.after for task in own]
+        tails.append(seconds_on(own[starts.index(True) :], device_class) if any(starts) else 0.0)
+    return min(heads) + min(tails)
+
+
+def seconds_on(tasks: Iterable[StepTask], device_class: int) -> float:
+    """Return the seconds of the tasks for which a class of devices waits, one after the other."""
+    return sum(task.time for task in tasks if task.waited and device_class in task.on)
+
+
+def links_bound(work: PipelineWork, simulation: Simulation) -> float:
+    """Return the least seconds of a pipeline in which each stream sends all that it has to, behind
+    the first task that sends and in front of the last that receives."""
+    tables, program = work.tables, simulation.program
+    number = {part: n for n, part in enumerate(tables.parts)}
+    ends: list[float] = []
+    for needs, duration in zip(tables.needs, tables.duration, strict=True):
+        ends.append(duration + max((ends[n] + send for n, send in needs), default=0.0))
+    before: dict[int, float] = {}
+    behind: dict[int, float] = defaultdict(float)
+    for (source, user), ways in ways_of(work.graph, simulation).items():
+        n = number[user]
+        for send in (send for way in ways for send in way.sends):
+            before[send] = ends[number[source]]
+            behind[send] = max(behind[send], tables.duration[n] + tables.tail[n])
+    streams: dict[object, list[int]] = defaultdict(list)
+    for n, step in enumerate(program):
+        if _is_send(step):
+            streams[step.task.on, step.task.stream].append(n)
+    return max(
+        (
+            min(before.get(n, 0.0) for n in own)
+            + sum(program[n].task.time for n in own)
+            + min(behind[n] for n in own)
+            for own in streams.values()
+        ),
+        default=0.0,
+    )
+
+
 def work_of(loop: RepeatOp, simulation: Simulation) -> PipelineWork:
     """Return the work of a loop with a schedule, as a simulation of its function has it.
 
@@ -36,22 +157,18 @@ def work_of(loop: RepeatOp, simulation: Simulation) -> PipelineWork:
         PipelineError: the loop is no pipeline.
     """
     pipeline = Pipeline.of(loop)
-    mesh = simulation.mesh
+    mesh, program = simulation.mesh, simulation.program
     durations: dict[Part, float] = {}
     lanes: dict[int, int] = {}
-    sent: dict[tuple[str, str], float] = {}
-    for step in simulation.steps:
+    for step in program:
         if step.pipelined is not None:
             part = part_of_text(step.kind)
-            durations[part] = step.task.time
+            time = max(step.task.time, _INSTANT)
+            durations[part] = min(time, durations.get(part, math.inf))
             lanes[pipeline.graph.places[part]] = step.lane
-        elif step.of_pipeline:
-            sent[step.result, step.at] = step.task.time
-    send = max(sent.values(), default=0.0)
     edges = {
-        edge: send
-        for edge in pipeline.graph.edges
-        if pipeline.graph.places[edge[0]] != pipeline.graph.places[edge[1]]
+        edge: min(sum(program[n].task.time for n in way.sends) for way in ways)
+        for edge, ways in ways_of(pipeline.graph, simulation).items()
     }
     kept = _kept(pipeline, mesh)
     work = PipelineWork(pipeline.graph, loop.times, durations, edges, kept)

@@ -88,24 +88,39 @@ def plan_of(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
     if wanted.schedule in RULES:
         rule = RULES[wanted.schedule]
         return _by_rule(rule, wanted, loop, axis)
-    if wanted.schedule == OPTIMAL:
-        places = tuple(range(axis.size)) * (wanted.chunks or 1)
-        return Plan(OPTIMAL, places, True, wanted.layers or None)
     return _from_file(wanted, loop, axis)
 
 
-def first_schedule(plan: Plan, microbatches: int) -> str:
-    """Return a schedule to start from: `zb-h1`, or, with several chunks at each place,
-    `interleaved`; where that does not fit, all forward tasks, then all others."""
-    places = max(plan.places) + 1
-    rule = RULES["zb-h1" if len(plan.places) == places else "interleaved"]
-    if not rule.problems(places, microbatches, len(plan.places) // places, plan.splits):
-        return rule.name
-    forward = list(enumerate(plan.places))
+def optimal_plans(wanted: Wanted, loop: RepeatOp, axis: Axis) -> list[Plan]:
+    """Return the ways to cut a step among which the best schedule is looked for, each once and with
+    a first schedule: those of all rules that fit, and as many rounds of chunks as are wanted. Where
+    layers are given, they have as many chunks."""
+    size, count, layers = axis.size, loop.times, wanted.layers or None
+    plans: list[Plan] = []
+    for rule in RULES.values():
+        chunks = wanted.chunks or rule.chunks or 2
+        for splits in (True,) if wanted.split else rule.splits:
+            if not rule.problems(size, count, chunks, splits):
+                places = rule.chunk_places(size, chunks)
+                plans.append(Plan(rule.name, places, splits, layers, rule.directions))
+    places = tuple(range(size)) * (wanted.chunks or 1)
+    for splits in (True,) if wanted.split else (True, False):
+        plans.append(Plan(_all_forward(places, count, splits), places, splits, layers))
+    different: dict[object, Plan] = {}
+    for plan in plans:
+        different.setdefault((plan.places, plan.splits, plan.directions), plan)
+    fitting = [plan for plan in different.values() if layers and len(plan.homes) == len(layers)]
+    return fitting or list(different.values())
+
+
+def _all_forward(chunk_places: Sequence[int], microbatches: int, splits: bool) -> str:
+    """Return the schedule in which all places run their forward tasks first."""
+    places = max(chunk_places) + 1
+    forward = list(enumerate(chunk_places))
     rows = [
         " ".join(
             f"{kind}{chunk}.{number}"
-            for kinds, chunks in (("F", forward), ("BW", forward[::-1]))
+            for kinds, chunks in (("F", forward), ("BW" if splits else "B", forward[::-1]))
             for chunk, at in chunks
             if at == place
             for number in range(microbatches)

@@ -27,7 +27,7 @@ def propagate(module: ModuleOp) -> None:
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen.
     """
-    lay_out(module, _propagate)
+    lay_out(module, propagate_function)
 
 
 def lay_out(module: ModuleOp, choose: Callable[[FuncOp, bool], None], callees: bool = True) -> None:
@@ -88,7 +88,7 @@ def make_explicit(module: ModuleOp) -> None:
         propagate(module)
 
 
-def _propagate(function: FuncOp, closed: bool) -> None:
+def propagate_function(function: FuncOp, closed: bool) -> None:
     """Choose the layouts of the values of a function without calls, in place.
 
     Args:

@@ -14,6 +14,7 @@ from collir.syntax.units import seconds_text
 from collir.synthesis.propagation.estimate import Assignment
 from collir.synthesis.propagation.graph import Graph, Relation
 from collir.synthesis.propagation.rewrite import with_layout
+from collir.synthesis.searching import TIME
 from collir.synthesis.sharding.problem import Sharding, is_kept, moves_of
 from collir.synthesis.sharding.solver import Solution, least_sum
 
@@ -61,6 +62,10 @@ def explanation(
     if others:
         kept = {number: np.array(others)}
         other = least_sum(sharding.sum.restricted(kept), seconds, branch=False)
+        if other.ended == TIME:
+            text = "what this step takes otherwise was not found within the limit"
+            yield Reason(relation.op, text)
+            return
         way = sharding.ways[number][others[other.values[number]]]
         slower = 100 * (other.sum / solution.sum - 1)
         yield Reason(

@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from collir.synthesis.searching import check_time
+
 Costs = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Values = Mapping[int, int]
@@ -186,7 +188,11 @@ class Sum:
 
     def with_tables(self, most: int) -> "Sum":
         """Return the same sum with tables for fans of few combinations."""
-        dense = [fan.table() for fan in self.fans if fan.entries <= most]
+        dense: list[Table] = []
+        for fan in self.fans:
+            if fan.entries <= most:
+                check_time()
+                dense.append(fan.table())
         fans = [fan for fan in self.fans if fan.entries > most]
         return Sum(self.sizes, [*self.tables, *dense], fans)
 

@@ -8,6 +8,7 @@ from xdsl.ir import Operation
 
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
+from collir.dialects.machine import mesh_of
 from collir.ir.auto import AUTO
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import listening, remark
@@ -17,7 +18,9 @@ from collir.syntax.units import bytes_text
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
 from collir.synthesis.propagation.estimate import Choice
 from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.propagate import propagate_function
 from collir.synthesis.propagation.rewrite import rewrite
+from collir.synthesis.searching import Limit, TimeUp, within
 from collir.synthesis.sharding.explain import Reason
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.solver import Solution
@@ -58,11 +61,18 @@ class Layouts(ABC):
         graph: its tensors and steps.
         sharding: the choices.
         limit: the bytes that it may need on a device; None: any number.
+        time: the limit of the search.
     """
 
     def __init__(self, function: FuncOp, closed: bool, options: ShardOptions):
+        """Set up the choices.
+
+        Raises:
+            TimeUp: the limit was over before all costs were known.
+        """
         self.function, self.closed, self.options = function, closed, options
-        with no_gc():
+        self.time = Limit.of(options.seconds)
+        with no_gc(), within(self.time):
             self.graph = Graph.build(function, closed)
             self._check()
             self.sharding = self._choices()
@@ -123,6 +133,9 @@ class Layouts(ABC):
             peak = self._peak() if limit else 0.0
             if not limit or not self.limit or peak <= self.limit:
                 break
+            if self.time.is_over:
+                reasons.append(Reason(self.function, _above(peak, self.limit)))
+                break
             limit *= _LESS * self.limit / peak
             self._restore(before.clone())
             try:
@@ -158,6 +171,33 @@ class Layouts(ABC):
                 lambda step: [Choice(sharding.way(values, step).axes, 0.0, 0.0)],
             )
         reduce_behind_loops(self.function)
+
+
+def choose_layouts(
+    kind: "type[Layouts]", function: FuncOp, closed: bool, options: ShardOptions
+) -> None:
+    """Choose the layouts of a function in some way, or, if its limit is over before the costs of
+    all are known, as ``propagate`` does, in place.
+
+    Args:
+        closed: whether the types of arguments and results stay as they are.
+
+    Raises:
+        DiagnosticError: layouts cannot be chosen, or none were found that fit into memory.
+    """
+    try:
+        layouts = kind(function, closed, options)
+    except TimeUp:
+        name, limit = function.sym_name.data, options.limit_on(mesh_of(function))
+        text = f"the costs of all layouts of @{name} were not known within the limit of "
+        text += f"{options.seconds:g} s: its layouts are those of `propagate`, and others may be "
+        remark(function, f"{text}better; a greater limit looks for them")
+        propagate_function(function, closed)
+        peak = simulate_function(function, options.model).peak if limit else 0.0
+        if limit and peak > limit:
+            remark(function, _above(peak, limit))
+    else:
+        layouts.run()
 
 
 def _above(peak: float, limit: float) -> str:

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from collir.synthesis.searching import check_time
 from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Table
 
 _NEVER = 1e100
@@ -181,6 +182,7 @@ class Messages:
         """
         before = -math.inf
         for number in range(passes):
+            check_time()
             self.floor = self.bound
             self._pass(-1 if number % 2 else 1)
             parts = sum(factor.bound() for factor in self.factors)

@@ -19,6 +19,7 @@ import numpy as np
 from collir.layout import DistType
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
 from collir.synthesis.propagation.rewrite import with_layout
+from collir.synthesis.searching import check_time
 from collir.synthesis.sharding.alike import alike, tied
 from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Sum, Table, Values
 from collir.synthesis.sharding.ways import Move, Way, Ways
@@ -39,7 +40,7 @@ class Sharding:
     """
 
     def __init__(self, graph: Graph, ways: Ways, move: Move, split: Move):
-        """Set up the choices of a graph.
+        """Set up the choices of a graph, which checks the time.
 
         Args:
             move: the time to bring a value to another layout.
@@ -96,6 +97,7 @@ class Sharding:
         return self
 
     def _add_step(self, relation: Relation, ways: Ways) -> None:
+        check_time()
         if relation.op is not None:
             number = self._add(relation, len(own := ways.of(relation)))
             self.ways[number] = own
@@ -183,6 +185,7 @@ class Sharding:
 
     def price(self, tensor: Tensor, x: DistType, to: DistType) -> float:
         """Return the time to bring a tensor from one layout to another, once."""
+        check_time()
         return (self.split if self.is_inside(tensor.value) else self.move)(x, to)
 
     def _prices_of(

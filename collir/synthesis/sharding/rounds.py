@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from collir.synthesis.searching import interrupt, interrupted
+from collir.synthesis.searching import TimeUp, interrupt, interrupted
 from collir.synthesis.sharding.elimination import Eliminated, eliminate
 from collir.synthesis.sharding.factors import Costs, Numbers, Sum, Values
 from collir.synthesis.sharding.messages import Messages
@@ -82,7 +82,8 @@ class Rounds:
         return self.bound >= self.least * (1 - SAME)
 
     def run(self, until: float | None = None) -> None:
-        """Run rounds until the least sum is proven, or rounds leave out no more values.
+        """Run rounds until the least sum is proven, or rounds leave out no more values, or the time
+        is up in one.
 
         Args:
             until: the time of ``time.monotonic()`` when the rounds end.
@@ -95,6 +96,10 @@ class Rounds:
                 if self.best is None:
                     raise
                 interrupt()
+            except TimeUp:
+                if self.best is None:
+                    self._take(dict.fromkeys(range(len(self.left.sizes)), 0))
+                return
             self.count += 1
             ended = interrupted() or (until is not None and time.monotonic() > until)
             if self.is_proven or self.is_complete or ended:

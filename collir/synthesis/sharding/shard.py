@@ -19,7 +19,7 @@ from collir.synthesis.searching import gap_of
 from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.explain import Reason, explanation
 from collir.synthesis.sharding.fitting import DoesNotFitError, least_that_fits
-from collir.synthesis.sharding.layouts import Layouts, ShardOptions
+from collir.synthesis.sharding.layouts import Layouts, ShardOptions, choose_layouts
 from collir.synthesis.sharding.memory import Memory
 from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.problem import Sharding
@@ -37,7 +37,7 @@ def shard(module: ModuleOp, options: ShardOptions) -> None:
             not placed on levels, a device has no rate for what it computes, or no layouts fit into
             memory.
     """
-    lay_out(module, lambda f, closed: LeastTime(f, closed, options).run(), callees=False)
+    lay_out(module, lambda f, closed: choose_layouts(LeastTime, f, closed, options), callees=False)
 
 
 class LeastTime(Layouts):
@@ -73,7 +73,7 @@ class LeastTime(Layouts):
             text = f"`{axis.name}` keeps equal shares: other functions are on @{mesh.name}"
             remark(self.function, text)
             return
-        found = recut(self.function, self.graph, axis, self.options.model, self.options.seconds)
+        found = recut(self.function, self.graph, axis, self.options.model, self.time)
         if found is None:
             return
         op = next(op for op in meshes_of(module) if op.sym_name.data == mesh.name)
@@ -93,7 +93,7 @@ class LeastTime(Layouts):
         first = Reason(self.function, self._text(solution))
         if not self.options.explain:
             return [first]
-        return [first, *explanation(self.graph, self.sharding, solution, self.options.seconds)]
+        return [first, *explanation(self.graph, self.sharding, solution, self.time.left)]
 
     def _solution(self, limit: float | None) -> Solution:
         """Return the best layouts of those that fit into so much memory.
@@ -101,12 +101,12 @@ class LeastTime(Layouts):
         Raises:
             DiagnosticError: none fit.
         """
-        first = self._lowered(least_sum(self.sharding.sum, self.options.seconds))
+        first = self._lowered(least_sum(self.sharding.sum, self.time.left))
         if not limit:
             return first
         memory = Memory(self.function, self.graph, self.sharding)
         try:
-            return least_that_fits(self.sharding.sum, memory, limit, first, self.options.seconds)
+            return least_that_fits(self.sharding.sum, memory, limit, first, self.time.left)
         except DoesNotFitError as error:
             assert self.limit
             bound = bytes_text(error.bound)

@@ -6,6 +6,7 @@ best bound first (A*). A bound is that of messages between tables, which is admi
 ``messages.py`` proves it.
 """
 
+import math
 import time
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collir.search import Problem
-from collir.synthesis.searching import best_of, search_workers, workers
+from collir.synthesis.searching import TIME, Limit, best_of, search_workers, within, workers
 from collir.synthesis.sharding.factors import Numbers, Sum, Values
 from collir.synthesis.sharding.rounds import SAME, Judge, Rounds
 
@@ -87,7 +88,8 @@ class Least(Problem[Part]):
         rounds = self.first
         if not node.is_root:
             rounds = Rounds(node.left, node.kept, node.least, self.first.judge)
-            rounds.run(self.until)
+            with within(Limit(math.inf if self.until is None else self.until, time.monotonic)):
+                rounds.run(self.until)
         found = [rounds.best] if rounds.best is not None else []
         solutions = [Part(node.left, node.kept, rounds.least, rounds.least, v) for v in found]
         if rounds.is_proven:
@@ -139,14 +141,17 @@ def least_sum(
         branch: whether to search on where rounds leave a gap.
     """
     until = None if seconds is None else time.monotonic() + seconds
+    limit = Limit.of(seconds)
     start = known[1] if known else float("inf")
     rounds = Rounds(whole, tuple(np.arange(size) for size in whole.sizes), start, judge)
-    rounds.run(until)
+    with within(limit):
+        rounds.run(until)
     values, total = (
         (rounds.best, rounds.least) if rounds.best is not None else (known or ({}, start))
     )
-    if rounds.is_proven or not branch:
-        return Solution(values, total, min(rounds.bound, total), "" if rounds.is_proven else "gap")
+    if rounds.is_proven or limit.is_over or not branch:
+        ended = "" if rounds.is_proven else TIME if limit.is_over else "gap"
+        return Solution(values, total, min(rounds.bound, total), ended)
     left = None if until is None else max(0.1, until - time.monotonic())
     better_than = None if total == float("inf") else total * (1 - SAME)
     with search_workers(workers() if judge is None else 1):  # a judge remembers what it saw

@@ -26,6 +26,7 @@ from collir.cost.model import CostModel
 from collir.layout import Axis, Mesh
 from collir.layout.cuts import units
 from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.searching import Limit
 from collir.synthesis.sharding.linear import Vector, minimum
 from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.problem import Sharding
@@ -77,19 +78,17 @@ def with_weights(mesh: Mesh, name: str, weights: Sequence[int]) -> Mesh:
 
 
 def recut(
-    function: FuncOp, graph: Graph, axis: Axis, model: CostModel, seconds: float | None
+    function: FuncOp, graph: Graph, axis: Axis, model: CostModel, limit: Limit
 ) -> Recut | None:
     """Return the best weights of an axis that are found, and the layouts that go with them; None if
     no weights are better than equal shares."""
-    return _Recutting(function, graph, axis, model, seconds).run()
+    return _Recutting(function, graph, axis, model, limit).run()
 
 
 class _Recutting:
-    def __init__(
-        self, function: FuncOp, graph: Graph, axis: Axis, model: CostModel, seconds: float | None
-    ):
+    def __init__(self, function: FuncOp, graph: Graph, axis: Axis, model: CostModel, limit: Limit):
         self.function, self.graph, self.axis = function, graph, axis
-        self.model, self.seconds = model, seconds
+        self.model, self.limit = model, limit
         self.even = graph.mesh
         self.work = Work(function, self.even)
         self.tried: dict[tuple[int, ...], tuple[Mesh, Sharding, Solution]] = {}
@@ -98,7 +97,7 @@ class _Recutting:
     def run(self) -> Recut | None:
         """Take turns, and return the best."""
         equal = self._sharding(self.even, self.work)
-        best = least_sum(equal.sum, self.seconds, branch=False)
+        best = least_sum(equal.sum, self.limit.left, branch=False)
         first, found = best.sum, None
         bound = self._bound()
         self.equal = equal
@@ -128,7 +127,7 @@ class _Recutting:
         if weights not in self.tried:
             mesh = with_weights(self.even, self.axis.name, weights)
             sharding = self._sharding(mesh, Work(self.function, mesh))
-            solution = least_sum(sharding.sum, self.seconds, branch=False)
+            solution = least_sum(sharding.sum, self.limit.left, branch=False)
             self.tried[weights] = mesh, sharding, solution
         return self.tried[weights]
 
@@ -137,7 +136,7 @@ class _Recutting:
         self.work.shared = frozenset(self.even.of_axis[self.axis.name]), self.kind_of
         sharding = self._sharding(self.even, self.work)
         self.work.shared = None
-        return least_sum(sharding.sum, self.seconds, branch=False).bound
+        return least_sum(sharding.sum, self.limit.left, branch=False).bound
 
     def _shares(self, sharding: Sharding, solution: Solution) -> Vector:
         """Return the best shares of the coordinates for some layouts: those for which the sum of

@@ -4,6 +4,7 @@ At most three axes are taken at a time, the inner ones first: the number of layo
 and blocks of a dimension that several axes divide are moved over the inner ones.
 """
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -15,7 +16,7 @@ from collir.synthesis.propagation.propagate import lay_out
 from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.explain import Reason
 from collir.synthesis.sharding.factors import Sum, Values
-from collir.synthesis.sharding.layouts import Layouts, ShardOptions
+from collir.synthesis.sharding.layouts import Layouts, ShardOptions, choose_layouts
 from collir.synthesis.sharding.memory import Memory, Points
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.shard import LeastTime
@@ -47,7 +48,8 @@ def shard_by_amounts(module: ModuleOp, options: ShardOptions, exact: bool = Fals
             weights, or no layouts were found that fit into memory.
     """
     method = _LeastAmounts if exact else _FewAmounts
-    lay_out(module, lambda f, closed: method(f, closed, options).run(), callees=False)
+    options = options if exact else replace(options, seconds=None)  # there is no search to end
+    lay_out(module, lambda f, closed: choose_layouts(method, f, closed, options), callees=False)
 
 
 class _Amounts(Layouts):
