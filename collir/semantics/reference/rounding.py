@@ -78,7 +78,9 @@ class Rounding:
             result = self._on_ranks(lambda _, y: y * moved if _is_wide(y) else y, args, result)
         if name in _SUMS:
             kept = args[1:] if name == "max_pool_transpose" else ()  # it chooses what is added
-            terms = meaning_of(name).run(op, (*map(_absolute, args[: len(args) - len(kept)]), *kept))
+            terms = meaning_of(name).run(
+                op, (*map(_absolute, args[: len(args) - len(kept)]), *kept)
+            )
             return self._on_ranks(self._sum, (*args, terms), result)
         if name in _ROUNDED:
             return self._on_ranks(self._arithmetic, args, result)

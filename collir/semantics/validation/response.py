@@ -1,11 +1,12 @@
 """What runs could tell: the operations whose changes the results respond to.
 
 Each operation of a function is changed by 1 % in turn, on one device: every element by a random
-share of it (0 by so much of 1), and some integers and truth values to others. If no result of any run moves further
-than rounding may move it, then the runs say nothing about that operation.
+share of it (0 by so much of 1), and some integers and truth values to others. If no result of any
+run moves further than rounding may move it, then the runs say nothing about that operation.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,16 +137,22 @@ class _Run:
 
     Attributes:
         steps: the number of steps that were run.
+        tolerances: how far rounding may move results.
         changed: the operation whose results are changed, if any.
     """
 
     def __init__(self, function: FuncOp, trial: Trial):
-        self.block, self.trial = function.body.block, trial
+        self.block = function.body.block
         self.steps = 0
         self.changed: DistOp | None = None
         self.rng = np.random.default_rng(0)
         self.values: Values = dict(zip(self.block.args, trial.inputs, strict=True))
-        self.results = self._run(self.block, self.values)
+        _ = self._run(self.block, self.values)
+        self.tolerances: dict[SSAValue, list[Array]] = {}
+        last = self.block.last_op
+        assert last is not None
+        for value, tolerance in zip(last.operands, trial.tolerances, strict=True):
+            self.tolerances.setdefault(value, []).append(tolerance)
 
     def responds_to(self, op: DistOp, rng: np.random.Generator) -> bool:
         """Return whether a result moves further than by rounding if an operation is changed."""
@@ -156,22 +163,24 @@ class _Run:
             assert parent is not None
             top = parent
         moved: Values = {}
+        values = ChainMap(moved, self.values)
         for step in self._behind(top):
             if step is not top and not any(x in moved for x in step.operands):
                 continue
-            for value, new in zip(step.results, self._step(step, self.values | moved), strict=True):
+            for value, new in zip(step.results, self._step(step, values), strict=True):
                 if not _same(new, self.values[value]):
                     moved[value] = new
-        last = self.block.last_op
-        assert last is not None
-        for value, before, tolerance in zip(
-            last.operands, self.results, self.trial.tolerances, strict=True
-        ):
-            if value in moved:
-                new, old = moved[value].astype(np.float64), before.astype(np.float64)
-                if ((np.abs(new - old) > tolerance) | (np.isfinite(old) & ~np.isfinite(new))).any():
-                    return True
+                    if self._shows(value, new):
+                        return True
         return False
+
+    def _shows(self, value: SSAValue, new: Array) -> bool:
+        """Return whether a value is a result, and further from what it was than rounding moves."""
+        new, old = new.astype(np.float64), self.values[value].astype(np.float64)
+        return any(
+            bool(((np.abs(new - old) > tolerance) | (np.isfinite(old) & ~np.isfinite(new))).any())
+            for tolerance in self.tolerances.get(value, ())
+        )
 
     def _behind(self, top: Operation) -> Iterator[Operation]:
         """Yield an operation of the function and those behind it, but for its end."""
@@ -188,7 +197,7 @@ class _Run:
             values.update(zip(op.results, self._step(op, values), strict=True))
         return []
 
-    def _step(self, op: Operation, values: Values) -> list[Array]:
+    def _step(self, op: Operation, values: Mapping[SSAValue, Array]) -> list[Array]:
         operands = [values[x] for x in op.operands]
         if isinstance(op, RepeatOp):
             return self._loop(op, operands)
