@@ -6,7 +6,7 @@ run moves further than rounding may move it, then the runs say nothing about tha
 """
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,7 +84,9 @@ class Response:
     def of(function: FuncOp, trials: Sequence[Trial]) -> "Response":
         """Return the response of a function in some runs."""
         _, alone = meaning(function)
-        live = list(_live(alone.body.block))
+        last = alone.body.block.last_op
+        assert last is not None
+        live, _ = _live(alone.body.block, range(len(last.operands)))
         with np.errstate(all="ignore"), meshes_remembered():
             return _response(alone, live, trials)
 
@@ -114,19 +116,39 @@ def _name(op: DistOp) -> str:
     return value_text(op.result, f"the {op.mnemonic}{where}")
 
 
-def _live(block: Block) -> Iterator[DistOp]:
-    """Yield the operations of a block that its results depend on, loops included."""
-    needed: set[Operation] = set()
+def _live(block: Block, wanted: Iterable[int]) -> tuple[list[DistOp], set[SSAValue]]:
+    """Return the operations that some of the values at the end of a block depend on, in order and
+    those in loops too, and all values that they need.
+
+    Args:
+        wanted: the numbers of the values.
+    """
+    last = block.last_op
+    assert last is not None
+    live: list[DistOp] = []
+    needed = {last.operands[number] for number in wanted}
     for op in reversed(list(block.ops)):
-        if isinstance(op, ReturnOp | YieldOp) or op in needed:
-            needed.update(x.owner for x in op.operands if isinstance(x.owner, Operation))
-    for op in block.ops:
-        if op not in needed:
+        if not any(result in needed for result in op.results):
             continue
         if isinstance(op, RepeatOp):
-            yield from _live(op.body.block)
+            inner, used = _live_in_loop(op, {x.index for x in op.results if x in needed})
+            live += reversed(inner)
+            pairs = zip(op.operands, op.body.block.args, strict=True)
+            needed |= {operand for operand, arg in pairs if arg in used}
         elif isinstance(op, DistOp):
-            yield op
+            live.append(op)
+            needed |= {*op.operands}
+    return live[::-1], needed
+
+
+def _live_in_loop(op: RepeatOp, wanted: set[int]) -> tuple[list[DistOp], set[SSAValue]]:
+    """Return what some results of a loop depend on, carries that one of them needs included."""
+    while True:
+        live, needed = _live(op.body.block, wanted)
+        carried = {number for number, carry in enumerate(op.carries) if carry in needed}
+        if carried <= wanted or op.times == 1:
+            return live, needed | {op.body.block.args[n] for n in wanted if n < len(op.carries)}
+        wanted = wanted | carried
 
 
 Values = dict[SSAValue, Array]
