@@ -3,9 +3,10 @@
 What: every function is compared with the function of the same name, types and mesh in the file
 ``against``. The pass first tries a proof, from the contributions to every element of every result
 on all devices at once. If a proof cannot tell, both functions run on random data, provided that
-their buffers are small enough; if the results are equal, a remark says that this is no proof, and
-how many runs there were. A difference is an error that names the function, the result, the element,
-the device, and the fault. The module is not changed.
+their buffers are small enough; if the results are equal, a remark says that this is no proof, how
+many runs there were, and which operations could have been others without a trace in the results. A
+difference is an error that names the function, the result, the element, the device, and the fault.
+The module is not changed.
 
 Why: programs are rewritten by hand, by other tools, and by passes. Types catch a wrong layout. They
 do not see that an older value of the same type was used, that a sum has a term twice, or that a
@@ -99,9 +100,6 @@ def _read(ctx: Context, path: Path) -> ModuleOp:
 
 def _unknown_diagnostic(comparison: Checked) -> Diagnostic:
     """Return the error for a function that was neither proven nor run."""
-    message = (
-        f"whether @{comparison.function.sym_name.data} computes the same is not known: "
-        f"{comparison.verdict.explanation}; a larger `memory` lets it run, or smaller sizes in "
-        "both files"
-    )
+    name, why = comparison.function.sym_name.data, comparison.verdict.explanation
+    message = f"whether @{name} computes the same is not known: {why}"
     return Diagnostic(message, Position.of(comparison.function))

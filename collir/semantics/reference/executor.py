@@ -26,23 +26,25 @@ from collir.ir.calls import calls_in
 from collir.ir.inlining import function_without_calls
 from collir.ir.retyping import function_at
 from collir.layout import Place
-from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
+from collir.semantics.reference.collectives import Buffers, ExecutionError
 from collir.semantics.reference.steps import Args, meaning_of
+
+Change = Callable[[DistOp, Args, Buffers], Buffers]
+"""A function of a step, its operands and its result that returns another result."""
 
 
 def execute(
     module: ModuleOp,
     function: FuncOp,
     arguments: Sequence[Buffers],
-    form: Callable[[Array], Array] = np.asarray,
+    change: Change | None = None,
     listeners: tuple[Interpreter.Listener, ...] = (),
 ) -> list[Buffers]:
     """Return the results of a function on the buffers of all devices.
 
     Args:
         arguments: for every argument one array (or None) per rank, of the local shape and dtype.
-        form: a function from the arrays that steps without operands make to the form in which the
-            arguments are.
+        change: a function that returns the result to go on with in the place of a step's own.
         listeners: observers of every step.
 
     Raises:
@@ -53,7 +55,9 @@ def execute(
         module = module_of(function)
     interpreter = Interpreter(module, listeners=listeners)
     with ExitStack() as copies, np.errstate(all="ignore"), meshes_remembered():
-        interpreter.register_implementations(_functions(form))
+        functions = _step_functions()()
+        functions.change = change
+        interpreter.register_implementations(functions)
         interpreter.register_implementations(_NestedFunctions(copies))
         return list(interpreter.call_op(function, tuple(arguments)))
 
@@ -92,11 +96,17 @@ def memory_needed(function: FuncOp, element: int | None = None) -> int:
     return sum((size + _ARRAY) * mesh.devices for size in local)
 
 
+class _Changing(InterpreterFunctions):
+    """Steps whose results are changed, if ``change`` is not None."""
+
+    change: Change | None = None
+
+
 @cache
-def _functions(form: Callable[[Array], Array]) -> InterpreterFunctions:
+def _step_functions() -> type[_Changing]:
     """Return the steps in the form that xDSL's interpreter takes."""
-    methods = {name: _implementation(name, form) for name in OPERATIONS}
-    return register_impls(type("StepFunctions", (InterpreterFunctions,), methods))()
+    methods = {name: _implementation(name) for name in OPERATIONS}
+    return register_impls(type("StepFunctions", (_Changing,), methods))
 
 
 @register_impls
@@ -170,9 +180,9 @@ def _stacked(values: Sequence[Buffers]) -> Buffers:
     ]
 
 
-def _implementation(name: str, form: Callable[[Array], Array]) -> object:
-    def run(_: InterpreterFunctions, interpreter: Interpreter, op: DistOp, args: Args) -> Args:
+def _implementation(name: str) -> object:
+    def run(functions: _Changing, interpreter: Interpreter, op: DistOp, args: Args) -> Args:
         result = meaning_of(name).run(op, args)
-        return (result if args else [None if x is None else form(x) for x in result],)
+        return (result if functions.change is None else functions.change(op, args, result),)
 
     return impl(OPERATIONS[name])(run)

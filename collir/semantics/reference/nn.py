@@ -1,31 +1,22 @@
 """The meaning of the operations of models on plain arrays, in numpy.
 
 They are written from the definitions, without index structures: these are what runs on devices
-check. Intervals go through numpy's functions as arrays do.
+check.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from collir.dialects.operation import DistOp
 from collir.layout.operation_table import OperationTable
 from collir.semantics.reference import draws
-from collir.semantics.reference.arrays import (
-    Function,
-    as_wide,
-    by_terms,
-    distinct,
-    folded,
-    integers,
-    unknown,
-)
+from collir.semantics.reference.arrays import Function, as_wide, distinct, folded
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array
-from collir.semantics.reference.intervals import Intervals
 from collir.semantics.reference.selections import SELECTIONS
 from collir.semantics.reference.windows import WINDOWS
 
@@ -34,8 +25,6 @@ def _einsum(op: DistOp, arrays: Sequence[Array]) -> Array:
     """Return the sum of products, in float32 for shorter types."""
     left, right = op.word("equation").split("->")
     indices = [part.split() for part in left.split(",")]
-    if any(isinstance(array, Intervals) for array in arrays):
-        return by_terms(indices, right.split(), arrays)
     number = {index: n for n, index in enumerate(distinct(indices))}
     pairs: list[Any] = []
     for part, array in zip(indices, arrays, strict=True):
@@ -46,8 +35,6 @@ def _einsum(op: DistOp, arrays: Sequence[Array]) -> Array:
 
 def _sum(op: DistOp, arrays: Sequence[Array]) -> Array:
     (x,), keep = arrays, "keepdims" in op.properties
-    if isinstance(x, Intervals):
-        return folded(np.add, x, op.sizes("dims"), keep)
     wide = as_wide(x)
     total: Any = np.sum(wide, axis=op.sizes("dims"), keepdims=keep, dtype=wide.dtype)
     return np.asarray(total).astype(x.dtype)
@@ -63,8 +50,7 @@ def elementwise(function: Callable[..., Any]) -> Function:
 
     def run(op: DistOp, arrays: Sequence[Array]) -> Array:
         dtype = arrays[0].dtype
-        plain = not isinstance(arrays[0], Intervals)
-        widened = plain and dtype.itemsize <= 2 and dtype.kind != "i"
+        widened = dtype.itemsize <= 2 and dtype.kind != "i"
         with np.errstate(all="ignore"):
             out = function(*(x.astype(np.float32) if widened else x for x in arrays))
         return out if out.dtype.kind == "b" else out.astype(dtype)
@@ -90,21 +76,7 @@ def _gelu(x: Any) -> Any:
 
 
 def _where(op: DistOp, arrays: Sequence[Array]) -> Array:
-    condition, x, y = arrays
-    if not any(isinstance(array, Intervals) for array in arrays):
-        return np.where(condition, x, y)
-    truth, one, other = (_as_intervals(array) for array in arrays)
-    lows, highs = (one.low, other.low), (one.high, other.high)
-    low = np.where(truth.low > 0, lows[0], np.where(truth.high <= 0, lows[1], np.minimum(*lows)))
-    high = np.where(
-        truth.low > 0, highs[0], np.where(truth.high <= 0, highs[1], np.maximum(*highs))
-    )
-    chosen: Any = Intervals(low, high, one.dtype)
-    return chosen
-
-
-def _as_intervals(array: Any) -> Intervals:
-    return array if isinstance(array, Intervals) else Intervals.of(array)
+    return np.where(*arrays)
 
 
 def _normalised(
@@ -113,10 +85,6 @@ def _normalised(
     """Return the softmax over dimensions, or without a function its logarithm."""
     (x,) = arrays
     dims = op.sizes("dims")
-    if isinstance(x, Intervals):
-        terms: Any = np.exp(x)
-        total = folded(np.add, terms, dims, keep=True)
-        return terms / total if function else x - np.log(total)
     wide = as_wide(x)
     with np.errstate(all="ignore"):
         shifted = wide - np.max(wide, axis=dims, keepdims=True)
@@ -140,10 +108,7 @@ def _iota(op: DistOp, arrays: Sequence[Array]) -> Array:
 
 def _uniform(op: DistOp, arrays: Sequence[Array]) -> Array:
     (seed,), to = arrays, op.layout("to")
-    if (seed := integers(seed)) is None:
-        return unknown(to.shape, NUMPY[to.dtype], 0.0, 1.0)
-    drawn: Any = draws.uniform(seed, to.shape, to.dtype, NUMPY[to.dtype])
-    return cast(Any, Intervals).of(drawn) if isinstance(arrays[0], Intervals) else drawn
+    return draws.uniform(seed, to.shape, to.dtype, NUMPY[to.dtype])
 
 
 def broadcast(x: Array, shape: Sequence[int]) -> Array:

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from collir.dialects.operation import DistOp
-from collir.semantics.reference.arrays import Function, as_wide, folded, integers, unknown
+from collir.semantics.reference.arrays import Function, as_wide, folded
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array
-from collir.semantics.reference.intervals import Intervals
 
 
 def _descending(x: Any, dim: int) -> Any:
@@ -25,29 +24,16 @@ def _descending(x: Any, dim: int) -> Any:
 def _positions(op: DistOp, x: Any, count: int) -> Any:
     """Return the positions of the largest elements of a dimension, the largest first."""
     dim = op.integer("dim")
-    if isinstance(x, Intervals):
-        return _certain(x, dim)[_first(dim, count)]
     return _descending(x, dim)[_first(dim, count)].astype(np.int32)
-
-
-def _certain(x: Intervals, dim: int) -> Intervals:
-    """Return the positions of intervals, the largest first: any position where an interval
-    overlaps with another one."""
-    order, count = _descending(x.low, dim), x.shape[dim]
-    low, high = (
-        np.moveaxis(np.take_along_axis(side, order, dim), dim, 0) for side in (x.low, x.high)
-    )
-    apart = np.full(low.shape, np.array_equal(low, high))
-    for n in range(count):
-        others = np.delete(low, n, 0), np.delete(high, n, 0)
-        apart[n] |= ((others[0] > high[n]) | (others[1] < low[n])).all(0)
-    apart = np.moveaxis(apart, 0, dim)
-    first, last = (np.where(apart, order, end).astype(np.float64) for end in (0, count - 1))
-    return Intervals(first, last, np.dtype(np.int32))
 
 
 def _first(dim: int, count: int) -> tuple[slice, ...]:
     return (*(slice(None),) * dim, slice(0, count))
+
+
+def _wide_integers(x: Any) -> Any:
+    """Return an array in int64, so that no position wraps around."""
+    return np.asarray(x, np.int64)
 
 
 def _argmax(op: DistOp, arrays: Sequence[Array]) -> Array:
@@ -63,13 +49,6 @@ def _top_k_indices(op: DistOp, arrays: Sequence[Array]) -> Array:
 def _top_k(op: DistOp, arrays: Sequence[Array]) -> Array:
     x: Any
     (x,), dim = arrays, op.integer("dim")
-    if isinstance(x, Intervals):  # the k-th largest is between the k-th largest ends
-        low, high = (
-            np.take_along_axis(side, _descending(side, dim), dim)[_first(dim, op.integer("k"))]
-            for side in (x.low, x.high)
-        )
-        known: Any = Intervals(low, low if np.array_equal(low, high) else high, x.dtype)
-        return known
     return np.take_along_axis(x, _descending(x, dim), dim)[_first(dim, op.integer("k"))]
 
 
@@ -77,22 +56,17 @@ def take(table: Any, chosen: Any, dim: int, begin: int = 0) -> Any:
     """Return the slices of a dimension at some positions, of a block that begins at one of them;
     others are 0."""
     table = np.concatenate([table, np.zeros_like(table[_first(dim, 1)])], axis=dim)
-    last, at = table.shape[dim] - 1, integers(chosen)
-    shape = (*table.shape[:dim], *chosen.shape, *table.shape[dim + 1 :])
-    if at is None:
-        return unknown(shape, table.dtype, -np.inf, np.inf)
-    inside = np.where((at >= begin) & (at < begin + last), at - begin, last)
+    last: int = table.shape[dim] - 1
+    at: Any = _wide_integers(chosen)
+    inside: Any = np.where((at >= begin) & (at < begin + last), at - begin, last)
     return table[(*(slice(None),) * dim, inside)]
 
 
 def take_transpose(g: Any, chosen: Any, dim: int, begin: int, end: int) -> Any:
     """Return the sum of slices at each position of a block of a dimension."""
-    at = integers(chosen)
+    at = _wide_integers(chosen)
     wide = as_wide(g)
     flat = wide.reshape((*g.shape[:dim], math.prod(chosen.shape), *g.shape[dim + chosen.ndim :]))
-    shape = (*flat.shape[:dim], 1, *flat.shape[dim + 1 :])
-    if at is None:
-        return unknown((*shape[:dim], end - begin, *shape[dim + 1 :]), g.dtype, -np.inf, np.inf)
     zero = np.zeros_like(flat[_first(dim, 1)])
     rows: list[Any] = []
     for position in range(begin, end):
@@ -106,11 +80,7 @@ def take_transpose(g: Any, chosen: Any, dim: int, begin: int, end: int) -> Any:
 
 def one_hot(chosen: Any, begin: int, end: int, dtype: Any) -> Any:
     """Return where positions of a block are those that integers name."""
-    at = integers(chosen)
-    if at is None:
-        return unknown((*chosen.shape, end - begin), dtype, 0, 1)
-    found = (at[..., None] == np.arange(begin, end)).astype(dtype)
-    return Intervals.of(found) if isinstance(chosen, Intervals) else found
+    return (_wide_integers(chosen)[..., None] == np.arange(begin, end)).astype(dtype)
 
 
 def _take(op: DistOp, arrays: Sequence[Array]) -> Array:
@@ -131,16 +101,13 @@ def _cross_entropy(op: DistOp, arrays: Sequence[Array]) -> Array:
     x: Any
     (x, labels), dim = arrays, op.integer("dim")
     wide = as_wide(x)
-    plain = not isinstance(x, Intervals)
-    shifted = wide - np.max(wide, axis=dim, keepdims=True) if plain else wide
+    shifted = wide - np.max(wide, axis=dim, keepdims=True)
     with np.errstate(all="ignore"):
         logarithm = np.log(folded(np.add, np.exp(shifted), [dim], keep=True))
-    at = integers(labels)
-    if at is None:
-        return unknown(labels.shape, x.dtype, -np.inf, np.inf)
-    losses, size = logarithm - shifted, x.shape[dim]
+    at: Any = _wide_integers(labels)
+    losses, size = logarithm - shifted, int(x.shape[dim])
     padded = np.concatenate([losses, np.zeros_like(losses[_first(dim, 1)])], axis=dim)
-    inside = np.expand_dims(np.where((at >= 0) & (at < size), at, size), dim)
+    inside: Any = np.expand_dims(np.where((at >= 0) & (at < size), at, size), dim)
     position: list[Any] = [*np.indices(inside.shape, sparse=True)]
     position[dim] = inside
     return padded[tuple(position)].reshape(labels.shape).astype(x.dtype)

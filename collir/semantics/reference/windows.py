@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from collir.dialects.operation import DistOp
-from collir.semantics.reference.arrays import Function, as_wide, by_terms, distinct
+from collir.semantics.reference.arrays import Function, as_wide, distinct
 from collir.semantics.reference.collectives import Array
-from collir.semantics.reference.intervals import Intervals
 
 
 def _windows(
@@ -52,8 +51,7 @@ def _added_to_windows(
     """
     padding = op.sizes("padding")
     sizes = [n + 2 * p for n, p in zip(shape[1:-1], padding, strict=True)]
-    zeros = np.zeros((shape[0], *sizes, shape[-1]), g.dtype)
-    total: Any = Intervals.of(zeros) if isinstance(g, Intervals) else zeros
+    total: Any = np.zeros((shape[0], *sizes, shape[-1]), g.dtype)
     for offset, cut in _cuts(window, op.sizes("stride"), total.shape):
         total[cut] = total[cut] + term(offset)
     inner = (slice(p, p + n) for p, n in zip(padding, shape[1:-1], strict=True))
@@ -75,8 +73,6 @@ def _conv(op: DistOp, arrays: Sequence[Array]) -> Array:
 
 def _product(indices: list[list[str]], result: list[str], arrays: Sequence[Any]) -> Any:
     """Return a sum of products of two arrays."""
-    if any(isinstance(array, Intervals) for array in arrays):
-        return by_terms(indices, result, arrays)
     number = {index: n for n, index in enumerate(distinct(indices))}
     pairs: list[Any] = []
     for part, array in zip(indices, arrays, strict=True):
@@ -122,33 +118,15 @@ def _first_largest(parts: dict[tuple[int, ...], Any]) -> dict[tuple[int, ...], A
     return first
 
 
-def _largest_intervals(parts: dict[tuple[int, ...], Any]) -> dict[tuple[int, ...], Any]:
-    """Return for each position in a window 1 where its interval is above all others, 0 where one
-    is above it, and 0 to 1 elsewhere."""
-    found: dict[tuple[int, ...], Any] = {}
-    for offset, part in parts.items():
-        others = [other for key, other in parts.items() if key != offset]
-        low, high = np.ones(part.shape), np.ones(part.shape)
-        for other in others:
-            low, high = low * (part.low > other.high), high * (part.high >= other.low)
-        found[offset] = Intervals(low, high, part.dtype)
-    return found
-
-
 def _max_pool_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
     g: Any
     x: Any
     g, x = arrays
-    if isinstance(x, Intervals) and np.array_equal(x.low, x.high):
-        x = x.low
     parts = dict(_windows(op, x, op.sizes("window"), _lowest(x.dtype)))
-    first = _largest_intervals(parts) if isinstance(x, Intervals) else _first_largest(parts)
+    first = _first_largest(parts)
     wide: Any = as_wide(g)
-    of_intervals = isinstance(g, Intervals) or isinstance(x, Intervals)
 
     def term(offset: tuple[int, ...]) -> Any:
-        if of_intervals:
-            return wide * first[offset].astype(wide.dtype)
         chosen: Any = np.where(first[offset], wide, 0)  # infinity times 0 is not 0
         return chosen.astype(wide.dtype)
 

@@ -1,45 +1,40 @@
 """Runs of two functions on the same random inputs, on the buffers of all devices.
 
-The steps are executed on intervals that contain all roundings (``reference.intervals``), so that
-rounding alone never makes a difference.
+Both functions run in float64, and then twice with other roundings (``reference.rounding``). What
+these move in a result is what rounding may do. A difference that is larger is a mistake, however
+small it is beside the result. In the types of the program itself, both run once, for overflow.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import cast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
 
 from collir.dialects.machine import mesh_of, module_of
-from collir.dialects.nested import NestedOp
-from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.layout import DistType, DType, Mesh, Reduction
-from collir.semantics.reference.buffers import (
-    InconsistentError,
-    assemble,
-    block_slices,
-    distribute,
-    random_tensor,
-)
+from collir.layout import DistType, Mesh
+from collir.semantics.reference.buffers import NUMPY, InconsistentError, assemble, distribute
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
-from collir.semantics.reference.devices import coordinate, holder_of
-from collir.semantics.reference.executor import execute, memory_needed
-from collir.semantics.reference.intervals import Intervals
-
-RUNS = 8
-"""The most runs of a pair of functions, each on different inputs."""
+from collir.semantics.reference.devices import holder_of
+from collir.semantics.reference.double import in_widest
+from collir.semantics.reference.executor import Change, execute, memory_needed
+from collir.semantics.reference.meaning import meaning
+from collir.semantics.reference.rounding import Rounding, factors_of
+from collir.semantics.validation.inputs import KINDS, MODERATE, Kind, arguments_of, tensors
+from collir.semantics.validation.response import Response, Trial
 
 _ENOUGH = 2**22
 """The number of elements, of all values in all runs, above which only two runs are made."""
 
-_ENDS = 16
-"""Bytes of an interval."""
+_WIDE = 8
+"""Bytes of an element in a run."""
 
-_MOST_MAGNITUDES = 64
-"""The most magnitudes of the inputs of an argument."""
+_MARGIN = 16.0
+"""How many times as far as two runs with other roundings lie apart, rounding may move a result."""
+
+_LEAST = 2.0**-48
+"""The relative difference that is rounding in any case, as of the parts of a partial result."""
 
 
 @dataclass(frozen=True)
@@ -50,187 +45,154 @@ class ComparedRuns:
         problem: the difference between the functions in words, or empty.
         result: the number of the result that differs.
         runs: the number of runs that gave equal results.
+        response: which operations of the later function the results responded to.
     """
 
     problem: str = ""
     result: int | None = None
     runs: int = 0
+    response: Response = field(default_factory=Response)
 
 
 def memory_of_runs(functions: Sequence[FuncOp]) -> int:
     """Return an upper bound of the bytes needed to run functions one after the other."""
-    return max(memory_needed(function, _ENDS) for function in functions)
+    return max(memory_needed(function, _WIDE) for function in functions)
 
 
 def run_both(before: FuncOp, after: FuncOp, types: Sequence[DistType], seed: int) -> ComparedRuns:
     """Run two functions of one mesh and signature, and compare their results on all devices.
 
-    The inputs of the first run are small integers. The inputs of the other runs have fractions,
-    have magnitudes at which the constants of the functions matter, or are the largest integers of
-    their type. Partial results are reduced first, and all copies of a block must agree.
+    Partial results are reduced first, and all copies of a block must agree.
 
     Args:
         types: the types of the results.
     """
-    mesh, functions = mesh_of(before), (before, after)
-    arguments = [dist_type(arg) for arg in before.args]
-    magnitudes_of_arguments = _magnitudes(functions)
-    elements = sum(memory_needed(function, _ENDS) for function in functions) // _ENDS
-    runs = min(RUNS, max(2, _ENOUGH // (elements + 1)))
-    for number in range(runs):
+    mesh, functions = mesh_of(before), [in_widest(before), in_widest(after)]
+    arguments = arguments_of([meaning(function)[1] for function in (before, after)])
+    elements = sum(memory_needed(function, _WIDE) for function in functions) // _WIDE
+    runs = min(len(KINDS), max(2, _ENOUGH // (elements + 1)))
+    one, other = map(factors_of, functions)
+    trials: list[Trial] = []
+    for number, kind in enumerate(KINDS[:runs]):
         rng = np.random.default_rng([seed, number])
-        inputs = [
-            _input(mesh, x, magnitudes if number else [], rng)
-            for x, magnitudes in zip(arguments, magnitudes_of_arguments, strict=True)
+        inputs = tensors(kind, arguments, rng)
+        buffers = [
+            distribute(mesh, tensor, dist_type(x), rng)
+            for tensor, x in zip(inputs, functions[0].args, strict=True)
         ]
-        compared = _run_on(inputs, functions, types)
-        if compared.problem:
+        changes = [None, *(Rounding(d, seed + number, one ^ other) for d in (1, -1))]
+        compared = _compared(functions, types, buffers, changes, kind)
+        if isinstance(compared, ComparedRuns):
             return compared
-    return ComparedRuns(runs=runs)
+        trials.append(Trial(inputs, compared))
+        if kind is Kind.UNIT and (overflow := _overflow((before, after), types, inputs, seed)):
+            return overflow
+    return ComparedRuns(runs=runs, response=Response.of(functions[1], trials))
 
 
-# --- inputs -------------------------------------------------------------------------------------
-
-
-def _input(
-    mesh: Mesh, x: DistType, magnitudes: Sequence[float], rng: np.random.Generator
-) -> Buffers:
-    """Return random buffers of a type as intervals: small integers, times magnitudes if given."""
-    tensor = random_tensor(x, rng)
-    if x.dtype is DType.BOOL:
-        magnitudes = []
-    if magnitudes and x.reduction is not Reduction.PROD:
-        tensor = rng.integers(-50, 51, x.shape).astype(tensor.dtype)
-    parts = distribute(mesh, tensor, x, rng)
-    if magnitudes:
-        scale = rng.choice(np.asarray(magnitudes), x.shape) * 2.0 ** rng.integers(-6, 3, x.shape)
-        scale = scale * rng.choice([1.0, 1 - 2.0**-7, 1 + 2.0**-7], x.shape)
-        edges = rng.choice([0, -1, 1], x.shape, p=[0.8, 0.1, 0.1])
-        parts = [
-            None if part is None else _scaled(mesh, x, rank, part, scale, edges)
-            for rank, part in enumerate(parts)
-        ]
-    return [None if part is None else cast(Array, Intervals.of(part)) for part in parts]
-
-
-def _scaled(mesh: Mesh, x: DistType, rank: int, part: Array, scale: Array, edges: Array) -> Array:
-    """Return the buffer of a rank times its block of ``scale``.
-
-    Integers are the ends of their type where ``edges`` is not 0. Of the factors of a partial
-    product only the first is scaled.
-    """
-    block = block_slices(mesh, rank, x)
-    if x.reduction is Reduction.PROD and any(coordinate(mesh, rank, a) for a in x.partial):
-        return part
-    wide = part.astype(np.float64) * scale[block]
-    if x.dtype.is_float:
-        with np.errstate(all="ignore"):
-            scaled = wide.astype(part.dtype)
-        return np.where(np.isfinite(scaled.astype(np.float64)), scaled, part)
-    info = np.iinfo(part.dtype)
-    scaled = np.clip(np.rint(wide), max(info.min, -(2**53)), min(info.max, 2**53))
-    scaled = scaled.astype(part.dtype)
-    return np.where(edges[block] < 0, info.min, np.where(edges[block] > 0, info.max, scaled))
-
-
-def _magnitudes(functions: Sequence[FuncOp]) -> list[list[float]]:
-    """Return magnitudes of each argument at which some step sees a value near a constant or 1."""
-    magnitudes: list[set[float]] = [{1.0} for _ in functions[0].args]
-    for function in functions:
-        # The factors that an argument was scaled by on the way to a value: (argument, factor).
-        factors: dict[SSAValue, frozenset[tuple[int, float]]] = {
-            arg: frozenset([(number, 1.0)]) for number, arg in enumerate(function.args)
-        }
-        constants = {1.0}
-        for op in function.body.ops:
-            if isinstance(op, NestedOp):  # as if it did not scale
-                of_results = frozenset[tuple[int, float]]().union(
-                    *(factors[x] for x in op.operands)
-                )
-                factors |= dict.fromkeys(op.results, of_results)
-            elif isinstance(op, DistOp):
-                times = _FACTORS.get(op.mnemonic, lambda _: 1.0)(op)
-                constants |= {c for c in _CONSTANTS.get(op.mnemonic, _no_constants)(op) if c}
-                of_result = {
-                    (number, float(f"{factor * times:.3g}"))
-                    for operand in op.operands
-                    for number, factor in factors[operand]
-                }
-                factors[op.result] = frozenset(sorted(of_result)[:_MOST_MAGNITUDES])
-        for number, factor in frozenset[tuple[int, float]]().union(*factors.values()):
-            magnitudes[number] |= {value / factor for value in constants if factor}
-    return [sorted(values)[:_MOST_MAGNITUDES] for values in magnitudes]
-
-
-def _no_constants(op: DistOp) -> Iterator[float]:
-    yield from ()
-
-
-_FACTORS: dict[str, Callable[[DistOp], float]] = {"scale": lambda op: abs(op.number("factor"))}
-"""The factor by which a step multiplies every element, by the name of the step."""
-
-_CONSTANTS: dict[str, Callable[[DistOp], Iterator[float]]] = {
-    "pad": lambda op: iter([abs(op.number("value"))])
-}
-"""The constants that a step puts beside elements, by the name of the step."""
-
-
-# --- results ------------------------------------------------------------------------------------
-
-
-def _run_on(
-    inputs: list[Buffers], functions: Sequence[FuncOp], types: Sequence[DistType]
-) -> ComparedRuns:
-    """Run both functions on the same inputs, and compare their results."""
+def _compared(
+    functions: Sequence[FuncOp],
+    types: Sequence[DistType],
+    inputs: Sequence[Buffers],
+    changes: Sequence[Change | None],
+    kind: Kind,
+) -> ComparedRuns | list[Array]:
+    """Return the difference of two functions on some inputs; or if there is none, how far rounding
+    may move the elements of each result."""
     mesh = mesh_of(functions[0])
-    sides = [_results(function, inputs) for function in functions]
-    for side, when in zip(sides, ("before, ", ""), strict=True):
-        if isinstance(side, str):
-            return ComparedRuns(f"{when}{side}")
-    for index, (x, *pair) in enumerate(zip(types, *sides, strict=True)):
-        tensors: list[Intervals] = []
-        for side, when in zip(pair, ("before, ", ""), strict=True):
-            try:
-                tensors.append(cast(Intervals, assemble(mesh, side, x)))
-            except InconsistentError as error:
-                return ComparedRuns(f"{when}{error}", index)
-        if problem := _first_difference(mesh, x, *tensors):
-            return ComparedRuns(problem, index)
-    return ComparedRuns()
+    sides: list[list[list[Array]]] = []
+    for function, when in zip(functions, ("before, ", ""), strict=True):
+        sides.append([])
+        for change in changes:
+            results = _results(mesh, function, types, inputs, change)
+            if isinstance(results, ComparedRuns):
+                return ComparedRuns(when + results.problem, results.result)
+            sides[-1].append(results)
+    tolerances: list[Array] = []
+    for index, x in enumerate(types):
+        runs = [[_numbers(run[index]) for run in side] for side in sides]
+        (expected, *_), (actual, *_) = runs
+        tolerances.append(_tolerance(runs))
+        with np.errstate(invalid="ignore"):
+            differs = np.abs(actual - expected) > tolerances[-1]
+        if kind in MODERATE:
+            steady = np.all([np.isfinite(run) for run in runs[0]], axis=0)
+            differs |= steady & ~np.any([np.isfinite(run) for run in runs[1]], axis=0)
+        for place in np.argwhere(differs)[:1]:
+            at = tuple(int(i) for i in place)
+            text = _difference(mesh, x, at, float(actual[at]), float(expected[at]))
+            return ComparedRuns(text, index)
+    return tolerances
 
 
-def _results(function: FuncOp, inputs: list[Buffers]) -> list[Buffers] | str:
+def _overflow(
+    functions: Sequence[FuncOp], types: Sequence[DistType], inputs: Sequence[Array], seed: int
+) -> ComparedRuns | None:
+    """Run functions in their own types, and return an element that is finite in the first only."""
+    mesh, sides = mesh_of(functions[0]), list[list[Array]]()
+    for function in functions:
+        rng, arguments = np.random.default_rng(seed), list[Buffers]()
+        for tensor, arg in zip(inputs, function.args, strict=True):
+            x = dist_type(arg)
+            arguments.append(distribute(mesh, tensor.astype(NUMPY[x.dtype]), x, rng))
+        results = _results(mesh, function, types, arguments, None)
+        if isinstance(results, ComparedRuns):
+            return results
+        sides.append([_numbers(x) for x in results])
+    for index, (x, expected, actual) in enumerate(zip(types, *sides, strict=True)):
+        for place in np.argwhere(np.isfinite(expected) & ~np.isfinite(actual))[:1]:
+            at = tuple(int(i) for i in place)
+            text = _difference(mesh, x, at, float(actual[at]), float(expected[at]))
+            return ComparedRuns(f"in its own types, {text}", index)
+    return None
+
+
+def _tolerance(runs: Sequence[Sequence[Array]]) -> Array:
+    """Return how far rounding may move each element: any distance where one is no number."""
+    with np.errstate(invalid="ignore"):
+        moved = [np.abs(run - side[0]) for side in runs for run in side[1:]]
+        tolerance = _MARGIN * np.max(moved, axis=0) + _LEAST * np.abs(runs[0][0])
+    return np.where(np.isfinite(tolerance) & np.isfinite(runs[1][0]), tolerance, np.inf)
+
+
+def _numbers(x: Array) -> Array:
+    return x.astype(np.float64)
+
+
+def _results(
+    mesh: Mesh,
+    function: FuncOp,
+    types: Sequence[DistType],
+    inputs: Sequence[Buffers],
+    change: Change | None,
+) -> list[Array] | ComparedRuns:
+    """Return the tensors that the results of a function stand for, or why there are none."""
     try:
-        return execute(module_of(function), function, inputs, _as_intervals)
+        results = execute(module_of(function), function, inputs, change)
     except (ExecutionError, ValueError, IndexError) as error:  # numpy's, of shapes that do not fit
-        return f"a step cannot be carried out: {error}"
+        return ComparedRuns(f"a step cannot be carried out: {error}")
+    assembled: list[Array] = []
+    for index, (x, buffers) in enumerate(zip(types, results, strict=True)):
+        try:
+            assembled.append(assemble(mesh, buffers, x))
+        except InconsistentError as error:
+            return ComparedRuns(str(error), index)
+    return assembled
 
 
-def _as_intervals(array: Array) -> Array:
-    return cast(Array, Intervals.of(array))
-
-
-def _first_difference(mesh: Mesh, x: DistType, expected: Intervals, actual: Intervals) -> str:
-    """Describe the first element whose intervals have nothing in common; empty if there is none."""
-    places = np.argwhere((actual.high < expected.low) | (actual.low > expected.high))
-    if not len(places):
-        return ""
-    place = tuple(int(i) for i in places[0])
+def _difference(mesh: Mesh, x: DistType, at: tuple[int, ...], actual: float, due: float) -> str:
+    """Describe an element that differs."""
     where = [
         f"{axis}={coordinate}"
-        for dim, i in zip(x.dims, place, strict=True)
+        for dim, i in zip(x.dims, at, strict=True)
         for axis, coordinate in holder_of(mesh, dim, i)
     ]
     on = f" on {', '.join(where)}" if where else ""
-    numbers = _number(actual[place]), _number(expected[place])
-    return f"element {list(place)}{on} is {numbers[0]} where it should be {numbers[1]}"
+    return f"element {list(at)}{on} is {' where it should be '.join(_apart(actual, due))}"
 
 
-def _number(interval: Intervals) -> str:
-    """Return an interval in words: a single number, unless its ends are far apart."""
-    low, high = float(interval.low), float(interval.high)
-    if f"{low:.3g}" == f"{high:.3g}":
-        return f"{(low + high) / 2:g}"
-    if np.isinf([low, high]).any():
-        return f"at least {low:g}" if np.isinf(high) else f"at most {high:g}"
-    return f"{low:g} to {high:g}"
+def _apart(*numbers: float) -> Iterator[str]:
+    """Yield numbers with as many digits as tell them apart."""
+    digits = next((n for n in range(6, 18) if len({f"{x:.{n}g}" for x in numbers}) > 1), 17)
+    for x in numbers:
+        yield f"{x:.{digits}g}"

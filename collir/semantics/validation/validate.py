@@ -158,16 +158,22 @@ def executed(
     devices = mesh_of(after).devices
     if devices > MOST_DEVICES:
         text = f"not proven, as {unproven}; not run, as it is on {devices} devices"
-        return Verdict(Outcome.UNKNOWN, "none", f"{text}, more than {MOST_DEVICES}")
+        way_out = "a smaller mesh in both files lets it run"
+        return Verdict(Outcome.UNKNOWN, "none", f"{text}, more than {MOST_DEVICES}; {way_out}")
     size = memory_of_runs([before, after])
     if size > memory:
         text = f"not proven, as {unproven}; not run, as that takes {size / 2**20:.0f} MiB"
-        return Verdict(Outcome.UNKNOWN, "none", f"{text} for all devices")
+        way_out = "a larger `memory` lets it run, or smaller sizes in both files"
+        return Verdict(Outcome.UNKNOWN, "none", f"{text} for all devices; {way_out}")
     compared = run_both(before, after, result_types(before), seed)
     if compared.problem:
         return Verdict(Outcome.DIFFERENT, "execution", compared.problem, compared.result)
+    response = compared.response
+    if response.is_none:
+        text = f"no result of {compared.runs} runs depends on what its operations compute"
+        return Verdict(Outcome.UNKNOWN, "none", f"not proven, as {unproven}; {text}")
     text = f"not proven, equal on {compared.runs} runs ({unproven})"
-    return Verdict(Outcome.SAME, "execution", text)
+    return Verdict(Outcome.SAME, "execution", "; ".join(filter(None, (text, response.text))))
 
 
 # --- modules ------------------------------------------------------------------------------------
