@@ -18,6 +18,10 @@ from collir.ir.verification import verify
 from collir.layout import Dim, LayoutError
 
 
+SHAPES = ("sizes", "shape")
+"""The arguments that are sizes of dimensions of the result."""
+
+
 def largest_dimension(module: ModuleOp) -> int:
     """Return the largest dimension of any argument, or 1 if there are none."""
     arguments = [arg for function in functions_of(module) for arg in function.args]
@@ -73,7 +77,7 @@ def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
 
 def _resize_arguments(op: DistOp, sizes: dict[int, int]) -> None:
     """Replace the sizes that an operation names; a permutation or a padding is none."""
-    for name in ("sizes", "shape"):
+    for name in SHAPES:
         if isinstance(old := op.properties.get(name), SizesAttr):
             op.properties[name] = SizesAttr(tuple(sizes.get(n, n) for n in old.data))
 
