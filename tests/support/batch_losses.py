@@ -8,8 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-BATCH, SEQ, WIDTH, CLASSES, LAYERS = 8, 2, 4, 3, 2
-"""The sizes, other than those that a random choice doubles."""
+BATCH, SEQ, WIDTH = 8, 2, 4
 
 
 @dataclass
@@ -500,7 +499,8 @@ def _program(rng: random.Random, t: Text, loss: str) -> str:
     mesh = "{ pipe = node:2, data = gpu:2 }"
     if weighted:
         mesh = "{ pipe = node:2, data = gpu:2 weights [1, 3] }"
-    sizes = f"batch = {BATCH}, seq = {SEQ}, width = {WIDTH}, layers = {LAYERS}"
+    layers = rng.choice([2, 4])
+    sizes = f"batch = {BATCH}, seq = {SEQ}, width = {WIDTH}, layers = {layers}"
     names = "batch = batch, seq = seq, width = width, layers = layers"
     sought = ", ".join(["%w", *(x for x in ("%u", "%bank", "%each") if rng.random() < 0.4)])
     count = sought.count("%")

@@ -103,7 +103,7 @@ class Following:
             NotSeparableError: a step does not treat the parts of the batch apart.
         """
         self.function, self.callers, self.size = function, callers, size
-        self.arguments = list(function.args)
+        self.arguments: list[SSAValue] = [*function.args]
         self._differentiated = _depending(function, sought)
         self.whole: dict[SSAValue, None] = {}
         while True:

@@ -1,7 +1,6 @@
 """The function of a microbatch: that of the whole batch, where the numbers that it reads from the
 size of the batch mean the whole batch, and what needs all of the batch is an argument."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import DenseArrayBase, i32
@@ -17,7 +16,7 @@ from collir.ir.calls import calls_in, inline_call
 from collir.ir.differentiation import erase_unused
 from collir.ir.microbatches.callees import add_argument, own_copy, set_results, set_signature
 from collir.ir.microbatches.following import Following, Use
-from collir.ir.microbatches.rows import ONE, Rows
+from collir.ir.microbatches.rows import Rows
 from collir.ir.names import set_name
 from collir.ir.parameters import (
     attributes_of,
@@ -36,7 +35,7 @@ from collir.layout.coll import REDISTRIBUTE, RESHAPE, SCALE
 from collir.layout.formulas import Formula
 from collir.layout.nn import CONSTANT, IOTA
 from collir.layout.nn_selections import TAKE
-from collir.layout.sizes import formula_of, sized
+from collir.layout.sizes import formula_of
 from collir.layout.steps import TO, Argument, StepKind
 from collir.layout.structure import Linear
 
@@ -164,7 +163,7 @@ class PartOfBatch:
         """Return an argument in addition."""
         if extra not in self.arguments:
             if extra.source is None:
-                part = sized(self.size.values[self.size.part], Formula.parameter(self.size.part))
+                part = self.size.sized(Formula.parameter(self.size.part))
                 x, name = DistType(DType.I32, (Dim(part, extra.axes),)), "rows"
             else:
                 x = self.size.type(dist_type(extra.source), extra.rows)
@@ -202,27 +201,20 @@ class PartOfBatch:
         """Return the rows of a microbatch, taken out of all rows by their numbers."""
         x, block = dist_type(use.value), use.op.parent
         assert block is not None
-        axes = x.dims[rows.dim].axes
+        axes, value = x.dims[rows.dim].axes, use.value
         numbers = self._threaded_to(block, self._argument(Extra(None, Rows(0), axes)))
-        value = use.value
         if axes:
             dims = (replace(d, axes=() if n == rows.dim else d.axes) for n, d in enumerate(x.dims))
             value = self._before(use.op, REDISTRIBUTE, value, to=replace(x, dims=tuple(dims)))
-        whole, part = ([*f(x.shape)] for f in (self._of_all, lambda s: self.size.sizes(s, rows)))
-        outer, size, inner = (
-            sized(int(f.value(self.size.values)), f)
-            for f in (rows.outer, Formula.parameter(self.size.whole), rows.inner)
-        )
-        around = rows.outer != ONE or rows.inner != ONE
-        dim = rows.dim + around
-        if around:
-            shape = (*whole[: rows.dim], outer, size, inner, *whole[rows.dim + 1 :])
-            value = self._before(use.op, RESHAPE, value, shape=shape)
-        value = self._before(use.op, TAKE, value, numbers, dim=dim)
-        return self._before(use.op, RESHAPE, value, shape=tuple(part)) if around else value
-
-    def _of_all(self, shape: Sequence[int]) -> list[int]:
-        return [self.size.of_whole(size) for size in shape]
+        if rows == Rows(rows.dim):
+            return self._before(use.op, TAKE, value, numbers, dim=rows.dim)
+        before, behind = x.shape[: rows.dim], x.shape[rows.dim + 1 :]
+        whole = Formula.parameter(self.size.whole)
+        apart = map(self.size.sized, (rows.outer, whole, rows.inner))
+        shape = tuple(map(self.size.of_whole, (*before, *apart, *behind)))
+        value = self._before(use.op, RESHAPE, value, shape=shape)
+        value = self._before(use.op, TAKE, value, numbers, dim=rows.dim + 1)
+        return self._before(use.op, RESHAPE, value, shape=tuple(self.size.sizes(x.shape, rows)))
 
     def _share(self, use: Use) -> None:
         """Let an operand be the share of a microbatch of what it is."""

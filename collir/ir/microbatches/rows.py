@@ -12,7 +12,7 @@ from enum import Enum, auto
 
 from collir.layout import DistType
 from collir.layout.formulas import Formula
-from collir.layout.sizes import formula_of, sized
+from collir.layout.sizes import formula_of, size_at, sized
 
 ONE = Formula.constant(1)
 
@@ -63,6 +63,10 @@ class BatchSize:
     part: str
     whole: str
     values: Mapping[str, int]
+
+    def sized(self, formula: Formula) -> int:
+        """Return the size that a formula is."""
+        return size_at(formula, self.values)
 
     def is_in(self, size: int) -> bool:
         """Return whether a size is a formula of the batch."""

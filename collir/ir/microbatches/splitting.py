@@ -24,9 +24,8 @@ from collir.ir.steps import step_op
 from collir.layout import Dim, DistType, DType, LayoutError
 from collir.layout.coll import ADD, CAST, RESHAPE, SCALE, TRANSPOSE
 from collir.layout.cuts import units
-from collir.layout.formulas import Formula
 from collir.layout.nn import CONSTANT, IOTA
-from collir.layout.sizes import formula_of, size_with, sized
+from collir.layout.sizes import formula_of, size_with
 from collir.layout.steps import Argument, StepKind
 
 
@@ -98,7 +97,7 @@ def batch_of(call: CallOp) -> Batched:
         if number not in call.sought and not {role_of(operand), roles[number]} & {*kept}
     }
     leading = {number: formula_of(x.dims[0].size) for number, x in data.items() if x.dims}
-    names = dict.fromkeys(str(f) for f in leading.values() if {str(f)} == f.parameters)
+    names = dict.fromkeys(str(f) for f in leading.values() if str(f) in f.parameters)
     if len(names) != 1:
         listed = f" (they lead with {', '.join(names)})" if names else ""
         raise DiagnosticError.at(
@@ -260,7 +259,8 @@ class _Splitting:
         """Return the operands of the function of a microbatch, of the whole batch, and their rows
         of it."""
         call, part = self.call, self.function
-        states = [part.following.states.get(x) for x in part.following.arguments]
+        arguments = part.following.arguments
+        states = [part.following.states.get(x) for x in arguments]
         whole = list(call.operands)
         rows = [state if isinstance(state, Rows) else None for state in states]
         made: Sequence[SSAValue] = ()
@@ -276,7 +276,7 @@ class _Splitting:
             elif extra.source in part.results:
                 whole.append(made[part.results[extra.source]])
             else:
-                whole.append(call.operands[part.following.arguments.index(extra.source)])
+                whole.append(call.operands[arguments.index(extra.source)])
             set_name(whole[-1], whole[-1].name_hint or part.arguments[extra].name_hint)
             rows.append(extra.rows)
         return whole, rows
@@ -324,8 +324,8 @@ class _Splitting:
 
         shape = [dim.size for dim in dist_type(x).dims]
         before, behind = shape[: rows.dim], shape[rows.dim + 1 :]
-        values = self._values
-        outer, inner = (size_with(_size(f, values), values) for f in (rows.outer, rows.inner))
+        sized = self.function.following.size.sized
+        outer, inner = (size_with(sized(f), self._values) for f in (rows.outer, rows.inner))
         own = [size for size in (outer, blocks) if size > 1]
         lead = [*before, *own]
         x = step(RESHAPE, x, shape=(*lead, self.count, self.part // blocks * inner, *behind))
@@ -380,10 +380,6 @@ class _Splitting:
             yielded.append(op.result)
         block.add_op(YieldOp.create(operands=yielded))
         return block
-
-
-def _size(formula: Formula, values: Mapping[str, int]) -> int:
-    return sized(int(formula.value({name: int(x) for name, x in values.items()})), formula)
 
 
 def _axes_of(x: SSAValue, dim: int) -> Iterator[tuple[str, ...]]:
