@@ -15,6 +15,7 @@ from collir.ir.differentiation import call_gradient, erase_unused, gradient_func
 from collir.ir.names import numbered_symbol, set_name
 from collir.ir.parameters import bindings_to_equal, parameters_of
 from collir.ir.retyping import function_at
+from collir.ir.roles import argument_roles, set_argument_roles
 from collir.layout import DistType
 
 
@@ -110,19 +111,26 @@ def set_signature(function: FuncOp) -> None:
     function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
 
 
-def set_results(function: FuncOp, values: Iterable[SSAValue]) -> None:
-    """Let a function return some values, and compute nothing else."""
+def keep_results(function: FuncOp, values: Iterable[SSAValue]) -> list[int]:
+    """Let a function return some values, compute nothing else, and take nothing else; return the
+    numbers of the arguments that it keeps."""
     block = function.body.block
     last = block.last_op
     assert isinstance(last, ReturnOp)
-    location = last.location
+    new = ReturnOp(*values)
+    new.location = last.location
     block.erase_op(last)
-    last = ReturnOp(*values)
-    last.location = location
-    block.add_op(last)
-    function.properties.pop("res_attrs", None)
-    set_signature(function)
+    block.add_op(new)
     erase_unused(block)
+    roles = argument_roles(function)
+    kept = [n for n, argument in enumerate(function.args) if argument.uses.get_length()]
+    for argument in [argument for n, argument in enumerate(function.args) if n not in kept]:
+        block.erase_arg(argument)
+    for name in ("arg_attrs", "res_attrs"):
+        function.properties.pop(name, None)
+    set_signature(function)
+    set_argument_roles(function, [roles[number] for number in kept])
+    return kept
 
 
 def erase(functions: Iterable[FuncOp]) -> None:

@@ -292,7 +292,7 @@ class Following:
         if index in structure.blocked:
             raise self._fail(op, f"{name} needs the whole batch")
         if index in structure.selected:
-            text = f"{name} picks rows of the batch by their position in all of it"
+            text = f"{name} picks rows of the batch by their position: pick rows of the data"
             raise self._fail(op, text)
         for number, (state, over) in enumerate(zip(states, structure.operands, strict=True)):
             if state is None and index in over:
@@ -347,7 +347,9 @@ class Following:
         """
         known = [state for state in states if state is not None]
         if any(isinstance(state, Rows) for state in known):
-            raise self._fail(op, f"{op.mnemonic} takes rows of the batch, and what is reduced")
+            raise self._fail(
+                op, f"{op.mnemonic} takes rows of the batch with what is reduced over it"
+            )
         error = f"{op.mnemonic} is not linear in what is reduced over the batch"
         linear = _linearity(op)
         if linear is Linear.ALL:

@@ -10,11 +10,11 @@ from xdsl.irdl import AttrSizedOperandSegments
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp, RepeatOp
-from collir.dialects.operation import DistOp
+from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import BindingsAttr, DistTensorType, SizesAttr, dist_type
 from collir.ir.calls import calls_in, inline_call
 from collir.ir.differentiation import erase_unused
-from collir.ir.microbatches.callees import add_argument, own_copy, set_results, set_signature
+from collir.ir.microbatches.callees import add_argument, keep_results, own_copy, set_signature
 from collir.ir.microbatches.following import Following, Use
 from collir.ir.microbatches.rows import Rows
 from collir.ir.names import set_name
@@ -26,6 +26,7 @@ from collir.ir.parameters import (
     sizes_in,
     with_sizes_changed,
 )
+from collir.ir.remarks import remark
 from collir.ir.renaming import set_type
 from collir.ir.retyping import retype
 from collir.ir.sizes import SHAPES
@@ -61,27 +62,31 @@ class PartOfBatch:
 
     Attributes:
         function: the function.
-        whole: a function of what is computed once, of the whole batch: it has the arguments of the
-            function of the batch. None: there is no such thing.
+        whole: the function of what is computed once, of the whole batch. None: there is no such
+            thing.
+        operands: the numbers of the arguments of the function of the batch that ``whole`` takes.
         results: the numbers of the results of ``whole``, by the values that they are.
         arguments: the arguments in addition, and what they are.
         changed: whether it is another function than that of the whole batch.
     """
 
-    def __init__(self, following: Following, count: int):
+    def __init__(self, following: Following, name: str, count: int):
         """Change a function into that of a microbatch.
 
         Args:
+            name: the name of the function of the batch.
             count: the number of microbatches.
 
         Raises:
             DiagnosticError, LayoutError: a step does not fit a microbatch.
         """
-        self.following, self.function, self.count = following, following.function, count
+        self.following, self.function = following, following.function
+        self.name, self.count = name, count
         self.size, self.mesh = following.size, mesh_of(following.function)
         self.arguments: dict[Extra, BlockArgument] = {}
         self._threaded: dict[tuple[SSAValue, Block], SSAValue] = {}
         self.results: dict[SSAValue, int] = {}
+        self.operands: list[int] = []
         self.whole = self._of_whole_batch()
         for function in (self.function, *following.callers):
             self._read_whole(function.body.block)
@@ -114,8 +119,8 @@ class PartOfBatch:
             return None
         self.results = {value: number for number, value in enumerate(made)}
         copies: dict[SSAValue, SSAValue] = {}
-        copy = own_copy(self.function, f"{self.function.sym_name.data}_whole", copies)
-        set_results(copy, [copies[value] for value in made])
+        copy = own_copy(self.function, f"{self.name}_whole", copies)
+        self.operands = keep_results(copy, [copies[value] for value in made])
         while calls := list(calls_in(copy)):
             for call in calls:
                 _ = inline_call(call, copy)
@@ -201,6 +206,9 @@ class PartOfBatch:
         """Return the rows of a microbatch, taken out of all rows by their numbers."""
         x, block = dist_type(use.value), use.op.parent
         assert block is not None
+        shown = value_text(use.value, "an operand")
+        text = f"each microbatch takes its rows of {shown}, which has those of the whole batch"
+        remark(use.op, text)
         axes, value = x.dims[rows.dim].axes, use.value
         numbers = self._threaded_to(block, self._argument(Extra(None, Rows(0), axes)))
         if axes:

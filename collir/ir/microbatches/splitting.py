@@ -15,7 +15,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 from collir.ir.microbatches.callees import erase, own_copy, with_own_callees
 from collir.ir.microbatches.following import Following, NotSeparableError
 from collir.ir.microbatches.parts import PartOfBatch
-from collir.ir.microbatches.rows import BatchSize, Over, Rows
+from collir.ir.microbatches.rows import BatchSize, Over, Rows, State
 from collir.ir.names import set_name
 from collir.ir.parameters import parameters_of, set_parameters
 from collir.ir.retyping import at_values, function_at, retype
@@ -129,12 +129,11 @@ def _part_of(batched: Batched, count: int) -> PartOfBatch:
         set_parameters(own, values)
         callers = with_own_callees(own)
         made = [*reversed(callers), own]
-        part = PartOfBatch(_followed(batched, own, callers), count)
+        part = PartOfBatch(_followed(batched, own, callers), call.symbol, count)
+        made += [part.whole] if part.whole is not None else []
+        _check(batched, part, count)
         if part.changed:
             made = []
-            _check(batched, part, count)
-        elif part.whole is not None:
-            made.append(part.whole)
     finally:
         erase(made)
     return part
@@ -147,9 +146,15 @@ def _check(batched: Batched, part: PartOfBatch, count: int) -> None:
         DiagnosticError: it is not.
     """
     values = {batched.parameter: int(batched.size) // count}
-    for function in part.functions:
-        with function_at(function, values, {}):
-            pass
+    try:
+        for function in part.functions:
+            with function_at(function, values, {}):
+                pass
+    except DiagnosticError as error:
+        first = error.diagnostics[0]
+        text = f"{count} microbatches of this batch do not fit: {first.message}"
+        here = note("here", first.position)
+        raise DiagnosticError(Diagnostic(text, Position.of(batched.call), (here,))) from error
 
 
 def _followed(batched: Batched, own: FuncOp, callers: Mapping[FuncOp, CallOp]) -> Following:
@@ -211,8 +216,7 @@ class _Splitting:
         body = self._body(sums, sliced, cut, others)
         loop = RepeatOp.of(self.mesh, self.count, [starts, cut, others], body)
         self._insert(loop)
-        states = [state or Over.MEAN for state in self.function.following.results]
-        states += [states[0]] * len(call.sought)
+        states = self._states
         for number, (old, value) in enumerate(zip(call.results, loop.results, strict=True)):
             set_name(value, old.name_hint)
             pass_role(old, value)
@@ -226,6 +230,12 @@ class _Splitting:
                 pass_role(old, value)
             old.replace_all_uses_with(value)
         block.erase_op(call)
+
+    @property
+    def _states(self) -> list[State]:
+        """What the results and the gradients of a microbatch are of those of the batch."""
+        results = self.function.following.results
+        return [*results, *[results[0] or Over.MEAN] * len(self.call.sought)]
 
     def _insert(self, op: Operation) -> None:
         op.location = self.call.location
@@ -266,7 +276,8 @@ class _Splitting:
         made: Sequence[SSAValue] = ()
         if part.whole is not None and part.changed:
             signature = Signature.of(part.whole)
-            once = CallOp.of(self.mesh, signature, call.operands, call.values)
+            operands = [call.operands[number] for number in part.operands]
+            once = CallOp.of(self.mesh, signature, operands, call.values)
             self._insert(once)
             made = once.results
         for extra in part.arguments:
@@ -367,7 +378,8 @@ class _Splitting:
         own.location = call.location
         block.add_op(own)
         yielded: list[SSAValue] = []
-        for carry, old, value in zip(block.args, call.results, own.results, strict=False):
+        for number, (old, value) in enumerate(zip(call.results, own.results, strict=True)):
+            carry = block.args[number]
             set_name(carry, old.name_hint)
             set_name(value, old.name_hint)
             pass_role(old, value)
@@ -375,9 +387,11 @@ class _Splitting:
                 op = step_op(self.mesh, CAST, [value], dtype=str(dist_type(carry).dtype))
                 block.add_op(op)
                 value = op.result
-            op = step_op(self.mesh, ADD, [carry, value])
-            block.add_op(op)
-            yielded.append(op.result)
+            if self._states[number] is not None:
+                op = step_op(self.mesh, ADD, [carry, value])
+                block.add_op(op)
+                value = op.result
+            yielded.append(value)
         block.add_op(YieldOp.create(operands=yielded))
         return block
 
