@@ -284,6 +284,26 @@ def _sums_in_loop(t: Text, y: str, dims: str) -> str:
     return f"{name}_sum"
 
 
+def _by_time(t: Text, y: str, dims: str) -> str:
+    """Take data whose batch is not the leading dimension."""
+    rows = t.add("transpose %by_time order [1, 0, 2]")
+    if dims == "bh":
+        rows = t.add(f"sum {rows} dims [1]")
+    if dims == "th":
+        rows = t.add(f"reshape {rows} to [batch * seq, width]")
+    return t.add(f"mul {y}, {rows}")
+
+
+def _pairs(t: Text, y: str, dims: str) -> str:
+    """Take data with two rows for each of the batch: one behind the other, or in two halves."""
+    if dims != "bh":
+        return _by_time(t, y, dims)
+    inside = t.rng.randrange(2)
+    two = t.add(f"reshape %pairs to [{'batch, 2' if inside else '2, batch'}, width]")
+    rows = t.add(f"sum {two} dims [{inside}]")
+    return t.add(f"sub {y}, {rows}")
+
+
 def _called(t: Text, y: str, dims: str) -> str:
     if dims != "bh":
         return _constants(t, y, dims)
@@ -322,6 +342,8 @@ STEPS: list[Callable[[Text, str, str], str]] = [
     _transposed,
     _drop_in_loop,
     _sums_in_loop,
+    _by_time,
+    _pairs,
     _called,
 ]
 """What a loss may do with a value of its batch, which keeps its dimensions."""
@@ -477,16 +499,21 @@ def _program(rng: random.Random, t: Text, loss: str) -> str:
     data = rng.choice(["", "", "@data"]) if not weighted else ""
     own = f"%x: f64[batch{data}, seq, width], %z: f64[batch{rng.choice(['', data])}, width]"
     weights = (
-        "%w: f64[layers, width, width], %u: f64[width, width] parameter, %bias: f64[width] parameter, "
-        "%bank: f64[batch, width] parameter, %each: f64[batch, width] parameter, %table: f64[5, width]"
+        "%w: f64[layers, width, width], %u: f64[width, width] parameter, "
+        "%bias: f64[width] parameter, %bank: f64[batch, width] parameter, "
+        "%each: f64[batch, width] parameter, %table: f64[5, width]"
     )
-    rest = "%tokens: i32[batch, seq], %labels: i32[batch], %seed: i32[]"
-    over = [rng.choice(["", "@data", "@data"]) for _ in range(4)]
+    rest = (
+        "%tokens: i32[batch, seq], %labels: i32[batch], %seed: i32[], "
+        "%by_time: f64[seq, batch, width], %pairs: f64[2 * batch, width]"
+    )
+    over = [rng.choice(["", "@data", "@data"]) for _ in range(6)]
     narrow = rng.random() < 0.3
     given = (
         f"%x0: {'f32' if narrow else 'f64'}[batch{over[0]}, seq, width], "
         f"%z0: f64[batch{over[1]}, width], {weights}, "
-        f"%tokens: i32[batch{over[2]}, seq], %labels: i32[batch{over[3]}], %seed: i32[]"
+        f"%tokens: i32[batch{over[2]}, seq], %labels: i32[batch{over[3]}], %seed: i32[], "
+        f"%by_time: f64[seq, batch{over[4]}, width], %pairs: f64[2 * batch{over[5]}, width]"
     )
     front = [f"%x = {'cast %x0 to f64' if narrow else 'scale %x0 by 0.5'}"]
     form = rng.random()
@@ -501,6 +528,9 @@ def _program(rng: random.Random, t: Text, loss: str) -> str:
         mesh = "{ pipe = node:2, data = gpu:2 weights [1, 3] }"
     layers = rng.choice([2, 4])
     sizes = f"batch = {BATCH}, seq = {SEQ}, width = {WIDTH}, layers = {layers}"
+    passed = ", ".join(
+        word for word in f"{own}, {weights}, {rest}".replace(":", "").split() if "%" in word
+    )
     names = "batch = batch, seq = seq, width = width, layers = layers"
     sought = ", ".join(["%w", *(x for x in ("%u", "%bank", "%each") if rng.random() < 0.4)])
     count = sought.count("%")
@@ -515,7 +545,8 @@ def _program(rng: random.Random, t: Text, loss: str) -> str:
 }}
 mesh @m on @box {mesh}
 
-func @part(rows = 2, number = 1, width = 4)(%y: f64[rows, width], %seed: i32[]) -> f64[rows, width] on @m auto {{
+func @part(rows = 2, number = 1, width = 4)
+    (%y: f64[rows, width], %seed: i32[]) -> f64[rows, width] on @m auto {{
   %n = constant value number to f64[]
   %u = uniform %seed to f64[rows, width]
   %d = div %y, %n
@@ -530,7 +561,7 @@ func @loss({sizes})({own}, {weights}, {rest}) -> f64[] on @m auto {{
 
 func @step({sizes})({given}) -> (f64[], {out}) on @m auto {{
   {chr(10).join("  " + line for line in front).strip()}
-  %l, {results} = gradient @loss({names})(%x, %z, %w, %u, %bias, %bank, %each, %table, %tokens, %labels, %seed) wrt {sought}
+  %l, {results} = gradient @loss({names})({passed}) wrt {sought}
   return %l, {results}
 }}
 """

@@ -84,6 +84,8 @@ def split_batch(function: FuncOp, count: int) -> None:
 def batch_of(call: CallOp) -> Batched:
     """Return the batch of a gradient: the leading size of its operands that are data.
 
+    If there are several, it is the one that every operand with another of them has too.
+
     Raises:
         DiagnosticError: it is not one size parameter of the function.
     """
@@ -97,18 +99,26 @@ def batch_of(call: CallOp) -> Batched:
         if number not in call.sought and not {role_of(operand), roles[number]} & {*kept}
     }
     leading = {number: formula_of(x.dims[0].size) for number, x in data.items() if x.dims}
-    names = dict.fromkeys(str(f) for f in leading.values() if str(f) in f.parameters)
+    names = list(dict.fromkeys(str(f) for f in leading.values() if str(f) in f.parameters))
+    having = {name: {n for n, x in data.items() if _has(x, name)} for name in names}
+    names = [x for x in names if not any(having[x] < having[other] for other in names)]
     if len(names) != 1:
         listed = f" (they lead with {', '.join(names)})" if names else ""
         raise DiagnosticError.at(
             call,
             f"it is not clear which size of @{call.symbol} is the batch{listed}: let what is not "
-            "differentiated lead with one size parameter, as in %x: f32[batch, ...]",
+            "differentiated lead with one size parameter, as in %x: f32[batch, ...], or be a "
+            "`parameter`",
         )
     [parameter] = names
     first = next(number for number, formula in leading.items() if str(formula) == parameter)
     size = dist_type(call.operands[first]).dims[0].size
     return Batched(call, first, [*data], parameter, size)
+
+
+def _has(x: DistType, parameter: str) -> bool:
+    """Return whether a size of a type is a formula of a parameter."""
+    return any(parameter in formula_of(size).parameters for size in x.shape)
 
 
 def _part_of(batched: Batched, count: int) -> PartOfBatch:
