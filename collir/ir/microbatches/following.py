@@ -243,8 +243,11 @@ class Following:
         x = dist_type(use.value)
         if isinstance(state, Rows):
             if not self.size.fits(x, state):
-                have = f"{value_text(use.value)} has {x.shape[state.dim]} there whatever it is"
-                text = f"{_name(use.op)} needs the rows of the batch, and {have}"
+                shown, fixed = value_text(use.value, "an operand"), int(x.shape[state.dim])
+                text = (
+                    f"{_name(use.op)} takes rows of the batch, and {shown} has {fixed} rows however "
+                    f"many these are: write that size as a formula of {self.size.part}"
+                )
                 raise self._fail(use.op, text)
             self.rows[use] = state
         elif state is Over.SUM and not _is_zero(use.value):
@@ -292,7 +295,7 @@ class Following:
         if index in structure.blocked:
             raise self._fail(op, f"{name} needs the whole batch")
         if index in structure.selected:
-            text = f"{name} picks rows of the batch by their position: pick rows of the data"
+            text = f"{name} picks rows of the batch by their position: pick them in the data"
             raise self._fail(op, text)
         for number, (state, over) in enumerate(zip(states, structure.operands, strict=True)):
             if state is None and index in over:

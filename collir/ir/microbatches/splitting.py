@@ -163,8 +163,8 @@ def _check(batched: Batched, part: PartOfBatch, count: int) -> None:
     except DiagnosticError as error:
         first = error.diagnostics[0]
         text = f"{count} microbatches of this batch do not fit: {first.message}"
-        here = note("here", first.position)
-        raise DiagnosticError(Diagnostic(text, Position.of(batched.call), (here,))) from error
+        notes = (note("at this step", first.position),) if first.position else ()
+        raise DiagnosticError(Diagnostic(text, Position.of(batched.call), notes)) from error
 
 
 def _followed(batched: Batched, own: FuncOp, callers: Mapping[FuncOp, CallOp]) -> Following:
