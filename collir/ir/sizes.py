@@ -17,7 +17,6 @@ from collir.ir.renaming import map_attributes, set_type
 from collir.ir.verification import verify
 from collir.layout import Dim, LayoutError
 
-
 SHAPES = ("sizes", "shape")
 """The arguments that are sizes of dimensions of the result."""
 

@@ -245,8 +245,8 @@ class Following:
             if not self.size.fits(x, state):
                 shown, fixed = value_text(use.value, "an operand"), int(x.shape[state.dim])
                 text = (
-                    f"{_name(use.op)} takes rows of the batch, and {shown} has {fixed} however many "
-                    f"these are: write that size as a formula of {self.size.part}"
+                    f"{_name(use.op)} takes rows of the batch, and {shown} has {fixed} however "
+                    f"many these are: write that size as a formula of {self.size.part}"
                 )
                 raise self._fail(use.op, text)
             self.rows[use] = state
