@@ -230,3 +230,9 @@ def test_a_number_means_the_whole_batch(loss: str) -> None:
 def test_all_inputs_are_cut_alike(layout: str, passes: str) -> None:
     before = step_with("a mean by hand", layout)
     assert_computes(before, collir.run_passes(before.clone(), passes))
+
+
+def test_random_numbers_of_a_stage() -> None:
+    """What is drawn once in front of the loop is drawn at the place that uses it."""
+    before = step_with("random numbers", "one alone")
+    assert_computes(before, collir.run_passes(before.clone(), "pipeline{microbatches=2}"))

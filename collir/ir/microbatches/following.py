@@ -393,6 +393,8 @@ def _name(op: Operation) -> str:
 
 @dataclass
 class _Depending:
+    """Values, and what depends on them."""
+
     values: set[SSAValue] = field(default_factory=set[SSAValue])
 
     def block(self, block: Block) -> None:
