@@ -2,7 +2,8 @@
 
 What: where a step takes the gradient of a function whose result is a sum or a mean over a batch,
 the batch is cut into microbatches, and a ``repeat`` adds their gradients up. The index of the batch
-is followed through the function; gradients of 16 bits are added up in f32.
+is followed through the function; gradients of 16 bits are added up in f32. All inputs are cut in
+the same rows, whatever their layouts.
 
 Why: a device keeps the activations of one microbatch alone. `pipeline` does the same, and cuts the
 layers into stages too.
@@ -14,8 +15,29 @@ becomes, with `microbatches=4`,
       ...
     }
 
-When not: something else than a sum or a mean over the batch depends on several of its parts, such
-as a normalisation over the batch; an error says where.
+The result is what the step computed before. A number that the function reads from the size of the
+batch means the whole batch: where there is one, microbatches run a function of their own with one
+more parameter. What depends on data alone and needs all of it, such as a count of tokens, is
+computed once, in front of the loop. Where the number of a row counts, as in ``iota`` or
+``uniform``, a microbatch takes its rows of all; so random numbers that are drawn in a loop over
+layers are drawn for the whole batch each time, which a remark says.
+
+    func @loss(batch = 16)(%x: f32[batch, 8], %tokens: i32[batch], %w: f32[8, 8]) ... {
+      %o = constant value batch to f32[]
+      %n = sum %tokens dims [0]
+      ...
+becomes
+    func @loss_whole(batch = 16)(%tokens: i32[batch]) -> i32[] ... {
+      %n = sum %tokens dims [0]
+      return %n
+    }
+    func @loss_microbatch(batch = 16, whole_batch = 16)(%x: f32[batch, 8], ..., %n: i32[]) ... {
+      %o = constant value whole_batch to f32[]
+      ...
+
+When not: something that depends on what is differentiated needs several parts of the batch, and is
+neither a sum nor a mean over it, such as a normalisation over the batch, or rows that are picked by
+their position; an error says where.
 
 Cost: weights are read once for each microbatch, and so is what is sent inside the function.
 """
@@ -29,7 +51,7 @@ from xdsl.passes import ModulePass
 from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.microbatches import split_batch
+from collir.ir.microbatches.splitting import split_batch
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.functions import functions_of
 from collir.ir.inlining import inline_calls
-from collir.ir.microbatches import split_batch
+from collir.ir.microbatches.splitting import split_batch
 from collir.ir.models import not_called
 from collir.ir.pipelines import Pipeline, pipelines_in
 from collir.ir.remarks import remark, repeat_remark

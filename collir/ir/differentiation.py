@@ -40,14 +40,14 @@ def gradients_as_calls(module: ModuleOp) -> list[FuncOp]:
             if key not in made:
                 made[key] = gradient_function(callee, call.sought)
                 made[key].properties["sym_visibility"] = StringAttr("private")
-            _replace(call, made[key])
+            _ = call_gradient(call, made[key])
     if made and (errors := fusion_errors(module)):
         raise DiagnosticError(errors)
     return list(made.values())
 
 
-def _replace(call: CallOp, gradient: FuncOp) -> None:
-    """Put a plain call of a gradient function in the place of a gradient."""
+def call_gradient(call: CallOp, gradient: FuncOp) -> CallOp:
+    """Put a plain call of a gradient function in the place of a gradient, and return it."""
     block = call.parent
     assert block is not None
     plain = CallOp.of(
@@ -64,6 +64,7 @@ def _replace(call: CallOp, gradient: FuncOp) -> None:
         set_name(new, old.name_hint)
         old.replace_all_uses_with(new)
     block.erase_op(call)
+    return plain
 
 
 def gradient_function(function: FuncOp, wrt: Sequence[int]) -> FuncOp:
@@ -121,7 +122,7 @@ def _differentiate(function: FuncOp, wrt: Sequence[int]) -> None:
             set_role(gradient, Role.GRADIENT)
         results.append(gradient)
     _ = steps.add(ReturnOp(*map(cotangents.current, results)))
-    _erase_unused(block)
+    erase_unused(block)
     inputs = [argument.type for argument in function.args]
     outputs = [result.type for result in results]
     function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
@@ -150,11 +151,11 @@ def _inlined(function: FuncOp) -> dict[Operation, object]:
     return groups
 
 
-def _erase_unused(block: Block) -> None:
+def erase_unused(block: Block) -> None:
     """Erase the steps of a block and of the loops in it whose results are not used."""
     for op in reversed(list(block.ops)):
         unused = all(not result.uses.get_length() for result in op.results)
         if op.results and unused and op.has_trait(Pure):
             block.erase_op(op)
         elif isinstance(op, RepeatOp):
-            _erase_unused(op.body.block)
+            erase_unused(op.body.block)

@@ -17,6 +17,9 @@ from collir.ir.renaming import map_attributes, set_type
 from collir.ir.verification import verify
 from collir.layout import Dim, LayoutError
 
+SHAPES = ("sizes", "shape")
+"""The arguments that are sizes of dimensions of the result."""
+
 
 def largest_dimension(module: ModuleOp) -> int:
     """Return the largest dimension of any argument, or 1 if there are none."""
@@ -73,7 +76,7 @@ def resize(module: ModuleOp, sizes: dict[int, int]) -> None:
 
 def _resize_arguments(op: DistOp, sizes: dict[int, int]) -> None:
     """Replace the sizes that an operation names; a permutation or a padding is none."""
-    for name in ("sizes", "shape"):
+    for name in SHAPES:
         if isinstance(old := op.properties.get(name), SizesAttr):
             op.properties[name] = SizesAttr(tuple(sizes.get(n, n) for n in old.data))
 

@@ -192,7 +192,7 @@ _map(
 )
 _map("mul", "Multiply elementwise.", 2, linear=Linear.EACH, gradient=lambda r, i: r.g * r.x[1 - i])
 _map("sub", "Subtract elementwise.", 2, linear=Linear.ALL, gradient=lambda r, i: -r.g if i else r.g)
-_map(
+DIV = _map(
     "div",
     "Divide elementwise.",
     2,

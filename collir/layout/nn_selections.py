@@ -93,7 +93,7 @@ def _take(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     return Structure(tuple(indices), result, sizes, linear=Linear.FIRST, flops=0, selected=selected)
 
 
-model_row(
+TAKE = model_row(
     "take",
     "Return the slices of a dimension at some positions.",
     _take,

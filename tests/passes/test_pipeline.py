@@ -20,7 +20,8 @@ from collir.dialects.machine import mesh_of, module_of
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.microbatches import NotSeparableError, Over, reduced_over
+from collir.ir.microbatches.following import Following, NotSeparableError
+from collir.ir.microbatches.rows import BatchSize, Over, Rows
 from collir.ir.pipelines import Pipeline
 from collir.ir.unstaging import without_stages
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute
@@ -534,9 +535,14 @@ def assert_separable(rng: random.Random) -> bool:
     text = random_loss(rng)
     try:
         [function] = functions_of(collir.parse(text, "loss.coll"))
-        [over] = reduced_over(function, [0, 1])
+        size = BatchSize("batch", "whole", {"batch": 4, "whole": 4})
+        batched = {0: Rows(0), 1: Rows(0)}
+        following = Following(function, {}, size, batched, range(len(function.args)))
     except (DiagnosticError, NotSeparableError):
         return False
+    if following.rows or following.shared:
+        return False  # a microbatch is no batch of its size
+    [over] = following.results
     draws = np.random.default_rng(rng.randrange(2**32))
     x, y, *rest = (draws.normal(size=shape) for shape in ((4, 2, 3), (4, 3), (3,), ()))
     rest = [np.asarray(value) for value in rest]

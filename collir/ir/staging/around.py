@@ -53,7 +53,6 @@ from collir.layout.coll import (
     MASK,
     PAD,
     PART,
-    REDISTRIBUTE,
     SCALE,
 )
 from collir.layout.dtypes import Reduction
@@ -242,10 +241,11 @@ class Around:
         else:
             place = self.place.get(op.result)
             operands = [self._brought(self.values[x][0], place) for x in op.operands]
-            to = dist_type(op.result)
-            named = not op.operands or op.kind is REDISTRIBUTE
-            to = to if place is None else to.with_place(self.axis.at(place))
-            self._define(op, [self._remade(op, operands, to if named else None)])
+            types = (x.data for x in op.properties.values() if isinstance(x, DistTensorType))
+            to = next(types, None)
+            if to is not None and place is not None:
+                to = to.with_place(self.axis.at(place))
+            self._define(op, [self._remade(op, operands, to)])
 
     def _define(self, op: DistOp, new: list[SSAValue]) -> None:
         self.values[op.result] = new

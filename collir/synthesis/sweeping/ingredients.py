@@ -27,6 +27,7 @@ from collir.cost.model import CostModel
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.memory import Buffer
 from collir.cost.programs.simulation import SimulatedStep, Simulation
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.layout import Mesh
 
 LAYERS = 2, 3
@@ -193,7 +194,9 @@ def _add_stages(made: Ingredients, simulation: Simulation) -> None:
 def _add_loop(made: Ingredients, opened: Opened) -> None:
     simulation = opened.simulation
     loops = [n for n, step in enumerate(simulation.program) if step.loop is not None]
-    assert len(loops) == 1, "a step has one loop, that over microbatches"
+    if len(loops) != 1:
+        text = "a step that is swept has one loop, that over microbatches, and this one has others"
+        raise DiagnosticError(Diagnostic(text))
     [number] = loops
     loop = simulation.program[number].loop
     assert loop is not None

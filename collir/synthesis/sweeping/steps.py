@@ -14,7 +14,7 @@ from collir.ir.auto import is_auto
 from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.microbatches import batch_of
+from collir.ir.microbatches.splitting import batch_of
 from collir.ir.parameters import parameters_of
 from collir.layout.formulas import Formula
 from collir.layout.sizes import formula_of
@@ -62,7 +62,7 @@ class TrainingStep:
             )
         [call] = [call for call in calls_in(function) if call.sought]
         batched = batch_of(call)
-        operand = dist_type(_given(call, batched.numbers[0]))
+        operand = dist_type(_given(call, batched.first))
         batch = _parameter(operand.dims[0].size)
         mesh = mesh_of(function)
         axes = [

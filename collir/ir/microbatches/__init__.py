@@ -1,0 +1,1 @@
+"""The gradient of a batch as a sum over microbatches."""
