@@ -4,6 +4,7 @@ Both are symbols of a module; functions name their mesh in the attribute ``coll.
 attributes mirror the plain values of ``collir.machine`` and ``collir.layout`` and convert to them.
 """
 
+import math
 import operator
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,12 +72,17 @@ class NumberAttr(Data[float]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> float:
         with parser.in_angle_brackets():
-            return float(parser.parse_number())
+            if (infinite := parser.parse_optional_keyword("inf")) is None:
+                if parser.parse_optional_punctuation("-") is None:
+                    return float(parser.parse_number())
+                infinite = parser.parse_optional_keyword("inf")
+                return -(float(parser.parse_number()) if infinite is None else math.inf)
+            return math.inf
 
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
             mantissa, _, exponent = repr(self.data).partition("e")
-            point = "" if "." in mantissa else ".0"
+            point = "" if "." in mantissa or math.isinf(self.data) else ".0"
             printer.print_string(mantissa + point + (f"e{exponent}" if exponent else ""))
 
 

@@ -170,7 +170,7 @@ _FACTORS: dict[str, Callable[[DistOp], float]] = {"scale": lambda op: abs(op.num
 """The factor by which a step multiplies every element, by the name of the step."""
 
 _CONSTANTS: dict[str, Callable[[DistOp], Iterator[float]]] = {
-    "pad": lambda op: iter([abs(op.number("value"))])
+    "pad": lambda op: filter(np.isfinite, [abs(op.number("value"))])
 }
 """The constants that a step puts beside elements, by the name of the step."""
 
