@@ -197,6 +197,7 @@ _map(
     "Divide elementwise.",
     2,
     floats=True,
+    linear=Linear.FIRST,
     gradient=lambda r, i: -(r.g * r.y / r.x[1]) if i else r.g / r.x[1],
 )
 _map(
