@@ -154,7 +154,7 @@ def test_a_program_is_proven_equal_to_itself(rng: random.Random) -> None:
 
 
 @given(rng=RANDOM)
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_redistributes_are_proven_equal_to_plain_steps(rng: random.Random) -> None:
     module = random_module(rng, functions=1, steps=5, weights=1.0, nested=False, redistributes=0.9)
     [old], [new] = functions_of(read(write(module))), functions_of(read(write(module)))

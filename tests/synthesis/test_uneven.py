@@ -52,7 +52,7 @@ def redistributes(rng: random.Random, ranks: int | None, count: int) -> ModuleOp
 
 
 @given(rng=RANDOM)
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_redistributes_become_steps_that_compute_the_same(rng: random.Random) -> None:
     before = redistributes(rng, rng.choice([2, 3, 4, 6, 8]), 2)
     after = collir.run_passes(before.clone(), "decompose")
