@@ -37,9 +37,8 @@ functions that take the place of the first (``for @f from N``), so that ``-t 'mp
 With ``top``, the best alternatives of each function are kept as functions behind it, ``@f_2`` and
 so on, for ``-t crossover``.
 
-On an axis with weights, which cut into blocks of different sizes, the search does not work. There
-only all_reduces are decomposed: into reduce_scatters and all_gathers, at once or level by level,
-along the best dimension that divides. ``top``, ``chunks`` and ``memory`` have no effect on these.
+On an axis with weights, which cut into blocks of different sizes, values are scattered along
+dimensions as they are: no flat dimension is padded, and no program runs in chunks.
 
 When not: a collective that names its algorithm (``using``), or on a mesh that is not placed on
 levels; a fixed strategy, or ``up_to``, with an axis with weights. A collective that no program

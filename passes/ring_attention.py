@@ -35,8 +35,9 @@ and values go back around the ring, their cotangents go with them, and scores ar
 the attention is in a ``fused`` call, each block is one kernel.
 
 When not: scores that something else needs too, such as a gradient that is there already; masks with
-a number for each query and key; other steps between the softmax and the values than casts. A remark
-says so.
+a number for each query and key; scores that are transposed or gathered in front of the softmax;
+other steps between the softmax and the values than casts; a softmax that is written out. A remark
+says so, but for the last.
 
 Cost: the bytes are those of the gathers; backward, they are those of gathers and reductions. Blocks
 that a causal mask hides are computed all the same. Sums are rounded in another order, so the pass

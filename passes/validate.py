@@ -87,6 +87,8 @@ def _read(ctx: Context, path: Path) -> ModuleOp:
     Raises:
         DiagnosticError: the file cannot be read or is not a correct program.
     """
+    if path.suffix not in (".coll", ".mlir"):
+        raise DiagnosticError(Diagnostic(f"{path} is no .coll or .mlir file: against names one"))
     try:
         text = decode(path.read_bytes(), str(path))
     except OSError as error:

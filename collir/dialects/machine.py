@@ -4,6 +4,7 @@ Both are symbols of a module; functions name their mesh in the attribute ``coll.
 attributes mirror the plain values of ``collir.machine`` and ``collir.layout`` and convert to them.
 """
 
+import math
 import operator
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -71,39 +72,73 @@ class NumberAttr(Data[float]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> float:
         with parser.in_angle_brackets():
-            return float(parser.parse_number())
+            if (infinite := parser.parse_optional_keyword("inf")) is None:
+                if parser.parse_optional_punctuation("-") is None:
+                    return float(parser.parse_number())
+                infinite = parser.parse_optional_keyword("inf")
+                return -(float(parser.parse_number()) if infinite is None else math.inf)
+            return math.inf
 
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
             mantissa, _, exponent = repr(self.data).partition("e")
-            point = "" if "." in mantissa else ".0"
+            point = "" if "." in mantissa or math.isinf(self.data) else ".0"
             printer.print_string(mantissa + point + (f"e{exponent}" if exponent else ""))
 
 
-class TrailingDefaults(ParametrizedAttribute):
-    """An attribute whose text leaves out trailing parameters that have their default values."""
+class Named(ParametrizedAttribute):
+    """An attribute whose text names its parameters, and leaves out those with default values.
 
-    DEFAULTS: ClassVar[tuple[Attribute, ...]]
+    A text without names lists the parameters in order, and leaves out the last ones.
+    """
+
+    DEFAULTS: ClassVar[tuple[Attribute, ...]] = ()
+    """The default values of the last parameters."""
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [name for name, _ in cls.get_irdl_definition().parameters]
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Attribute]:
+        names = cls._names()
+        return dict(zip(names[len(names) - len(cls.DEFAULTS) :], cls.DEFAULTS, strict=True))
 
     @classmethod
     def parse_parameters(cls, parser: AttrParser) -> Sequence[Attribute]:
-        parameters = parser.parse_paramattr_parameters()
-        missing = len(cls.get_irdl_definition().parameters) - len(parameters)
-        if not 0 <= missing <= len(cls.DEFAULTS):
-            parser.raise_error(f"{cls.name} has another number of parameters")
-        return [*parameters, *cls.DEFAULTS[len(cls.DEFAULTS) - missing :]]
+        names, defaults = cls._names(), cls._defaults()
+
+        def entry() -> tuple[str, Attribute]:
+            name = next((x for x in names if parser.parse_optional_keyword(x) is not None), "")
+            if name:
+                _ = parser.parse_punctuation("=")
+            return name, parser.parse_attribute()
+
+        entries = parser.parse_comma_separated_list(parser.Delimiter.ANGLE, entry)
+        if not any(name for name, _ in entries):
+            if not 0 <= len(names) - len(entries) <= len(defaults):
+                parser.raise_error(f"{cls.name} has another number of parameters")
+            entries = [(name, value) for name, (_, value) in zip(names, entries, strict=False)]
+        given = dict(entries)
+        if len(given) < len(entries) or "" in given:
+            parser.raise_error(f"{cls.name} names each of its parameters once, or none")
+        if missing := [name for name in names if name not in defaults | given]:
+            parser.raise_error(f"{cls.name} needs {missing[0]}")
+        return [(defaults | given)[name] for name in names]
 
     def print_parameters(self, printer: Printer) -> None:
-        shown = list(self.parameters)
-        for default in reversed(self.DEFAULTS):
-            if shown[-1] != default:
-                break
-            shown.pop()
-        printer.print_paramattr_parameters(shown)
+        def print_entry(entry: tuple[str, Attribute]) -> None:
+            printer.print_string(f"{entry[0]} = ")
+            printer.print_attribute(entry[1])
+
+        defaults = self._defaults()
+        entries = zip(self._names(), self.parameters, strict=True)
+        with printer.in_angle_brackets():
+            printer.print_list([e for e in entries if defaults.get(e[0]) != e[1]], print_entry)
 
 
 @irdl_attr_definition
-class PartAttr(ParametrizedAttribute):
+class PartAttr(Named):
     """The links of groups that extend over only some of the children of a level."""
 
     name = "machine.part"
@@ -114,7 +149,7 @@ class PartAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class KindChildrenAttr(ParametrizedAttribute):
+class KindChildrenAttr(Named):
     """A kind of devices, and the number of neighbouring children of a level that have it."""
 
     name = "machine.kind_children"
@@ -124,7 +159,7 @@ class KindChildrenAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class ParentsAttr(ParametrizedAttribute):
+class ParentsAttr(Named):
     """The level above, whose children have different numbers of children: a ``machine.level``."""
 
     name = "machine.parents"
@@ -134,7 +169,7 @@ class ParentsAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class LevelAttr(TrailingDefaults):
+class LevelAttr(Named):
     """A level of a machine.
 
     ``size_from`` is the parameter that gives the size, or empty. ``fabric`` is empty if unknown.
@@ -251,7 +286,7 @@ class LevelAttr(TrailingDefaults):
 
 
 @irdl_attr_definition
-class RateAttr(ParametrizedAttribute):
+class RateAttr(Named):
     """The FLOP/s of a dtype."""
 
     name = "machine.rate"
@@ -261,7 +296,7 @@ class RateAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class EfficiencyAttr(TrailingDefaults):
+class EfficiencyAttr(Named):
     """The shares of the rates of a device that kernels reach; a tile of 0 x 0 stands for none."""
 
     name = "machine.efficiency"
@@ -309,7 +344,7 @@ class EfficiencyAttr(TrailingDefaults):
 
 
 @irdl_attr_definition
-class ExecutionAttr(TrailingDefaults):
+class ExecutionAttr(Named):
     """The times that the software of a device adds to those of kernels."""
 
     name = "machine.execution"
@@ -373,7 +408,7 @@ class ExecutionAttr(TrailingDefaults):
 
 
 @irdl_attr_definition
-class DeviceAttr(TrailingDefaults):
+class DeviceAttr(Named):
     """A device, the leaf of a machine's tree; unknown numbers are ``unit``."""
 
     name = "machine.device"
@@ -420,7 +455,7 @@ class DeviceAttr(TrailingDefaults):
 
 
 @irdl_attr_definition
-class KindAttr(ParametrizedAttribute):
+class KindAttr(Named):
     """A named kind of devices."""
 
     name = "machine.kind"
@@ -439,7 +474,7 @@ class KindAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class ParameterAttr(ParametrizedAttribute):
+class ParameterAttr(Named):
     """A parameter of a machine with its value: ``nodes = 4``."""
 
     name = "machine.parameter"
@@ -449,7 +484,7 @@ class ParameterAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class ReferenceAttr(ParametrizedAttribute):
+class ReferenceAttr(Named):
     """The origin of a machine: ``@template(nodes = 4) from "file"``.
 
     ``file`` is empty for a machine of the same file and for a shipped machine.
@@ -463,7 +498,7 @@ class ReferenceAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class FactorAttr(ParametrizedAttribute):
+class FactorAttr(Named):
     """The part of an axis on one level."""
 
     name = "machine.factor"
@@ -473,7 +508,7 @@ class FactorAttr(ParametrizedAttribute):
 
 
 @irdl_attr_definition
-class AxisAttr(TrailingDefaults):
+class AxisAttr(Named):
     """An axis: placed on levels by its factors, or only sized (``factors`` is unit).
 
     ``weights`` is empty if all coordinates have the same share of what is sharded over the axis.

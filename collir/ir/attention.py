@@ -7,6 +7,7 @@ dimensions that scores have for positions.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -118,11 +119,61 @@ def indices_of(op: DistOp) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]
 
 def attentions_in(function: FuncOp) -> Iterator[Attention]:
     """Yield the attention in a function and its loops, without its leaves."""
-    for op in function.walk():
-        if isinstance(op, DistOp) and op.kind is SOFTMAX:
-            found = _attention(op)
-            if found is not None:
-                yield found
+    for op in _softmaxes(function):
+        with suppress(NotOneByOne):
+            yield _attention(op)
+
+
+def others_in(function: FuncOp) -> Iterator[tuple[DistOp, NotOneByOne]]:
+    """Yield every softmax between products of what was gathered that is no part of attention as it
+    is found here, and why."""
+    for op in _softmaxes(function):
+        try:
+            _attention(op)
+        except NotOneByOne as error:
+            if _is_between_gathers(op):
+                yield op, error
+
+
+def _softmaxes(function: FuncOp) -> Iterator[DistOp]:
+    return (op for op in function.walk() if isinstance(op, DistOp) and op.kind is SOFTMAX)
+
+
+def _is_between_gathers(softmax: DistOp) -> bool:
+    """Return whether a softmax is of products, and in products, with something gathered in each."""
+    ends = (_products(softmax, ahead) for ahead in (False, True))
+    return all(any(map(_takes_gathered, products)) for products in ends)
+
+
+def _products(softmax: DistOp, ahead: bool) -> list[DistOp]:
+    """Return the nearest products of two operands in front of a step or behind it."""
+    found: list[DistOp] = []
+    pending, seen = [softmax], set[DistOp]()
+    while pending:
+        op = pending.pop()
+        if ahead:
+            near = [use.operation for result in op.results for use in result.uses]
+        else:
+            near = [operand.owner for operand in op.operands]
+        for other in near:
+            if isinstance(other, DistOp) and other not in seen:
+                seen.add(other)
+                product = other.kind is EINSUM and len(other.operands) == 2
+                (found if product else pending).append(other)
+    return found
+
+
+def _takes_gathered(product: DistOp) -> bool:
+    """Return whether an operand or the result of a product was gathered along a dimension."""
+    values = [
+        *product.operands,
+        *(use.operation.results[0] for use in product.result.uses if use.operation.results),
+    ]
+    return any(
+        gathered_from(value, dim) is not None
+        for value in values
+        for dim in range(len(dist_type(value).dims))
+    )
 
 
 def behind_layouts(value: SSAValue) -> SSAValue:
@@ -132,28 +183,41 @@ def behind_layouts(value: SSAValue) -> SSAValue:
     return value
 
 
-def _attention(softmax: DistOp) -> Attention | None:
-    """Return the attention that a softmax is a part of."""
+def _attention(softmax: DistOp) -> Attention:
+    """Return the attention that a softmax is a part of.
+
+    Raises:
+        NotOneByOne: it is a part of none, or of one that has other steps.
+    """
     dims = softmax.sizes("dims")
     casts: list[DistOp] = []
     value = softmax.result
     while (user := _user(value)) is not None and user.kind is CAST:
         casts.append(user)
         value = user.result
-    if user is None or user.kind is not EINSUM or len(user.operands) != 2 or len(dims) != 1:
-        return None
+    if len(dims) != 1:
+        raise NotOneByOne("it is over several dimensions")
+    if user is None or user.kind is not EINSUM or len(user.operands) != 2:
+        step = user.mnemonic if user is not None else "no step"
+        raise NotOneByOne(
+            f"{value_text(value, 'what it computes')} goes to {step}, and only casts may stand in "
+            "front of the product with values"
+        )
     share = list(user.operands).index(value)
     maps: list[DistOp] = []
     scores = _scores(softmax.input, len(dist_type(softmax.input).dims), maps)
     if scores is None:
-        return None
+        raise NotOneByOne(
+            f"{value_text(softmax.input, 'its operand')} is not a product of queries and keys that "
+            "maps of its dimensions, such as scale, cast and where, lead from"
+        )
     key = indices_of(scores)[1][dims[0]]
     operands, (of_shares, result) = indices_of(scores)[0], _of_shares(user, share)
     with_key = [number for number, indices in enumerate(operands) if key in indices]
     contracted = of_shares[dims[0]]
     others = {*of_shares} - {contracted}
     if len(with_key) != 1 or contracted in result or not others <= {*result}:
-        return None
+        raise NotOneByOne("its dimension is not that of keys and of values alone")
     return Attention(scores, maps, softmax, casts, user, 1 - with_key[0], share, dims[0])
 
 

@@ -23,6 +23,12 @@ def _state(x: DistType, axis: str) -> str:
     return "replicated" if x.dim_of(axis) is None else "sharded"
 
 
+def _sharding(x: DistType, axes: Sequence[str]) -> list[list[str]]:
+    """Return those of some sub-axes that shard a dimension together, in their order."""
+    lists = ([axis for axis in dim.axes if axis in axes] for dim in x.dims)
+    return [part for part in lists if part]
+
+
 def _preposition(state: str) -> str:
     return "on" if state.startswith("at ") else "over"
 
@@ -33,12 +39,16 @@ def origin_notes(
     """Return a note at the step or argument that put ``value`` into its states on ``axes``."""
     if not axes or any(axis not in mesh.by_name for axis in axes):
         return ()
-    axes = mesh.ordered(axes)
+    lists = _sharding(dist_type(value), axes)
+    sharding = [axis for part in lists for axis in part]
+    axes = (*sharding, *(axis for axis in mesh.ordered(axes) if axis not in sharding))
     states = [_state(dist_type(value), axis) for axis in axes]
     source = value
     while isinstance(source.owner, Operation) and source.owner.operands:
         before = source.owner.operands[0]
         if [_state(dist_type(before), axis) for axis in axes] != states:
+            break
+        if _sharding(dist_type(before), axes) != lists:
             break
         source = before
     position = Position.of(source)

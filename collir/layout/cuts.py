@@ -144,11 +144,19 @@ def same_cut(mesh: Mesh, axes: Sequence[str], other: Sequence[str]) -> bool:
     """Return whether two lists of sub-axes cut a dimension into the same blocks, in order."""
     if tuple(axes) == tuple(other) or (is_even(mesh, axes) and is_even(mesh, other)):
         return True
-    size = math.lcm(units(mesh, axes), units(mesh, other))
-    blocks = [
-        [cuts(mesh, size, names, at) for at in places(mesh, names)] for names in (axes, other)
-    ]
-    return blocks[0] == blocks[1]
+    mine, others = (block_units(mesh, tuple(names)) for names in (axes, other))
+    total, of_others = sum(mine), sum(others)
+    return len(mine) == len(others) and all(
+        size * of_others == of_other * total for size, of_other in zip(mine, others, strict=True)
+    )
+
+
+@lru_cache(maxsize=4096)
+def block_units(mesh: Mesh, axes: SubAxes) -> tuple[int, ...]:
+    """Return the sizes of all blocks of a dimension in units, in the order of the blocks."""
+    total = units(mesh, axes)
+    ends = (cuts(mesh, total, axes, at) for at in places(mesh, axes))
+    return tuple(end - begin for begin, end in ends)
 
 
 def undefined_cut(mesh: Mesh, axes: Sequence[str]) -> tuple[str, SubAxes] | None:

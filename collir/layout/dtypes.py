@@ -109,6 +109,10 @@ class DType(StrEnum):
             return value == int(value) and -limit <= value < limit
         return abs(value) <= _LARGEST[self]
 
+    def may_be(self, value: float) -> bool:
+        """Return whether elements of this type may be a constant: also infinite, as floats may."""
+        return self.represents(value) or (self.is_float and math.isinf(value))
+
 
 _LARGEST = {
     DType.F16: 65504.0,

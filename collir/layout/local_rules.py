@@ -197,7 +197,7 @@ def pad(mesh: Mesh, x: DistType, dim: int, low: int, high: int, value: float) ->
             operand=0,
         )
     grows = low > 0 or high > 0
-    if grows and not x.dtype.represents(value):
+    if grows and not x.dtype.may_be(value):
         raise LayoutError(
             f"pad value {number_text(value)} is not a value of {x.dtype}", parameter="value"
         )

@@ -197,6 +197,7 @@ DIV = _map(
     "Divide elementwise.",
     2,
     floats=True,
+    linear=Linear.FIRST,
     gradient=lambda r, i: -(r.g * r.y / r.x[1]) if i else r.g / r.x[1],
 )
 _map(
@@ -481,7 +482,7 @@ def _check_new(name: str, mesh: Mesh, to: DistType) -> None:
 def _constant(mesh: Mesh, value: float, to: DistType) -> DistType:
     """Return a tensor of a type, all of whose elements are one number."""
     _check_new("constant", mesh, to)
-    if not to.dtype.represents(value):
+    if not to.dtype.may_be(value):
         shown = repr(float(value)).removesuffix(".0")
         raise LayoutError(f"{shown} is not a value of {to.dtype}", parameter=VALUE.name)
     return to
@@ -499,9 +500,11 @@ def _iota(mesh: Mesh, dim: int, to: DistType) -> DistType:
     last = int(to.dims[dim].size) - 1
     exact = last <= 2**to.dtype.mantissa if to.dtype.is_float else to.dtype.represents(last)
     if not exact or to.dtype is DType.BOOL:
+        wider = DType.I32 if DType.I32.represents(last) else DType.I64
+        cast = " and cast it" if to.dtype.is_float or to.dtype is DType.BOOL else ""
         raise LayoutError(
             f"iota counts to {last}, and {to.dtype} does not hold all numbers up to it: make an "
-            "iota of i32 and cast it",
+            f"iota of {wider}{cast}",
             parameter=TO.name,
         )
     return to

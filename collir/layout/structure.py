@@ -31,7 +31,7 @@ class Linear(Enum):
     ALL = auto()
     """In all of them together, as a sum is."""
     FIRST = auto()
-    """In the first alone; the others select."""
+    """In the first alone; the others select, or divide it."""
 
 
 @dataclass(frozen=True)
@@ -274,9 +274,12 @@ def _passed(
     monoid = len(operands) == 1 and reduction is structure.reduction and structure.reduced
     if monoid and reduction is not Reduction.SUM:
         return first.partial, reduction
-    selects = structure.linear is Linear.FIRST and partial[0] > 0
-    if structure.linear is Linear.NOT or selects or not (reduction and reduction.linear):
+    if structure.linear is Linear.NOT:
         raise error(f"{name} is not linear in it", alone)
+    if structure.linear is Linear.FIRST and partial[0] > 0:
+        raise error(f"{name} is linear in {{0}} alone", alone)
+    if not (reduction and reduction.linear):
+        raise error(f"{name} is linear, and a {reduction} is not", alone)
     if structure.linear is Linear.ALL:
         other = next((n for n, x in enumerate(operands) if _state(x) != _state(first)), None)
         if other is not None:

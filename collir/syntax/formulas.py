@@ -1,9 +1,10 @@
 # pyright: basic
 """The lowering of sizes that are written as formulas of a function's parameters."""
 
+import math
 from collections.abc import Mapping
 
-from lark import Token
+from lark import Token, Tree
 
 from collir.layout.formulas import Formula, FormulaError
 from collir.layout.sizes import bindings_text, size_at
@@ -18,6 +19,13 @@ _OPERATORS = {
     "negative": Formula.__neg__,
 }
 """The meaning of the rules of the grammar."""
+
+_INFINITE = "an infinite constant is written inf or -inf, alone, and sizes are finite"
+_NO_NUMBERS = {
+    **dict.fromkeys(("inf", "infinity", "infty"), _INFINITE),
+    "nan": "constants are finite, or inf or -inf",
+}
+"""Words that stand for numbers elsewhere, in lower case, and what is said of them."""
 
 
 def first_token(tree: SyntaxTree) -> Token:
@@ -62,6 +70,16 @@ class FormulaLowering(Lowering):
             self.error(first_token(tree), "the formula is too long")
             return None
 
+    def infinity(self, tree: SyntaxTree) -> float | None:
+        """Return the number that ``inf`` or ``-inf`` stands for; None for another argument."""
+        match tree:
+            case Token(type="NAME") if tree == "inf" and "inf" not in self.sizes:
+                return math.inf
+            case Tree(data="negative", children=[Token() as token]) if self.infinity(token):
+                return -math.inf
+            case _:
+                return None
+
     def named(self, tree: SyntaxTree) -> list[str]:
         """Return the names of the parameters in a formula as it is written."""
         if isinstance(tree, Token):
@@ -85,5 +103,8 @@ class FormulaLowering(Lowering):
         hint = self.suggest(tree, self.sizes) or (
             f": declare it behind the function's name, as in `@f({tree} = 8)`"
         )
+        if tree.lower() in _NO_NUMBERS:
+            self.error(tree, f"`{tree}` is no number here: {_NO_NUMBERS[tree.lower()]}")
+            return Formula.constant(1)
         self.error(tree, f"the function has no parameter '{tree}'{hint}")
         return Formula.constant(1)

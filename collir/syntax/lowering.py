@@ -62,7 +62,13 @@ class Lowering:
         return Path(os.path.normpath(Path(self.file).parent / token[1:-1]))
 
     def text_of(self, path: Path, token: Token) -> str | None:
-        """Return the text of another file, which a token names, or None after an error."""
+        """Return the text of another file, which a token names, or None after an error.
+
+        A program may come from anywhere, and errors quote the text: only programs are read.
+        """
+        if path.suffix != ".coll":
+            self.error(token, f"{token} is no .coll file, and only these are read")
+            return None
         try:
             if path.is_char_device() or path.is_fifo():  # which may have no end
                 raise OSError(EINVAL, "it is not a file")

@@ -227,6 +227,8 @@ class StepLowering(TypeLowering):
                 return place_at(coordinates) if len(self.errors) == errors_before else None
             case ArgumentKind.COORDINATE, Token(type="NUMBER"):
                 return self.integer(argument)
+            case ArgumentKind.NUMBER, _ if infinite := self.infinity(argument):
+                return infinite
             case ArgumentKind.NUMBER, Token(type="NUMBER"):
                 return self.number(argument)
             case ArgumentKind.INTEGER | ArgumentKind.NUMBER, _ if self.is_formula(argument):

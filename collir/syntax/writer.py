@@ -1,5 +1,6 @@
 """The writer of ``.coll``: ``read(write(m))`` is ``m``, and writing twice gives the same text."""
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
@@ -411,6 +412,8 @@ def _argument(kind: ArgumentKind, value: Argument, mesh: Mesh) -> str:
             return ", ".join(mesh.short([str(axis) for axis in value]))
         case tuple():
             return f"[{', '.join(written(size) for size in value if isinstance(size, int))}]"
+        case float() if math.isinf(value):
+            return repr(value)
         case float():
             return plain(Decimal(repr(value)))
         case int() | str():

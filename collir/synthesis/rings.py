@@ -24,6 +24,7 @@ from collir.ir.attention import (
     blocks_of,
     collect_leaves,
     other_use,
+    others_in,
 )
 from collir.ir.auto import auto_functions, is_auto, set_auto
 from collir.ir.calls import callees_first, calls_in, inline_call
@@ -33,6 +34,7 @@ from collir.ir.names import unused_symbol
 from collir.ir.remarks import remark
 from collir.ir.ring import write_ring
 from collir.layout import LayoutError
+from collir.layout.nn import SOFTMAX
 from collir.synthesis.propagation.propagate import make_explicit
 
 _SITE = "coll.site"
@@ -48,7 +50,7 @@ def send_around_rings(module: ModuleOp, name: str) -> None:
     for function in functions_of(module):
         if not is_auto(function):
             _explicit(function, name)
-    for function, sites in _sites(module):
+    for function, sites in _sites(module, name):
         _Root(module, function, sites, name).run()
 
 
@@ -68,7 +70,9 @@ def _explicit(function: FuncOp, name: str) -> None:
                 fused = kernel_name(attention.softmax) is not None
                 write_ring(attention, blocks, fused)
         except (NotOneByOne, LayoutError) as error:
-            _remark(attention, name, error)
+            _remark(attention.softmax, name, error)
+    for softmax, error in others_in(function):
+        _remark(softmax, name, error)
 
 
 def _inline_attention(function: FuncOp) -> None:
@@ -127,9 +131,9 @@ def _check_uses(attention: Attention) -> None:
         )
 
 
-def _remark(attention: Attention, name: str, error: Exception) -> None:
+def _remark(softmax: Operation, name: str, error: Exception) -> None:
     text = error.text(["an operand"] * 9) if isinstance(error, LayoutError) else str(error)
-    remark(attention.softmax, f"{name} keeps the attention with this softmax: {text}")
+    remark(softmax, f"{name} keeps the attention with this softmax: {text}")
 
 
 # ---------------------------------------------------------------------------------------------
@@ -140,9 +144,9 @@ _Sites = dict[Operation, Blocks | NotOneByOne]
 """The softmax of attention whose keys are gathered, with the blocks of its operands."""
 
 
-def _sites(module: ModuleOp) -> Iterator[tuple[FuncOp, _Sites]]:
+def _sites(module: ModuleOp, name: str) -> Iterator[tuple[FuncOp, _Sites]]:
     """Yield the auto functions that no other one calls, with the attention in them and in what they
-    call that is gathered for."""
+    call that is gathered for. What is gathered for and is no attention gets a remark."""
     called = {call.function() for f in auto_functions(module) for call in calls_in(f)}
     roots = [function for function in auto_functions(module) if function not in called]
     if not roots:
@@ -153,8 +157,16 @@ def _sites(module: ModuleOp) -> Iterator[tuple[FuncOp, _Sites]]:
     copy = module.clone()
     for op in steps:
         del op.attributes[_SITE]
-    make_explicit(copy)
+    make_explicit(copy, whole=SOFTMAX)
     explicit = {function.sym_name.data: function for function in functions_of(copy)}
+    others = {
+        steps[site.value.data]: error
+        for function in roots
+        for softmax, error in others_in(explicit[function.sym_name.data])
+        if isinstance(site := softmax.attributes.get(_SITE), IntegerAttr)
+    }
+    for softmax, error in others.items():
+        _remark(softmax, name, error)
     for function in roots:
         sites: _Sites = {}
         for attention in attentions_in(explicit[function.sym_name.data]):
@@ -254,7 +266,7 @@ class _Root:
                 raise NotOneByOne("its mask takes other operands where layouts are chosen")
             write_ring(attention, blocks, self._unfuse(function), requests=True)
         except (NotOneByOne, LayoutError) as error:
-            _remark(attention, self.name, error)
+            _remark(attention.softmax, self.name, error)
 
     def _functions(self) -> list[FuncOp]:
         """Return the functions of this root, each behind those that it calls."""

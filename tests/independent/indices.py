@@ -167,7 +167,7 @@ def binary(*linear: tuple[int, ...], comparison: bool = False) -> Callable[[Case
 
 def quotient(c: Case) -> Type:
     floating(c)
-    return binary()(c)
+    return binary((0,))(c)
 
 
 def where(c: Case) -> Type:

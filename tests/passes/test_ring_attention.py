@@ -166,6 +166,18 @@ def test_the_results_are_those_of_attention(rng: random.Random) -> None:
 
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=2, deadline=None)
+def test_the_results_are_those_of_attention_without_layouts(rng: random.Random) -> None:
+    text = program(rng).partition("func @loss")[0]
+    auto = "\n".join(line for line in text.splitlines() if "all_gather" not in line)
+    auto = auto.replace("%kk", "%k").replace("%vv", "%v").replace("on @m {", "on @m auto {")
+    module = collir.parse(auto)
+    assert rewritten(module, "ring-attention,propagate") == []
+    assert sum(shifts(function_of(module, "ring_attention").body.block).values()) >= 2
+    agree(function_of(module, "attention"), function_of(collir.parse(text), "attention"))
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=2, deadline=None)
 def test_the_gradients_are_those_of_attention(rng: random.Random) -> None:
     text = program(rng)
     module, before = collir.parse(text), collir.parse(text)

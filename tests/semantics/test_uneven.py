@@ -1,15 +1,23 @@
 """Programs whose blocks differ in size, by the weights of an axis: what is proven of them."""
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from programs import RANDOM, random_module
+from xdsl.dialects.func import FuncOp
+from xdsl.rewriter import Rewriter
 
+from collir.dialects.coll import OPERATIONS
+from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
+from collir.ir.steps import step_op
 from collir.semantics.validation.loops import decided
 from collir.semantics.validation.proof import proven
-from collir.semantics.validation.validate import compare
+from collir.semantics.validation.validate import compare, executed
 from collir.semantics.validation.verdict import Outcome
 from collir.syntax.reader import read
 from collir.syntax.writer import write
@@ -59,6 +67,23 @@ PAIRS = {
         """%0 = all_gather %g over x dim 0
            %r = slice %0 over y dim 0""",
         Outcome.SAME,
+    ),
+    "a redistribute between dimensions is a gather of both and a slice of both": (
+        "(%g: f32[8@y, 8@x], %v: f32[8@x, 8@y]) -> f32[8@x, 8@y] on @xy",
+        """%0 = redistribute %g to f32[8@x, 8@y]
+           %r = add %v, %0""",
+        """%0 = all_gather %g over y dim 0
+           %1 = all_gather %0 over x dim 1
+           %2 = slice %1 over x dim 0
+           %3 = slice %2 over y dim 1
+           %r = add %v, %3""",
+        Outcome.SAME,
+    ),
+    "a redistribute to the transposed layout is no transpose": (
+        "(%g: f32[8@z, 8@x]) -> f32[8@x, 8@z] on @xy",
+        "%r = redistribute %g to f32[8@x, 8@z]",
+        "%r = transpose %g order [1, 0]",
+        Outcome.DIFFERENT,
     ),
     "a split and a merge of an uneven dimension change nothing": (
         "(%g: f32[8@x, 3]) -> f32[8@x, 3] on @xy",
@@ -121,9 +146,64 @@ def test_pairs_are_proven(name: str) -> None:
 @given(rng=RANDOM)
 @settings(max_examples=12)
 def test_a_program_is_proven_equal_to_itself(rng: random.Random) -> None:
-    module = random_module(rng, functions=1, steps=6, weights=1.0, models=rng.random() < 0.3)
+    module = random_module(
+        rng, functions=1, steps=6, weights=1.0, models=rng.random() < 0.3, redistributes=0.7
+    )
     [old], [new] = functions_of(module), functions_of(read(write(module)))
     assert decided(old, new).outcome is Outcome.SAME
+
+
+@given(rng=RANDOM)
+@settings(max_examples=6)
+def test_redistributes_are_proven_equal_to_plain_steps(rng: random.Random) -> None:
+    module = random_module(rng, functions=1, steps=5, weights=1.0, nested=False, redistributes=0.9)
+    [old], [new] = functions_of(read(write(module))), functions_of(read(write(module)))
+    for op in list(new.body.ops):
+        if isinstance(op, DistOp) and op.mnemonic == "redistribute":
+            put_plain_steps(op)
+    assert decided(old, new).outcome is not Outcome.DIFFERENT
+    if not plant_mistake(rng, new):
+        return
+    verdict = decided(old, new)
+    if verdict.how == "proof" and not any(op.name == "coll.compute" for op in old.walk()):
+        assert executed(old, new, "").outcome is verdict.outcome
+
+
+def put_plain_steps(op: DistOp) -> None:
+    """Put steps in the place of a redistribute: the whole value everywhere, and then cut."""
+    mesh, x, to = mesh_of(op), dist_type(op.input), dist_type(op.result)
+    steps: list[tuple[str, dict[str, Any]]] = []
+    if axes := mesh.ordered(x.partial - to.partial):
+        steps.append(("all_reduce", {"axes": axes}))
+    if x.place:
+        steps.append(("broadcast", {"axes": mesh.ordered(x.placed)}))
+    cut = ((dim, entry.axes) for dim, entry in enumerate(x.dims) if entry.axes)
+    steps += [("all_gather", {"axes": axes, "dim": dim}) for dim, axes in cut]
+    cut = ((dim, entry.axes) for dim, entry in enumerate(to.dims) if entry.axes)
+    steps += [("slice", {"axes": axes, "dim": dim}) for dim, axes in cut]
+    if axes := mesh.ordered(to.partial - x.partial):
+        steps.append(("mask", {"axes": axes, "reduction": str(to.reduction)}))
+    if to.place:
+        steps.append(("keep", {"place": to.place}))
+    ops: list[DistOp] = []
+    for name, arguments in steps or [("barrier", {})]:
+        value = ops[-1].result if ops else op.input
+        ops.append(step_op(mesh, OPERATIONS[name].KIND, [value], **arguments))
+    assert ops[-1].result.type == op.result.type
+    Rewriter.replace_op(op, ops, [ops[-1].result])
+
+
+def plant_mistake(rng: random.Random, function: FuncOp) -> bool:
+    """Let a step take another value of the type of its operand; return whether one can."""
+    steps = [op for op in function.body.ops if isinstance(op, DistOp)]
+    for op in rng.sample(steps, len(steps)):
+        for number, value in enumerate(op.operands):
+            earlier = [x for other in steps[: steps.index(op)] for x in other.results]
+            same = [x for x in (*function.args, *earlier) if x.type == value.type and x != value]
+            if same:
+                op.operands[number] = rng.choice(same)
+                return True
+    return False
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from plain_strategies import LOCAL, dijkstra
 from programs import ordered_lists
 
 from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.layout import Dim, DistType, LayoutError, Mesh, rules
@@ -119,9 +120,12 @@ class Ordered:
         size = float(before if move.kind == "all_to_all" else max(before, after))
         root = x.placed - frozenset(move.axes)
         layouts = (x, y) if move.kind == "permute" else None
+        uneven = uneven_sizes(mesh, x, y, None if layouts else move.axes)
+        size = uneven.size if uneven else size
         try:
             return step_cost(
-                Collective(move.kind, mesh, move.axes, size, root, moves=layouts), self.model
+                Collective(move.kind, mesh, move.axes, size, root, moves=layouts, uneven=uneven),
+                self.model,
             ).time
         except CostError:
             return math.inf
@@ -139,11 +143,11 @@ class Ordered:
         - no sub-axis becomes partial, a sub-axis stays partial or at root once it is so and the
           target has it so, and a gather to a root is only over sub-axes at root in the target;
         - slice and keep_root are only over sub-axes that are sharded or at root in the target, or,
-          as first steps, over sub-axes replicated at both ends; permutes shard only over sub-axes
-          that are sharded in the target.
+          as first steps, over sub-axes without weights that are replicated at both ends; permutes
+          shard only over sub-axes that are sharded in the target.
         """
         sharded = {axis for dim in self.target.dims for axis in dim.axes}
-        idle = set(self.mesh.by_name) - {*source.axes, *self.target.axes}
+        idle = set(self.mesh.by_name) - {*source.axes, *self.target.axes, *self.mesh.uneven}
 
         def edges(node: tuple[DistType, bool]) -> Iterator[tuple[float, tuple[DistType, bool]]]:
             x, begun = node

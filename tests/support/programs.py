@@ -339,6 +339,18 @@ def permutes(mesh: Mesh, x: DistType) -> Iterator[Move]:
             yield Move(OPERATIONS["permute"], {"to": DistTensorType(to)})
 
 
+def redistributions(mesh: Mesh, x: DistType, rng: random.Random) -> Iterator[Move]:
+    """Yield redistributes to random layouts, most of them well typed."""
+    for _ in range(3):
+        to = with_sizes(random_layout(rng, mesh, x.dtype, rank=len(x.dims)), x.shape)
+        keep = rng.choice([frozenset[str](), x.partial & to.partial, to.partial])
+        reduction = (x.reduction or to.reduction) if keep else None
+        yield Move(
+            OPERATIONS["redistribute"],
+            {"to": DistTensorType(replace(to, partial=keep, reduction=reduction))},
+        )
+
+
 def place_moves(mesh: Mesh, x: DistType, rng: random.Random) -> Iterator[Move]:
     """Yield steps that keep, send, shift or take a part of a tensor, most of them well typed."""
     names = list(mesh.by_name)
@@ -423,6 +435,7 @@ class FunctionBuilder:
 
     Attributes:
         models: whether random steps may be operations of models, and an add that broadcasts.
+        redistributes: the probability that a random step is preceded by a redistribute.
     """
 
     def __init__(
@@ -432,8 +445,10 @@ class FunctionBuilder:
         name: str = "f",
         parameters: Mapping[str, int] = MappingProxyType({}),
         models: bool = False,
+        redistributes: float = 0.0,
     ):
         self.models = models
+        self.redistributes = redistributes
         self.parameters = parameters
         self.mesh = mesh
         self.name = name
@@ -479,14 +494,18 @@ def module_of(meshes: Iterable[Mesh], functions: Iterable[FuncOp]) -> ModuleOp:
 
 
 def random_layout(
-    rng: random.Random, mesh: Mesh, dtype: DType | None = None, places: bool = False
+    rng: random.Random,
+    mesh: Mesh,
+    dtype: DType | None = None,
+    places: bool = False,
+    rank: int | None = None,
 ) -> DistType:
     """Return a random type on a mesh, of rank 0 to 3; most dimensions can be divided further.
 
     With ``places``, values are held at other coordinates than 0, too.
     """
     dtype = dtype or rng.choice(list(DType))
-    rank = rng.choice([0, 1, 1, 2, 2, 3])
+    rank = rng.choice([0, 1, 1, 2, 2, 3]) if rank is None else rank
     axes: list[list[str]] = [[] for _ in range(rank)]
     partial: list[str] = []
     root: list[str] = []
@@ -550,10 +569,12 @@ def random_function(
     nested: bool = True,
     callee: tuple[FuncOp, Mapping[str, int]] | None = None,
     models: bool = False,
+    redistributes: float = 0.0,
 ) -> FuncOp:
     """Return a well-typed function of up to ``steps`` steps on some arguments.
 
     Args:
+        redistributes: the probability of a redistribute beside a step.
         models: whether there may be operations of models.
         parametric: the probability that its sizes are formulas of parameters.
         nested: whether there may be loops.
@@ -584,7 +605,7 @@ def random_function(
             other = with_formulas(rng, plain, parameters) if parameters else plain
             called.append(bound if followed else other)
     arguments += called
-    builder = FunctionBuilder(mesh, arguments, name, parameters, models)
+    builder = FunctionBuilder(mesh, arguments, name, parameters, models, redistributes)
     for value, hint in zip(builder.values, ("x", "y"), strict=False):
         value.name_hint = hint
     if callee is not None:
@@ -620,7 +641,7 @@ def add_repeat(
         return None
     first = len(operands[0])
     types = argument_types(mesh, count, types, first, len(operands[1]))
-    body = FunctionBuilder(mesh, types, models=builder.models)
+    body = FunctionBuilder(mesh, types, models=builder.models, redistributes=builder.redistributes)
     if depth == 0 and rng.random() < 0.2:
         add_repeat(rng, body, rng.choice([1, 2, 3]), 2, depth=1)
     _add_steps(rng, body, steps)
@@ -675,6 +696,8 @@ def _add_steps(rng: random.Random, builder: FunctionBuilder, steps: int) -> None
         if x.dims and rng.random() < 0.1:
             dim = rng.randrange(len(x.dims))
             builder.try_op(OPERATIONS["concat"], [value, value], {"dim": integer(dim)})
+        if builder.redistributes and rng.random() < builder.redistributes:
+            builder.try_first(value, redistributions(mesh, x, rng))
         if rng.random() < 0.1:
             reassembled(builder, value, rng)
         if rng.random() < 0.2:
@@ -724,10 +747,12 @@ def random_module(
     nested: bool = True,
     kinds: float = 0.2,
     models: bool = False,
+    redistributes: float = 0.0,
 ) -> ModuleOp:
     """Return a module of random functions on one or two random meshes.
 
     Args:
+        redistributes: the probability of a redistribute beside a step.
         models: whether there may be operations of models.
         weights: the probability that axes of a mesh have weights.
         nested: whether there may be loops and calls.
@@ -744,7 +769,14 @@ def random_module(
             called = rng.choice(alike)
             callee = called, values_that_fit(rng, mesh, called, made)
         function = random_function(
-            rng, mesh, steps, f"f{i}", nested=nested, callee=callee, models=models
+            rng,
+            mesh,
+            steps,
+            f"f{i}",
+            nested=nested,
+            callee=callee,
+            models=models,
+            redistributes=redistributes,
         )
         made.append(function)
     return module_of(meshes, made)

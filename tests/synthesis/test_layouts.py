@@ -13,6 +13,7 @@ from seeds import fresh
 
 from collir.cost.model import CostModel
 from collir.layout import Axis, Dim, DistType, DType, Factor, Mesh, Reduction, at_root
+from collir.layout.cuts import undefined_cut, units
 from collir.machine import Level, Machine
 from collir.synthesis.programs.layouts import Held, LayoutPaths
 from collir.synthesis.programs.paths import Node, cheapest
@@ -48,7 +49,8 @@ class Case:
 
 def random_pair(rng: random.Random, mesh: Mesh) -> tuple[DistType, DistType]:
     """Return two layouts of one shape; most sub-axes are sharded."""
-    shape = [mesh.devices * rng.choice([1, 1, 2, 2**10]) for _ in range(rng.choice([1, 2]))]
+    parts = units(mesh, list(mesh.by_name))
+    shape = [parts * rng.choice([1, 1, 2, 2**10]) for _ in range(rng.choice([1, 2]))]
     if rng.random() < 0.2:
         shape = [rng.choice([mesh.devices, 2, 3, 4, 6, 8]) for _ in shape]
 
@@ -63,8 +65,9 @@ def random_pair(rng: random.Random, mesh: Mesh) -> tuple[DistType, DistType]:
                 sets[state].add(axis)
             elif state == "S":
                 dim = rng.randrange(len(shape))
-                if shape[dim] % mesh.group_size([*lists[dim], axis]) == 0:
-                    lists[dim].append(axis)
+                over = [*lists[dim], axis]
+                if shape[dim] % units(mesh, over) == 0 and undefined_cut(mesh, over) is None:
+                    lists[dim] = over
         dims = tuple(Dim(n, tuple(axes)) for n, axes in zip(shape, lists, strict=True))
         partial = frozenset(sets["P"])
         reduction = Reduction.SUM if partial else None
@@ -73,10 +76,14 @@ def random_pair(rng: random.Random, mesh: Mesh) -> tuple[DistType, DistType]:
     return layout(rng.choice(["RSSSSPM", "RSSS"])), layout(rng.choice(["RSSSSM", "RSSS"]))
 
 
-def random_case(rng: random.Random, most: int) -> Case:
-    """Return two different layouts; in most cases the order of sub-axes matters."""
+def random_case(rng: random.Random, most: int, weights: float = 0.0) -> Case:
+    """Return two different layouts; in most cases the order of sub-axes matters.
+
+    Args:
+        weights: the probability that axes have weights.
+    """
     while True:
-        mesh = random_mesh(rng)
+        mesh = random_mesh(rng, weights=weights)
         usual = all(level.taper < 10 for level in mesh.machine.levels)
         if not mesh.placed or not 1 <= len(mesh.by_name) <= most or not usual:
             continue
@@ -107,12 +114,18 @@ def test_the_best_on_three_sub_axes_is_that_of_a_plain_search(rng: random.Random
     assert_best(random_case(rng, 3))
 
 
+@given(rng=RANDOM)
+@settings(max_examples=14)
+def test_the_best_on_axes_with_weights_is_that_of_a_plain_search(rng: random.Random) -> None:
+    assert_best(random_case(rng, 2, weights=1.0))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_the_best_of_more_cases_is_that_of_a_plain_search(seed: int) -> None:
     rng = fresh(seed)
     for _ in range(1500):
-        assert_best(random_case(rng, 3))
+        assert_best(random_case(rng, 3, weights=0.3))
 
 
 @pytest.mark.slow
@@ -139,7 +152,7 @@ def test_other_programs_are_seldom_cheaper() -> None:
 @settings(max_examples=27)
 def test_the_bound_is_below_what_is_left(rng: random.Random) -> None:
     """The bound holds at the source, and one step from it, of all steps that the rules allow."""
-    case = random_case(rng, 2)
+    case = random_case(rng, 2, weights=0.3)
     paths = LayoutPaths(case.mesh, case.source, case.target, case.model)
     plain = case.plain()
     for x in [case.source, *(move.after for _, move in plain.moves(case.source))]:

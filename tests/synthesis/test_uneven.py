@@ -1,19 +1,118 @@
-"""All_reduces over an axis with weights: their programs are typed, proven and never slower."""
+"""Programs over axes with weights: they are typed, proven, never slower, and run on ranks."""
 
 import random
+from pathlib import Path
 
+import on_ranks
+import pytest
+import python_ranks
+from checks import agree, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
-from programs import RANDOM, FunctionBuilder, module_of, random_mesh
+from programs import (
+    RANDOM,
+    FunctionBuilder,
+    module_of,
+    random_layout,
+    random_mesh,
+    redistributions,
+)
+from seeds import fresh
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.dialects.coll import OPERATIONS
-from collir.dialects.tensor import AxesAttr
+from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.functions import functions_of
 from collir.ir.verification import verify
-from collir.layout import Dim, DistType, DType, Reduction
+from collir.layout import Dim, DistType, DType, Mesh, Reduction
 from collir.layout.cuts import units
 from collir.semantics.validation.proof import proven
 from collir.semantics.validation.verdict import Outcome
+
+
+def random_redistribute(rng: random.Random, mesh: Mesh, name: str) -> FuncOp:
+    """Return a function that redistributes a value from one random layout to another."""
+    while True:
+        x = random_layout(rng, mesh, rng.choice([DType.F32, DType.F64, DType.I32]))
+        builder = FunctionBuilder(mesh, [x], name)
+        y = builder.try_first(builder.values[0], redistributions(mesh, x, rng))
+        if y is not None and dist_type(y) != x:
+            return builder.function([y])
+
+
+def redistributes(rng: random.Random, ranks: int | None, count: int) -> ModuleOp:
+    """Return a module of redistributes on a placed mesh with weights."""
+    while True:
+        mesh = random_mesh(rng, ranks, weights=1.0)
+        if mesh.placed and mesh.uneven:
+            return module_of(
+                [mesh], [random_redistribute(rng, mesh, f"f{n}") for n in range(count)]
+            )
+
+
+@given(rng=RANDOM)
+@settings(max_examples=6)
+def test_redistributes_become_steps_that_compute_the_same(rng: random.Random) -> None:
+    before = redistributes(rng, rng.choice([2, 3, 4, 6, 8]), 2)
+    after = collir.run_passes(before.clone(), "decompose")
+    verify(after)
+    for old, new in zip(functions_of(before), functions_of(after), strict=True):
+        assert all(op.name != "coll.redistribute" for op in new.body.ops)
+        assert proven(old, new).outcome is Outcome.SAME
+        results = results_on_all_devices(after, new, seed=1)
+        assert agree(results, results_on_one_device(old, seed=1), 1)
+    for target in ("mpi", "mpi4py", "nccl", "torch"):
+        assert collir.emit(after, target)
+
+
+@pytest.mark.parametrize("ranks", [4, pytest.param(8, marks=pytest.mark.slow)])
+def test_redistributes_run_on_ranks(ranks: int, tmp_path: Path) -> None:
+    module = redistributes(fresh("redistributes", ranks), ranks, 6)
+    collir.run_passes(module, "decompose")
+    assert on_ranks.differences(module, functions_of(module), tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["mpi4py", "torch"])
+def test_redistributes_run_on_ranks_in_python(target: python_ranks.Target, tmp_path: Path) -> None:
+    module = redistributes(fresh("redistributes", target), 4, 12)
+    collir.run_passes(module, "decompose")
+    assert python_ranks.differences(target, module, functions_of(module), tmp_path) == []
+
+
+EXAMPLE = """
+machine @box { level gpu[4] { port = 300 GB/s, latency = 3 us } }
+mesh @m on @box { data = gpu:4 weights [3, 1, 2, 2] }
+func @exchanged(%x: f32[8000@data, 8000]) -> f32[8000, 8000@data] on @m {
+  %y = redistribute %x to f32[8000, 8000@data]
+  return %y
+}
+func @gathered(%x: f32[8@data, 16]) -> f32[8, 16] on @m {
+  %y = redistribute %x to f32[8, 16]
+  return %y
+}
+func @scattered(%x: f32[8, 16] partial(sum: data)) -> f32[8, 16@data] on @m {
+  %y = redistribute %x to f32[8, 16@data]
+  return %y
+}
+func @recut(%x: f32[8@data, 16], %w: f32[16@data, 4]) -> f32[8@data, 4] on @m auto {
+  %y = einsum "b i, i j -> b j" %x, %w
+  return %y
+}
+"""
+
+
+def test_a_redistribute_is_the_step_that_it_names() -> None:
+    module = collir.run_passes(collir.parse(EXAMPLE), "decompose")
+    steps = [[op.name.removeprefix("coll.") for op in f.body.ops] for f in functions_of(module)]
+    assert steps[:3] == [
+        ["all_to_all", "func.return"],
+        ["all_gather", "func.return"],
+        ["reduce_scatter", "func.return"],
+    ]
+    for target in ("mpi", "mpi4py", "torch"):
+        assert collir.emit(module, target)
 
 
 @given(rng=RANDOM)

@@ -48,7 +48,9 @@ class _Grid:
 
 
 def _constant(value: float, dtype: DType) -> Fraction:
-    """Return a constant as the dtype holds it."""
+    """Return a constant as the dtype holds it; 0 for an infinite one, which no step rounds."""
+    if math.isinf(value):
+        return Fraction(0)
     return Fraction(float(NUMPY[dtype].type(value))) if dtype.is_float else Fraction(int(value))
 
 

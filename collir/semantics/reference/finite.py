@@ -1,5 +1,6 @@
 """Where a run first computes what is not a finite number, and on which devices."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,8 +8,9 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.interpreter import Interpreter, PythonValues
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation
 
+from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.semantics.reference.collectives import Array, Buffers
 from collir.semantics.reference.executor import execute
@@ -62,6 +64,10 @@ def first_not_finite(
     return watch.first
 
 
+def _is_infinite(attribute: Attribute) -> bool:
+    return isinstance(attribute, NumberAttr) and math.isinf(attribute.data)
+
+
 class _Watch(Interpreter.Listener):
     """An observer of the steps of a run.
 
@@ -77,7 +83,8 @@ class _Watch(Interpreter.Listener):
 
     def will_interpret_op(self, op: Operation, args: PythonValues) -> None:
         if self.first is None and isinstance(op, DistOp):
-            self.healthy[op] = not any(map(self._found, args))
+            written = any(map(_is_infinite, op.properties.values()))
+            self.healthy[op] = not written and not any(map(self._found, args))
 
     def did_interpret_op(self, op: Operation, results: PythonValues) -> None:
         if self.first is None and isinstance(op, DistOp) and self.healthy.pop(op):

@@ -105,6 +105,7 @@ class Rounding:
         """Return numbers moved by roundings relative to some sizes."""
         if not _is_wide(y):
             return y
+        size = np.where(np.isfinite(size), size, 0.0)
         return y + NOISE * size * _signed_share(y, self.seed)
 
     def _sum(self, xs: Sequence[Array], y: Array) -> Array:
@@ -148,7 +149,8 @@ def factors_of(function: FuncOp) -> frozenset[float]:
         for op in function.walk()
         if isinstance(op, DistOp) and op.mnemonic in ("scale", "constant")
     }
-    return frozenset(f for f in factors if not (math.frexp(f)[0] * 2**16).is_integer())
+    finite = filter(math.isfinite, factors)
+    return frozenset(f for f in finite if not (math.frexp(f)[0] * 2**16).is_integer())
 
 
 def _factor(op: DistOp) -> float:

@@ -15,6 +15,7 @@ Steps follow their definitions, as in the numpy executor, from operands and attr
 typing rules are not used.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,7 +31,6 @@ from collir.semantics.symbolic.expressions import UnprovenError
 from collir.semantics.symbolic.local import (
     LocalStep,
     concatenated,
-    constants,
     converted,
     padded,
     repeated,
@@ -85,7 +85,10 @@ def _result_of(op: DistOp, run: AnyRun[V], operands: Sequence[V]) -> V:
 
 def _pad(s: LocalStep) -> Value:
     dim, low, high = (s.op.integer(name) for name in ("dim", "low", "high"))
-    return padded(s.operands[0], dim, low, high, s.op.number("value"))
+    value = s.op.number("value")
+    if math.isinf(value):
+        raise UnprovenError("an infinite number beside elements has no symbolic meaning")
+    return padded(s.operands[0], dim, low, high, value)
 
 
 def _concat(s: LocalStep) -> Value:
@@ -136,7 +139,7 @@ RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
     "add": lambda run, op, xs: run.local(op, xs, summed),
     "compute": lambda run, op, xs: run.compute(op, xs),
     "barrier": lambda run, op, xs: xs[0],
-    "constant": lambda run, op, xs: run.local(op, xs, constants),
+    "constant": lambda run, op, xs: run.constant(op),
     "iota": lambda run, op, xs: run.counted(op),
     "uniform": lambda run, op, xs: run.unknown(op, xs),
     "broadcast_to": lambda run, op, xs: run.local(op, xs, repeated),

@@ -1,5 +1,6 @@
 """The part of symbolic executions that does not depend on the form of their values."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ from collir.layout import DistType, Mesh, Place, Reduction, at_root, place_at
 from collir.semantics.symbolic.blocks import block, passed_indices
 from collir.semantics.symbolic.expressions import Input, Opaque, Summand, UnprovenError
 from collir.semantics.symbolic.indices import Index, Var, constant, digit_of, mixed_radix, variable
-from collir.semantics.symbolic.local import LocalStep
+from collir.semantics.symbolic.local import LocalStep, constants
 from collir.semantics.symbolic.models import Applied, rule_of
 from collir.semantics.symbolic.values import (
     Axes,
@@ -200,6 +201,13 @@ class AnyRun(ABC, Generic[V]):
         variables = [position_variable(0, int(to.shape[dim]))]
         number = self.computations.number_of(computation, "an iota", variables)
         return self.elements(to, lambda at: Opaque(number, at[dim : dim + 1], to.dtype))
+
+    def constant(self, op: DistOp) -> V:
+        """Return a constant; an infinite one is an unknown number, the same wherever it stands."""
+        if math.isinf(op.number("value")):
+            self.computations.of_models = True
+            return self.unknown(op, ())
+        return self.local(op, (), constants)
 
     @abstractmethod
     def elements(self, x: DistType, term: Callable[[tuple[Index, ...]], Summand]) -> V:

@@ -256,8 +256,10 @@ class UnevenRun(AnyRun[Pieces]):
         copies = [axis for axis in self.mesh.by_name if source.state_of(axis) == "replicated"]
         y = self.keep_root(op, x, copies)
         y = self._each(y, lambda z: Value(z.shape, x.place, z.expr))
-        for dim, (have, want) in enumerate(zip(source.dims, to.dims, strict=True)):
-            y = self._cut(op, self.gathered(y, have.axes, dim), (), want.axes, dim)
+        for dim, have in enumerate(source.dims):
+            y = self.gathered(y, have.axes, dim)
+        for dim, want in enumerate(to.dims):
+            y = self._cut(op, y, (), want.axes, dim)
         return y
 
     # --- local steps --------------------------------------------------------------------------

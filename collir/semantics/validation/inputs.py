@@ -198,7 +198,7 @@ def _magnitudes(functions: Sequence[FuncOp]) -> list[list[float]]:
             of_operands = frozenset[tuple[int, float]]().union(*(factors[x] for x in op.operands))
             if isinstance(op, DistOp):
                 times = abs(op.number("factor")) if op.mnemonic == "scale" else 1.0
-                constants |= {abs(value) for value in _constants(op) if value}
+                constants |= {abs(x) for x in _constants(op) if x and math.isfinite(x)}
                 of_operands = frozenset(
                     sorted((number, float(f"{f * times:.3g}")) for number, f in of_operands)[
                         :_MOST_MAGNITUDES

@@ -144,7 +144,7 @@ def _by_rule(rule: ScheduleRule, wanted: Wanted, loop: RepeatOp, axis: Axis) -> 
 def _from_file(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
     path = Path(wanted.schedule)
     try:
-        schedule = listed_schedule(path.read_text(), loop.times)
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join((*RULES, OPTIMAL))
         raise DiagnosticError.at(
@@ -152,8 +152,15 @@ def _from_file(wanted: Wanted, loop: RepeatOp, axis: Axis) -> Plan:
             f"there is no schedule '{wanted.schedule}', and no file of this name can be read: use "
             f"{known}, or a file with the tasks of each place",
         ) from error
-    except ValueError as error:
-        raise DiagnosticError.at(loop, f"{path}: {error}") from error
+    for line, row in enumerate(text.splitlines(), 1):
+        try:
+            _ = listed_schedule(row, loop.times)
+        except ValueError as error:
+            message = (
+                f"{path}:{line}: a row lists the tasks of a place, such as F0.0 F0.1 B0.0 B0.1"
+            )
+            raise DiagnosticError.at(loop, message) from error
+    schedule = listed_schedule(text, loop.times)
     if problem := _problem(schedule, wanted, axis.size):
         raise DiagnosticError.at(loop, f"{path} {problem}")
     at = _chunk_places(schedule)

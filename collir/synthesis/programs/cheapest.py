@@ -69,7 +69,7 @@ def synthesise(
         counted: whether to count all programs.
         scale: the factor by which the size of the value is multiplied.
         chunks: the most chunks that a program may run on (see ``pipelines``), where the order of
-            shards does not matter.
+            shards does not matter and no axis with weights cuts the value.
 
     Raises:
         LayoutError: no program leads from one to the other.
@@ -78,7 +78,9 @@ def synthesise(
     # Searches compare and remember types by their sizes; plans are typed with formulas again.
     source, target = without_formulas(source), without_formulas(target)
     rules.redistribute(mesh, source, target)
-    if not is_unordered(source, target):
+    if not is_unordered(source, target) or not mesh.uneven.keys().isdisjoint(
+        (*source.axes, *target.axes)
+    ):
         paths = LayoutPaths(mesh, source, target, model, memory, scale)
         found = cheapest(paths, top, seconds)
         return _synthesis(found.candidates, None, paths.root().bound, [found])

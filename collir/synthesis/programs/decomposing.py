@@ -10,7 +10,7 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 from collir.cost.model import step_cost
 from collir.cost.programs.cost import collective_of
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.ir.functions import functions_of, names_weights
+from collir.ir.functions import functions_of
 from collir.ir.progress import activity
 from collir.ir.straight import on_straight_programs
 from collir.syntax.units import seconds_text
@@ -25,7 +25,6 @@ from collir.synthesis.programs.rewriting import (
     searched_in,
     unplaced_in,
 )
-from collir.synthesis.programs.uneven import split_all_reduces
 
 
 @on_straight_programs
@@ -47,10 +46,6 @@ def decompose_by_search(
     with meshes_remembered():
         for function in functions_of(module):
             kept += unplaced_in(function)
-            if names_weights(function):
-                kept += split_all_reduces(function, options.model, listener)
-                if not searched_in(function):
-                    continue
             best = choices_in(function, options)
             kept += unbeaten(function, best, options)
             listed = [choice.listed for choice in best]

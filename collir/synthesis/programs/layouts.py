@@ -2,18 +2,21 @@
 
 States are the types of values, and steps are those that the typing rules allow: reductions,
 gathers, scatters, all_to_all of the minor-most shards, permutes of blocks, and local steps. A value
-that is replicated at both ends may be sliced in the beginning and gathered later.
+that is replicated at both ends may be sliced in the beginning and gathered later. Axes with weights
+cut blocks of different sizes: what the rules allow depends on their order, and bounds on the
+smallest block.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cache, partial, reduce
 from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.layout import Dim, DistType, Mesh, at_root, rules
 from collir.layout.coll import (
@@ -25,6 +28,14 @@ from collir.layout.coll import (
     PERMUTE,
     SLICE,
     collectives_from,
+)
+from collir.layout.cuts import (
+    block_units,
+    group_shares,
+    is_even,
+    same_cut,
+    undefined_cut,
+    units,
 )
 from collir.layout.steps import StepKind
 from collir.layout.types import State
@@ -91,6 +102,7 @@ class LayoutPaths(Paths[Held]):
         self._sharded = frozenset(axis for dim in target.dims for axis in dim.axes)
         used = frozenset(axis for x in (source, target) for axis in x.axes)
         self._idle = frozenset(mesh.by_name) - used - mesh.uneven.keys()
+        self._weighted = not used.isdisjoint(mesh.uneven)
         dims = zip(source.dims, target.dims, strict=True)
         common = [_common(before.axes, after.axes) for before, after in dims]
         moving = used - {axis for axes in common for axis in axes}
@@ -100,6 +112,9 @@ class LayoutPaths(Paths[Held]):
             if len(self._idle) + len(moving) > _FREE:
                 self._idle = frozenset[str]()
         self._left: dict[DistType, float] = {}
+        self._units = cache(partial(units, mesh))
+        self._undefined = cache(partial(undefined_cut, mesh))
+        self._same_cut = cache(partial(same_cut, mesh))
         item = source.elements * source.dtype.bytes * scale
         self.tie = TIE * max(self.remaining(self.start()), item * min(self.ports.per_byte) * 1e-6)
 
@@ -118,7 +133,8 @@ class LayoutPaths(Paths[Held]):
             edge = self._edge(state, step, after)
             least = self.tie
             if edge.kind:
-                least += self.ports.least(edge.kind, edge.group, edge.at_root, edge.size)
+                size = edge.uneven.least if edge.uneven else edge.size
+                least += self.ports.least(edge.kind, edge.group, edge.at_root, size)
             edges.append((least, edge))
         edges.sort(key=lambda pair: pair[0] + self.remaining(pair[1].after))
         return edges
@@ -136,8 +152,22 @@ class LayoutPaths(Paths[Held]):
         copies = ports.all & ~group & ~ports.mask(x.axes)
         root = ports.mask(x.placed) & ~group
         moves = (x, after) if step.to is not None else None
+        uneven = uneven_sizes(mesh, x, after, None if moves else step.axes)
+        if uneven is not None:
+            uneven = uneven.scaled(self.scale)
+            size = uneven.size
         return Edge(
-            Held(after, True), (), step.kind, group, root, copies, float(size), memory, step, moves
+            Held(after, True),
+            (),
+            step.kind,
+            group,
+            root,
+            copies,
+            float(size),
+            memory,
+            step,
+            moves,
+            uneven=uneven,
         )
 
     def known(self) -> Candidate | None:
@@ -189,9 +219,31 @@ class LayoutPaths(Paths[Held]):
     # --- steps ------------------------------------------------------------------------------
 
     def _moves(self, state: Held) -> Iterator[tuple[Step, DistType]]:
+        for step, after in self._generated(state):
+            if not self._weighted or self._weights_allow(state.x, step, after):
+                yield step, after
+
+    def _weights_allow(self, x: DistType, step: Step, after: DistType) -> bool:
+        """Return whether a step that is typed for equal blocks is typed.
+
+        A list of sub-axes has to say how it cuts, a permute moves whole blocks, and a scatter into
+        blocks of different sizes starts at coordinate 0.
+        """
+        for have, want in zip(x.dims, after.dims, strict=True):
+            if have.axes == want.axes:
+                continue
+            if self._undefined(want.axes):
+                return False
+            if step.to is not None and not self._same_cut(have.axes, want.axes):
+                return False
+            if step.does.before == "root" and any(n for axis, n in x.place if axis in step.axes):
+                return group_shares(self._mesh, have.axes, step.axes) is None
+        return True
+
+    def _generated(self, state: Held) -> Iterator[tuple[Step, DistType]]:
+        """Yield steps from a layout, all of them typed where blocks are equal."""
         x, target = state.x, self._goal
-        partial = self._mesh.ordered(x.partial - target.partial)
-        for axes in _subsets(partial):
+        for axes in _subsets(self._mesh.ordered(x.partial - target.partial)):
             rest = x.partial - frozenset(axes)
             reduced = replace(x, partial=rest, reduction=x.reduction if rest else None)
             yield from self._leaving("partial", reduced, axes)
@@ -273,7 +325,7 @@ class LayoutPaths(Paths[Held]):
 
     def _divides(self, x: DistType, axes: Axes, dim: int) -> bool:
         entry = x.dims[dim]
-        return entry.size % self._mesh.group_size(entry.axes + axes) == 0
+        return entry.size % self._units(entry.axes + axes) == 0
 
     def _permutes(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
         kept = [d.axes[:count] for d, count in zip(x.dims, self._kept, strict=True)]
@@ -386,14 +438,13 @@ class LayoutPaths(Paths[Held]):
         too many blocks to count.
         """
         mesh = self._mesh
-        grid = math.lcm(mesh.group_size(have), mesh.group_size(want))
+        grid = math.lcm(self._units(have), self._units(want))
         if grid > _GRID:
             return None
-        cells = np.arange(grid)
         needs: dict[str, Any] = {}
         valid = np.ones(grid, dtype=bool)
         for axes in (have, want):
-            rest = cells // (grid // mesh.group_size(axes))
+            rest = self._blocks(axes, grid)
             for axis in reversed(axes):
                 size = mesh.by_name[axis].size
                 if axis in index:
@@ -407,6 +458,14 @@ class LayoutPaths(Paths[Held]):
         at = tuple(needs[axis][valid] if axis in needs else none for axis in index)
         np.add.at(shares, at, 1 / grid)
         return shares
+
+    def _blocks(self, axes: Axes, grid: int) -> Any:
+        """Return for each of ``grid`` equal cells of a dimension the block that it lies in."""
+        mesh = self._mesh
+        if is_even(mesh, axes):
+            return np.arange(grid) // (grid // mesh.group_size(axes))
+        sizes = np.array(block_units(mesh, axes))
+        return np.repeat(np.arange(len(sizes)), sizes * (grid // sizes.sum()))
 
 
 def _common(a: Axes, b: Axes) -> Axes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.uneven import UnevenSizes
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError
 from collir.layout import DistType
@@ -40,6 +41,7 @@ class Edge(NamedTuple, Generic[State]):
         step: how the collective is written, where the group alone does not say so.
         moves: the layouts of a permute.
         then: the local steps behind the collective.
+        uneven: the sizes that count where blocks differ in size (see ``Collective``).
     """
 
     after: State
@@ -53,6 +55,7 @@ class Edge(NamedTuple, Generic[State]):
     step: Step | None = None
     moves: tuple[DistType, DistType] | None = None
     then: tuple[Step, ...] = ()
+    uneven: UnevenSizes | None = None
 
 
 class Node(NamedTuple, Generic[State]):
@@ -175,7 +178,15 @@ class Paths(Problem[Node[State]]):
 
     def costed(self, edge: Edge[State]) -> tuple[Step, Collective, float] | None:
         """Return the cheapest order of ranks and its seconds; None if the model has no cost."""
-        name = (edge.kind, edge.group, edge.at_root, edge.size, edge.step, edge.moves)
+        name = (
+            edge.kind,
+            edge.group,
+            edge.at_root,
+            edge.size,
+            edge.step,
+            edge.moves,
+            edge.uneven,
+        )
         if name not in self._paid:
             self._paid[name] = self._cheapest_order(edge)
         return self._paid[name]
@@ -219,6 +230,7 @@ class Paths(Problem[Node[State]]):
                     copies,
                     moves=edge.moves,
                     base=base,
+                    uneven=edge.uneven,
                 ),
             )
 

@@ -194,7 +194,8 @@ class Ports:
         group = collective.group()
         digits = tuple((digit.level, digit.size) for digit in group.digits)
         others = tuple(sorted((digit.level, digit.size) for digit in group.others))
-        key = (self.mesh.machine, self._model, collective.kind, digits, others, collective.size)
+        sizes = collective.size, collective.uneven
+        key = (self.mesh.machine, self._model, collective.kind, digits, others, *sizes)
         known = _TIMES.get(key)
         if known is None:
             if len(_TIMES) >= _MOST_TIMES:

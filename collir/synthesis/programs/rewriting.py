@@ -16,7 +16,7 @@ from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import names_weights, scratch_copy
+from collir.ir.functions import scratch_copy
 from collir.ir.remarks import remark
 from collir.ir.roles import pass_role
 from collir.layout import LayoutError
@@ -61,26 +61,13 @@ def unplaced_in(function: FuncOp) -> list[KeptCollective]:
 
 
 def searched_in(function: FuncOp) -> list[DistOp]:
-    """Return the operations of a function in whose place other programs may be put.
-
-    Where the function names an axis with weights, they are the redistributions of values that are
-    not cut by weights, as searches know equal blocks only.
-    """
-    placed, weights = mesh_of(function).placed, names_weights(function)
+    """Return the operations of a function in whose place other programs may be put."""
+    placed = mesh_of(function).placed
     return [
         op
         for op in function.body.ops
-        if isinstance(op, DistOp)
-        and needs_search(op)
-        and (placed or op.kind.placeholder)
-        and not (weights and (not op.kind.placeholder or _is_cut_by_weights(op)))
+        if isinstance(op, DistOp) and needs_search(op) and (placed or op.kind.placeholder)
     ]
-
-
-def _is_cut_by_weights(op: DistOp) -> bool:
-    uneven = mesh_of(op).uneven
-    dims = (dim for value in (*op.operands, op.result) for dim in dist_type(value).dims)
-    return any(axis in uneven for dim in dims for axis in dim.axes)
 
 
 def add_copies(module: ModuleOp, function: FuncOp, count: int) -> list[FuncOp]:

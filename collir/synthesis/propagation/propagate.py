@@ -1,6 +1,7 @@
 """Layouts for all values of ``auto`` functions, found from those that are written."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain, combinations
 
 from xdsl.dialects.builtin import ModuleOp
@@ -13,6 +14,7 @@ from collir.ir.expansion import expand_operation
 from collir.ir.functions import functions_of
 from collir.ir.remarks import listening
 from collir.ir.roles import Role
+from collir.layout.steps import StepKind
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
 from collir.synthesis.propagation.estimate import Estimates
 from collir.synthesis.propagation.graph import Graph
@@ -78,27 +80,35 @@ def explicit(module: ModuleOp) -> ModuleOp:
     return copy
 
 
-def make_explicit(module: ModuleOp) -> None:
+def make_explicit(module: ModuleOp, whole: StepKind | None = None) -> None:
     """Choose the layouts of ``auto`` functions without remarks, in place.
+
+    Args:
+        whole: the kind of composite steps that are not expanded, even where they could be divided.
 
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen.
     """
     with listening(lambda _: None):
-        propagate(module)
+        lay_out(module, partial(propagate_function, whole=whole))
 
 
-def propagate_function(function: FuncOp, closed: bool) -> None:
+def propagate_function(function: FuncOp, closed: bool, whole: StepKind | None = None) -> None:
     """Choose the layouts of the values of a function without calls, in place.
 
     Args:
         closed: whether the types of its arguments and results stay as they are.
+        whole: see ``make_explicit``.
     """
     while True:
         graph = Graph.build(function, closed)
         spread = _spread(graph)
         fastest = min(spread, key=Spreading.seconds)
-        composite = [x.op for x in fastest.divided() if x.op and x.op.kind.expansion is not None]
+        composite = [
+            x.op
+            for x in fastest.divided()
+            if x.op and x.op.kind.expansion is not None and x.op.kind is not whole
+        ]
         if not composite:
             break
         for op in composite:

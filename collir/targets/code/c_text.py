@@ -194,6 +194,8 @@ def condition_text(condition: Condition) -> str:
 
 def number_text(value: float, dtype: DType) -> str:
     """Return a constant, rounded to a dtype, as C computes with it; f16 and bf16 as a float."""
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "-INFINITY"
     if not dtype.is_float:
         return f"{int(value)}" + ("LL" if abs(value) >= 2**31 else "")
     rounded = NUMPY[dtype].type(value)

@@ -2,6 +2,7 @@
 
 import builtins
 import keyword
+import math
 import re
 from collections.abc import Container, Iterable, Sequence
 from itertools import groupby
@@ -161,6 +162,8 @@ def number_text(value: float, dtype: DType) -> str:
         return str(bool(value))
     if not dtype.is_float:
         return str(int(value))
+    if math.isinf(value):
+        return f'float("{value}")'
     rounded = NUMPY[dtype].type(value)
     return repr(float(str(rounded) if dtype in (DType.F32, DType.F64) else rounded))
 

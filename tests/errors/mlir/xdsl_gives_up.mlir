@@ -1,5 +1,4 @@
 // collopt %s
 // A text that xDSL's parser fails on, not with a diagnostic of its own.
-builtin.module {
-  machine.machine @box from #machine.reference<"box", [], ""> levels []
+builtin.module attributes {a = dense<99999999999999999999999> : tensor<1xi64>} {
 }

@@ -7,8 +7,8 @@
 // CHECK-NEXT: level gpu[4] { port = 8 GB/s, latency = 3 us }
 // CHECK: mesh @m on @quad { data = 2, model = 2 }
 // MLIR: builtin.module {
-// MLIR-NEXT: machine.machine @quad levels [#machine.level<"gpu", #builtin.int<4>, "", #machine.number<8000000000.0>, #machine.number<3.0e-06>, "switch">]
-// MLIR-NEXT: machine.mesh @m on @quad axes [#machine.axis<"data", #builtin.int<2>, unit>, #machine.axis<"model", #builtin.int<2>, unit>]
+// MLIR-NEXT: machine.machine @quad levels [#machine.level<level_name = "gpu", size = #builtin.int<4>, size_from = "", port = #machine.number<8000000000.0>, latency = #machine.number<3.0e-06>, kind = "switch">]
+// MLIR-NEXT: machine.mesh @m on @quad axes [#machine.axis<axis_name = "data", size = #builtin.int<2>, factors = unit>, #machine.axis<axis_name = "model", size = #builtin.int<2>, factors = unit>]
 #latency = #machine.number<3.0e-6>
 machine.machine @quad levels [#machine.level<"gpu", #builtin.int<4>, "", #machine.number<8.0e9>, #latency, "switch">]
 machine.mesh @m on @quad axes [#machine.axis<"data", #builtin.int<2>, unit>, #machine.axis<"model", #builtin.int<2>, unit>]
