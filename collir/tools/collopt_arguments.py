@@ -6,8 +6,11 @@ Nothing is imported here that only the work needs, so that the tool starts fast.
 
 import argparse
 import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
+from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
@@ -179,6 +182,17 @@ class CommandLine(xDSLOptMain):
         if target_class is None:
             raise UsageError(f"xDSL's target {name} is of an old kind: it has no options")
         sys.stdout.write(target_page(target_class))
+
+    def prepare_input(self) -> tuple[list[tuple[IO[bytes], int]], str]:
+        """Return the chunks of the input, each with the number of lines before it, and the
+        language; only a whole line ``// -----`` divides chunks."""
+        chunks, language = super().prepare_input()
+        if not self.args.split_input_file:
+            return chunks, language
+        text = b"// -----".join(chunk.read() for chunk, _ in chunks)  # xDSL divides in lines too
+        parts = re.split(rb"(?m)^// -----[ \t\r]*$", text)
+        before = accumulate((part.count(b"\n") for part in parts[:-1]), initial=0)
+        return list(zip(map(BytesIO, parts), before, strict=True)), language
 
     def get_input_name(self) -> str:
         name = self.args.input_file

@@ -40,7 +40,7 @@ from collir.tools.collopt_arguments import OF_MLIR, CommandLine
 from collir.tools.expected import check_expected
 from collir.tools.functions import for_code, for_report, keep_functions, reported
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
-from collir.tools.shell import BAD_INPUT, UsageError, write_whole
+from collir.tools.shell import UsageError, report, write_whole
 from collir.tools.specifications import configured, usage_error
 from collir.tools.ticker import Ticker
 from collir.tools.universe import known_dialects
@@ -182,7 +182,7 @@ class CollOpt:
             known = ", ".join(self.command.available_frontends)
             raise UsageError(f"{error}: use -f, with one of {known}") from None
         output = StringIO()
-        failed = StringIO()
+        status = 0
         for index, (chunk, offset) in enumerate(chunks):
             if index:
                 output.write("// -----\n")
@@ -190,30 +190,33 @@ class CollOpt:
                 convert = self._output_if_expected if self.args.verify_diagnostics else self._output
                 with listening(self._report_remark), session(), self._ticker.ticking():
                     output.write(convert(chunk, language, offset, target))
-            except DiagnosticError as error:
-                report = output if self.args.parsing_diagnostics else failed
-                report.write(render_all(error.diagnostics, self.sources))
             except ShrinkException:
                 print("Success, can shrink")
                 return 0
-            except DiagnosticException as error:
-                raise DiagnosticError(Diagnostic(str(error).partition("\n\n")[0])) from error
+            except Exception as error:  # the other chunks are printed
+                status = max(status, self._report_error(error, output))
             finally:
                 chunk.close()
         if self._remark_count > MAX_ERRORS:
             sys.stderr.write(f"{self._remark_count - MAX_ERRORS} more remarks are not shown\n")
-        if failed.getvalue():
-            sys.stderr.write(failed.getvalue())
-            return BAD_INPUT
-        if self.args.shrink:
+        if self.args.shrink and not status:
             print("Failure, can't shrink")
             return 1
         if self.args.output_file is None:
             sys.stdout.write(output.getvalue())
             sys.stdout.flush()
-        else:
+        elif not status:
             write_whole(self.args.output_file, output.getvalue())
-        return 0
+        return status
+
+    def _report_error(self, error: Exception, output: IO[str]) -> int:
+        """Report why a chunk of the input is not printed, and return the exit status for it."""
+        if isinstance(error, DiagnosticException):
+            error = DiagnosticError(Diagnostic(str(error).partition("\n\n")[0]))
+        if isinstance(error, DiagnosticError) and self.args.parsing_diagnostics:
+            output.write(render_all(error.diagnostics, self.sources))
+            return 0
+        return report("collopt", error, self.sources, self.args.debug)
 
     def _output(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
         """Return a chunk of the input as the target prints it."""

@@ -67,42 +67,43 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
         _stand_in_for_closed_streams()
         with listening(lambda remark: print(render(remark, sources), end="", file=sys.stderr)):
             return work()
-    except DiagnosticError as error:
-        sys.stderr.write(render_all(error.diagnostics, sources))
-        return BAD_INPUT
-    except UsageError as error:
-        sys.stderr.write(f"{name}: error: {error}\n")
-        return USAGE
-    except BrokenPipeError:  # the reader of the output has closed it
-        _drop_output()
-        return 0
-    except OSError as error:
-        if debug:
-            traceback.print_exception(error)
-        sys.stderr.write(f"{name}: error: {error}\n")
-        if error.errno == errno.ENOSPC:
-            _drop_output()
-        return BAD_INPUT
-    except MemoryError as error:
-        if debug:
-            traceback.print_exception(error)
-        sys.stderr.write(f"{name}: error: not enough memory: try smaller sizes\n")
-        return BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write(f"{name}: interrupted\n")
         return 130
-    except RecursionError as error:
-        if debug:
-            traceback.print_exception(error)
-        sys.stderr.write(f"{name}: error: the input is nested too deeply\n")
-        return BAD_INPUT
     except Exception as error:
-        if debug:
-            traceback.print_exception(error)
-        where = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
-        hint = "" if debug else " (--debug shows where)"
-        sys.stderr.write(f"{name}: internal error: {type(error).__name__}: {error}{where}{hint}\n")
-        return INTERNAL
+        return report(name, error, sources, debug)
+
+
+def report(name: str, error: Exception, sources: Sources, debug: bool) -> int:
+    """Report an error of a command on stderr, and return the exit status that it leads to."""
+    if isinstance(error, DiagnosticError):
+        sys.stderr.write(render_all(error.diagnostics, sources))
+        return BAD_INPUT
+    if isinstance(error, UsageError):
+        sys.stderr.write(f"{name}: error: {error}\n")
+        return USAGE
+    if isinstance(error, BrokenPipeError):  # the reader of the output has closed it
+        _drop_output()
+        return 0
+    if debug:
+        traceback.print_exception(error)
+    match error:
+        case OSError():
+            reason = str(error)
+            if error.errno == errno.ENOSPC:
+                _drop_output()
+        case MemoryError():
+            reason = "not enough memory: try smaller sizes"
+        case RecursionError():
+            reason = "the input is nested too deeply"
+        case _:
+            where = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
+            hint = "" if debug else " (--debug shows where)"
+            kind = type(error).__name__
+            sys.stderr.write(f"{name}: internal error: {kind}: {error}{where}{hint}\n")
+            return INTERNAL
+    sys.stderr.write(f"{name}: error: {reason}\n")
+    return BAD_INPUT
 
 
 class _ClosedStream(io.TextIOBase):
