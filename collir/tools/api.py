@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -24,6 +25,8 @@ from collir.ir import instantiation
 from collir.ir.calls import called_names
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import functions_of
+from collir.ir.missing_rows import locating_missing_rows
+from collir.ir.packages import PackageError
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
 from collir.passes.pipelines import Known, expanded_passes
@@ -184,7 +187,7 @@ def _run(
     watch: Callable[[ModulePass], None] = lambda _: None,
 ) -> None:
     """Run passes, verify the module after each of them, and then call ``watch``."""
-    with listening(_log), session():
+    with listening(_log), session(), locating_missing_rows(module):
         for module_pass in passes:
             with naming(module_pass.name):
                 module_pass.apply(context(), module)
@@ -214,11 +217,23 @@ def verify_after(done: ModulePass, module: ModuleOp) -> None:
 
     Raises:
         RuntimeError: the module is not valid: the pass is wrong, not the user.
+        PackageError: likewise, and another package has the pass.
     """
     try:
         verify(module)
     except DiagnosticError as error:
-        raise RuntimeError(f"pass {done.name} left an invalid module: {error}") from error
+        raise _mistake(done, "left an invalid module", error) from error
+
+
+def _mistake(done: ModulePass, what: str, error: DiagnosticError) -> RuntimeError:
+    """Return the error for a wrong pass, which is a diagnostic if another package has it."""
+    from collir.tools.universe import added_passes
+
+    if package := added_passes().get(done.name):
+        said = f"pass {done.name} of the package {package} {what}: "
+        return PackageError(replace(x, message=said + x.message) for x in error.diagnostics)
+    differences = "; ".join(diagnostic.message for diagnostic in error.diagnostics)
+    return RuntimeError(f"pass {done.name} {what}: {differences}")
 
 
 def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[str]:
@@ -230,14 +245,14 @@ def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[
 
     Raises:
         RuntimeError: a function computes something else: the pass is wrong, not the user.
+        PackageError: likewise, and another package has the pass.
     """
     from collir.semantics.validation.validate import compare_modules
 
     try:
         comparisons = compare_modules(before, after)
     except DiagnosticError as error:
-        differences = "; ".join(diagnostic.message for diagnostic in error.diagnostics)
-        raise RuntimeError(f"pass {done.name} changed the program: {differences}") from error
+        raise _mistake(done, "changed the program", error) from error
     compared = {comparison.function for comparison in comparisons}
     called = called_names(after)
     return [
@@ -272,7 +287,8 @@ def simulate(
     from collir.cost.model import CostModel
     from collir.cost.programs import simulate as simulations
 
-    return simulations.simulate(module, CostModel(model, algorithm, order))
+    with locating_missing_rows(module):
+        return simulations.simulate(module, CostModel(model, algorithm, order))
 
 
 def cost_formulas(module: ModuleOp, function: str = "") -> "list[CostFormulas]":
@@ -283,7 +299,7 @@ def cost_formulas(module: ModuleOp, function: str = "") -> "list[CostFormulas]":
     Raises:
         DiagnosticError: see ``simulate``; sympy is missing, or a cost has no formula.
     """
-    with _formulas():
+    with _formulas(), locating_missing_rows(module):
         from collir.cost.formulas import costs
 
         return costs.cost_formulas(module, None, function)
@@ -348,6 +364,6 @@ def emit(module: ModuleOp, target: str = "coll") -> str:
     except (ArgSpecParseError, ValueError) as error:
         raise usage_error(error) from error
     output = StringIO()
-    with listening(_log), session():
+    with listening(_log), session(), locating_missing_rows(module):
         printer.emit(context(), module if spec.name in LANGUAGES else explicit(module), output)
     return output.getvalue()

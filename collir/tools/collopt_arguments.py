@@ -31,6 +31,7 @@ from collir.tools.pass_pages import (
     XDSL_PASSES,
     XDSL_TARGETS,
     listing,
+    own_doc,
     pass_page,
     pipeline_page,
     summary,
@@ -38,7 +39,7 @@ from collir.tools.pass_pages import (
 )
 from collir.tools.shell import Once, UsageError, function_name
 from collir.tools.specifications import check_text, unknown_target, usage_error
-from collir.tools.universe import known_passes, known_targets, of_other_packages
+from collir.tools.universe import added_passes, added_targets, known_passes, known_targets
 
 _DESCRIPTION = """\
 Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.
@@ -119,10 +120,11 @@ class CommandLine(xDSLOptMain):
         return cast(Callable[[], type[Target]], factory)()
 
     def _catalogue(self) -> str:
-        added = of_other_packages()
-        remaining = set(self.available_passes) - set(PASSES) - set(added)
-        passes = {name: _summary(self.available_passes[name]) for name in (*PASSES, *added)}
-        targets = {name: _summary(factory) for name, factory in TARGETS.items()}
+        ours, printed = (*PASSES, *added_passes()), (*TARGETS, *added_targets())
+        factories = known_targets()
+        remaining = set(self.available_passes) - set(ours)
+        passes = {name: _summary(self.available_passes[name]) for name in ours}
+        targets = {name: _summary(factories[name]) for name in printed}
         lines = ["", "passes:", *listing(passes | XDSL_PASSES)]
         lines += [f"  and {len(remaining) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
         lines += ["pipelines, each in place of its passes:"]
@@ -268,7 +270,8 @@ def _summary(factory: Callable[[], type[ModulePass] | type[Target]]) -> str:
     if isinstance(factory, Lazy):
         return summary(factory.docstring())
     try:
-        return summary(inspect.getdoc(factory()) or "")
+        item = factory()
+        return summary(own_doc(item) or inspect.getdoc(inspect.getmodule(item)) or "")
     except DiagnosticError as error:
         return f"({error.diagnostics[0].message})"
 

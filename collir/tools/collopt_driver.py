@@ -24,9 +24,11 @@ from collir.ir.diagnostics import (
     single_line,
 )
 from collir.ir.fusion import kernel_name
+from collir.ir.missing_rows import locating_missing_rows
 from collir.ir.progress import activity, passes_run
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
+from collir.layout.operation_table import MissingRowError
 from collir.syntax.encoding import decode
 from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import is_mlir, read
@@ -43,7 +45,7 @@ from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
 from collir.tools.shell import UsageError, report, write_whole
 from collir.tools.specifications import configured, usage_error
 from collir.tools.ticker import Ticker
-from collir.tools.universe import known_dialects
+from collir.tools.universe import added_targets, known_dialects
 
 
 class CollOpt:
@@ -221,8 +223,9 @@ class CollOpt:
     def _output(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
         """Return a chunk of the input as the target prints it."""
         module = self._parsed(chunk, language, offset)
-        self.apply_passes(module)
-        return self._printed(module, target)
+        with locating_missing_rows(module):
+            self.apply_passes(module)
+            return self._printed(module, target)
 
     def _output_if_expected(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
         """Return the text after checking that its diagnostics are those its comments expect."""
@@ -275,7 +278,8 @@ class CollOpt:
         try:
             text = self.command.output_resulting_program(module).rstrip("\n")
         except Exception as error:
-            if target in TARGETS or target == "mlir" or isinstance(error, DiagnosticError):
+            ours = target in (*TARGETS, *added_targets(), "mlir")
+            if ours or isinstance(error, DiagnosticError | MissingRowError):
                 raise
             reason = str(error).partition("\n")[0]
             message = f"xDSL's target {target} cannot print this ({type(error).__name__}: {reason})"

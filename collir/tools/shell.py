@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources, render, render_all
 from collir.ir.remarks import listening
+from collir.layout.operation_table import MissingRowError
 
 BAD_INPUT = 1
 USAGE = 2
@@ -87,6 +88,7 @@ def report(name: str, error: Exception, sources: Sources, debug: bool) -> int:
         return 0
     if debug:
         traceback.print_exception(error)
+    status = BAD_INPUT
     match error:
         case OSError():
             reason = str(error)
@@ -96,14 +98,21 @@ def report(name: str, error: Exception, sources: Sources, debug: bool) -> int:
             reason = "not enough memory: try smaller sizes"
         case RecursionError():
             reason = "the input is nested too deeply"
+        case MissingRowError():
+            reason = str(error)
         case _:
-            where = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
-            hint = "" if debug else " (--debug shows where)"
-            kind = type(error).__name__
-            sys.stderr.write(f"{name}: internal error: {kind}: {error}{where}{hint}\n")
-            return INTERNAL
-    sys.stderr.write(f"{name}: error: {reason}\n")
-    return BAD_INPUT
+            # Imported here because it is slow and the tools start fast.
+            from collir.ir.packages import package_in
+
+            notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
+            reason = ", ".join([f"{type(error).__name__}: {error}", *notes])
+            if package := package_in(error):
+                reason += f", in {package}"
+            else:
+                status, reason = INTERNAL, reason + ("" if debug else " (--debug shows where)")
+    fault = "internal error" if status == INTERNAL else "error"
+    sys.stderr.write(f"{name}: {fault}: {reason}\n")
+    return status
 
 
 class _ClosedStream(io.TextIOBase):

@@ -138,7 +138,7 @@ def _united(grids: Sequence[_Grid]) -> _Grid:
 
 
 def _after(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
-    if meaning_of(op.mnemonic).effect is not Effect.VALUES:
+    if meaning_of(op.kind).effect is not Effect.VALUES:
         return operands[0]
     return GRIDS[op.mnemonic](op, mesh, operands)
 
@@ -291,6 +291,7 @@ GRIDS: OperationTable[Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = OperationT
         "uniform": _drawn,
         "broadcast_to": _joined,
     },
+    row="a function that says whether its results on small integers are exact",
 )
 """The grid of the result of every step that computes values, by the name of the step."""
 
