@@ -138,7 +138,7 @@ def _united(grids: Sequence[_Grid]) -> _Grid:
 
 
 def _after(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
-    if meaning_of(op.kind).effect is not Effect.VALUES:
+    if meaning_of(op.mnemonic).effect is not Effect.VALUES:
         return operands[0]
     return GRIDS[op.mnemonic](op, mesh, operands)
 

@@ -84,9 +84,9 @@ def _add_steps(
     """Add the steps of a program without collectives to a block, and return what they return."""
     for op in ops:
         operands = [values[operand] for operand in op.operands]
-        if isinstance(op, DistOp) and meaning_of(op.kind).effect is Effect.NOTHING:
+        if isinstance(op, DistOp) and meaning_of(op.mnemonic).effect is Effect.NOTHING:
             values[op.result] = operands[0]
-        elif isinstance(op, DistOp) and (alone := meaning_of(op.kind).alone):
+        elif isinstance(op, DistOp) and (alone := meaning_of(op.mnemonic).alone):
             made = alone(op, operands)
             block.add_ops(made)
             values[op.result] = made[-1].result

@@ -21,7 +21,6 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
 from collir.layout import Dim, DistType, DType, Reduction
 from collir.layout.operation_table import OperationTable
-from collir.layout.steps import StepKind
 from collir.semantics.reference import collectives, nn, selections
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
@@ -488,17 +487,18 @@ MEANINGS: OperationTable[Meaning] = OperationTable(
         "uniform": Meaning(_uniform, Effect.VALUES),
         "broadcast_to": Meaning(_broadcast_to, Effect.VALUES),
     },
-    row="its Meaning: what it does to the buffers of all devices",
+    row="its Meaning: what it does to the buffers of all devices; of a model operation, add the "
+    "function of arrays to FUNCTIONS (collir.semantics.reference.nn)",
 )
 """The meaning of every step that is not one function of arrays, by its name."""
 
 
-def meaning_of(kind: StepKind) -> Meaning:
+def meaning_of(name: str) -> Meaning:
     """Return the meaning of a step; that of an operation of a model is its function of arrays.
 
     Raises:
         MissingRowError: the step has neither.
     """
-    if kind.name in MEANINGS or not (kind.structure or kind.name in nn.FUNCTIONS):
-        return MEANINGS[kind.name]
-    return Meaning(partial(_on_arrays, nn.FUNCTIONS[kind.name]), Effect.VALUES)
+    if name in nn.FUNCTIONS and name not in MEANINGS:
+        return Meaning(partial(_on_arrays, nn.FUNCTIONS[name]), Effect.VALUES)
+    return MEANINGS[name]
