@@ -62,15 +62,19 @@ def parse(
     sources: Sources | None = None,
     functions: Collection[str] = (),
 ) -> ModuleOp:
-    """Return the verified module of a file (a ``Path``) or of a ``.coll`` text (a ``str``).
+    """Return the verified module of a file (a path) or of a ``.coll`` text.
 
-    A path that ends in ``.mlir`` is read as MLIR. Of a ``.coll`` text, ``functions`` says which
-    functions are read, with those that they need; by default all are.
+    A ``str`` of one line is a path if it ends in ``.coll`` or ``.mlir`` or has a ``/``, and has no
+    ``@``, as every program has, nor begins a comment. A file that ends in ``.mlir`` is read as
+    MLIR. Of a ``.coll`` text, ``functions`` says which functions are read, with those that they
+    need; by default all are.
 
     Raises:
         DiagnosticError: the file cannot be read, or has errors.
     """
     sources = Sources() if sources is None else sources
+    if isinstance(source, str) and _is_path(source):
+        source = Path(source)
     if isinstance(source, str):
         module = read(source, file, sources, functions)
     else:
@@ -81,6 +85,12 @@ def parse(
             module = read(text, str(source), sources, functions)
     verify(module)
     return module
+
+
+def _is_path(text: str) -> bool:
+    """Return whether a text names a file, which no program does."""
+    marked = "/" in text or text.endswith((".coll", ".mlir"))
+    return marked and not ("\n" in text or "@" in text or text.lstrip().startswith("//"))
 
 
 def instantiate(module: ModuleOp, function: str = "", **sizes: int) -> ModuleOp:

@@ -4,14 +4,13 @@ import math
 import os
 import signal
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from hypothesis import strategies as st
 
+from collir.search import Optimum, Options, optimise
 from collir.search.core.problem import Number, Problem, Sense
 
 BIG = 2**53
@@ -19,26 +18,6 @@ BIG = 2**53
 
 AROUND = list(range(BIG - 2, BIG + 7))
 """Integers around ``BIG``."""
-
-
-class Hung(BaseException):
-    """The error of a test that takes so long that it counts as hung."""
-
-
-@contextmanager
-def within(seconds: float) -> Generator[None]:
-    """Interrupt the body after some seconds, and again if it hangs while it is interrupted."""
-
-    def give_up(number: int, frame: FrameType | None) -> None:
-        raise Hung(f"still not done after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 2.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 class Tree(Problem[int]):
@@ -330,3 +309,11 @@ class Endless(Problem[tuple[int, int]]):
 
     def bound(self, node: Any) -> int:
         return 20000
+
+
+def seen_in_time(**options: Unpack[Options]) -> Optimum[Any]:
+    """Return the outcome of the endless search at a limit of time in which it finds a solution."""
+    options["time_limit"] = limit = 0.2
+    while (outcome := optimise(Endless(), **options)).best is None:
+        options["time_limit"] = limit = 4 * limit
+    return outcome
