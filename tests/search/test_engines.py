@@ -16,7 +16,15 @@ from typing import Any
 
 import pytest
 from hanging import HANG, within
-from search_problems import Deadly, Endless, Heap, Tree, Walks
+from search_problems import (
+    REPORTED,
+    Deadly,
+    Endless,
+    Heap,
+    Reported,
+    Tree,
+    Walks,
+)
 
 from collir.search import (
     Budget,
@@ -304,30 +312,19 @@ def test_states_with_keys_are_kept_apart_by_search() -> None:
                 assert outcome.best is not None and outcome.best.value == 1
 
 
-BEGAN = threading.Event()
-
-
-class Lasting(Heap):
-    """A problem that tells when a search of it has begun."""
-
-    def root(self) -> int:
-        BEGAN.set()
-        return super().root()
-
-
 @pytest.mark.parametrize("make", [lambda: Local(2), lambda: Threads(2), lambda: Processes(2)])
 def test_an_engine_is_at_one_search_at_a_time(make: Any) -> None:
     """Another thread that uses a busy engine gets an error, since both totals would be wrong."""
     engine = make()
     errors: list[SearchError] = []
-    BEGAN.clear()
+    REPORTED.clear()
     totals: list[int] = []
-    problem = Lasting(300, seconds=0.002)
+    problem = Heap(300, seconds=0.002)
     first = threading.Thread(
-        target=lambda: totals.append(enumerate(problem, Nodes(), engine=engine).total)
+        target=lambda: totals.append(enumerate(problem, Reported(), engine=engine).total)
     )
     first.start()
-    assert BEGAN.wait(HANG)
+    assert REPORTED.wait(HANG)
     try:
         enumerate(Heap(20), Nodes(), engine=engine)
     except SearchError as error:
