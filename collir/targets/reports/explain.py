@@ -41,7 +41,7 @@ LISTED = 20
 """The largest number of steps of a critical path, or of that of an iteration, that are listed."""
 
 FEW = 3
-"""The number of steps, the longest, that are listed of a path in which each takes next to nothing."""
+"""The number of steps that are listed, the longest, where each takes next to nothing."""
 
 _LEAST = 1.005
 """The smallest ratio of times that gets a line."""
