@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from traceback import extract_tb
+from traceback import extract_tb, walk_tb
 from typing import TypeVar
 
 from xdsl.universe import Universe
@@ -13,6 +13,10 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 _T = TypeVar("_T")
 
 
+class PackageError(DiagnosticError, RuntimeError):
+    """A mistake of another package, such as a pass that changes what a program computes."""
+
+
 @cache
 def packages() -> Mapping[str, Universe]:
     """Return what each installed package but collir itself adds, by the name of its entry point.
@@ -20,8 +24,11 @@ def packages() -> Mapping[str, Universe]:
     Raises:
         DiagnosticError: a package cannot be imported, or its entry point is no universe.
     """
-    entries = sorted(entry_points(group="xdsl.universe"), key=lambda entry: entry.name)
-    return {entry.name: _universe(entry) for entry in entries if entry.name != "collir"}
+    return {entry.name: _universe(entry) for entry in _entries() if entry.name != "collir"}
+
+
+def _entries() -> list[EntryPoint]:
+    return sorted(entry_points(group="xdsl.universe"), key=lambda entry: entry.name)
 
 
 def imported(subject: str, load: Callable[[], _T]) -> _T:
@@ -35,6 +42,17 @@ def imported(subject: str, load: Callable[[], _T]) -> _T:
     except Exception as error:  # the import of a package may raise anything
         reason = f"{type(error).__name__}: {error}{_place(error)}"
         raise DiagnosticError(Diagnostic(f"{subject} cannot be loaded: {reason}")) from error
+
+
+def package_in(error: Exception) -> str:
+    """Return the package in whose code an error was raised last, with the line; may be empty."""
+    modules = {entry.module.partition(".")[0]: entry.name for entry in _entries()}
+    modules.pop("collir", None)
+    modules.pop("xdsl", None)
+    for frame, line in reversed([*walk_tb(error.__traceback__)]):
+        if package := modules.get(frame.f_globals.get("__name__", "").partition(".")[0]):
+            return f"the package {package} ({frame.f_code.co_filename}:{line})"
+    return ""
 
 
 def _place(error: Exception) -> str:

@@ -23,8 +23,7 @@ from collir.search.engines.local import Local
 from collir.search.engines.mpi import Mpi
 from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
-from collir.search.running.api import decide, k_best, optimise
-from collir.search.running.api import enumerate as enumerate
+from collir.search.running.api import decide, enumerate_tree, k_best, optimise
 from collir.search.running.options import Options
 from collir.search.running.profiling import recommend
 from collir.search.running.results import (
@@ -37,7 +36,8 @@ from collir.search.running.results import (
     so_far,
 )
 
-# Without `enumerate`, which `import *` would put in the place of the builtin function.
+enumerate = enumerate_tree  # the name before, which hides the builtin function
+
 __all__ = [
     "Budget",
     "Collect",
@@ -69,6 +69,7 @@ __all__ = [
     "Threads",
     "check",
     "decide",
+    "enumerate_tree",
     "k_best",
     "optimise",
     "recommend",

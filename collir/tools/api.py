@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -24,6 +25,8 @@ from collir.ir import instantiation
 from collir.ir.calls import called_names
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import functions_of
+from collir.ir.missing_rows import locating_missing_rows
+from collir.ir.packages import PackageError
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
 from collir.passes.pipelines import Known, expanded_passes
@@ -59,15 +62,19 @@ def parse(
     sources: Sources | None = None,
     functions: Collection[str] = (),
 ) -> ModuleOp:
-    """Return the verified module of a file (a ``Path``) or of a ``.coll`` text (a ``str``).
+    """Return the verified module of a file (a path) or of a ``.coll`` text.
 
-    A path that ends in ``.mlir`` is read as MLIR. Of a ``.coll`` text, ``functions`` says which
-    functions are read, with those that they need; by default all are.
+    A ``str`` of one line is a path if it ends in ``.coll`` or ``.mlir`` or has a ``/``, and has no
+    ``@``, as every program has, nor begins a comment. A file that ends in ``.mlir`` is read as
+    MLIR. Of a ``.coll`` text, ``functions`` says which functions are read, with those that they
+    need; by default all are.
 
     Raises:
         DiagnosticError: the file cannot be read, or has errors.
     """
     sources = Sources() if sources is None else sources
+    if isinstance(source, str) and _is_path(source):
+        source = Path(source)
     if isinstance(source, str):
         module = read(source, file, sources, functions)
     else:
@@ -78,6 +85,12 @@ def parse(
             module = read(text, str(source), sources, functions)
     verify(module)
     return module
+
+
+def _is_path(text: str) -> bool:
+    """Return whether a text names a file, which no program does."""
+    marked = "/" in text or text.endswith((".coll", ".mlir"))
+    return marked and not ("\n" in text or "@" in text or text.lstrip().startswith("//"))
 
 
 def instantiate(module: ModuleOp, function: str = "", **sizes: int) -> ModuleOp:
@@ -184,7 +197,7 @@ def _run(
     watch: Callable[[ModulePass], None] = lambda _: None,
 ) -> None:
     """Run passes, verify the module after each of them, and then call ``watch``."""
-    with listening(_log), session():
+    with listening(_log), session(), locating_missing_rows(module):
         for module_pass in passes:
             with naming(module_pass.name):
                 module_pass.apply(context(), module)
@@ -214,11 +227,23 @@ def verify_after(done: ModulePass, module: ModuleOp) -> None:
 
     Raises:
         RuntimeError: the module is not valid: the pass is wrong, not the user.
+        PackageError: likewise, and another package has the pass.
     """
     try:
         verify(module)
     except DiagnosticError as error:
-        raise RuntimeError(f"pass {done.name} left an invalid module: {error}") from error
+        raise _mistake(done, "left an invalid module", error) from error
+
+
+def _mistake(done: ModulePass, what: str, error: DiagnosticError) -> RuntimeError:
+    """Return the error for a wrong pass, which is a diagnostic if another package has it."""
+    from collir.tools.universe import added_passes
+
+    if package := added_passes().get(done.name):
+        said = f"pass {done.name} of the package {package} {what}: "
+        return PackageError(replace(x, message=said + x.message) for x in error.diagnostics)
+    differences = "; ".join(diagnostic.message for diagnostic in error.diagnostics)
+    return RuntimeError(f"pass {done.name} {what}: {differences}")
 
 
 def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[str]:
@@ -230,14 +255,14 @@ def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[
 
     Raises:
         RuntimeError: a function computes something else: the pass is wrong, not the user.
+        PackageError: likewise, and another package has the pass.
     """
     from collir.semantics.validation.validate import compare_modules
 
     try:
         comparisons = compare_modules(before, after)
     except DiagnosticError as error:
-        differences = "; ".join(diagnostic.message for diagnostic in error.diagnostics)
-        raise RuntimeError(f"pass {done.name} changed the program: {differences}") from error
+        raise _mistake(done, "changed the program", error) from error
     compared = {comparison.function for comparison in comparisons}
     called = called_names(after)
     return [
@@ -272,7 +297,8 @@ def simulate(
     from collir.cost.model import CostModel
     from collir.cost.programs import simulate as simulations
 
-    return simulations.simulate(module, CostModel(model, algorithm, order))
+    with locating_missing_rows(module):
+        return simulations.simulate(module, CostModel(model, algorithm, order))
 
 
 def cost_formulas(module: ModuleOp, function: str = "") -> "list[CostFormulas]":
@@ -283,7 +309,7 @@ def cost_formulas(module: ModuleOp, function: str = "") -> "list[CostFormulas]":
     Raises:
         DiagnosticError: see ``simulate``; sympy is missing, or a cost has no formula.
     """
-    with _formulas():
+    with _formulas(), locating_missing_rows(module):
         from collir.cost.formulas import costs
 
         return costs.cost_formulas(module, None, function)
@@ -348,6 +374,6 @@ def emit(module: ModuleOp, target: str = "coll") -> str:
     except (ArgSpecParseError, ValueError) as error:
         raise usage_error(error) from error
     output = StringIO()
-    with listening(_log), session():
+    with listening(_log), session(), locating_missing_rows(module):
         printer.emit(context(), module if spec.name in LANGUAGES else explicit(module), output)
     return output.getvalue()

@@ -6,8 +6,11 @@ Nothing is imported here that only the work needs, so that the tool starts fast.
 
 import argparse
 import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
+from io import BytesIO
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, NoReturn, cast
 
@@ -28,6 +31,7 @@ from collir.tools.pass_pages import (
     XDSL_PASSES,
     XDSL_TARGETS,
     listing,
+    own_doc,
     pass_page,
     pipeline_page,
     summary,
@@ -35,7 +39,7 @@ from collir.tools.pass_pages import (
 )
 from collir.tools.shell import Once, UsageError, function_name
 from collir.tools.specifications import check_text, unknown_target, usage_error
-from collir.tools.universe import known_passes, known_targets, of_other_packages
+from collir.tools.universe import added_passes, added_targets, known_passes, known_targets
 
 _DESCRIPTION = """\
 Reads a module (.coll or .mlir), runs passes over it, and prints it for a target.
@@ -116,10 +120,11 @@ class CommandLine(xDSLOptMain):
         return cast(Callable[[], type[Target]], factory)()
 
     def _catalogue(self) -> str:
-        added = of_other_packages()
-        remaining = set(self.available_passes) - set(PASSES) - set(added)
-        passes = {name: _summary(self.available_passes[name]) for name in (*PASSES, *added)}
-        targets = {name: _summary(factory) for name, factory in TARGETS.items()}
+        ours, printed = (*PASSES, *added_passes()), (*TARGETS, *added_targets())
+        factories = known_targets()
+        remaining = set(self.available_passes) - set(ours)
+        passes = {name: _summary(self.available_passes[name]) for name in ours}
+        targets = {name: _summary(factories[name]) for name in printed}
         lines = ["", "passes:", *listing(passes | XDSL_PASSES)]
         lines += [f"  and {len(remaining) - len(XDSL_PASSES)} more of xDSL (xdsl-opt --help)", ""]
         lines += ["pipelines, each in place of its passes:"]
@@ -179,6 +184,17 @@ class CommandLine(xDSLOptMain):
         if target_class is None:
             raise UsageError(f"xDSL's target {name} is of an old kind: it has no options")
         sys.stdout.write(target_page(target_class))
+
+    def prepare_input(self) -> tuple[list[tuple[IO[bytes], int]], str]:
+        """Return the chunks of the input, each with the number of lines before it, and the
+        language; only a whole line ``// -----`` divides chunks."""
+        chunks, language = super().prepare_input()
+        if not self.args.split_input_file:
+            return chunks, language
+        text = b"// -----".join(chunk.read() for chunk, _ in chunks)  # xDSL divides in lines too
+        parts = re.split(rb"(?m)^// -----[ \t\r]*$", text)
+        before = accumulate((part.count(b"\n") for part in parts[:-1]), initial=0)
+        return list(zip(map(BytesIO, parts), before, strict=True)), language
 
     def get_input_name(self) -> str:
         name = self.args.input_file
@@ -254,7 +270,8 @@ def _summary(factory: Callable[[], type[ModulePass] | type[Target]]) -> str:
     if isinstance(factory, Lazy):
         return summary(factory.docstring())
     try:
-        return summary(inspect.getdoc(factory()) or "")
+        item = factory()
+        return summary(own_doc(item) or inspect.getdoc(inspect.getmodule(item)) or "")
     except DiagnosticError as error:
         return f"({error.diagnostics[0].message})"
 

@@ -24,9 +24,11 @@ from collir.ir.diagnostics import (
     single_line,
 )
 from collir.ir.fusion import kernel_name
+from collir.ir.missing_rows import locating_missing_rows
 from collir.ir.progress import activity, passes_run
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
+from collir.layout.operation_table import MissingRowError
 from collir.syntax.encoding import decode
 from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import is_mlir, read
@@ -40,10 +42,10 @@ from collir.tools.collopt_arguments import OF_MLIR, CommandLine
 from collir.tools.expected import check_expected
 from collir.tools.functions import for_code, for_report, keep_functions, reported
 from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
-from collir.tools.shell import BAD_INPUT, UsageError, write_whole
+from collir.tools.shell import UsageError, report, write_whole
 from collir.tools.specifications import configured, usage_error
 from collir.tools.ticker import Ticker
-from collir.tools.universe import known_dialects
+from collir.tools.universe import added_targets, known_dialects
 
 
 class CollOpt:
@@ -182,7 +184,7 @@ class CollOpt:
             known = ", ".join(self.command.available_frontends)
             raise UsageError(f"{error}: use -f, with one of {known}") from None
         output = StringIO()
-        failed = StringIO()
+        status = 0
         for index, (chunk, offset) in enumerate(chunks):
             if index:
                 output.write("// -----\n")
@@ -190,36 +192,40 @@ class CollOpt:
                 convert = self._output_if_expected if self.args.verify_diagnostics else self._output
                 with listening(self._report_remark), session(), self._ticker.ticking():
                     output.write(convert(chunk, language, offset, target))
-            except DiagnosticError as error:
-                report = output if self.args.parsing_diagnostics else failed
-                report.write(render_all(error.diagnostics, self.sources))
             except ShrinkException:
                 print("Success, can shrink")
                 return 0
-            except DiagnosticException as error:
-                raise DiagnosticError(Diagnostic(str(error).partition("\n\n")[0])) from error
+            except Exception as error:  # the other chunks are printed
+                status = max(status, self._report_error(error, output))
             finally:
                 chunk.close()
         if self._remark_count > MAX_ERRORS:
             sys.stderr.write(f"{self._remark_count - MAX_ERRORS} more remarks are not shown\n")
-        if failed.getvalue():
-            sys.stderr.write(failed.getvalue())
-            return BAD_INPUT
-        if self.args.shrink:
+        if self.args.shrink and not status:
             print("Failure, can't shrink")
             return 1
         if self.args.output_file is None:
             sys.stdout.write(output.getvalue())
             sys.stdout.flush()
-        else:
+        elif not status:
             write_whole(self.args.output_file, output.getvalue())
-        return 0
+        return status
+
+    def _report_error(self, error: Exception, output: IO[str]) -> int:
+        """Report why a chunk of the input is not printed, and return the exit status for it."""
+        if isinstance(error, DiagnosticException):
+            error = DiagnosticError(Diagnostic(str(error).partition("\n\n")[0]))
+        if isinstance(error, DiagnosticError) and self.args.parsing_diagnostics:
+            output.write(render_all(error.diagnostics, self.sources))
+            return 0
+        return report("collopt", error, self.sources, self.args.debug)
 
     def _output(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
         """Return a chunk of the input as the target prints it."""
         module = self._parsed(chunk, language, offset)
-        self.apply_passes(module)
-        return self._printed(module, target)
+        with locating_missing_rows(module):
+            self.apply_passes(module)
+            return self._printed(module, target)
 
     def _output_if_expected(self, chunk: IO[bytes], language: str, offset: int, target: str) -> str:
         """Return the text after checking that its diagnostics are those its comments expect."""
@@ -272,7 +278,8 @@ class CollOpt:
         try:
             text = self.command.output_resulting_program(module).rstrip("\n")
         except Exception as error:
-            if target in TARGETS or target == "mlir" or isinstance(error, DiagnosticError):
+            ours = target in (*TARGETS, *added_targets(), "mlir")
+            if ours or isinstance(error, DiagnosticError | MissingRowError):
                 raise
             reason = str(error).partition("\n")[0]
             message = f"xDSL's target {target} cannot print this ({type(error).__name__}: {reason})"

@@ -20,6 +20,7 @@ from collir.ir.functions import check_programs, functions_of
 from collir.ir.inlining import functions_without_calls
 from collir.ir.instantiation import instantiate
 from collir.ir.loops import steps_with_times
+from collir.ir.missing_rows import locating_missing_rows
 from collir.ir.roles import argument_roles
 from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.machine.counts import devices_text
@@ -46,6 +47,18 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
         engine.check_installed()
     asked = set[str](options.function)
     module = api.parse(options.file, sources=sources, functions=asked)
+    with locating_missing_rows(module):
+        return _run(options, module, asked, engine, repeats)
+
+
+def _run(
+    options: argparse.Namespace,
+    module: ModuleOp,
+    asked: set[str],
+    engine: Engine | None,
+    repeats: int | None,
+) -> int:
+    """Run functions of a module, those that are asked for if any are, and return the status."""
     keep_functions(module, options.function)
     needed = {f.sym_name.data for f in functions_of(module)} - asked if asked else set[str]()
     _set_sizes(module, options.set_size)

@@ -3,14 +3,14 @@
 import ast
 import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from itertools import pairwise
 from shutil import get_terminal_size
 from textwrap import dedent, wrap
 
-from xdsl.passes import ModulePass, PassOptionInfo, get_pass_option_infos
+from xdsl.passes import ModulePass, PassOptionInfo
 from xdsl.utils.hints import type_repr
 from xdsl.utils.target import Target
 
@@ -41,7 +41,7 @@ def listing(rows: Mapping[str, str]) -> list[str]:
         line
         for name, text in rows.items()
         for line in wrap(
-            text,
+            text or "(no docstring)",
             width,
             initial_indent=f"  {name}".ljust(indent),
             subsequent_indent=" " * indent,
@@ -54,35 +54,23 @@ def pass_page(pass_class: type[ModulePass]) -> str:
     """Return the page of a pass: its module's docstring and its options."""
     module = inspect.getmodule(pass_class)
     # A pass of xDSL may inherit a docstring that says nothing.
-    own = inspect.cleandoc(pass_class.__doc__ or "")
-    text = (module and inspect.getdoc(module)) or XDSL_PASSES.get(pass_class.name) or own
-    return _page(pass_class, text, get_pass_option_infos(pass_class))
+    text = (module and inspect.getdoc(module)) or XDSL_PASSES.get(pass_class.name)
+    return _page(pass_class, text or own_doc(pass_class))
 
 
 def target_page(target_class: type[Target]) -> str:
     """Return the page of a target: its docstring and its options."""
-    own = (
-        ""
-        if target_class.__doc__ == _signature_doc(target_class)
-        else inspect.cleandoc(target_class.__doc__ or "")
-    )
-    options = [
-        PassOptionInfo(
-            field.name,
-            type_repr(field.type).strip("'"),
-            None if field.default is MISSING else str(field.default).lower(),
-        )
-        for field in fields(target_class)
-    ]
-    return _page(target_class, XDSL_TARGETS.get(target_class.name) or own, options)
+    return _page(target_class, XDSL_TARGETS.get(target_class.name) or own_doc(target_class))
 
 
-def _page(
-    item: type[ModulePass] | type[Target], text: str, options: Sequence[PassOptionInfo]
-) -> str:
+def _page(item: type[ModulePass] | type[Target], text: str) -> str:
     """Return a page: a name, a text, and each option with the docstring of its field, those that
     only this item has first."""
     docs = field_docs(item)
+    options = [
+        PassOptionInfo(field.name, type_repr(field.type).strip("'"), _default(field))
+        for field in fields(item)
+    ]
     lines = [f"{item.name}: {text}".rstrip(), ""]
     lines.append("Options:" if options else "It has no options.")
     for option in sorted(options, key=lambda option: option.name not in item.__annotations__):
@@ -93,9 +81,21 @@ def _page(
     return "\n".join(lines) + "\n"
 
 
-def _signature_doc(item: type) -> str:
-    """Return the docstring that a dataclass without one is given."""
-    return f"{item.__name__}{inspect.signature(item)}".replace(" -> None", "")
+def own_doc(item: type) -> str:
+    """Return the docstring of a class, without that which a dataclass is given or inherits."""
+    given = f"{item.__name__}{inspect.signature(item)}".replace(" -> None", "")
+    return "" if item.__doc__ == given else inspect.cleandoc(item.__doc__ or "")
+
+
+def _default(field: Field[object]) -> str | None:
+    """Return the default of an option as it is written, or None if it has none."""
+    if field.default_factory is not MISSING:
+        return str(field.default_factory())
+    if field.default is MISSING:
+        return None
+    return (
+        str(field.default).lower() if field.default in (True, False, None) else str(field.default)
+    )
 
 
 @cache

@@ -6,20 +6,13 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, cast
 
 from collir import search
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.search.core.coordination import (
-    Budget,
-    Coordination,
-    DepthBounded,
-    Ordered,
-    Sequential,
-    StackStealing,
-)
+from collir.search.core.coordination import COORDINATIONS, Coordination, coordination_of
 from collir.search.core.plan import ORDERS
 from collir.search.core.problem import Problem, SearchError
 from collir.search.engines.mpi import agree, launched, leads
@@ -28,18 +21,10 @@ from collir.search.running.options import ENGINES
 from collir.search.running.plots import svg
 from collir.search.running.profiling import recommend, to_json
 from collir.syntax.units import Quantity
+from collir.tools.own_problems import own_subject
 from collir.tools.search_output import Outcome, as_json, as_text
 from collir.tools.search_subjects import SUBJECTS, Options, Parser, Subject, at_least_one
-from collir.tools.shell import UsageError, write_whole
-
-COORDINATIONS: dict[str, Callable[..., Coordination]] = {
-    "sequential": Sequential,
-    "depth-bounded": DepthBounded,
-    "stack-stealing": StackStealing,
-    "budget": Budget,
-    "ordered": Ordered,
-}
-"""Name -> the coordination; its parameter follows ``=``."""
+from collir.tools.shell import Arguments, UsageError, write_whole
 
 
 def _common(parser: Parser) -> None:
@@ -98,30 +83,56 @@ def _bytes(text: str) -> int:
 
 
 def _coordination(text: str) -> Coordination:
-    name, equals, number = text.partition("=")
-    if name not in COORDINATIONS:
-        known = ", ".join(COORDINATIONS)
-        raise argparse.ArgumentTypeError(f"there is no coordination '{name}'; there is {known}")
-    if not equals:
-        return COORDINATIONS[name]()
-    if name in ("sequential", "stack-stealing"):
-        raise argparse.ArgumentTypeError(f"{name} takes no number")
-    if not re.fullmatch(r"[0-9]{1,9}", number):
-        raise argparse.ArgumentTypeError(f"{name} takes a whole number, not '{number}'")
     try:
-        return COORDINATIONS[name](int(number))
+        return coordination_of(text)
     except SearchError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    problems = parser.add_subparsers(metavar="PROBLEM", dest="problem", required=True)
+    problems = parser.add_subparsers(
+        metavar="PROBLEM",
+        dest="problem",
+        required=True,
+        description="One of these, or a problem of your own: FILE.py:CLASS or MODULE:CLASS.",
+    )
+
     for name, subject in SUBJECTS.items():
         summary = subject.summary
         subparser = problems.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
-        subject.configure(subparser)
-        _common(subparser)
+        _configure(subparser, subject)
+
+    def own(name: str) -> Parser:
+        return _configure(Arguments(prog=f"{parser.prog} {name}"), own_subject(name))
+
+    problems.choices = _Problems(problems.choices, own)
+    setattr(problems, "_name_parser_map", problems.choices)  # noqa: B010 - where argparse looks
+
+
+def _configure(parser: Parser, subject: Subject) -> Parser:
+    subject.configure(parser)
+    _common(parser)
+    return parser
+
+
+class _Problems(dict[str, Parser]):
+    """The parsers of problems by name; that of a user's problem is made when it is looked up."""
+
+    def __init__(self, known: Mapping[str, Parser], make: Callable[[str], Parser]):
+        super().__init__(known)
+        self._make = make
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or ":" in str(name)
+
+    def __missing__(self, name: str) -> Parser:
+        return self._make(name)
+
+
+def _subject(name: str) -> Subject:
+    """Return the subject of a problem by its name."""
+    return SUBJECTS[name] if name in SUBJECTS else own_subject(name)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -135,7 +146,7 @@ def run(options: argparse.Namespace) -> int:
     if distributed and not leads():  # rank 0 prints for all ranks, errors included
         with contextlib.suppress(SearchError, UsageError):
             if error is None:
-                _search(SUBJECTS[options.problem], problem, options)
+                _search(_subject(options.problem), problem, options)
         return 0
     if error is not None:
         raise error
@@ -145,10 +156,10 @@ def run(options: argparse.Namespace) -> int:
 def _problem(options: Options) -> tuple[Any, Exception | None]:
     """Return the problem, or the error that it cannot be made for."""
     try:
-        return SUBJECTS[options.problem].problem(options), None
+        return _subject(options.problem).problem(options), None
     except SearchError as error:
         return None, UsageError(str(error))
-    except (DiagnosticError, OSError) as error:
+    except (DiagnosticError, UsageError, OSError) as error:
         return None, error
 
 
@@ -161,7 +172,7 @@ def _plain(error: Exception | None) -> str | None:
 
 def _report(problem: Problem[Any], options: Options) -> int:
     """Search and print the outcome; return the exit status."""
-    subject = SUBJECTS[options.problem]
+    subject = _subject(options.problem)
     try:
         outcome = _search(subject, problem, options)
     except SearchError as error:
@@ -202,7 +213,7 @@ def _search(subject: Subject, problem: Problem[Any], options: Options) -> Outcom
     if fold := subject.fold(options):
         if options.order != "depth-first":
             raise UsageError("to count is to visit all nodes: that goes depth-first only")
-        return search.enumerate(problem, fold, **settings)
+        return search.enumerate_tree(problem, fold, **settings)
     if problem.target is None:
         return search.k_best(problem, count, **settings)
     if count > 1:

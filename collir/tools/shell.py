@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources, render, render_all
 from collir.ir.remarks import listening
+from collir.layout.operation_table import MissingRowError
 
 BAD_INPUT = 1
 USAGE = 2
@@ -67,42 +68,51 @@ def run_tool(name: str, sources: Sources, debug: bool, work: Callable[[], int]) 
         _stand_in_for_closed_streams()
         with listening(lambda remark: print(render(remark, sources), end="", file=sys.stderr)):
             return work()
-    except DiagnosticError as error:
-        sys.stderr.write(render_all(error.diagnostics, sources))
-        return BAD_INPUT
-    except UsageError as error:
-        sys.stderr.write(f"{name}: error: {error}\n")
-        return USAGE
-    except BrokenPipeError:  # the reader of the output has closed it
-        _drop_output()
-        return 0
-    except OSError as error:
-        if debug:
-            traceback.print_exception(error)
-        sys.stderr.write(f"{name}: error: {error}\n")
-        if error.errno == errno.ENOSPC:
-            _drop_output()
-        return BAD_INPUT
-    except MemoryError as error:
-        if debug:
-            traceback.print_exception(error)
-        sys.stderr.write(f"{name}: error: not enough memory: try smaller sizes\n")
-        return BAD_INPUT
     except KeyboardInterrupt:
         sys.stderr.write(f"{name}: interrupted\n")
         return 130
-    except RecursionError as error:
-        if debug:
-            traceback.print_exception(error)
-        sys.stderr.write(f"{name}: error: the input is nested too deeply\n")
-        return BAD_INPUT
     except Exception as error:
-        if debug:
-            traceback.print_exception(error)
-        where = "".join(f", {note}" for note in getattr(error, "__notes__", ()))
-        hint = "" if debug else " (--debug shows where)"
-        sys.stderr.write(f"{name}: internal error: {type(error).__name__}: {error}{where}{hint}\n")
-        return INTERNAL
+        return report(name, error, sources, debug)
+
+
+def report(name: str, error: Exception, sources: Sources, debug: bool) -> int:
+    """Report an error of a command on stderr, and return the exit status that it leads to."""
+    if isinstance(error, DiagnosticError):
+        sys.stderr.write(render_all(error.diagnostics, sources))
+        return BAD_INPUT
+    if isinstance(error, UsageError):
+        sys.stderr.write(f"{name}: error: {error}\n")
+        return USAGE
+    if isinstance(error, BrokenPipeError):  # the reader of the output has closed it
+        _drop_output()
+        return 0
+    if debug:
+        traceback.print_exception(error)
+    status = BAD_INPUT
+    match error:
+        case OSError():
+            reason = str(error)
+            if error.errno == errno.ENOSPC:
+                _drop_output()
+        case MemoryError():
+            reason = "not enough memory: try smaller sizes"
+        case RecursionError():
+            reason = "the input is nested too deeply"
+        case MissingRowError():
+            reason = str(error)
+        case _:
+            # Imported here because it is slow and the tools start fast.
+            from collir.ir.packages import package_in
+
+            notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
+            reason = ", ".join([f"{type(error).__name__}: {error}", *notes])
+            if package := package_in(error):
+                reason += f", in {package}"
+            else:
+                status, reason = INTERNAL, reason + ("" if debug else " (--debug shows where)")
+    fault = "internal error" if status == INTERNAL else "error"
+    sys.stderr.write(f"{name}: {fault}: {reason}\n")
+    return status
 
 
 class _ClosedStream(io.TextIOBase):

@@ -63,9 +63,23 @@ def known_dialects() -> Mapping[str, Callable[[], Dialect]]:
     return {**added, **{dialect.name: lambda dialect=dialect: dialect for dialect in DIALECTS}}
 
 
-def of_other_packages() -> Mapping[str, Callable[[], type[ModulePass]]]:
-    """Return the passes that neither collir nor xDSL itself has."""
-    return {n: factory for n, factory in known_passes().items() if n not in {**_OF_XDSL, **PASSES}}
+def _added(rows: Callable[[Universe], Mapping[str, object]]) -> dict[str, str]:
+    return {
+        name: package
+        for package, universe in packages().items()
+        if package != "xdsl"
+        for name in rows(universe)
+    }
+
+
+def added_passes() -> dict[str, str]:
+    """Return the passes that neither collir nor xDSL has, each with its package."""
+    return _added(lambda universe: universe.all_passes)
+
+
+def added_targets() -> dict[str, str]:
+    """Return the targets that neither collir nor xDSL has, each with its package."""
+    return _added(lambda universe: universe.all_targets)
 
 
 @cache
@@ -79,14 +93,19 @@ def known_passes() -> Mapping[str, Callable[[], type[ModulePass]]]:
     Functions of other packages raise a ``DiagnosticError`` that names the pass if it cannot be
     imported.
     """
-    known = {**_passes(), **PASSES}
-    return known | {
-        name: partial(imported, f"the pass {name}", factory)
-        for name, factory in known.items()
-        if not isinstance(factory, Lazy)
-    }
+    return _loaded("pass", {**_passes(), **PASSES})
 
 
 def known_targets() -> Mapping[str, Callable[[], type[Target]]]:
-    """Return all targets by name."""
-    return {**_merged("target", lambda universe: universe.all_targets), **TARGETS}
+    """Return all targets by name, as ``known_passes`` does passes."""
+    merged = _merged("target", lambda universe: universe.all_targets)
+    return _loaded("target", {**merged, **TARGETS})
+
+
+def _loaded(kind: str, known: dict[str, Callable[[], _T]]) -> dict[str, Callable[[], _T]]:
+    """Return functions that name a pass or target that cannot be imported."""
+    return known | {
+        name: partial(imported, f"the {kind} {name}", factory)
+        for name, factory in known.items()
+        if not isinstance(factory, Lazy)
+    }

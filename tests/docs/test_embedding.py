@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from hanging import HANG
 from seeds import some
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -39,7 +40,7 @@ def test_a_program_calls_what_is_emitted(language: str, tmp_path: Path) -> None:
             env=os.environ | {"PATH": path},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=HANG,
             check=False,
             stdin=subprocess.DEVNULL,
         )

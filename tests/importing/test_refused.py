@@ -1,9 +1,9 @@
 """Tests of texts that are refused, each at the place that is wrong, and of very long ones."""
 
-import time
 from pathlib import Path
 
 import pytest
+from hanging import within
 from seeds import some
 from topology_files import ASTRA, TWO_GPUS
 
@@ -287,9 +287,8 @@ LONG = {
 @pytest.mark.parametrize("kind", some(list(LONG), 2))
 def test_long_texts_end_soon(kind: str) -> None:
     text = LONG[kind]()
-    start = time.process_time()
-    try:
-        assert read(text).levels
-    except ReadError as error:
-        assert error.message
-    assert time.process_time() - start < 20  # the slowest takes a few seconds
+    with within():
+        try:
+            assert read(text).levels
+        except ReadError as error:
+            assert error.message

@@ -1,12 +1,12 @@
 """Steps that change a layout and local ones, in the order that costs least."""
 
 import random
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from checks import agree, functions_of, results_on_all_devices
+from hanging import within
 from hypothesis import given, settings
 from programs import (
     RANDOM,
@@ -232,16 +232,16 @@ def test_a_function_that_would_be_dearer_is_left_as_it_was(monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_many_operations_are_not_much_work_each() -> None:
-    layers_take(250, seconds=20)
+    layers_take(250)
 
 
 @pytest.mark.slow
-def test_twenty_thousand_operations_take_less_than_a_minute() -> None:
-    layers_take(2500, seconds=60)
+def test_twenty_thousand_operations_end_soon() -> None:
+    layers_take(2500)
 
 
-def layers_take(count: int, seconds: float) -> None:
-    """Check that the pass makes layers faster, within some seconds of CPU time.
+def layers_take(count: int) -> None:
+    """Check that the pass makes layers faster.
 
     Layers have 8 operations of the same kinds, but sizes of their own.
     """
@@ -272,9 +272,8 @@ def layers_take(count: int, seconds: float) -> None:
         results.append(last)
     module = module_of([mesh], [builder.function(results)])
     before = simulate(module, CostModel("alpha-beta", order="written"))[0].time
-    start = time.process_time()
-    collir.run_passes(module, PASS)
-    assert time.process_time() - start < seconds
+    with within():
+        collir.run_passes(module, PASS)
     assert simulate(module, CostModel("alpha-beta", order="written"))[0].time < before / 10
 
 

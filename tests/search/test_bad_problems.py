@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from search_problems import BoundedTree, BoundedWalks, Edges, Heap, Tree, Walk, Walks, within
+from hanging import within
+from search_problems import BoundedTree, BoundedWalks, Edges, Heap, Tree, Walk, Walks
 
 from collir.search import (
     Budget,
@@ -33,7 +34,7 @@ from collir.search.core.plan import ORDERS, Order
 
 @pytest.fixture(autouse=True)
 def no_hang() -> Generator[None]:
-    with within(30):
+    with within():
         yield
 
 
@@ -111,7 +112,7 @@ def test_a_limit_of_the_depth_ends_a_circle_at_any_depth(checked: bool) -> None:
 
 
 def test_a_check_of_a_tree_without_an_end_ends() -> None:
-    with within(30), pytest.raises(SearchError, match="deeper"):
+    with within(), pytest.raises(SearchError, match="deeper"):
         check(Line(length=math.inf))
 
 

@@ -8,10 +8,11 @@ from multiprocessing import get_context
 from typing import Any
 
 import pytest
+from hanging import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_search import better, plain_decide, plain_enumerate, plain_optimise
-from search_problems import Heap, Tree, trees, within
+from search_problems import Heap, Tree, trees
 
 from collir.problems.clique import MaxClique
 from collir.problems.graphs import Graph
@@ -95,7 +96,7 @@ def here(draw: st.DrawFn) -> Engine:
 
 def agrees(problem: Problem[Any], kind: int, options: Options) -> None:
     """Run one of four kinds of search, and compare it with the plain search."""
-    with within(60):
+    with within():
         if kind == 0:
             agrees_on_best(problem, options)
         elif kind == 7:
@@ -320,7 +321,7 @@ def test_the_inner_loop_of_branch_and_bound_does_what_the_general_one_does(
 def ordered(problem: Tree, depth: int, engine: Engine, step: int | None) -> None:
     """The node, not only its value, is the one that the sequential search finds."""
     options = Options(engine=engine, coordination=Ordered(depth), slice=step)
-    with within(60):
+    with within():
         best = plain_optimise(problem)
         outcome = optimise(problem, **options)
         assert (outcome.best.node if outcome.best else None) == best.node

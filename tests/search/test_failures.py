@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from hanging import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_search import plain_enumerate
-from search_problems import Heap, Tree, trees, within
+from search_problems import Heap, Tree, trees
 
 from collir.problems.clique import MaxClique
 from collir.search import (
@@ -140,7 +141,7 @@ def test_the_best_so_far_and_the_checkpoint_are_kept(
     path.unlink(missing_ok=True)
     options["engine"], options["checkpoint"], options["order"] = engine, path, order
     try:
-        with within(60):
+        with within():
             k_best(problem, k, **options)
         return  # the failing node was not reached
     except ValueError as error:
@@ -168,7 +169,7 @@ def test_no_node_is_counted_twice_after_an_exception(
     path.unlink(missing_ok=True)
     options["engine"], options["checkpoint"] = engine, path
     try:
-        with within(60):
+        with within():
             enumerate(problem, NodesByDepth(), **options)
             return
     except ValueError as error:
@@ -211,7 +212,7 @@ def test_workers_elsewhere_tell_what_they_found_before_the_exception(
     problem, path = Broken(600), tmp_path / "search"
     problem.mended = tmp_path / "mended"
     options = Options(engine=engine, coordination=coordination, checkpoint=path)
-    with within(60), pytest.raises((ValueError, SearchError), match="no children of 300") as error:
+    with within(), pytest.raises((ValueError, SearchError), match="no children of 300") as error:
         optimise(problem, **options)
     known = cast(Optimum[int], so_far(error.value))
     assert known.best is not None
@@ -219,7 +220,7 @@ def test_workers_elsewhere_tell_what_they_found_before_the_exception(
     assert f"{path} holds what was known" in error.value.__notes__
     with pytest.raises((ValueError, SearchError), match="no children of 300"):
         optimise(problem, engine=engine, coordination=coordination, resume=path)
-    with within(60), pytest.raises((ValueError, SearchError), match="no children of 300"):
+    with within(), pytest.raises((ValueError, SearchError), match="no children of 300"):
         enumerate(problem, Nodes(), **options)
     problem.mended.touch()
     options = Options(engine=engine, coordination=coordination, resume=path)

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hanging import HANG, within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain_search import plain_enumerate, plain_optimise
-from search_problems import Endless, Heap, Tree, trees, within
+from search_problems import Endless, Heap, Tree, seen_in_time, trees
 from seeds import some
 
 from collir.search import (
@@ -147,12 +148,11 @@ def test_each_limit_ends_a_long_search_with_a_bound(name: Any, order: Order, lim
         engine=name,
         workers=2,
         order=order,
-        time_limit=0.2 if limit == "time" else None,
         node_limit=500 if limit == "node" else None,
         memory_limit=1 << 20 if limit == "memory" else None,
     )
-    with within(60):
-        outcome = optimise(Endless(), **options)
+    with within():
+        outcome = seen_in_time(**options) if limit == "time" else optimise(Endless(), **options)
     assert (outcome.status, outcome.statistics.reason) == ("feasible", f"{limit} limit")
     assert outcome.best is not None and outcome.bound == 20000
     value = outcome.best.value
@@ -166,7 +166,7 @@ def test_limits_of_no_time_and_no_nodes_end_at_once() -> None:
             Options(node_limit=0, engine=engine),
         ]
         for options in limits:
-            with within(20):
+            with within():
                 outcome = optimise(Endless(), **options)
             assert outcome.status in ("feasible", "interrupted")
             assert outcome.statistics.nodes <= 64
@@ -309,7 +309,7 @@ def test_a_search_goes_on_elsewhere(engine: Processes, tmp_path: Path) -> None:
             options["coordination"] = chance.choice(DIVIDED)
             if outcome is not None:
                 options["resume"] = path
-            with within(30):
+            with within():
                 outcome = enumerate(problem, Collect(), **options)
             assert len(set(outcome.total)) == len(outcome.total) == outcome.statistics.nodes
             if outcome.status == "complete":
@@ -349,7 +349,7 @@ def test_a_checkpoint_left_by_a_search_that_failed_counts_nothing_twice(
     path = tmp_path / "search"
     failing = Failing(1500, seconds=0.0008)
     failing.mark = tmp_path / "mark"
-    with within(60), pytest.raises((ValueError, SearchError), match="failed once"):
+    with within(), pytest.raises((ValueError, SearchError), match="failed once"):
         enumerate(failing, Nodes(), engine=name, workers=2, checkpoint=path)
     if path.exists():
         assert enumerate(failing, Nodes(), resume=path).total == 1500
@@ -462,7 +462,7 @@ def test_a_problem_with_sets_can_be_gone_on_with_in_another_process(tmp_path: Pa
             env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(support)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG,
             check=part == "begin",
         ).stdout
     assert output.strip() == "optimal"

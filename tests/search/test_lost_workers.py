@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from search_problems import Deadly, Heap, within
+from hanging import within
+from search_problems import Deadly, Heap
 from seeds import some
 
 from collir.search import (
@@ -61,7 +62,7 @@ def test_every_node_is_counted_once_though_two_workers_die(
     engine: Processes, tmp_path: Path, coordination: Coordination
 ) -> None:
     problem = Deadly(SIZE, [SIZE // 3, 40], tmp_path)
-    with within(60):
+    with within():
         outcome = enumerate(problem, NodesByDepth(), engine=engine, coordination=coordination)
     assert outcome.total == by_depth(SIZE)
     assert outcome.statistics.nodes == SIZE
@@ -77,7 +78,7 @@ def test_the_best_are_found_once_though_workers_die_at_them(
     problem = Deadly(SIZE, (), tmp_path)
     ranked = sorted(range(SIZE), key=problem.objective, reverse=True)
     problem.nodes = frozenset(ranked[:2])
-    with within(60):
+    with within():
         outcome = k_best(problem, 6, engine=engine, coordination=coordination, order=order)
     assert [solution.value for solution in outcome.solutions] == problem.most(6)
     assert len({solution.node for solution in outcome.solutions}) == 6
@@ -97,7 +98,7 @@ def test_a_worker_that_dies_right_after_it_told_the_optimum(
             for mark in tmp_path.iterdir():
                 mark.unlink()
             problem.nodes = frozenset(deadly)
-            with within(60):
+            with within():
                 outcome = optimise(problem, engine=engine, coordination=coordination, slice=step)
             assert [solution.value for solution in outcome.solutions] == problem.most()
             assert outcome.statistics.lost == len(deadly)
@@ -106,7 +107,7 @@ def test_a_worker_that_dies_right_after_it_told_the_optimum(
 def test_a_decision_is_found_though_workers_die(engine: Processes, tmp_path: Path) -> None:
     problem = Deadly(SIZE, [0, 17], tmp_path)
     (best,) = problem.most()
-    with within(60):
+    with within():
         outcome = decide(problem, target=best, engine=engine, coordination=Ordered(2))
         assert outcome.solution is not None and outcome.solution.value == best
         absent = decide(
@@ -122,7 +123,7 @@ def test_an_ordered_search_returns_the_same_node_though_workers_die(
         for mark in tmp_path.iterdir():
             mark.unlink()
         problem = Deadly(3000, [5, 1999], tmp_path)  # each value occurs about three times
-        with within(60):
+        with within():
             alone = k_best(problem, 5)
             outcome = k_best(problem, 5, engine=engine, coordination=Ordered(depth))
         assert outcome.statistics.lost == 2
@@ -136,14 +137,14 @@ def test_an_ordered_search_returns_the_same_node_though_workers_die(
 )
 def test_a_task_that_kills_its_worker_each_time_is_an_error(coordination: Coordination) -> None:
     """The error names a node of the task; the engine stays usable."""
-    with Processes(2) as engine, within(60):
+    with Processes(2) as engine, within():
         with pytest.raises(SearchError, match=r"lost.*begins at \d+"):
             enumerate(Deadly(SIZE, [33], None), engine=engine, coordination=coordination)
         assert enumerate(Heap(50), Nodes(), engine=engine).total == 50
 
 
 def test_a_root_that_kills_every_worker_is_an_error_that_names_it() -> None:
-    with Processes(1) as engine, within(60), pytest.raises(SearchError, match="begins at 0"):
+    with Processes(1) as engine, within(), pytest.raises(SearchError, match="begins at 0"):
         optimise(Deadly(9, [0], None), engine=engine)
 
 
@@ -197,7 +198,7 @@ def test_every_node_is_counted_once_though_workers_are_killed_from_outside(
     coordination: Coordination,
 ) -> None:
     problem = Heap(3000, seconds=0.0005)
-    with Processes(2) as engine, within(60), killing(engine, 3, 0.2):
+    with Processes(2) as engine, within(), killing(engine, 2, 0.2):
         outcome = enumerate(problem, Nodes(), engine=engine, coordination=coordination)
     assert outcome.total == outcome.statistics.nodes == 3000
 
@@ -206,7 +207,7 @@ def test_every_node_is_counted_once_though_workers_are_killed_from_outside(
 def test_a_long_task_that_goes_on_is_not_blamed_for_workers_killed_from_outside() -> None:
     """A task that gets further between losses is not blamed for them."""
     problem, heard = Heap(4000, seconds=0.0005), Heard()
-    with Processes(1) as engine, within(90), killing(engine, 3, 0.05, heard):
+    with Processes(1) as engine, within(), killing(engine, 3, 0.05, heard):
         outcome = enumerate(problem, heard, engine=engine, coordination=Sequential())
     assert outcome.total == 4000
     assert outcome.statistics.lost == 3
@@ -217,7 +218,7 @@ def test_workers_killed_between_two_searches_are_replaced(engine: Processes) -> 
         for pid in engine.pids:
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
-        with within(60):
+        with within():
             outcome = enumerate(Heap(500), Nodes(), engine=engine, coordination=Budget(1))
         assert outcome.total == 500
 
@@ -237,12 +238,12 @@ def test_a_lost_worker_in_turn_is_replaced_and_counted() -> None:
 def test_tasks_that_waited_behind_others_are_not_blamed(tmp_path: Path) -> None:
     """Seven nodes kill a worker once each, but no task kills three."""
     problem = Deadly(SIZE, range(251, 265, 2), tmp_path)
-    with Processes(1) as engine, within(60):
+    with Processes(1) as engine, within():
         outcome = enumerate(problem, Nodes(), engine=engine, coordination=DepthBounded(50))
     assert (outcome.total, outcome.statistics.lost) == (SIZE, 7)
 
 
 def test_the_task_that_kills_its_worker_is_the_one_that_is_named() -> None:
     """Each node is a task, and many tasks are given at once."""
-    with Processes(1) as engine, within(60), pytest.raises(SearchError, match=r"begins at 350\b"):
+    with Processes(1) as engine, within(), pytest.raises(SearchError, match=r"begins at 350\b"):
         enumerate(Deadly(SIZE, [350], None), engine=engine, coordination=DepthBounded(50))

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hanging import HANG
 from search_slow import LASTING
 from seeds import some
 
@@ -18,8 +19,6 @@ from collir.tools.mpi_run import find, mpiexec
 pytest.importorskip("mpi4py", exc_type=ImportError)
 
 SCRIPT = Path(__file__).parent.parent / "support" / "search_ranks.py"
-HANG = 100.0
-"""Seconds after which a launch counts as hanging."""
 
 
 @pytest.mark.parametrize("ranks", [*some([1, 2], 1), pytest.param(4, marks=pytest.mark.slow)])
@@ -86,7 +85,7 @@ def names_the_lost_rank(job: "subprocess.Popen[str]", folder: Path, why: str) ->
 
 @pytest.mark.slow
 def test_ranks_that_outlive_another_name_it(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "100"]) as process:
+    with subprocess.Popen(["sleep", str(HANG)]) as process:
         job = launch("losing", tmp_path, "1.5", str(process.pid))
         wait_for(tmp_path, job)
         process.kill()
@@ -95,17 +94,17 @@ def test_ranks_that_outlive_another_name_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_rank_elsewhere_that_is_silent_is_lost(tmp_path: Path) -> None:
-    job = launch("losing", tmp_path, "1.5")
+    job = launch("losing", tmp_path, "10")
     wait_for(tmp_path, job)
     os.kill(int((tmp_path / "pid-2").read_text(encoding="utf-8")), signal.SIGSTOP)
-    names_the_lost_rank(job, tmp_path, "it has given no sign of life for 1.5 s")
+    names_the_lost_rank(job, tmp_path, "it has given no sign of life for 10")
 
 
 KEPT = """
 cd {folder}
-{python} {script} losing {folder} 100
+{python} {script} losing {folder} {patience}
 touch ended-$PMI_RANK
-sleep 100
+sleep {patience}
 """
 """A shell that outlives its rank, so that the launcher does not end the other ranks."""
 
@@ -118,7 +117,7 @@ def test_a_rank_killed_on_another_machine_is_named_by_the_others(rank: int, tmp_
     options = subprocess.run([launcher, "-help"], capture_output=True, text=True, timeout=HANG)
     if "-disable-auto-cleanup" not in options.stdout + options.stderr:
         pytest.skip("the launcher always ends the whole job")
-    shell = KEPT.format(folder=tmp_path, python=sys.executable, script=SCRIPT)
+    shell = KEPT.format(patience=HANG, folder=tmp_path, python=sys.executable, script=SCRIPT)
     job = subprocess.Popen(
         [launcher, "-disable-auto-cleanup", "-n", "4", "sh", "-c", shell],
         env={**os.environ, "MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"},

@@ -1,5 +1,4 @@
-"""Runs find mistakes where results saturate, round or are nearly the same, and say what they saw.
-"""
+"""Runs find mistakes where results saturate, round or are nearly the same, and say what they saw."""
 
 import random
 

@@ -116,7 +116,7 @@ def foreign_seeds() -> list[Seed]:
                  "x"))]  # fmt: skip
     for path in sorted((ROOT / "examples/search").glob("*")):
         problems = {".clq": ["clique", "kclique --k 3"], ".tsp": ["tsp"], ".atsp": ["tsp"],
-                    ".items": ["knapsack"], ".lad": ["clique"]}[path.suffix]  # fmt: skip
+                    ".items": ["knapsack"], ".lad": ["clique"]}.get(path.suffix, ())  # fmt: skip
         rows += [
             Seed(path, ("collir", "search", *problem.split(), "%s", "--node-limit", "500"))
             for problem in problems

@@ -33,6 +33,9 @@ TOOLS: dict[str, Callable[[Sequence[str]], int]] = {
 SECONDS = 20
 """The most CPU time of a run."""
 
+ASLEEP = 60
+"""The seconds in which a process that works has had a core, or waits for one."""
+
 BYTES = 2 * 2**30
 """The most memory of a run beside what the process had before."""
 
@@ -221,8 +224,13 @@ def _batch(cases: Sequence[tuple[int, Case]], folder: Path) -> list[tuple[int, V
     os.close(writer)
     verdicts: list[tuple[int, Verdict]] = []
     running = cases[0][0]
+    asleep = False
     with os.fdopen(reader, encoding="utf-8") as stream:
-        while select.select([stream], [], [], 20 * SECONDS)[0]:
+        while not asleep:
+            before = _cpu_time(child)
+            if not select.select([stream], [], [], ASLEEP)[0]:
+                asleep = _sleeps(child) and _cpu_time(child) == before
+                continue
             line = stream.readline()
             if not line:
                 break
@@ -230,10 +238,32 @@ def _batch(cases: Sequence[tuple[int, Case]], folder: Path) -> list[tuple[int, V
             running = index
             if verdict is not None:
                 verdicts.append((index, Verdict(**verdict)))
-        else:
-            os.killpg(child, signal.SIGKILL)
+    if asleep:
+        os.killpg(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if len(verdicts) < len(cases):
-        how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status >> 8}"
-        verdicts.append((running, Verdict(-1, "", "", f"process ended: {how}")))
+        verdicts.append((running, Verdict(-1, "", "", _end(status, asleep))))
     return verdicts
+
+
+def _stat(process: int) -> list[str]:
+    """Return the fields of a process from its state on."""
+    return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+
+
+def _cpu_time(process: int) -> int:
+    """Return the CPU time that a process has had, in ticks of the system's clock."""
+    return sum(map(int, _stat(process)[11:13]))
+
+
+def _sleeps(process: int) -> bool:
+    """Return whether a process waits for something else than a core or a disk."""
+    return _stat(process)[0] == "S"
+
+
+def _end(status: int, asleep: bool) -> str:
+    """Return the fault of a process that has ended before its cases were through."""
+    if asleep or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU):
+        return "hang"
+    how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit {status >> 8}"
+    return f"process ended: {how}"

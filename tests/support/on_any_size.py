@@ -11,8 +11,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from hanging import HANG
 from on_fake_nccl import casts_an_average, compile_with_fake, harness
-from on_ranks import FLAGS, HANG, arguments_of, same
+from on_ranks import FLAGS, arguments_of, same
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from on_ranks import HANG, arguments_of, same
+from hanging import HANG
+from on_ranks import arguments_of, same
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from hanging import HANG
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -18,9 +19,6 @@ from collir.tools.mpi_run import run
 
 FLAGS = ("-O0",)
 """Compiler flags for thousands of small functions, which take longer to compile than to run."""
-
-HANG = 120.0
-"""Seconds after which a launch counts as hung."""
 
 
 def arguments_of(function: FuncOp, seed: int = 0) -> list[Buffers]:

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from hanging import HANG
 from outside_cases import FORMS, Case, Result, case_of
 from outside_collectives import COLLECTIVES, collective
 from outside_layouts import MESHES, joined
@@ -110,7 +111,7 @@ def _in_jax(cases: list[Case], folder: Path) -> list[list[list[Any]]]:
 
 def _in_mpi(cases: list[Case], folder: Path) -> list[list[list[Any]]]:
     module = _in_steps(cases)
-    done = mpi_run.run(module, _calls(module, cases), folder, ("-O0",), timeout=300)
+    done = mpi_run.run(module, _calls(module, cases), folder, ("-O0",), timeout=HANG)
     return [results for results, _ in done]
 
 

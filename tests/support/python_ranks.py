@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from on_ranks import HANG, arguments_of, same
+from hanging import HANG
+from on_ranks import arguments_of, same
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
@@ -147,7 +148,7 @@ def results_on_ranks(
         mpiexec(size, [*command[:3], "-m", "mpi4py", *command[3:], library], timeout=HANG)
     else:
         done = subprocess.run(
-            [*command, str(size)], capture_output=True, text=True, timeout=600, check=False
+            [*command, str(size)], capture_output=True, text=True, timeout=HANG, check=False
         )
         if done.returncode:
             raise RuntimeError(f"torch failed on {size} ranks:\n{done.stdout}{done.stderr}")

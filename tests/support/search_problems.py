@@ -3,15 +3,15 @@
 import math
 import os
 import signal
+import threading
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from hypothesis import strategies as st
 
+from collir.search import Nodes, Optimum, Options, optimise
 from collir.search.core.problem import Number, Problem, Sense
 
 BIG = 2**53
@@ -19,26 +19,6 @@ BIG = 2**53
 
 AROUND = list(range(BIG - 2, BIG + 7))
 """Integers around ``BIG``."""
-
-
-class Hung(BaseException):
-    """The error of a test that takes so long that it counts as hung."""
-
-
-@contextmanager
-def within(seconds: float) -> Generator[None]:
-    """Interrupt the body after some seconds, and again if it hangs while it is interrupted."""
-
-    def give_up(number: int, frame: FrameType | None) -> None:
-        raise Hung(f"still not done after {seconds} s")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 2.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 class Tree(Problem[int]):
@@ -267,6 +247,18 @@ class Heap(Problem[int]):
         return sorted((node * 7919 % 1009 for node in range(self.size)), reverse=True)[:k]
 
 
+REPORTED = threading.Event()
+"""Set when a search with the fold ``Reported`` has merged a report."""
+
+
+class Reported(Nodes):
+    """The number of nodes, which tells that a search goes on."""
+
+    def merge(self, total: int, other: int) -> int:
+        REPORTED.set()
+        return super().merge(total, other)
+
+
 class Deadly(Heap):
     """A tree with nodes that kill the process which expands them, except the process that made it.
 
@@ -330,3 +322,11 @@ class Endless(Problem[tuple[int, int]]):
 
     def bound(self, node: Any) -> int:
         return 20000
+
+
+def seen_in_time(**options: Unpack[Options]) -> Optimum[Any]:
+    """Return the outcome of the endless search at a limit of time in which it finds a solution."""
+    options["time_limit"] = limit = 0.2
+    while (outcome := optimise(Endless(), **options)).best is None:
+        options["time_limit"] = limit = 4 * limit
+    return outcome

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from seeds import some
+from seeds import fresh, some
 
 from collir.tools.collopt import main
 
@@ -43,3 +43,36 @@ def test_what_explain_prints_can_be_pasted_and_helps(
             helps = times[name] / known[command][name]
             assert helps > 1.005, (command, name)
             assert helps == pytest.approx(float(factor), rel=0.02), (command, name)
+
+
+def test_steps_that_take_next_to_no_time_are_summed_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Check that the rows of a path add up to the time, where some of its steps have one row."""
+    rng = fresh("small steps")
+    steps, last = ["%r0 = all_reduce %large over data"], "%g"
+    large = {"%r0"}
+    for number in range(1, 41):
+        if rng.random() < 0.05:
+            steps.append(f"%l{number} = all_reduce %large over data")
+            large.add(f"%l{number}")
+        steps += [f"%s{number} = slice {last} over data dim 0",
+                  f"%g{number} = all_gather %s{number} over data dim 0"]  # fmt: skip
+        last = f"%g{number}"
+    file = tmp_path / "steps.coll"
+    file.write_text(
+        "machine @box { level node[2] { port = 1 GB/s, latency = 5 us } }\n"
+        "mesh @m on @box { data = node:2 }\n"
+        "func @f(%large: f32[50000000] partial(sum: data), %g: f32[8]) -> (f32[50000000], f32[8]) "
+        "on @m {\n" + "\n".join(steps) + f"\nreturn %r0, {last}\n}}\n"
+    )
+    assert main([str(file), "-t", "explain{model=alpha-beta}"]) == 0
+    text = capsys.readouterr().out
+    path = text.partition("critical path:\n")[2].partition("  where its time goes")[0]
+    rows = re.findall(r"^ +(\S+)(.*?) +([\d.]+) (ns|us|ms|s) +\d+%", path, re.MULTILINE)
+    assert large <= {name for name, *_ in rows}
+    more = sum(int(number) for number in re.findall(r"\.\.\. and (\d+) more", path))
+    assert more + sum("..." not in name for name, *_ in rows) == 40 + len(large)
+    assert len(rows) <= 4 + 2 * len(large) + 2
+    total = sum(float(number) * SIZES[unit] for *_, number, unit in rows)
+    assert total == pytest.approx(titles(text)["f"], rel=0.02)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hanging import HANG
 from hypothesis import given, settings
 from programs import RANDOM, module_of, random_mesh
 from python_ranks import is_tidy
@@ -252,7 +253,7 @@ def test_open_mpi_maps_ranks_as_the_rankfile_says(options: str, tmp_path: Path) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG,
     )
     expected = {
         rank: (host.replace("+n", "h"), list(range(first, last + 1)))
@@ -346,7 +347,7 @@ def output_of(script: str, texts: dict[str, str], **environment: str) -> Any:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=HANG,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

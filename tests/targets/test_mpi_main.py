@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from on_ranks import FLAGS, HANG
+from hanging import HANG
+from on_ranks import FLAGS
 from programs import module_of, random_function, random_mesh
 from seeds import fresh, some
 from xdsl.dialects.builtin import ModuleOp

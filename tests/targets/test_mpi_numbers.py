@@ -7,7 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from checks import functions_of
-from on_ranks import FLAGS, HANG
+from hanging import HANG
+from on_ranks import FLAGS
 from seeds import fresh_numbers
 from xdsl.dialects.builtin import ModuleOp
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checks import functions_of
-from on_ranks import FLAGS, HANG, differences
+from hanging import HANG
+from on_ranks import FLAGS, differences
 from one_step import (
     KINDS,
     MESHES,

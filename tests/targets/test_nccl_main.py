@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hanging import HANG
 from on_fake_nccl import STRICT, compile_with_fake
-from on_ranks import HANG
 from programs import module_of, random_function, random_mesh
 from seeds import fresh, some
 from xdsl.dialects.builtin import ModuleOp

@@ -1,5 +1,6 @@
 """Tests of the Python API, which mirrors the tools."""
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,20 @@ def test_parse_run_and_emit() -> None:
     assert "reduce_scatter %g over data.gpu dim 0" in collir.emit(module)
     assert "coll.reduce_scatter" in collir.emit(module, "mlir")
     assert "int main(" in collir.emit(module, "mpi{main=true}")
+
+
+def test_a_line_that_no_program_is_names_a_file(tmp_path: Path) -> None:
+    text = collir.emit(collir.parse(EXAMPLE))
+    assert collir.emit(collir.parse(str(EXAMPLE))) == text
+    plain = tmp_path / "plain"
+    plain.write_text(text)
+    assert collir.emit(collir.parse(str(plain))) == text
+    for missing in ("missing.coll", "missing.mlir", "/missing/file", "a folder/b"):
+        with pytest.raises(collir.DiagnosticError, match=f"cannot read {missing}: no such file"):
+            collir.parse(missing)
+    for program in ("", "// see other.coll", " // a/b", "machine @a100 from @dgx_a100 // a/b"):
+        with contextlib.suppress(collir.DiagnosticError):
+            collir.parse(program)
 
 
 def test_a_text_is_parsed_as_coll() -> None:

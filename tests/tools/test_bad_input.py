@@ -9,6 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+from hanging import HANG
 from seeds import chosen, some
 
 from collir.ir.diagnostics import MAX_MESSAGE
@@ -81,7 +82,7 @@ def test_ten_megabytes_of_garbage_end_soon(tmp_path: Path, suffix: str) -> None:
         [sys.executable, "-c", CALLS, *map(str, paths)],
         capture_output=True,
         text=True,
-        timeout=300,  # it takes ten seconds
+        timeout=HANG,
         check=True,
     )
     assert done.stdout.split() == ["1"] * len(paths)

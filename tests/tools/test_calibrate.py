@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from hanging import HANG
 
 from collir.cost.calibration import problem
 from collir.dialects.machine import MachineOp
@@ -192,7 +193,7 @@ def test_what_a_run_measures() -> None:
 
 def test_a_run_on_ranks() -> None:
     command = [sys.executable, "-m", "collir.tools.measure", "node:2", "gpu:2", "--seconds", "1"]
-    measurements = files.read(mpiexec(4, command, timeout=120))
+    measurements = files.read(mpiexec(4, command, timeout=HANG))
     kinds = {row.kind for table in measurements.tables for row in table.rows}
     assert kinds == set(measure.KINDS)
     assert {table.over for table in measurements.tables} == set(

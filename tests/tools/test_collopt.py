@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from seeds import fresh
+from xdsl.dialects.builtin import ModuleOp
 
+import collir
 from collir.dialects.tables import OPERATIONS
 from collir.ir.lazy import Lazy
 from collir.passes.pipelines import PIPELINES
@@ -293,3 +296,51 @@ def test_functions_made_for_gradients_are_not_reported(
     file = str(ROOT / "examples" / "models" / "jobs.coll")
     assert collopt.main([file, "-t", target]) == 0
     assert re.findall(r"^@(\w+)", capsys.readouterr().out, re.MULTILINE)[:2] == ["loss", "train"]
+
+
+SOUND = "machine @box {{ level {}[2] {{ port = 1 GB/s, latency = 1 us }} }}\n"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_wrong_parts_of_a_split_file_do_not_keep_others_from_being_printed(
+    seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random = fresh(f"parts {seed}")
+    sound = [random.random() < 0.5 for _ in range(6)]
+    parts = [
+        "// -----------\n" * random.randrange(3)
+        + (SOUND.format(f"level{index}") if good else f"machine @box {index}\n")
+        for index, good in enumerate(sound)
+    ]
+    path = tmp_path / "parts.coll"
+    path.write_text("// -----\n".join(parts))
+    assert collopt.main([str(path), "--split-input-file"]) == (not all(sound))
+    printed, errors = capsys.readouterr()
+    for index, (part, good) in enumerate(zip(printed.split("// -----\n"), sound, strict=True)):
+        assert (f"level{index}[2]" in part) == bool(part) == good
+    lines = path.read_text().splitlines()
+    wrong = [int(line) for line in re.findall(r"parts.coll:(\d+):\d+: error", errors)]
+    assert [lines[line - 1] for line in wrong] == [
+        f"machine @box {index}" for index, good in enumerate(sound) if not good
+    ]
+
+
+def test_an_internal_error_in_a_part_is_reported_beside_the_output_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "parts.coll"
+    path.write_text("// -----\n".join(SOUND.format(name) for name in "abc"))
+
+    def fail_on_b(module: ModuleOp) -> None:
+        if "level b[" in collir.emit(module):
+            raise ZeroDivisionError
+
+    monkeypatch.setattr("collir.tools.collopt_driver.verify", fail_on_b)
+    output = tmp_path / "whole.coll"
+    assert collopt.main([str(path), "--split-input-file"]) == 70
+    out, error = capsys.readouterr()
+    assert re.findall(r"level (\w)", out) == ["a", "c"]
+    assert error.count("\n") == 1
+    assert "internal error: ZeroDivisionError" in error
+    assert collopt.main([str(path), "--split-input-file", "-o", str(output)]) == 70
+    assert not output.exists()

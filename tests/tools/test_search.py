@@ -36,6 +36,9 @@ def as_json(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
         ("knapsack {}/twenty_four.items --target 810", "infeasible: there is no solution\n"),
         ("tsp {}/burma14.tsp", "optimal: 3323\n  length 3323; tour 1 "),
         ("tsp {}/one_way.atsp --no-dominance", "optimal: 36\n  length 36; tour 1 8 4 2 6 3 7 5\n"),
+        ("{}/coins.py:Coins 63 [1,5,10,21,25]", "optimal: 3\n  21 21 21\n28 nodes"),
+        ("{}/coins.py:Coins 63 coins=[5,10] --target 9", "infeasible: there is no solution\n"),
+        ("{}/coins.py:Coins amount=12 coins=[1,5] --count solutions", "complete: 15 solutions\n"),
         ("queens 6", "feasible: 6\n  1 3 5 0 2 4\n"),
         ("queens 6 --all", "complete: 4 solutions\n"),
         ("queens 3", "infeasible: there is no solution\n"),
@@ -94,6 +97,15 @@ def test_the_k_best(capsys: pytest.CaptureFixture[str]) -> None:
 def test_ways_to_search(how: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, "tsp", str(EXAMPLES / "one_way.atsp"), *how.split())
     assert out.startswith("optimal: 36\n")
+
+
+def test_a_problem_of_a_file_is_divided_among_processes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The workers import the class by its name."""
+    options = ["--workers", "2", "--engine", "processes", "--coordination", "budget=1"]
+    problem = [f"{EXAMPLES}/coins.py:Coins", "63", "[1, 5, 10, 21, 25]"]
+    assert as_json(capsys, *problem, *options)["value"] == 3
 
 
 def test_a_search_that_a_limit_ends(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from collir.cost.collectives.algorithms import Algorithm, Meter
 from collir.cost.network import link_bounds
 from collir.cost.network.group import Group
 from collir.cost.network.traffic import Shift
+from collir.layout.operation_table import OperationTable
 from collir.machine import Level
 
 Bytes = Any
@@ -237,7 +238,7 @@ _MESSAGES = CollectiveCost(
 # The entries
 # ---------------------------------------------------------------------------------------------
 
-COSTS: dict[str, CollectiveCost] = {
+_ENTRIES: dict[str, CollectiveCost] = {
     "all_reduce": CollectiveCost(
         algorithms={
             "ring": by.ring_all_reduce,
@@ -385,4 +386,11 @@ COSTS: dict[str, CollectiveCost] = {
     "send": _MESSAGES,
     "shift": _MESSAGES,
 }
+
+COSTS = OperationTable(
+    "COSTS",
+    __name__,
+    _ENTRIES,
+    row="its CollectiveCost: algorithms, bytes, and the choices of the runtimes",
+)
 """The entries by the names of collectives."""

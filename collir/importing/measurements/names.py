@@ -8,9 +8,9 @@ import re
 
 from collir.cost.collectives.table import COSTS
 
-PROGRAMS = {entry.perf: kind for kind, entry in COSTS.items() if entry.perf} | dict.fromkeys(
-    ("sendrecv", "hypercube", "alltoallv", "all_reduce_bias", "bisection"), ""
-)
+PROGRAMS = {
+    entry.perf: kind for kind, entry in reversed(COSTS.items()) if entry.perf
+} | dict.fromkeys(("sendrecv", "hypercube", "alltoallv", "all_reduce_bias", "bisection"), "")
 """Name of a program of nccl-tests or rccl-tests, without ``_perf`` -> its collective."""
 
 _PROGRAM = re.compile(r"(?<![A-Za-z_])([a-z_]+)_perf(?:_mpi)?\b")

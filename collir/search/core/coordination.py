@@ -4,9 +4,11 @@ Archibald, Maier, Stewart, Trinder: "Implementing YewPar: a framework for parall
 (2019). Here the root of a task is visited like any other node.
 """
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from collir.search.core.problem import check_whole
+from collir.search.core.problem import SearchError, check_whole
 
 
 @dataclass(frozen=True)
@@ -67,3 +69,31 @@ class Ordered:
 
 
 Coordination = Sequential | DepthBounded | StackStealing | Budget | Ordered
+
+COORDINATIONS: dict[str, Callable[..., Coordination]] = {
+    "sequential": Sequential,
+    "depth-bounded": DepthBounded,
+    "stack-stealing": StackStealing,
+    "budget": Budget,
+    "ordered": Ordered,
+}
+"""Name -> the coordination; its parameter follows ``=``."""
+
+
+def coordination_of(text: str) -> Coordination:
+    """Return the coordination of a text such as ``budget`` or ``depth-bounded=3``.
+
+    Raises:
+        SearchError: there is none of that name, or its parameter is wrong.
+    """
+    name, equals, number = text.partition("=")
+    if name not in COORDINATIONS:
+        known = ", ".join(COORDINATIONS)
+        raise SearchError(f"there is no coordination '{name}'; there is {known}")
+    if not equals:
+        return COORDINATIONS[name]()
+    if name in ("sequential", "stack-stealing"):
+        raise SearchError(f"{name} takes no number")
+    if not re.fullmatch(r"[0-9]{1,9}", number):
+        raise SearchError(f"{name} takes a whole number, not '{number}'")
+    return COORDINATIONS[name](int(number))

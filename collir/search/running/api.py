@@ -1,4 +1,4 @@
-"""The calls of a search: enumerate, decide, optimise and k_best, with options by keyword."""
+"""The calls of a search: enumerate_tree, decide, optimise and k_best, with options by keyword."""
 
 import math
 from typing import Any, Unpack, overload
@@ -110,18 +110,18 @@ def _decision(run: SearchRun) -> Decision[Any]:
 
 
 @overload
-def enumerate(
+def enumerate_tree(
     problem: Problem[Any], fold: None = None, **options: Unpack[Options]
 ) -> Enumeration[int]: ...
 
 
 @overload
-def enumerate(
+def enumerate_tree(
     problem: Problem[Any], fold: Fold[Total], **options: Unpack[Options]
 ) -> Enumeration[Total]: ...
 
 
-def enumerate(
+def enumerate_tree(
     problem: Problem[Any], fold: Fold[Any] | None = None, **options: Unpack[Options]
 ) -> Enumeration[Any]:
     """Return a fold of all nodes, by default the number of solutions, without bounds or keys.
@@ -131,6 +131,8 @@ def enumerate(
     """
     if options.get("order", "depth-first") != "depth-first":
         raise SearchError("an enumeration visits all nodes: its order is depth-first")
+    if options.get("on_solution") is not None:
+        raise SearchError("an enumeration has no best solutions for on_solution: use a fold")
     folded: Fold[Any] = Solutions() if fold is None else fold
     run = SearchRun(Plan(problem, "enumerate", fold=folded), options)
     return run.search(lambda: _enumeration(run))

@@ -7,6 +7,8 @@ twice would change the answer, a report contains the work done together with the
 """
 
 import math
+from bisect import insort
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -61,6 +63,18 @@ class Observer(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Listener:
+    """An observer that passes solutions on."""
+
+    tell: Callable[[RankedSolution], object]
+
+    def look(self, coordinator: "Coordinator") -> None:
+        """Tell of the improvements since the last look."""
+        for solution in coordinator.improvements:
+            self.tell(solution)
+
+
 class Coordinator:
     """A search on one engine, from a state to the end or to a limit."""
 
@@ -86,6 +100,8 @@ class Coordinator:
         self._decided = False
         self._stopped = False
         self._error: Exception | None = None
+        self.improvements: list[RankedSolution] = []
+        """Solutions since the observers' last look that were among the best when they came."""
         self.unkept: list[RankedSolution] = []
         """Solutions outside the state, because open tasks will find them again."""
         self.consistent = True
@@ -151,6 +167,7 @@ class Coordinator:
                 reason = self._limit()
                 for observer in self._observers:
                     observer.look(self)
+                self.improvements.clear()
         finally:
             try:
                 last = engine.stop()
@@ -294,19 +311,23 @@ class Coordinator:
         state, plan = self.state, self.plan
         for rank, order, node in solutions:
             place = 2 * (base + order) if making else 2 * base + 1
-            state.solutions.append(RankedSolution(rank, place if plan.ordered else 0, node))
+            solution = RankedSolution(rank, place if plan.ordered else 0, node)
+            insort(state.solutions, solution, key=self._merit)
+            dropped = state.solutions.pop() if len(state.solutions) > plan.k else None
+            if dropped is not solution:
+                self.improvements.append(solution)
         if plan.kind == "decide":
-            state.solutions.sort(key=lambda solution: solution.order)
-            del state.solutions[1:]
             if plan.ordered:  # an earlier solution may reach the target too
                 self._only_before(state.solutions[0].order)
             else:
                 self._decided = True
                 self.engine.board.set(LAST, -math.inf)  # reports need no rest any more
             return
-        state.solutions.sort(key=lambda solution: (solution.rank, solution.order))
-        del state.solutions[plan.k :]
         self._publish()
+
+    def _merit(self, solution: RankedSolution) -> tuple[Number, int]:
+        """Return the key by which solutions are sorted, best first."""
+        return (0 if self.plan.kind == "decide" else solution.rank, solution.order)
 
     def _only_before(self, place: int) -> None:
         """Drop the tasks after a place."""

@@ -1,13 +1,15 @@
 """The options of a search."""
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Literal, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
-from collir.search.core.coordination import Coordination
+from collir.search.core.coordination import COORDINATIONS, Coordination
 from collir.search.core.plan import ORDERS, Order
 from collir.search.core.problem import SearchError, check_whole
 from collir.search.engines.base import Engine
+from collir.search.running.results import Solution
 
 EngineName = Literal["auto", "local", "processes", "threads", "mpi"]
 ENGINES: tuple[EngineName, ...] = ("auto", "local", "processes", "threads", "mpi")
@@ -18,7 +20,8 @@ class Options(TypedDict, total=False):
 
     Attributes:
         order: ``depth-first`` (branch and bound) or ``best-first``, the best bound next (A*).
-        coordination: the division into tasks. By default ``Budget()`` if there are several workers.
+        coordination: the division into tasks, or its name as in ``collir search``, such as
+            ``budget`` or ``ordered=3``. By default ``Budget()`` if there are several workers.
         workers: the number of workers; None: the number of available cores. By default 1.
         engine: the place of the workers: ``local`` (this process, in turns), ``processes``,
             ``threads`` (useful for kernels, which release the interpreter lock), ``mpi``, an engine
@@ -36,11 +39,14 @@ class Options(TypedDict, total=False):
         profile: whether to count nodes for each depth.
         check: whether to search the complete tree first, without pruning, for a wrong bound, order
             of children, key or objective; the error names the node.
+        on_solution: a function that is called with each solution that is better than all before (of
+            ``k_best``: that is among the best so far), in the process that called the search, and
+            on rank 0 of MPI. Its exceptions end the search.
         slice: nodes that a worker visits between two looks at the board; None: 2 ms of them.
     """
 
     order: Order
-    coordination: Coordination | None
+    coordination: Coordination | str | None
     workers: int | None
     engine: Engine | Executor | EngineName
     seed: int
@@ -55,6 +61,7 @@ class Options(TypedDict, total=False):
     profile: bool
     check: bool
     slice: int | None
+    on_solution: Callable[[Solution[Any]], object] | None
 
 
 def check_options(options: Options) -> None:
@@ -75,12 +82,17 @@ def check_options(options: Options) -> None:
             raise SearchError(f"{name} must be a number of seconds, not {value!r}")
         if name == "checkpoint_every" and not cast(float, value) >= 0:
             raise SearchError(f"checkpoint_every must not be below 0, as {value} is")
+    if not callable(options.get("on_solution") or print):
+        raise SearchError(f"on_solution is a function, not {options.get('on_solution')!r}")
     order: object = options.get("order", "depth-first")
     if order not in ORDERS:
         raise SearchError(f"the order is one of {', '.join(ORDERS)}, not {order!r}")
     coordination = cast(object, options.get("coordination"))
-    if coordination is not None and not isinstance(coordination, Coordination):
-        raise SearchError(f"a coordination must be one, such as Budget(), not {coordination!r}")
+    if coordination is not None and not isinstance(coordination, Coordination | str):
+        known = ", ".join(COORDINATIONS)
+        raise SearchError(
+            f"a coordination is one of {known}, or made, such as Budget(), not {coordination!r}"
+        )
     engine: object = options.get("engine", "auto")
     made = hasattr(engine, "submit") and not isinstance(engine, type)
     if not (engine in ENGINES if isinstance(engine, str) else made):

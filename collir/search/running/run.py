@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from collir.search.core.checked import check as check_problem
-from collir.search.core.coordination import Budget, Sequential
+from collir.search.core.coordination import Budget, Coordination, Sequential, coordination_of
 from collir.search.core.plan import Plan
 from collir.search.core.problem import Problem, SearchError, sign
+from collir.search.core.tasks import RankedSolution
 from collir.search.engines.base import Engine
 from collir.search.engines.futures import Futures
 from collir.search.engines.local import Local
@@ -20,7 +21,13 @@ from collir.search.engines.mpi_link import LostRankError
 from collir.search.engines.processes import Processes
 from collir.search.engines.threads import Threads
 from collir.search.running.checkpoint import EVERY, Checkpoints, read_checkpoint
-from collir.search.running.coordinator import Coordinator, Observer, SearchState, first_task
+from collir.search.running.coordinator import (
+    Coordinator,
+    Listener,
+    Observer,
+    SearchState,
+    first_task,
+)
 from collir.search.running.limits import Interrupt, Limits, Watch
 from collir.search.running.options import EngineName, Options, check_options
 from collir.search.running.progress import Progress, progress_enabled
@@ -56,8 +63,7 @@ class SearchRun:
         self.plan = replace(
             plan,
             order=options.get("order", "depth-first"),
-            coordination=options.get("coordination")
-            or (Sequential() if self._workers == 1 else Budget()),
+            coordination=self._coordination(),
             depth_limit=options.get("depth_limit"),
             profile=options.get("profile", False),
             slice=options.get("slice"),
@@ -74,6 +80,13 @@ class SearchRun:
             return self._engine.workers
         workers = self._options.get("workers", 1)
         return _cores() if workers is None else workers
+
+    def _coordination(self) -> Coordination:
+        """Return the coordination of the options."""
+        coordination = self._options.get("coordination")
+        if isinstance(coordination, str):
+            return coordination_of(coordination)
+        return coordination or (Sequential() if self._workers == 1 else Budget())
 
     def search(self, outcome: Callable[[], Result]) -> Result:
         """Run the search and return its outcome; an exception carries the outcome so far."""
@@ -132,6 +145,8 @@ class SearchRun:
         progress = Progress() if progress_enabled(options.get("progress")) else None
         if progress is not None:
             observers.append(progress)
+        if (tell := options.get("on_solution")) is not None:
+            observers.append(Listener(lambda solution: tell(self._shown(solution))))
         interrupt = Interrupt()
         with interrupt.listening():
             try:
@@ -174,6 +189,9 @@ class SearchRun:
             self.reason = self._coordinator.run()
         finally:
             self.state.seconds = watch.seconds
+        for observer in observers:
+            if isinstance(observer, Listener):  # solutions of the last reports
+                observer.look(self._coordinator)
 
     def _made(self) -> tuple[Engine, bool]:
         """Return the engine, and whether this run must close it."""
@@ -188,14 +206,14 @@ class SearchRun:
 
     def solutions(self) -> tuple[Solution[Any], ...]:
         """Return the solutions found, best first."""
-        problem = self.plan.problem
         best = self.state.solutions
         if self._coordinator is not None and self._coordinator.unkept:
             best = sorted(best + self._coordinator.unkept, key=lambda solution: solution.rank)
-        return tuple(
-            Solution(sign(problem) * rank, node, problem.show(node))
-            for rank, _, node in best[: self.plan.k]
-        )
+        return tuple(map(self._shown, best[: self.plan.k]))
+
+    def _shown(self, solution: RankedSolution) -> Solution[Any]:
+        problem = self.plan.problem
+        return Solution(sign(problem) * solution.rank, solution.node, problem.show(solution.node))
 
     def statistics(self) -> Statistics:
         """Return the statistics of the search."""

@@ -293,6 +293,7 @@ GRIDS: OperationTable[Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = OperationT
         "uniform": _drawn,
         "broadcast_to": _joined,
     },
+    row="a function that says whether its results on small integers are exact",
 )
 """The grid of the result of every step that computes values, by the name of the step."""
 

@@ -226,5 +226,6 @@ FUNCTIONS: OperationTable[Function] = OperationTable(
         "uniform": _uniform,
         "broadcast_to": _broadcast_to,
     },
+    row="its function of arrays of numpy",
 )
 """The function of every operation on whole tensors, by its name."""

@@ -20,6 +20,7 @@ from collir.dialects.machine import NumberAttr, mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
 from collir.layout import Dim, DistType, DType, Reduction
+from collir.layout.operation_table import OperationTable
 from collir.semantics.reference import collectives, nn, selections
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers, ExecutionError
@@ -444,45 +445,51 @@ def _unchanged(op: DistOp, args: Args) -> Buffers:
     return args[0]
 
 
-MEANINGS: dict[str, Meaning] = {
-    "all_reduce": Meaning(_all_reduce),
-    "reduce": Meaning(_reduce),
-    "broadcast": Meaning(_broadcast),
-    "reduce_scatter": Meaning(_reduce_scatter),
-    "all_gather": Meaning(_all_gather),
-    "scatter": Meaning(_scatter),
-    "gather": Meaning(_gather),
-    "all_to_all": Meaning(_all_to_all),
-    "send": Meaning(_send),
-    "shift": Meaning(_shift, Effect.ORDER, alone=_shift_alone),
-    "permute": Meaning(_permute),
-    "redistribute": Meaning(_redistribute),
-    "slice": Meaning(_slice),
-    "keep_root": Meaning(_keep_root),
-    "keep": Meaning(_keep),
-    "part": Meaning(_part, Effect.ORDER, alone=_part_alone),
-    "assemble": Meaning(_assemble, Effect.VALUES, alone=_assemble_alone),
-    "mask": Meaning(_mask),
-    "compute": Meaning(_unchanged),
-    "barrier": Meaning(_unchanged),
-    "terms": Meaning(_as_shape, Effect.ORDER, alone=_terms_alone),
-    "split": Meaning(_as_shape, Effect.ORDER),
-    "merge": Meaning(_as_shape, Effect.ORDER),
-    "reshape": Meaning(_as_shape, Effect.ORDER),
-    "transpose": Meaning(_transpose, Effect.ORDER),
-    "pad": Meaning(_pad, Effect.VALUES),
-    "scale": Meaning(_scale, Effect.VALUES),
-    "cast": Meaning(_cast, Effect.VALUES),
-    "add": Meaning(_add, Effect.VALUES),
-    "concat": Meaning(_concat, Effect.VALUES),
-    "take": Meaning(_take, Effect.VALUES),
-    "take_transpose": Meaning(_take_transpose, Effect.VALUES),
-    "one_hot": Meaning(_one_hot, Effect.VALUES),
-    "constant": Meaning(_blocks_of, Effect.VALUES),
-    "iota": Meaning(_blocks_of, Effect.VALUES),
-    "uniform": Meaning(_uniform, Effect.VALUES),
-    "broadcast_to": Meaning(_broadcast_to, Effect.VALUES),
-}
+MEANINGS: OperationTable[Meaning] = OperationTable(
+    "MEANINGS",
+    __name__,
+    {
+        "all_reduce": Meaning(_all_reduce),
+        "reduce": Meaning(_reduce),
+        "broadcast": Meaning(_broadcast),
+        "reduce_scatter": Meaning(_reduce_scatter),
+        "all_gather": Meaning(_all_gather),
+        "scatter": Meaning(_scatter),
+        "gather": Meaning(_gather),
+        "all_to_all": Meaning(_all_to_all),
+        "send": Meaning(_send),
+        "shift": Meaning(_shift, Effect.ORDER, alone=_shift_alone),
+        "permute": Meaning(_permute),
+        "redistribute": Meaning(_redistribute),
+        "slice": Meaning(_slice),
+        "keep_root": Meaning(_keep_root),
+        "keep": Meaning(_keep),
+        "part": Meaning(_part, Effect.ORDER, alone=_part_alone),
+        "assemble": Meaning(_assemble, Effect.VALUES, alone=_assemble_alone),
+        "mask": Meaning(_mask),
+        "compute": Meaning(_unchanged),
+        "barrier": Meaning(_unchanged),
+        "terms": Meaning(_as_shape, Effect.ORDER, alone=_terms_alone),
+        "split": Meaning(_as_shape, Effect.ORDER),
+        "merge": Meaning(_as_shape, Effect.ORDER),
+        "reshape": Meaning(_as_shape, Effect.ORDER),
+        "transpose": Meaning(_transpose, Effect.ORDER),
+        "pad": Meaning(_pad, Effect.VALUES),
+        "scale": Meaning(_scale, Effect.VALUES),
+        "cast": Meaning(_cast, Effect.VALUES),
+        "add": Meaning(_add, Effect.VALUES),
+        "concat": Meaning(_concat, Effect.VALUES),
+        "take": Meaning(_take, Effect.VALUES),
+        "take_transpose": Meaning(_take_transpose, Effect.VALUES),
+        "one_hot": Meaning(_one_hot, Effect.VALUES),
+        "constant": Meaning(_blocks_of, Effect.VALUES),
+        "iota": Meaning(_blocks_of, Effect.VALUES),
+        "uniform": Meaning(_uniform, Effect.VALUES),
+        "broadcast_to": Meaning(_broadcast_to, Effect.VALUES),
+    },
+    row="its Meaning: what it does to the buffers of all devices; of a model operation, add the "
+    "function of arrays to FUNCTIONS (collir.semantics.reference.nn)",
+)
 """The meaning of every step that is not one function of arrays, by its name."""
 
 
@@ -492,6 +499,6 @@ def meaning_of(name: str) -> Meaning:
     Raises:
         MissingRowError: the step has neither.
     """
-    if (meaning := MEANINGS.get(name)) is not None:
-        return meaning
-    return Meaning(partial(_on_arrays, nn.FUNCTIONS[name]), Effect.VALUES)
+    if name in nn.FUNCTIONS and name not in MEANINGS:
+        return Meaning(partial(_on_arrays, nn.FUNCTIONS[name]), Effect.VALUES)
+    return MEANINGS[name]

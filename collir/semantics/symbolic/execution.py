@@ -26,6 +26,7 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Reduction
+from collir.layout.operation_table import MissingRowError, OperationTable
 from collir.semantics.reference import nn
 from collir.semantics.symbolic.expressions import UnprovenError
 from collir.semantics.symbolic.local import (
@@ -75,11 +76,12 @@ def _result_of(op: DistOp, run: AnyRun[V], operands: Sequence[V]) -> V:
     """
     if op.mnemonic not in _ANYWHERE and len({x.place for x in operands}) > 1:
         raise ImpossibleError(op, "some devices hold only some of its operands")
-    rule = RULES.get(op.mnemonic)
-    if rule is None and op.mnemonic in nn.FUNCTIONS:
+    if op.mnemonic in nn.FUNCTIONS and op.mnemonic not in RULES:
         return run.apply(op, operands)
-    if rule is None:
-        raise UnprovenError(f"{op.mnemonic} has no symbolic meaning")
+    try:
+        rule = RULES[op.mnemonic]
+    except MissingRowError as error:
+        raise UnprovenError(str(error)) from None
     return rule(run, op, operands)
 
 
@@ -98,50 +100,57 @@ def _concat(s: LocalStep) -> Value:
 _ANYWHERE = frozenset(["compute", "assemble"])
 """The steps whose operands may be on other devices than the first."""
 
-RULES: dict[str, Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = {
-    "all_reduce": lambda run, op, xs: run.reduce(op, xs[0], op.over),
-    "reduce": lambda run, op, xs: run.keep_root(op, run.reduce(op, xs[0], op.over), op.over),
-    "reduce_scatter": lambda run, op, xs: run.slice(
-        op, run.reduce(op, xs[0], op.over), op.over, op.integer("dim")
-    ),
-    "all_gather": lambda run, op, xs: run.gather(op, xs[0], op.over, op.integer("dim")),
-    "gather": lambda run, op, xs: run.keep_root(
-        op, run.gather(op, xs[0], op.over, op.integer("dim")), op.over
-    ),
-    "broadcast": lambda run, op, xs: run.broadcast(op, xs[0], op.over),
-    "scatter": lambda run, op, xs: run.slice(
-        op, run.broadcast(op, xs[0], op.over), op.over, op.integer("dim")
-    ),
-    "all_to_all": lambda run, op, xs: run.slice(
-        op, run.gather(op, xs[0], op.over, op.integer("source")), op.over, op.integer("target")
-    ),
-    "send": lambda run, op, xs: run.send(op, xs[0]),
-    "shift": lambda run, op, xs: run.shift(op, xs[0]),
-    "permute": lambda run, op, xs: run.permute(op, xs[0], dist_type(op.input), op.layout("to")),
-    "redistribute": lambda run, op, xs: run.redistribute(
-        op, xs[0], dist_type(op.input), op.layout("to")
-    ),
-    "slice": lambda run, op, xs: run.slice(op, xs[0], op.over, op.integer("dim")),
-    "keep_root": lambda run, op, xs: run.keep_root(op, xs[0], op.over),
-    "keep": lambda run, op, xs: run.keep(op, xs[0], op.place("place")),
-    "part": lambda run, op, xs: run.keep(op, xs[0], run.place(op.over, op.integer("coordinate"))),
-    "assemble": lambda run, op, xs: run.assemble(op, xs),
-    "mask": lambda run, op, xs: run.mask(xs[0], op.over, Reduction(op.word("reduction"))),
-    "terms": lambda run, op, xs: run.local(op, xs, viewed),
-    "split": lambda run, op, xs: run.local(op, xs, viewed),
-    "merge": lambda run, op, xs: run.local(op, xs, viewed),
-    "reshape": lambda run, op, xs: run.local(op, xs, viewed),
-    "transpose": lambda run, op, xs: run.local(op, xs, transposed),
-    "pad": lambda run, op, xs: run.local(op, xs, _pad),
-    "concat": lambda run, op, xs: run.local(op, xs, _concat),
-    "scale": lambda run, op, xs: run.local(op, xs, times_constant),
-    "cast": lambda run, op, xs: run.local(op, xs, converted),
-    "add": lambda run, op, xs: run.local(op, xs, summed),
-    "compute": lambda run, op, xs: run.compute(op, xs),
-    "barrier": lambda run, op, xs: xs[0],
-    "constant": lambda run, op, xs: run.constant(op),
-    "iota": lambda run, op, xs: run.counted(op),
-    "uniform": lambda run, op, xs: run.unknown(op, xs),
-    "broadcast_to": lambda run, op, xs: run.local(op, xs, repeated),
-}
+RULES: OperationTable[Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = OperationTable(
+    "RULES",
+    __name__,
+    {
+        "all_reduce": lambda run, op, xs: run.reduce(op, xs[0], op.over),
+        "reduce": lambda run, op, xs: run.keep_root(op, run.reduce(op, xs[0], op.over), op.over),
+        "reduce_scatter": lambda run, op, xs: run.slice(
+            op, run.reduce(op, xs[0], op.over), op.over, op.integer("dim")
+        ),
+        "all_gather": lambda run, op, xs: run.gather(op, xs[0], op.over, op.integer("dim")),
+        "gather": lambda run, op, xs: run.keep_root(
+            op, run.gather(op, xs[0], op.over, op.integer("dim")), op.over
+        ),
+        "broadcast": lambda run, op, xs: run.broadcast(op, xs[0], op.over),
+        "scatter": lambda run, op, xs: run.slice(
+            op, run.broadcast(op, xs[0], op.over), op.over, op.integer("dim")
+        ),
+        "all_to_all": lambda run, op, xs: run.slice(
+            op, run.gather(op, xs[0], op.over, op.integer("source")), op.over, op.integer("target")
+        ),
+        "send": lambda run, op, xs: run.send(op, xs[0]),
+        "shift": lambda run, op, xs: run.shift(op, xs[0]),
+        "permute": lambda run, op, xs: run.permute(op, xs[0], dist_type(op.input), op.layout("to")),
+        "redistribute": lambda run, op, xs: run.redistribute(
+            op, xs[0], dist_type(op.input), op.layout("to")
+        ),
+        "slice": lambda run, op, xs: run.slice(op, xs[0], op.over, op.integer("dim")),
+        "keep_root": lambda run, op, xs: run.keep_root(op, xs[0], op.over),
+        "keep": lambda run, op, xs: run.keep(op, xs[0], op.place("place")),
+        "part": lambda run, op, xs: run.keep(
+            op, xs[0], run.place(op.over, op.integer("coordinate"))
+        ),
+        "assemble": lambda run, op, xs: run.assemble(op, xs),
+        "mask": lambda run, op, xs: run.mask(xs[0], op.over, Reduction(op.word("reduction"))),
+        "terms": lambda run, op, xs: run.local(op, xs, viewed),
+        "split": lambda run, op, xs: run.local(op, xs, viewed),
+        "merge": lambda run, op, xs: run.local(op, xs, viewed),
+        "reshape": lambda run, op, xs: run.local(op, xs, viewed),
+        "transpose": lambda run, op, xs: run.local(op, xs, transposed),
+        "pad": lambda run, op, xs: run.local(op, xs, _pad),
+        "concat": lambda run, op, xs: run.local(op, xs, _concat),
+        "scale": lambda run, op, xs: run.local(op, xs, times_constant),
+        "cast": lambda run, op, xs: run.local(op, xs, converted),
+        "add": lambda run, op, xs: run.local(op, xs, summed),
+        "compute": lambda run, op, xs: run.compute(op, xs),
+        "barrier": lambda run, op, xs: xs[0],
+        "constant": lambda run, op, xs: run.constant(op),
+        "iota": lambda run, op, xs: run.counted(op),
+        "uniform": lambda run, op, xs: run.unknown(op, xs),
+        "broadcast_to": lambda run, op, xs: run.local(op, xs, repeated),
+    },
+    row="a function that says what it does to symbolic values",
+)
 """The symbolic meaning of every step that is not one function of arrays, by its name."""

@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import IntegerAttr, i64
 
 from collir.dialects.tensor import DistTensorType
 from collir.layout import DistType, DType, Reduction
+from collir.layout.operation_table import OperationTable
 from collir.layout.steps import ArgumentKind, Arguments
 from collir.synthesis.reorder.prices import Form, Prices
 
@@ -168,13 +169,18 @@ class Hop:
     moved_to: Callable[[DistType, DistType, Arguments], DistType | None]
 
 
-HOPS: dict[str, Hop] = {
-    "cast": Hop(_cast, _elementwise),
-    "scale": Hop(_scale, _elementwise),
-    "transpose": Hop(_always, _transposed),
-    "split": Hop(_always, _not_known),
-    "merge": Hop(_always, _not_known),
-    "reshape": Hop(_always, _not_known),
-    "pad": Hop(_pad, _not_known),
-}
+HOPS: OperationTable[Hop] = OperationTable(
+    "HOPS",
+    __name__,
+    {
+        "cast": Hop(_cast, _elementwise),
+        "scale": Hop(_scale, _elementwise),
+        "transpose": Hop(_always, _transposed),
+        "split": Hop(_always, _not_known),
+        "merge": Hop(_always, _not_known),
+        "reshape": Hop(_always, _not_known),
+        "pad": Hop(_pad, _not_known),
+    },
+    row="a Hop: which steps it may change places with",
+)
 """The local steps on one value that change more than its layout, by name."""

@@ -12,6 +12,7 @@ from collir.ir.any_size import open_sizes
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.loops import body_name
 from collir.ir.models import models_for_code
+from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_function import CFunction
 from collir.targets.code.c_text import C, Words, name_problem, variables
 from collir.targets.code.names import Definition, check_definitions
@@ -31,10 +32,14 @@ DECLARATIONS = (
 
 
 @cache
-def sections(file: str) -> dict[str, tuple[tuple[str, ...], str]]:
+def sections(file: str) -> OperationTable[tuple[tuple[str, ...], str]]:
     """Return the sections of a runtime by name, in the order of the file: the names of the sections
     that each needs, and its text."""
-    texts: dict[str, tuple[tuple[str, ...], str]] = {}
+    texts = OperationTable[tuple[tuple[str, ...], str]](
+        f'sections("{file}")',
+        __name__,
+        row="the names of the sections that its function needs, and the function's text",
+    )
     text = Path(__file__).with_name(file).read_text(encoding="utf-8")
     for part in text.split("\n//: ")[1:]:
         head, _, body = part.partition("\n")

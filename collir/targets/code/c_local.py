@@ -12,6 +12,7 @@ from collir.ir.blocks import shares_by_dim
 from collir.layout import DistType, DType, Mesh, Reduction, place_at
 from collir.layout.cuts import GroupShares
 from collir.layout.mesh import digits_over
+from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_text import (
     AS_BITS,
     C_ELEMENTS,
@@ -235,17 +236,22 @@ class LocalSteps(ABC):
         order = [kept.index(d) for d in s.op.sizes("order") if d in kept]
         return self.transposed(s, [shape[d] for d in kept], order)
 
-    LOCAL: ClassVar[Emitters[Local]] = {
-        "add": _add,
-        "scale": _scale,
-        "cast": _cast,
-        "mask": _mask,
-        "slice": _slice,
-        "concat": _concat,
-        "assemble": _assemble,
-        "pad": _pad,
-        "transpose": _transpose,
-    }
+    LOCAL: ClassVar[Emitters[Local]] = OperationTable(
+        "LocalSteps.LOCAL",
+        __name__,
+        {
+            "add": _add,
+            "scale": _scale,
+            "cast": _cast,
+            "mask": _mask,
+            "slice": _slice,
+            "concat": _concat,
+            "assemble": _assemble,
+            "pad": _pad,
+            "transpose": _transpose,
+        },
+        row="a method that returns its statements in C",
+    )
     """The statements of every step that sends nothing and is no view."""
 
 

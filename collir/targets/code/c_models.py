@@ -320,5 +320,6 @@ BODIES: OperationTable[Body] = OperationTable(
         **SELECTIONS,
         **WINDOWS,
     },
+    row="its loops in C on the block of a rank",
 )
 """The statements of the kernel of each operation, by its name."""

@@ -10,12 +10,13 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Mesh, Place, at_root
+from collir.layout.operation_table import OperationTable
 from collir.syntax.writer import step_text
 
 Seen = TypeVar("Seen")
 """A step in the form that the methods of a target take."""
 
-Emitters = dict[str, Callable[[Any, Seen], list[str]]]
+Emitters = OperationTable[Callable[[Any, Seen], list[str]]]
 """The methods of a class that print the statements of steps, by the names of the steps."""
 
 

@@ -286,6 +286,7 @@ EXPRESSIONS = OperationTable[Expression[JaxStep]](
     "EXPRESSIONS",
     __name__,
     {**STEPS, **{name: form(text) for name, text in MAPS.items()}, **MODELS},
+    row="its expression in jax on the block of a device",
 )
 """The expression of each step, by its name."""
 

@@ -13,6 +13,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
 from collir.layout.mesh import index_over
+from collir.layout.operation_table import OperationTable
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
 from collir.targets.code.numpy_methods import USES
@@ -359,19 +360,24 @@ class Mpi4pyFunction(ModelFunction):
         ends = ["dest=to", f"recvbuf={received}", "source=from_"]
         return [*lines, *call(f"{self._communicator(s)}.Sendrecv", [sent, *ends])]
 
-    COLLECTIVES: ClassVar[Emitters[Sent]] = {
-        "all_reduce": _all_reduce,
-        "reduce": _reduce,
-        "broadcast": _broadcast,
-        "reduce_scatter": _reduce_scatter,
-        "scatter": _scatter,
-        "all_gather": _all_gather,
-        "gather": _gather,
-        "all_to_all": _all_to_all,
-        "send": _send,
-        "shift": _shift,
-        "permute": _permute,
-    }
+    COLLECTIVES: ClassVar[Emitters[Sent]] = OperationTable(
+        "Mpi4pyFunction.COLLECTIVES",
+        __name__,
+        {
+            "all_reduce": _all_reduce,
+            "reduce": _reduce,
+            "broadcast": _broadcast,
+            "reduce_scatter": _reduce_scatter,
+            "scatter": _scatter,
+            "all_gather": _all_gather,
+            "gather": _gather,
+            "all_to_all": _all_to_all,
+            "send": _send,
+            "shift": _shift,
+            "permute": _permute,
+        },
+        row="a method that returns its statements in Python for mpi4py",
+    )
 
 
 def _inside(lines: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from collir.ir.blocks import Part, parts_of
 from collir.ir.models import has_models
 from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
+from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import OpenSize
 from collir.targets.code.c_file import sections
 from collir.targets.code.c_function import CFunction
@@ -83,20 +84,31 @@ _MESSAGE = Start(
     receive="MPI_Irecv({y}, {n}, {type}, {source}, 0, {comm}, {request})",
 )
 
-STARTS = {
-    "all_reduce": Start("MPI_Iallreduce({x}, {y}, {n}, {type}, {op}, {comm}, {request})"),
-    "reduce": Start("MPI_Ireduce({x}, {y}, {n}, {type}, {op}, 0, {comm}, {request})"),
-    "broadcast": Start("MPI_Ibcast({y}, {n}, {type}, {root}, {comm}, {request})", in_place=True),
-    "reduce_scatter": Start(
-        "MPI_Ireduce_scatter_block({x}, {y}, {n}, {type}, {op}, {comm}, {request})"
-    ),
-    "all_gather": Start("MPI_Iallgather({x}, {n}, {type}, {y}, {n}, {type}, {comm}, {request})"),
-    "scatter": Start("MPI_Iscatter({x}, {n}, {type}, {y}, {n}, {type}, {root}, {comm}, {request})"),
-    "gather": Start("MPI_Igather({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm}, {request})"),
-    "all_to_all": Start("MPI_Ialltoall({x}, {n}, {type}, {y}, {n}, {type}, {comm}, {request})"),
-    "send": _MESSAGE,
-    "shift": _MESSAGE,
-}
+STARTS: OperationTable[Start] = OperationTable(
+    "STARTS",
+    __name__,
+    {
+        "all_reduce": Start("MPI_Iallreduce({x}, {y}, {n}, {type}, {op}, {comm}, {request})"),
+        "reduce": Start("MPI_Ireduce({x}, {y}, {n}, {type}, {op}, 0, {comm}, {request})"),
+        "broadcast": Start(
+            "MPI_Ibcast({y}, {n}, {type}, {root}, {comm}, {request})", in_place=True
+        ),
+        "reduce_scatter": Start(
+            "MPI_Ireduce_scatter_block({x}, {y}, {n}, {type}, {op}, {comm}, {request})"
+        ),
+        "all_gather": Start(
+            "MPI_Iallgather({x}, {n}, {type}, {y}, {n}, {type}, {comm}, {request})"
+        ),
+        "scatter": Start(
+            "MPI_Iscatter({x}, {n}, {type}, {y}, {n}, {type}, {root}, {comm}, {request})"
+        ),
+        "gather": Start("MPI_Igather({x}, {n}, {type}, {y}, {n}, {type}, 0, {comm}, {request})"),
+        "all_to_all": Start("MPI_Ialltoall({x}, {n}, {type}, {y}, {n}, {type}, {comm}, {request})"),
+        "send": _MESSAGE,
+        "shift": _MESSAGE,
+    },
+    row="the call of MPI that starts it",
+)
 """The calls that start a collective.
 
 The calls that wait are functions of the runtime (mpi_runtime.c) with the names of collectives, and

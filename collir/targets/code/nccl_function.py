@@ -16,6 +16,7 @@ from collir.ir.any_size import Condition
 from collir.ir.blocks import Part, parts_of
 from collir.layout import DistType, DType, Reduction
 from collir.layout.coll import PERMUTE
+from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_file import sections
 from collir.targets.code.c_function import CFunction
 from collir.targets.code.c_mesh import LINKAGE
@@ -52,10 +53,11 @@ _NCCL_OPS = {
     Reduction.MIN: "ncclMin",
 }
 
-PADDED = frozenset(
-    name for name, entry in COSTS.items() if isinstance(entry.nccl, NcclKind) and entry.nccl.grouped
-)
-"""The collectives that run on blocks that differ in size padded, or as a group of others."""
+
+def _may_be_padded(op: DistOp) -> bool:
+    """Return whether a collective runs on blocks that differ in size padded, or as a group."""
+    entry = COSTS[op.mnemonic].nccl
+    return isinstance(entry, NcclKind) and bool(entry.grouped)
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,7 @@ class NcclFunction(CFunction):
         are padded to the largest. The call takes for each dimension that is cut or joined the units
         of the ranks, the elements of a unit in a row, and the rows.
         """
-        padded = s.op.mnemonic in PADDED and not runs_grouped(s.op, self.mesh)
+        padded = _may_be_padded(s.op) and not runs_grouped(s.op, self.mesh)
         group = self.mesh.group_size(s.op.over)
         lines: list[str] = []
         memory: list[str] = []
@@ -275,7 +277,7 @@ class NcclFunction(CFunction):
                 lines += self._packing(s.op, name, count, s.y.dtype, only)
             memory.append(name)
             arguments.append(self.names.parts_of(s.op.over, part.shares))
-            if s.op.mnemonic in PADDED:
+            if _may_be_padded(s.op):
                 arguments.append(str(part.most if padded else 0))
             arguments += [size_text(part.row), size_text(part.rows)]
         function = f"{s.op.mnemonic}_blocks"
@@ -400,19 +402,24 @@ class NcclFunction(CFunction):
         arguments = [s.operand, "to", s.out, "from", size_text(count), s.kind, s.comm]
         return [*lines, f"TRY(shift({', '.join([*arguments, self.cuda.stream])}));"]
 
-    COLLECTIVES: ClassVar[Emitters[Sent]] = {
-        "all_reduce": _all_reduce,
-        "reduce": _reduce,
-        "broadcast": _broadcast,
-        "reduce_scatter": _reduce_scatter,
-        "scatter": _scatter,
-        "all_gather": _all_gather,
-        "gather": _gather,
-        "all_to_all": _all_to_all,
-        "send": _send,
-        "shift": _shift,
-        "permute": _permute,
-    }
+    COLLECTIVES: ClassVar[Emitters[Sent]] = OperationTable(
+        "NcclFunction.COLLECTIVES",
+        __name__,
+        {
+            "all_reduce": _all_reduce,
+            "reduce": _reduce,
+            "broadcast": _broadcast,
+            "reduce_scatter": _reduce_scatter,
+            "scatter": _scatter,
+            "all_gather": _all_gather,
+            "gather": _gather,
+            "all_to_all": _all_to_all,
+            "send": _send,
+            "shift": _shift,
+            "permute": _permute,
+        },
+        row="a method that returns its statements in C++ for NCCL",
+    )
     """The statements of each collective, for the ranks that take part."""
 
 

@@ -130,6 +130,7 @@ EXPRESSIONS: OperationTable[Expression[NumpyStep]] = OperationTable(
         "top_k_indices": _top_k_indices,
         "max_pool": max_pool("max"),
     },
+    row="its expression in numpy on the block of a rank",
 )
 """The expression of each operation of models, by its name."""
 

@@ -22,6 +22,7 @@ from collir.ir.loops import body_name, repeats_in
 from collir.layout import DistType, DType, Reduction, place_at
 from collir.layout.coll import MASK, PAD, SEND
 from collir.layout.mesh import digits_over
+from collir.layout.operation_table import OperationTable
 from collir.syntax.writer import nested_text
 from collir.targets.code.emitters import (
     Emitters,
@@ -498,26 +499,31 @@ class PythonFunction(StepEmitter):
         made = self.full(y.local_shape(self.mesh), y.dtype, op.number("value"))
         return [Assignment.of(out, made), f"{place if place != out else f'{out}[...]'} = {kept}"]
 
-    LOCAL: ClassVar[Emitters[Local]] = {
-        "keep_root": _keep,
-        "keep": _keep,
-        "part": _keep,
-        "assemble": _assemble,
-        "compute": _compute,
-        "barrier": _barrier,
-        "terms": _view,
-        "split": _view,
-        "merge": _view,
-        "reshape": _view,
-        "transpose": _transpose,
-        "add": _add,
-        "scale": _scale,
-        "cast": _cast,
-        "concat": _concat,
-        "mask": _mask,
-        "slice": _slice,
-        "pad": _pad,
-    }
+    LOCAL: ClassVar[Emitters[Local]] = OperationTable(
+        "PythonFunction.LOCAL",
+        __name__,
+        {
+            "keep_root": _keep,
+            "keep": _keep,
+            "part": _keep,
+            "assemble": _assemble,
+            "compute": _compute,
+            "barrier": _barrier,
+            "terms": _view,
+            "split": _view,
+            "merge": _view,
+            "reshape": _view,
+            "transpose": _transpose,
+            "add": _add,
+            "scale": _scale,
+            "cast": _cast,
+            "concat": _concat,
+            "mask": _mask,
+            "slice": _slice,
+            "pad": _pad,
+        },
+        row="a method that returns its statements in Python",
+    )
     """The statements of each step that sends nothing, for the ranks that hold its result."""
 
 

@@ -15,6 +15,7 @@ from collir.layout import DistType, DType, Reduction
 from collir.layout.coll import CAST, PAD, SLICE, TRANSPOSE
 from collir.layout.cuts import places
 from collir.layout.mesh import digits_over, index_over
+from collir.layout.operation_table import OperationTable
 from collir.targets.code.emitters import Emitters, root_place
 from collir.targets.code.python_file import classes, example, header, helpers
 from collir.targets.code.python_function import PythonFunction, is_first
@@ -407,19 +408,24 @@ class TorchFunction(ModelFunction):
         wait = ["for work in dist.batch_isend_irecv(sent):", "    work.wait()"]
         return [*lines, *self._where("sent" if is_open else "", [], wait)]
 
-    COLLECTIVES: ClassVar[Emitters[Sent]] = {
-        "all_reduce": _all_reduce,
-        "reduce": _reduce,
-        "broadcast": _broadcast,
-        "reduce_scatter": _reduce_scatter,
-        "scatter": _scatter,
-        "all_gather": _all_gather,
-        "gather": _gather,
-        "all_to_all": _all_to_all,
-        "send": _send,
-        "shift": _shift,
-        "permute": _permute,
-    }
+    COLLECTIVES: ClassVar[Emitters[Sent]] = OperationTable(
+        "TorchFunction.COLLECTIVES",
+        __name__,
+        {
+            "all_reduce": _all_reduce,
+            "reduce": _reduce,
+            "broadcast": _broadcast,
+            "reduce_scatter": _reduce_scatter,
+            "scatter": _scatter,
+            "all_gather": _all_gather,
+            "gather": _gather,
+            "all_to_all": _all_to_all,
+            "send": _send,
+            "shift": _shift,
+            "permute": _permute,
+        },
+        row="a method that returns its statements in Python for torch",
+    )
 
 
 # ---------------------------------------------------------------------------------------------

@@ -176,6 +176,7 @@ EXPRESSIONS: OperationTable[Expression[TorchStep]] = OperationTable(
         "conv_filter": _conv_filter,
         "max_pool": max_pool("amax"),
     },
+    row="its expression in torch on the block of a rank",
 )
 """The expression of each operation of models, by its name."""
 

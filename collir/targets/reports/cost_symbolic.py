@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 from math import inf
+from textwrap import wrap
 from typing import IO
 
 from xdsl.context import Context
@@ -62,7 +63,26 @@ class CostSymbolicTarget(CostOptions, Target):
                 reports += comparisons(module, functions, ranges, self.per)
         except CostError as error:
             raise DiagnosticError(Diagnostic(str(error))) from error
-        output.write("\n".join(reports))
+        text = "\n".join(reports)
+        output.write(text if self.latex else "\n".join(map(_broken, text.split("\n"))))
+
+
+WIDTH = 120
+"""The columns of a line, unless it is one long name."""
+
+
+def _broken(line: str) -> str:
+    """Return a line that is broken before operators and words where it is too long."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    glued = re.sub(r"(?<= [-+*/]) ", "\0", line)
+    lines = wrap(
+        glued,
+        WIDTH,
+        subsequent_indent=f"{indent}    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines).replace("\0", " ")
 
 
 def formulas_missing() -> DiagnosticError:

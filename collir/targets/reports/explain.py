@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import groupby
 from shlex import quote
 from typing import IO
 
@@ -39,11 +40,15 @@ CHUNKS = 16
 LISTED = 20
 """The largest number of steps of a critical path, or of that of an iteration, that are listed."""
 
+FEW = 3
+"""The number of steps that are listed, the longest, where each takes next to nothing."""
+
 _LEAST = 1.005
 """The smallest ratio of times that gets a line."""
 
 _NOTHING = 0.005
-"""The smallest share of the time that gets a line: a smaller share would print as 0%."""
+"""The smallest share of the time that gets a line: a smaller share would print as 0%. In a path,
+such steps that follow each other are summed up."""
 
 
 @dataclass(frozen=True)
@@ -206,20 +211,28 @@ def _link_rows(
         link for link in critical_path(simulation) if spans[link.number][1] > spans[link.number][0]
     ]
     indent = "  " * depth
-    for link in links[:LISTED]:
-        start, end = spans[link.number]
-        step, before = simulation.steps[link.number], link.waited_for
-        predecessor = "" if before is None else f" {simulation.steps[before].name}"
-        yield [
-            f"{indent}{_step_text(simulation, step)}",
-            seconds_text(end - start),
-            percent_text(times * (end - start), total),
-            f"{_WHY[link.why]}{predecessor}",
-        ]
-        if step.loop and len(simulation.places) == 1:
-            yield from _link_rows(step.loop.body, total, times * step.loop.times, depth + 1)
-    if len(links) > LISTED:
-        yield [f"{indent}... and {len(links) - LISTED} more", "", "", ""]
+    took = {link.number: spans[link.number][1] - spans[link.number][0] for link in links}
+    largest = sorted(took, key=lambda number: -took[number])[:LISTED]
+    listed = [number for number in largest if times * took[number] >= _NOTHING * total]
+    listed = listed or largest[:FEW]
+    for is_listed, group in groupby(links, lambda link: link.number in listed):
+        row = list(group)
+        if not is_listed and len(row) > 1:
+            seconds = sum(took[link.number] for link in row)
+            share = percent_text(times * seconds, total)
+            yield [f"{indent}... and {len(row)} more", seconds_text(seconds), share, ""]
+            continue
+        for link in row:
+            step, before = simulation.steps[link.number], link.waited_for
+            predecessor = "" if before is None else f" {simulation.steps[before].name}"
+            yield [
+                f"{indent}{_step_text(simulation, step)}",
+                seconds_text(took[link.number]),
+                percent_text(times * took[link.number], total),
+                f"{_WHY[link.why]}{predecessor}",
+            ]
+            if step.loop and len(simulation.places) == 1:
+                yield from _link_rows(step.loop.body, total, times * step.loop.times, depth + 1)
 
 
 def _step_text(simulation: Simulation, step: SimulatedStep) -> str:

@@ -3,6 +3,7 @@
 from xdsl.ir import Dialect
 from xdsl.passes import ModulePass
 from xdsl.universe import Universe
+from xdsl.utils.target import Target
 
 from collir.passes.pipelines import PIPELINES, PassPipeline, PipelineEntry
 
@@ -19,9 +20,22 @@ def _extra() -> Dialect:
     return Extra
 
 
+def _rooted() -> Dialect:
+    from collir_split.rooted import Rooted
+
+    return Rooted
+
+
+def _count() -> type[Target]:
+    from collir_split.count import CountTarget
+
+    return CountTarget
+
+
 UNIVERSE = Universe(
-    all_dialects={"extra": _extra},
+    all_dialects={"extra": _extra, "rooted": _rooted},
     all_passes={"split-all-reduce": _split_all_reduce},
+    all_targets={"count": _count},
 )
 
 PIPELINES["split"] = PassPipeline(

@@ -1,6 +1,7 @@
 """Tests of costs as formulas: they equal those of the simulation, for any values."""
 
 import random
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -301,3 +302,27 @@ def test_latex_escapes_names() -> None:
     _, *lines = collir.emit(collir.parse(text), "cost-symbolic{latex=true}").splitlines()
     assert r"  \text{bytes sent over my\_data} &= " in "\n".join(lines)
     assert all(line.count("_") == line.count(r"\_") for line in lines)
+
+
+def test_lines_of_the_report_are_broken_before_operators() -> None:
+    """Check that no line is too long, and that broken lines have the same words."""
+    names = [f"a_parameter_with_a_long_name_{letter}" for letter in "abc"]
+    sizes = ", ".join(f"{name} = 8" for name in names)
+    text = f"""\
+machine @box {{
+  device {{ compute f32 = 10 TFLOP/s; memory = 16 GB @ 1 TB/s }}
+  level node[2] {{ port = 10 GB/s, latency = 5 us }}
+}}
+mesh @m on @box {{ data = node:2 }}
+func @f({sizes})(%x: f32[{" * ".join(names)}, {names[0]}@data],
+    %y: f32[{names[0]}@data, {names[1]} * {names[2]}])
+    -> f32[{" * ".join(names)}, {names[1]} * {names[2]}] on @m {{
+  %p = einsum "i k, k j -> i j" %x, %y
+  %r = all_reduce %p over data
+  return %r
+}}
+"""
+    report = collir.emit(collir.parse(text), "cost-symbolic")
+    assert max(map(len, report.splitlines())) <= 120
+    assert re.search(r"\n +[*/+-] a_parameter", report)
+    assert not re.search(r" [*/+-]\n", report)

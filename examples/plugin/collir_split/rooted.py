@@ -1,0 +1,122 @@
+"""A dialect with one collective, ``rooted_all_reduce %x over data``: its row in every table.
+
+It is an all_reduce by way of a root: a reduce, and a broadcast of its result, as one step.
+"""
+
+from dataclasses import replace
+
+from xdsl.ir import Dialect
+
+from collir.cost.collectives import mpich
+from collir.cost.collectives.algorithms import Meter, binomial_broadcast, binomial_reduce
+from collir.cost.collectives.table import COSTS, NcclKind
+from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp, operations
+from collir.dialects.tensor import dist_type
+from collir.layout import DistType, Mesh, rules
+from collir.layout.operation_table import OperationTable
+from collir.layout.steps import OVER, USING, StepKind, rows_in
+from collir.semantics.reference import collectives
+from collir.semantics.reference.collectives import Buffers
+from collir.semantics.reference.steps import MEANINGS, Args, Meaning
+from collir.semantics.symbolic.execution import RULES
+from collir.targets.code import c_file, jax_ops
+from collir.targets.code.mpi4py import Mpi4pyFunction
+from collir.targets.code.nccl_function import NcclFunction, operator
+from collir.targets.code.nccl_function import Sent as SentByNccl
+from collir.targets.code.python_function import Sent
+from collir.targets.code.torch import TorchFunction
+
+# The typing rule and the row, and the dialect that is made of it.
+ROWS: OperationTable[StepKind] = OperationTable("ROWS", __name__)
+row = rows_in(ROWS, StepKind)
+
+
+def _rule(mesh: Mesh, x: DistType, axes: tuple[str, ...]) -> DistType:
+    """partial -> replicated, by way of the root."""
+    return rules.broadcast(mesh, rules.reduce(mesh, x, axes), axes)
+
+
+row(
+    name="rooted_all_reduce",
+    rule=_rule,
+    parameters=(OVER, USING),
+    before="partial",
+    after="replicated",
+    sends=True,
+    algorithms=("binomial",),
+)
+
+Rooted = Dialect("rooted", [*operations("rooted", ROWS).values()])
+
+
+# Its cost: that of an all_reduce, with an algorithm and runtimes of its own.
+def _binomial(meter: Meter, size: float) -> None:
+    """Run trees to the root and back: 2 ceil(lg p) (a + n b) + ceil(lg p) n g."""
+    binomial_reduce(meter, size)
+    binomial_broadcast(meter, size)
+
+
+COSTS["rooted_all_reduce"] = replace(
+    COSTS["all_reduce"],
+    algorithms={"binomial": _binomial},
+    perf=None,
+    mpich=mpich.rooted,
+    p2=("binomial", _binomial),
+    nccl=NcclKind(steps=lambda ranks: 2 * ranks, tree=False),
+)
+
+
+# What it does to the buffers of all devices, and to symbolic values.
+def _run(op: DistOp, args: Args) -> Buffers:
+    mesh, reduction = mesh_of(op), dist_type(op.input).reduction
+    assert reduction is not None
+    reduced = collectives.reduce(mesh, args[0], op.over, reduction)
+    return collectives.broadcast(mesh, reduced, op.over)
+
+
+MEANINGS["rooted_all_reduce"] = Meaning(_run)
+RULES["rooted_all_reduce"] = lambda run, op, xs: run.reduce(op, xs[0], op.over)
+
+
+# Its code in C for MPI, C++ for NCCL, Python for mpi4py, torch and jax.
+c_file.sections("mpi_runtime.c")["rooted_all_reduce"] = (
+    ("reduce", "least", "size_of"),
+    """\
+static int rooted_all_reduce(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
+                             MPI_Comm comm) {
+  size_t size = size_of(type), c;
+  int err = reduce(in, out, n, type, op, comm);
+  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
+    c = least(n - i);
+    err = MPI_Bcast((char *)out + i * size, (int)c, type, 0, comm);
+  }
+  return err;
+}
+""",
+)
+
+
+def _on_nccl(self: NcclFunction, s: SentByNccl) -> list[str]:
+    count, in_place = self.elements(s.y), replace(s, operand=s.out)
+    reduced = self.call("ncclReduce", s, count, operator(s.x), "0")
+    return [reduced, self.call("ncclBroadcast", in_place, count, "0")]
+
+
+def _on_mpi4py(self: Mpi4pyFunction, s: Sent) -> list[str]:
+    reduced = self.send(s, "Reduce", [s.operand, s.out], self.operator(s.x))
+    sent = self.send(s, "Bcast", [s.out])
+    return [s.new, *reduced, *sent, *self.average(s.x, s.group, s.out)]
+
+
+def _on_torch(self: TorchFunction, s: Sent) -> list[str]:
+    reduced = self.send(s, "reduce", [s.out, "group_dst=0", self.operator(s.x)])
+    sent = self.send(s, "broadcast", [s.out, "group_src=0"])
+    made = f"{s.out} = {s.operand}.clone()"
+    return [made, *reduced, *sent, *self.average(s.x, s.group, s.out)]
+
+
+NcclFunction.COLLECTIVES["rooted_all_reduce"] = _on_nccl
+Mpi4pyFunction.COLLECTIVES["rooted_all_reduce"] = _on_mpi4py
+TorchFunction.COLLECTIVES["rooted_all_reduce"] = _on_torch
+jax_ops.EXPRESSIONS["rooted_all_reduce"] = jax_ops.EXPRESSIONS["all_reduce"]
