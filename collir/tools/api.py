@@ -24,6 +24,7 @@ from collir.ir import instantiation
 from collir.ir.calls import called_names
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import functions_of
+from collir.ir.names import keep_names
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
 from collir.passes.pipelines import Known, expanded_passes
@@ -77,6 +78,7 @@ def parse(
         else:
             module = read(text, str(source), sources, functions)
     verify(module)
+    keep_names(module)
     return module
 
 
@@ -184,11 +186,13 @@ def _run(
     watch: Callable[[ModulePass], None] = lambda _: None,
 ) -> None:
     """Run passes, verify the module after each of them, and then call ``watch``."""
+    keep_names(module)
     with listening(_log), session():
         for module_pass in passes:
             with naming(module_pass.name):
                 module_pass.apply(context(), module)
             verify_after(module_pass, module)
+            keep_names(module)
             watch(module_pass)
 
 
