@@ -34,9 +34,10 @@ Values that another chunk needs are sent there. Weights that two places use, suc
 embedding, have their home at the first; each place adds up its own gradients, which are added
 behind the loop. What is done around the loop is done where its values are: stacks of layers become
 sharded along their leading dimension, so an optimiser stays one step for all places. With several
-chunks at each place (`interleaved`, `zb-v`), a stack is as many arguments and results, one for each
-row of chunks. With two copies of the model (`dualpipe`), the weights of the first are sent to where
-the second has their chunks, once in a step, and its gradients are sent back.
+chunks at each place (`interleaved`, `zb-v`), a stack `%w` is as many arguments and results, one for
+each row of chunks: `%w`, `%w_1` and so on. With two copies of the model (`dualpipe`), the weights
+of the first are sent to where the second has their chunks, once in a step, and its gradients are
+sent back.
 
 With `layers=`, chunks have different numbers of layers: the axis gets [weights](language.md#meshes)
 in the mesh, so that `f32[12@pipe, ...]` is cut as the layers are. With several chunks at each

@@ -29,6 +29,7 @@ from collir.dialects.operation import arguments_of, attribute_of, value_text
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.extensions import load_operations
+from collir.ir.names import name_signature, set_name
 from collir.ir.parameters import set_parameters
 from collir.layout import DistType, LayoutError, Mesh, Place, check_type, place_at
 from collir.layout.formulas import formula_of_text
@@ -159,7 +160,7 @@ class FunctionBuilder:
         except LayoutError as error:
             raise ValueError(error.text(())) from error
         value = self._block.insert_arg(DistTensorType(x), len(self._block.args))
-        value.name_hint = name
+        set_name(value, name)
         return value
 
     def __getattr__(self, operation: str) -> Callable[..., SSAValue]:
@@ -193,7 +194,7 @@ class FunctionBuilder:
         except LayoutError as error:
             raise ValueError(error.text([value_text(x) for x in operands])) from error
         self._block.add_op(op)
-        op.result.name_hint = name
+        set_name(op.result, name)
         return op.result
 
     def _properties(self, kind: StepKind, arguments: dict[str, object]) -> dict[str, Attribute]:
@@ -327,8 +328,12 @@ class FunctionBuilder:
         self._block.add_op(op)
         return tuple(op.results)
 
-    def results(self, *values: SSAValue) -> FuncOp:
-        """Return values from the function, and add it to the module."""
+    def results(self, *values: SSAValue, names: Sequence[str] | None = None) -> FuncOp:
+        """Return values from the function, and add it to the module.
+
+        Args:
+            names: the names of the results; by default those of the values.
+        """
         self._block.add_op(ReturnOp(*values))
         inputs = [argument.type for argument in self._block.args]
         function = FuncOp(
@@ -336,5 +341,7 @@ class FunctionBuilder:
         )
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
         set_parameters(function, self._parameters)
+        of_results = names or [value.name_hint for value in values]
+        name_signature(function, [argument.name_hint for argument in function.args], of_results)
         self._module.body.block.add_op(function)
         return function

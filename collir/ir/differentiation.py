@@ -18,7 +18,13 @@ from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import FOR, FROM
 from collir.ir.calls import callees_first, calls_in, fusion_errors, inline_call
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.names import set_name, unused_symbol
+from collir.ir.names import (
+    argument_names,
+    name_signature,
+    result_names,
+    set_name,
+    unused_symbol,
+)
 from collir.ir.reverse import Cotangents, Kept, activity
 from collir.ir.roles import Role, role_of, set_role
 from collir.ir.terms import Steps
@@ -102,7 +108,8 @@ def _differentiate(function: FuncOp, wrt: Sequence[int]) -> None:
     block = function.body.block
     *ops, last = block.ops
     assert isinstance(last, ReturnOp)
-    results = list(last.operands)
+    results, arguments = list(last.operands), argument_names(function)
+    names = [*result_names(function), *(f"d_{arguments[number]}" for number in wrt)]
     block.erase_op(last)
     active: set[SSAValue] = {function.args[number] for number in wrt}
     activity(ops, active)
@@ -116,8 +123,8 @@ def _differentiate(function: FuncOp, wrt: Sequence[int]) -> None:
     for number in wrt:
         argument = function.args[number]
         gradient = cotangents.of_or_zero(argument)
-        if gradient.name_hint is None and argument.name_hint:
-            set_name(gradient, f"d_{argument.name_hint}")
+        if gradient.name_hint is None:
+            set_name(gradient, f"d_{arguments[number]}")
         if isinstance(gradient, OpResult):
             set_role(gradient, Role.GRADIENT)
         results.append(gradient)
@@ -126,6 +133,8 @@ def _differentiate(function: FuncOp, wrt: Sequence[int]) -> None:
     inputs = [argument.type for argument in function.args]
     outputs = [result.type for result in results]
     function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+    _ = function.properties.pop("res_attrs", None)
+    name_signature(function, arguments, names)
 
 
 def _kept(value: SSAValue) -> SSAValue:

@@ -220,6 +220,7 @@ def returning(function: FuncOp, value: SSAValue) -> None:
     block.add_op(ReturnOp(value))
     inputs = [arg.type for arg in function.args]
     function.properties["function_type"] = FunctionType.from_lists(inputs, [value.type])
+    _ = function.properties.pop("res_attrs", None)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -20,9 +20,10 @@ def has_models(root: Operation) -> bool:
 
 def not_called(module: ModuleOp) -> list[str]:
     """Return the functions that no other calls; one of which only a gradient is taken is among
-    them."""
-    functions = [op for op in module.ops if isinstance(op, FuncOp)]
-    called = {call.symbol for f in functions for call in calls_in(f) if not call.sought}
+    them. Private ones are for others."""
+    functions = [op for op in functions_of(module) if op.sym_visibility is None]
+    calls = (call for f in functions_of(module) for call in calls_in(f))
+    called = {call.symbol for call in calls if not call.sought}
     return [f.sym_name.data for f in functions if f.sym_name.data not in called]
 
 

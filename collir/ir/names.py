@@ -1,51 +1,198 @@
 """The names of values and of symbols."""
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
+from itertools import chain
+from typing import TypeGuard
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import Region, SSAValue
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import OpResult, Region, SSAValue
 from xdsl.traits import IsolatedFromAbove
+from xdsl.utils.exceptions import VerifyException
+
+from collir.dialects.machine import MESH_ATTRIBUTE
+from collir.ir.auto import is_auto, is_implied
+from collir.ir.signature import ARGUMENTS, RESULTS, Side, entries, set_entries
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 """The form of names in ``.coll``."""
 
 
+NAME = "coll.name"
+"""The attribute, of an argument or a result in the signature of a function, with its name.
+
+Names of values are hints: passes, and MLIR, may drop or change them. These names are for callers,
+and stay.
+"""
+
+
 def unique_names(function: FuncOp, hidden: Container[SSAValue] = ()) -> dict[SSAValue, str]:
     """Return a distinct name (without %) for every value of a function, in order of definition.
 
-    A value keeps its name unless an earlier value has the same; a value without a name gets a
-    number. The values of the bodies of loops come behind all those outside of them.
+    Arguments have the names that the signature gives them, and so have values that are returned,
+    unless an argument or an earlier result has the name. Any other value keeps its name unless an
+    earlier value has the same; a value without a name gets a number. The values of the bodies of
+    loops come behind all those outside of them.
 
     Args:
         hidden: values that get no name.
     """
-    names: dict[SSAValue, str] = {}
-    used: set[str] = set()
     values, bodies = _scope(function.body)
     values = [*function.args, *values]
     for body in bodies:  # grows meanwhile
         inner, more = _scope(body)
         values += [*(arg for block in body.blocks for arg in block.args), *inner]
         bodies += more
-    values = [value for value in values if value not in hidden]
-    hints = {value.name_hint for value in values}
+    hints = {value: value.name_hint for value in values if value not in hidden}
+    fixed: dict[SSAValue, str | None] = {}
+    fixed |= zip(function.args, _given(function, ARGUMENTS), strict=False)
+    for value, name in zip(named_values(function), _given(function, RESULTS), strict=False):
+        if value in hints:
+            fixed.setdefault(value, name)
+    hints |= {value: name for value, name in fixed.items() if name is not None}
+    names: dict[SSAValue, str] = {}
+    auto = is_auto(function)
+    names_used, all_hints = set[str](), set(hints.values())
     number = 0
-    for value in values:
-        hint = value.name_hint
+    # Names in the signature come first, in the order of the signature. What is not written comes
+    # last, so that names are the same where it is hidden.
+    first = (x for x, name in fixed.items() if name or x in function.args)
+    written = (x for x in hints if not (auto and _is_implied(x)))
+    for value in [*first, *written, *hints]:
+        if value in names:
+            continue
+        hint = hints[value]
         if hint is None or not IDENTIFIER.fullmatch(hint):
             name = str(number)
             number += 1
-        elif hint not in used:
-            name = hint
         else:
-            suffix = 1
-            while (name := f"{hint}_{suffix}") in used or name in hints:
-                suffix += 1
-        used.add(name)
+            name = _unused(hint, names_used, all_hints)
+        names_used.add(name)
         names[value] = name
-    return names
+    return {value: names[value] for value in hints}
+
+
+def _unused(name: str, used: Container[str], avoided: Container[str | None]) -> str:
+    """Return a name, with a number behind it if it is used; not one that is avoided then."""
+    if name not in used:
+        return name
+    suffix = 1
+    while (numbered := f"{name}_{suffix}") in used or numbered in avoided:
+        suffix += 1
+    return numbered
+
+
+def named_values(function: FuncOp) -> list[SSAValue]:
+    """Return the values that a function returns, as they are written: where it is ``auto``, without
+    the layouts that its signature gives them."""
+    last = function.body.blocks[0].last_op if function.body.blocks else None
+    if not isinstance(last, ReturnOp):
+        return []
+    auto = is_auto(function)
+    return [x.op.operands[0] if auto and _is_implied(x) else x for x in last.arguments]
+
+
+def _is_implied(value: SSAValue) -> TypeGuard[OpResult]:
+    return isinstance(value, OpResult) and is_implied(value.op)
+
+
+def argument_names(function: FuncOp) -> list[str]:
+    """Return the names of the arguments of a function, as ``.coll`` has them: distinct ones."""
+    names = unique_names(function)
+    return [names[argument] for argument in function.args]
+
+
+def result_names(function: FuncOp) -> list[str]:
+    """Return the names of the results of a function: distinct ones, or their numbers if they have
+    no names."""
+    names = _result_names(function, unique_names(function))
+    return [str(number) if name is None else name for number, name in enumerate(names)]
+
+
+def written_result_names(function: FuncOp, names: Mapping[SSAValue, str]) -> list[str | None]:
+    """Return the names of results that a signature in ``.coll`` has to give: none, if all are those
+    of the values that are returned.
+
+    Args:
+        names: the names of the values.
+    """
+    own = _result_names(function, names)
+    return [None] * len(own) if own == _names_of_returned(function, names) else own
+
+
+def _result_names(function: FuncOp, names: Mapping[SSAValue, str]) -> list[str | None]:
+    of_values = _names_of_returned(function, names)
+    given = _given(function, RESULTS)
+    return _distinct([x or name for x, name in zip(given, of_values, strict=True)])
+
+
+def _names_of_returned(function: FuncOp, names: Mapping[SSAValue, str]) -> list[str | None]:
+    """Return the names that results have by those of the values that are returned; None for one
+    without a name."""
+    own = [names[value] for value in named_values(function)]
+    return _distinct([None if name.isdigit() else name for name in own])
+
+
+def _distinct(names: Sequence[str | None]) -> list[str | None]:
+    """Return names with a number behind each that an earlier one has."""
+    chosen: list[str | None] = []
+    for name in names:
+        chosen.append(None if name is None else _unused(name, chosen, names))
+    return chosen
+
+
+def name_signature(
+    function: FuncOp, arguments: Sequence[str | None], results: Sequence[str | None]
+) -> None:
+    """Set the names of the arguments and results of a function: of equal ones among either, all but
+    the first get a number. None, or a number, leaves one without a name."""
+    sides: dict[Side, Sequence[str | None]] = {ARGUMENTS: arguments, RESULTS: results}
+    for side, names in sides.items():
+        named = [name if name and IDENTIFIER.fullmatch(name) else None for name in names]
+        values = [StringAttr(name) if name else None for name in _distinct(named)]
+        set_entries(function, side, NAME, values)
+
+
+def keep_names(module: ModuleOp) -> None:
+    """Note the names of arguments and results in the signatures of functions that lack some, and
+    let arguments bear theirs, which clones cut."""
+    for function in module.ops:
+        if not isinstance(function, FuncOp) or MESH_ATTRIBUTE not in function.attributes:
+            continue
+        if not function.body.blocks:
+            continue
+        sides = (_given(function, ARGUMENTS), _given(function, RESULTS))
+        for argument, name in zip(function.args, sides[0], strict=False):
+            set_name(argument, name or argument.name_hint)
+        if None not in chain(*sides) or len(named_values(function)) != len(sides[1]):
+            continue
+        names = unique_names(function)
+        name_signature(function, [names[x] for x in function.args], _result_names(function, names))
+
+
+def check_names(function: FuncOp) -> None:
+    """Check the names that the signature of a function gives.
+
+    Raises:
+        VerifyException: one is no name, or two arguments or two results have the same.
+    """
+    sides: dict[Side, str] = {ARGUMENTS: "arguments", RESULTS: "results"}
+    for side, what in sides.items():
+        names: set[str] = set()
+        for entry in entries(function, side, NAME):
+            if entry is None:
+                continue
+            if not isinstance(entry, StringAttr) or not IDENTIFIER.fullmatch(entry.data):
+                raise VerifyException(f"{NAME} is a string of letters, digits and _, not {entry}")
+            if entry.data in names:
+                raise VerifyException(f"two {what} are named '{entry.data}'")
+            names.add(entry.data)
+
+
+def _given(function: FuncOp, side: Side) -> list[str | None]:
+    """Return the names that a signature gives to its arguments or results."""
+    return [x.data if isinstance(x, StringAttr) else None for x in entries(function, side, NAME)]
 
 
 def _scope(region: Region) -> tuple[list[SSAValue], list[Region]]:

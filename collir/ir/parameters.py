@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import cast
 
-from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, AttributeInvT, Operation
 from xdsl.utils.exceptions import VerifyException
@@ -20,8 +19,9 @@ from collir.layout.sizes import Size, bindings_text, size_at, sized
 def set_parameters(function: FuncOp, values: Mapping[str, int]) -> None:
     """Give a function parameters with defaults; without any, it has no attribute for them."""
     if values:
-        entries = {name: IntegerAttr(value, i64) for name, value in values.items()}
-        function.attributes[PARAMETERS] = DictionaryAttr(entries)
+        function.attributes[PARAMETERS] = BindingsAttr(
+            tuple((name, int(value)) for name, value in values.items())
+        )
     else:
         function.attributes.pop(PARAMETERS, None)
 

@@ -8,12 +8,13 @@ gave it one or because a pass replaced the operation, is a temporary.
 from collections.abc import Sequence
 from enum import StrEnum
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, StringAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.nested import RepeatOp
+from collir.ir.signature import ARGUMENTS, RESULTS, entries, set_entries
 
 ROLE = "coll.role"
 """The attribute with a role; of an operation with several results, a list of roles."""
@@ -81,14 +82,12 @@ def pass_role(old: SSAValue, new: SSAValue) -> None:
 
 def argument_roles(function: FuncOp) -> list[Role | None]:
     """Return the roles of the arguments of a function, in order."""
-    if function.arg_attrs is None:
-        return [None] * len(function.function_type.inputs)
-    return [_role(entry.data.get(ROLE)) for entry in function.arg_attrs]
+    return [_role(entry) for entry in entries(function, ARGUMENTS, ROLE)]
 
 
 def set_argument_roles(function: FuncOp, roles: Sequence[Role | None]) -> None:
     """Give roles to all arguments of a function; other attributes of arguments stay."""
-    _set_entries(function, "arg_attrs", function.arg_attrs, roles)
+    set_entries(function, ARGUMENTS, ROLE, [StringAttr(r) if r else None for r in roles])
 
 
 def result_roles(function: FuncOp) -> list[Role | None]:
@@ -97,14 +96,12 @@ def result_roles(function: FuncOp) -> list[Role | None]:
     A result that is a parameter or a state is the new value of an argument with that role: the
     first such result that of the first such argument, and so on.
     """
-    if function.res_attrs is None:
-        return [None] * len(function.function_type.outputs)
-    return [_role(entry.data.get(ROLE)) for entry in function.res_attrs]
+    return [_role(entry) for entry in entries(function, RESULTS, ROLE)]
 
 
 def set_result_roles(function: FuncOp, roles: Sequence[Role | None]) -> None:
     """Give roles to all results of a function; other attributes of results stay."""
-    _set_entries(function, "res_attrs", function.res_attrs, roles)
+    set_entries(function, RESULTS, ROLE, [StringAttr(r) if r else None for r in roles])
 
 
 def check_roles(op: Operation) -> None:
@@ -126,23 +123,6 @@ def check_roles(op: Operation) -> None:
         result_roles(op)
     elif ROLE in op.attributes and (count := len(_roles_of(op))) != len(op.results):
         raise VerifyException(f"there is a role for each result: {count} for {len(op.results)}")
-
-
-def _set_entries(
-    function: FuncOp,
-    name: str,
-    old: ArrayAttr[DictionaryAttr] | None,
-    roles: Sequence[Role | None],
-) -> None:
-    """Give roles in one of the lists of attributes of a signature."""
-    entries: list[DictionaryAttr] = []
-    for entry, role in zip(old or [DictionaryAttr({})] * len(roles), roles, strict=True):
-        data: dict[str, Attribute] = {key: x for key, x in entry.data.items() if key != ROLE}
-        entries.append(DictionaryAttr(data | ({ROLE: StringAttr(role)} if role else {})))
-    if any(entry.data for entry in entries):
-        function.properties[name] = ArrayAttr(entries)
-    else:
-        function.properties.pop(name, None)
 
 
 def _roles_of(op: Operation) -> list[Role | None]:

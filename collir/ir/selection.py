@@ -13,7 +13,8 @@ def erase_other_functions(module: ModuleOp, names: Collection[str]) -> None:
     """Erase all functions except those with the names and those that they need.
 
     A function needs the functions that it refers to, and the functions that take its place where
-    values are larger (``for @f from N``).
+    values are larger (``for @f from N``). Those with the names are private no more: they are kept
+    for themselves.
     """
     functions = {function.sym_name.data: function for function in functions_of(module)}
     kept = set(names)
@@ -28,6 +29,8 @@ def erase_other_functions(module: ModuleOp, names: Collection[str]) -> None:
     for name, function in functions.items():
         if name not in kept:
             module.body.block.erase_op(function)
+        elif name in names:
+            function.properties.pop("sym_visibility", None)
 
 
 def references_of(function: FuncOp) -> set[str]:

@@ -28,6 +28,7 @@ from collir.ir.ahead import ahead_errors, is_ahead
 from collir.ir.alternatives import alternative_errors
 from collir.ir.calls import call_errors, fusion_errors, place_errors, recursion_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
+from collir.ir.names import check_names
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import PARAMETERS, check_formulas, has_formulas, parameters_of
 from collir.ir.pipelines import pipeline_errors
@@ -130,6 +131,7 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
                 _verify_signature(op)
                 check_formulas(op, parameters_of(op))
                 check_roles(op)
+                check_names(op)
                 return _used_before(op)
             case RepeatOp():
                 op.verify(verify_nested_ops=False)

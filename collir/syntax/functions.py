@@ -24,7 +24,7 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import FOR, FROM
 from collir.ir.auto import laid_out, set_auto, whole_value
 from collir.ir.diagnostics import Diagnostic, note
-from collir.ir.names import set_name
+from collir.ir.names import name_signature, named_values, set_name
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
 from collir.ir.roles import Role, set_argument_roles, set_result_roles, set_role
@@ -37,7 +37,7 @@ from collir.layout.types import same_with_formulas, unsharded
 from collir.syntax.formulas import first_token
 from collir.syntax.generic import Bound, Call, GenericFunction, Misfit
 from collir.syntax.imports import shipped_functions
-from collir.syntax.lowering import bare, with_role
+from collir.syntax.lowering import bare, results_of, with_role
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.steps import Callee, Operation, StepLowering
 from collir.syntax.types import FLOATS
@@ -170,9 +170,8 @@ class FunctionLowering(StepLowering):
         written = [x.children for x in parts if _rule(x) == "argument"]
         arguments = [(x, self.argument_type(t, n)) for n, (x, t, _) in enumerate(written)]
         roles = [Role(str(word)) if word else None for _, _, word in written]
-        listed = next((x.children for x in parts if _rule(x) == "results"), [])
-        promised = [with_role(t) for t in listed if t is not None]
-        trees = [t for t, _ in promised]
+        promised = [y for x in parts if _rule(x) == "results" for y in results_of(x)]
+        trees = [t for _, t, _ in promised]
         results = [None if t.data == "open" else self.type(t) for t in trees]
         types = [DistTensorType(x) for _, x in arguments if x is not None]
         block = Block(arg_types=types)
@@ -192,14 +191,28 @@ class FunctionLowering(StepLowering):
         function.attributes[MESH_ATTRIBUTE] = SymbolRefAttr(self.mesh.name)
         set_parameters(function, self.parameters_there)
         set_argument_roles(function, roles)
-        set_result_roles(function, [role for _, role in promised])
+        set_result_roles(function, [role for *_, role in promised])
+        named = self.result_names([name for name, *_ in promised], return_tree)
         if self.auto:
             set_auto(function)
         for instead in (x for x in parts if _rule(x) == "instead"):
             if not self.set_alternative(function, instead):
                 return None
         self.forget_numbers()
+        if named != [value.name_hint for value in named_values(function)]:
+            name_signature(function, [_name(name) for name, *_ in written], named)
         return function
+
+    def result_names(
+        self, written: Sequence[Token | None], return_tree: SyntaxTree
+    ) -> list[str | None]:
+        """Return the names of results: those in the signature, or of what is returned."""
+        for number, name in enumerate(written):
+            if name is not None and name in written[:number]:
+                self.error(name, f"two results are named {name}")
+        _, values = return_tree.children
+        tokens: list[Token] = values.children if values else []
+        return [_name(name or token) for name, token in zip(written, tokens, strict=True)]
 
     def set_alternative(self, function: FuncOp, tree: SyntaxTree) -> bool:
         """Note which function a function takes the place of; return False after an error."""
@@ -533,6 +546,12 @@ class FunctionLowering(StepLowering):
         if x.dtype is not dtype:
             promised = note(f"{dtype}[...] is promised here", self.position(name))
             self.error(token, f"{token} is {x.text(self.mesh)}, not {dtype}[...]", promised)
+
+
+def _name(token: Token) -> str | None:
+    """Return the name of a value; None for one with a number."""
+    name = bare(token)
+    return None if name.isdigit() else name
 
 
 @cache

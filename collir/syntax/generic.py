@@ -18,7 +18,7 @@ from collir.layout import DistType, DType, LayoutError, Mesh
 from collir.layout.formulas import Formula
 from collir.layout.sizes import formula_of, size_at
 from collir.syntax.imports import Template
-from collir.syntax.lowering import with_role
+from collir.syntax.lowering import results_of
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.types import FLOAT, TypeLowering
 
@@ -198,8 +198,7 @@ class Misfit(Diagnostic):
 
 def is_open(tree: SyntaxTree) -> bool:
     """Return whether a function has a type of any shape and any layout in its signature."""
-    listed = (x for part in _children(tree, "results") for x in part.children if x is not None)
-    results = (with_role(x)[0] for x in listed)
+    results = (x for part in _children(tree, "results") for _, x, _ in results_of(part))
     types = [*(x.children[1] for x in _children(tree, "argument")), *results]
     return any(x.data == "open" for x in types)
 

@@ -34,6 +34,20 @@ def with_role(tree: SyntaxTree) -> tuple[SyntaxTree, Role | None]:
     return tree, None
 
 
+def results_of(tree: SyntaxTree) -> list[tuple[Token | None, SyntaxTree, Role | None]]:
+    """Return the results of a signature: the name of each, if one is written, its type, and the
+    role that is written with it."""
+    results: list[tuple[Token | None, SyntaxTree, Role | None]] = []
+    name: Token | None = None
+    for part in tree.children:
+        if isinstance(part, Token):
+            name = part
+        elif part is not None:
+            results.append((name, *with_role(part)))
+            name = None
+    return results
+
+
 def is_token(value: object) -> bool:
     """Return whether a part of a tree is a token."""
     return isinstance(value, Token)

@@ -13,7 +13,7 @@ from collir.layout.mesh import digits_over
 from collir.layout.sizes import default_error
 from collir.layout.types import check_coordinate, unknown_axis_message
 from collir.syntax.formulas import FormulaLowering, first_token
-from collir.syntax.lowering import with_role
+from collir.syntax.lowering import results_of
 from collir.syntax.parsing import SyntaxTree
 
 FLOAT = "float"
@@ -61,7 +61,7 @@ class TypeLowering(FormulaLowering):
                 case "argument":
                     inputs.append(self.type(child.children[1]))
                 case "results":
-                    outputs = [self.type(with_role(t)[0]) for t in child.children if t]
+                    outputs = [self.type(x) for _, x, _ in results_of(child)]
                 case _:
                     pass
         if len(self.errors) > errors_before:

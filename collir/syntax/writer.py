@@ -27,7 +27,13 @@ from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
 from collir.ir.auto import is_auto, is_implied
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.names import IDENTIFIER, set_name, unique_names
+from collir.ir.names import (
+    IDENTIFIER,
+    keep_names,
+    set_name,
+    unique_names,
+    written_result_names,
+)
 from collir.ir.parameters import parameters_of
 from collir.ir.roles import Role, argument_roles, result_roles, role_of
 from collir.layout import DistType, Mesh
@@ -64,8 +70,10 @@ def write(module: ModuleOp) -> str:
 def settle_names(module: ModuleOp) -> None:
     """Give every value of every function a distinct name, or none, so that all printers agree.
 
-    xDSL's printer keeps names that are distinct.
+    xDSL's printer keeps names that are distinct. Arguments and results have theirs as attributes
+    too, since other tools do not keep the names of values.
     """
+    keep_names(module)
     for function in module.walk():
         if isinstance(function, FuncOp):
             for value, name in unique_names(function).items():
@@ -285,8 +293,11 @@ def _function(function: FuncOp) -> str:
     listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
     head = f"func {_symbol(function, function.sym_name.data)}{f'({listed})' * bool(listed)}"
     head += f"({arguments})"
-    returned = zip(function.function_type.outputs, result_roles(function), strict=True)
-    results = [f"{_type_text(x, mesh)}{_role_text(role)}" for x, role in returned]
+    named = written_result_names(function, names)
+    results = [
+        f"{f'%{name}: ' if name else ''}{_type_text(x, mesh)}{_role_text(role)}"
+        for x, role, name in zip(signature.outputs, result_roles(function), named, strict=True)
+    ]
     if len(results) == 1:
         head += f" -> {results[0]}"
     elif results:

@@ -13,7 +13,8 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.layout import DType
+from collir.ir.inlining import function_without_calls
+from collir.ir.names import result_names
 from collir.semantics.reference.buffers import equal
 from collir.semantics.reference.collectives import Array, Buffers
 
@@ -42,73 +43,96 @@ class Difference:
 
 def result_name(function: FuncOp, number: int) -> str:
     """Return the name of a result of a function in reports."""
-    name = plan_buffers(function).returned[number].name_hint
-    return f"%{name}" if name else f"result {number}"
+    name = result_names(function)[number]
+    return f"result {number}" if name.isdigit() else f"%{name}"
 
 
 def differences(
     function: FuncOp,
     actual: Sequence[Buffers],
     expected: Sequence[Buffers],
-    roundings: int,
-    nearby: Callable[[], Sequence[Buffers]],
+    roundings: Sequence[int],
+    nearby: Callable[[float], Sequence[Buffers]],
 ) -> list[Difference]:
     """Return the results of a function that differ more than is allowed.
 
     Args:
         actual: the buffers of all devices, for each result.
         expected: the buffers that they should be.
-        roundings: the number of roundings that are allowed; 0 for a comparison bit by bit.
-        nearby: a function that returns ``expected`` for inputs that are ``perturbed``.
+        roundings: the number of roundings that are allowed for each result; 0 for a comparison bit
+            by bit.
+        nearby: a function that returns ``expected`` for inputs that are ``perturbed`` by a relative
+            change.
     """
     found: list[Difference] = []
-    others: Sequence[Buffers] = ()
+    runs: dict[float, Sequence[Buffers]] = {}
+
+    def near(change: float) -> Sequence[Buffers]:
+        if change not in runs:
+            runs[change] = nearby(change)
+        return runs[change]
+
+    coarsest = _coarsest_epsilon(function) if any(roundings) else 0.0
     for number, value in enumerate(plan_buffers(function).returned):
         pairs = list(zip(actual[number], expected[number], strict=True))
         dtype = dist_type(value).dtype
-        wrong = [n for n, pair in enumerate(pairs) if not _same(*pair, roundings, dtype)]
+        error = roundings[number] * (dtype.epsilon or coarsest)
+        wrong = [n for n, pair in enumerate(pairs) if not same(*pair, error)]
         moved = 0.0
-        if wrong and roundings:
-            others = others or nearby()
-            near = others[number]
-            moved = max(_moved(x, y) for (_, x), y in zip(pairs, near, strict=True))
+        if wrong and error and dtype.is_float:
+            changed = zip(pairs, near(PERTURBATION)[number], strict=True)
+            moved = max(_moved(x, y) for (_, x), y in changed)
             wrong = [n for n in wrong if not _distance(*pairs[n]) <= moved]
+        elif wrong and error:
+            change = max(PERTURBATION, error)
+            others = [near(change)[number], near(-change)[number]]
+            wrong = [n for n in wrong if not _jumps(*pairs[n], [x[n] for x in others])]
         if wrong:
-            most = max(moved, *(_allowed(x, roundings, dtype) for _, x in pairs if x is not None))
+            most = max(moved, *(_allowed(x, error) for _, x in pairs if x is not None))
             text = _text([pairs[n] for n in wrong], most)
             found.append(Difference(result_name(function, number), tuple(wrong), text))
     return found
 
 
-def perturbed(tensor: Array) -> Array:
-    """Return numbers that differ a little from others, each by its own share."""
+def _coarsest_epsilon(function: FuncOp) -> float:
+    """Return the largest epsilon of the dtypes of a function: an integer may be a rounded float."""
+    results = (value for op in function_without_calls(function).walk() for value in op.results)
+    return max((dist_type(x).dtype.epsilon for x in (*function.args, *results)), default=0.0)
+
+
+def perturbed(tensor: Array, change: float) -> Array:
+    """Return numbers that differ from others, each by its own share of a relative change."""
     if tensor.dtype.kind != "f":
         return tensor
     shares = np.random.default_rng(1).uniform(-1, 1, tensor.shape)
-    return (tensor * (1 + PERTURBATION * shares)).astype(tensor.dtype)
+    return (tensor * (1 + change * shares)).astype(tensor.dtype)
 
 
-def same(actual: Array, expected: Array, roundings: int, dtype: DType) -> bool:
-    """Return whether two arrays are equal, up to some roundings of their largest element."""
+def same(actual: Array | None, expected: Array | None, error: float) -> bool:
+    """Return whether two buffers are equal, up to an error relative to the largest element."""
+    if actual is None or expected is None:
+        return actual is expected
     if actual.shape != expected.shape:
         return False
     if equal(actual, expected):
         return True
-    wide, most = expected.astype(np.float64), _allowed(expected, roundings, dtype)
+    wide, most = expected.astype(np.float64), _allowed(expected, error)
     return bool(np.allclose(actual.astype(np.float64), wide, 0, most, equal_nan=True))
 
 
-def _same(actual: Array | None, expected: Array | None, roundings: int, dtype: DType) -> bool:
-    if actual is None or expected is None:
-        return actual is expected
-    return same(actual, expected, roundings, dtype)
-
-
-def _allowed(expected: Array, roundings: int, dtype: DType) -> float:
-    """Return the largest difference that some roundings of the largest element make."""
-    epsilon = dtype.epsilon or DType.BF16.epsilon  # an integer may be a rounded float
+def _allowed(expected: Array, error: float) -> float:
+    """Return the largest difference that an error relative to the largest element makes."""
     wide = expected.astype(np.float64)
-    return roundings * epsilon * max(1.0, float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0)))
+    return error * max(1.0, float(np.abs(wide[np.isfinite(wide)]).max(initial=0.0)))
+
+
+def _jumps(actual: Array | None, expected: Array | None, others: Sequence[Array | None]) -> bool:
+    """Return whether all elements in which two arrays of integers differ are others too where the
+    inputs are a little different: those of rounded numbers on the edge of a step."""
+    if actual is None or expected is None or actual.shape != expected.shape:
+        return False
+    jumping = [other != expected for other in others if other is not None]
+    return bool(np.all(np.any([actual == expected, *jumping], axis=0)))
 
 
 def _distance(a: Array | None, b: Array | None) -> float:

@@ -26,6 +26,7 @@ from collir.ir.calls import called_names
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import functions_of
 from collir.ir.missing_rows import locating_missing_rows
+from collir.ir.names import keep_names
 from collir.ir.packages import PackageError
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
@@ -84,6 +85,7 @@ def parse(
         else:
             module = read(text, str(source), sources, functions)
     verify(module)
+    keep_names(module)
     return module
 
 
@@ -197,11 +199,13 @@ def _run(
     watch: Callable[[ModulePass], None] = lambda _: None,
 ) -> None:
     """Run passes, verify the module after each of them, and then call ``watch``."""
+    keep_names(module)
     with listening(_log), session(), locating_missing_rows(module):
         for module_pass in passes:
             with naming(module_pass.name):
                 module_pass.apply(context(), module)
             verify_after(module_pass, module)
+            keep_names(module)
             watch(module_pass)
 
 

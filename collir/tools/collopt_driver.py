@@ -25,6 +25,7 @@ from collir.ir.diagnostics import (
 )
 from collir.ir.fusion import kernel_name
 from collir.ir.missing_rows import locating_missing_rows
+from collir.ir.names import keep_names
 from collir.ir.progress import activity, passes_run
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
@@ -82,6 +83,7 @@ class CollOpt:
                 verify(module)
             else:
                 verify_after(previous, module)
+        keep_names(module)
         if self.args.validate_passes:
             for message in validate_after(previous, self._before, module) if previous else ():
                 self._report_remark(Diagnostic(message, severity="remark"))

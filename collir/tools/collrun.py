@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         type=Path,
         help="write the global results there, as FUNCTION.RESULT.npy, where RESULT is the name of "
-        "what is returned",
+        "the result",
     )
     parser.add_argument(
         "--set-size",

@@ -14,26 +14,26 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.inlining import functions_without_calls
 from collir.ir.instantiation import instantiate
 from collir.ir.loops import steps_with_times
 from collir.ir.missing_rows import locating_missing_rows
+from collir.ir.names import argument_names, result_names
 from collir.ir.roles import argument_roles
 from collir.ir.sizes import dimensions, largest_dimension, resize
 from collir.machine.counts import devices_text
 from collir.semantics.reference.buffers import NUMPY, assemble, random_tensor
 from collir.semantics.reference.collectives import Array
-from collir.semantics.reference.exactness import exact, roundings
+from collir.semantics.reference.exactness import exact_results, roundings
 from collir.semantics.reference.executor import execute, memory_needed
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.tools import api
 from collir.tools.comparison import Case, distributed, report, wrong_meaning
 from collir.tools.engines import ENGINES, Engine, check_on
 from collir.tools.finite_results import check_finite
-from collir.tools.functions import keep_functions
+from collir.tools.functions import keep_functions, reported
 from collir.tools.memory import check_available
 from collir.tools.shell import BAD_INPUT, UsageError
 
@@ -60,14 +60,10 @@ def _run(
 ) -> int:
     """Run functions of a module, those that are asked for if any are, and return the status."""
     keep_functions(module, options.function)
-    needed = {f.sym_name.data for f in functions_of(module)} - asked if asked else set[str]()
     _set_sizes(module, options.set_size)
     api.run_passes(module, options.passes)
     make_explicit(module)
-    if asked:  # passes make functions that others call, such as gradients
-        called = (call.function() for f in functions_of(module) for call in calls_in(f))
-        needed |= {f.sym_name.data for f in called if f} - asked
-    functions = [f for f in _chosen(module, options) if f.sym_name.data not in needed]
+    functions = _chosen(module, options)
     without_calls = functions_without_calls(functions)
     _check_size(without_calls, options)
     files = _inputs(functions, options)
@@ -76,7 +72,7 @@ def _run(
         for function, alone in zip(functions, without_calls, strict=True)
     ]
     for case in cases:
-        names = _argument_names(case.function)
+        names = argument_names(case.function)
         case.not_finite = check_finite(
             module, case.function, (names, case.arguments), case.results, bool(files)
         )
@@ -136,7 +132,13 @@ def _set_sizes(module: ModuleOp, texts: Sequence[str]) -> None:
 
 
 def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
+    """Return the functions to run, after the passes."""
     functions = functions_of(module)
+    if options.function:
+        names = reported(module, options.function)
+        functions = [f for f in functions if f.sym_name.data in names]
+    else:  # what is made for gradients is run where it is called
+        functions = [f for f in functions if f.sym_visibility is None]
     if not functions:
         raise DiagnosticError(Diagnostic(f"{options.file} has no functions to run"))
     in_jax = options.engine == "jax"
@@ -179,7 +181,7 @@ def _inputs(
 ) -> dict[str, Path | zipfile.Path]:
     """Return the .npy files of --input by argument; some function must have each argument, and an
     argument in each folder."""
-    known = {name for function in functions for name in _argument_names(function)}
+    known = {name for function in functions for name in argument_names(function)}
     _check_once("--input", [text.partition("=")[0].removeprefix("%") for text in options.input])
     files: dict[str, Path | zipfile.Path] = {}
     for text in options.input:
@@ -208,11 +210,6 @@ def _files_in(path: Path, names: Collection[str]) -> dict[str, Path] | dict[str,
         return {}
     packed = {name: zipfile.Path(path, f"{name}.npy") for name in names}
     return {name: file for name, file in packed.items() if file.is_file()}
-
-
-def _argument_names(function: FuncOp) -> list[str]:
-    """Return the names of the arguments, or their numbers if they have no name."""
-    return [arg.name_hint or str(index) for index, arg in enumerate(function.args)]
 
 
 def _load(path: Path | zipfile.Path, shape: tuple[int, ...], dtype: np.dtype) -> Array:
@@ -246,7 +243,7 @@ def _numpy_case(
 ) -> Case:
     rng = np.random.default_rng(seed)
     tensors: list[Array] = []
-    names, roles = _argument_names(function), argument_roles(function)
+    names, roles = argument_names(function), argument_roles(function)
     for name, arg, role in zip(names, function.args, roles, strict=True):
         x, path = dist_type(arg), files.get(name)
         tensors.append(
@@ -256,7 +253,9 @@ def _numpy_case(
     start = time.perf_counter()
     results = execute(module, function, arguments)
     seconds = time.perf_counter() - start
-    tolerance = 0 if exact(without_calls) and not files else roundings(without_calls)
+    given = [arg for name, arg in zip(names, without_calls.args, strict=True) if name in files]
+    allowed = roundings(without_calls)
+    tolerance = [0 if exact else allowed for exact in exact_results(without_calls, given)]
     return Case(function, without_calls, tensors, arguments, tolerance, results, seconds)
 
 
@@ -264,9 +263,11 @@ def _check_meaning(case: Case, options: argparse.Namespace) -> bool:
     """Compare the numpy engine's result with the function on one device."""
     mesh = mesh_of(case.function)
     if options.output:
-        for index, value in enumerate(plan_buffers(case.function).returned):
-            tensor = assemble(mesh, case.results[index], dist_type(value))
-            _save(options.output, f"{case.name}.{value.name_hint or index}.npy", tensor)
+        values = plan_buffers(case.function).returned
+        named = zip(result_names(case.function), values, case.results, strict=True)
+        for name, value, buffers in named:
+            tensor = assemble(mesh, buffers, dist_type(value))
+            _save(options.output, f"{case.name}.{name}.npy", tensor)
     wrong = wrong_meaning(case)
     verdict = "WRONG: not what the function means on one device" if wrong else case.verdict()
     took = f"{case.seconds * 1e3:.1f} ms"

@@ -20,6 +20,10 @@ from collir.semantics.reference.meaning import meaning
 from collir.tools.agreement import DOUBLE_ROUNDINGS, Difference, differences, perturbed
 from collir.tools.memory import check_available
 
+_PARTS = (1, 2)
+"""The seed of the parts of sums in f64, which ``--seed`` does not give: made of the same random
+numbers as a tensor, the first part would be the tensor itself, and the others 0."""
+
 
 @dataclass
 class Case:
@@ -27,6 +31,8 @@ class Case:
 
     Attributes:
         without_calls: the function with the steps of those that it calls in the place of calls.
+        tolerance: the number of roundings that are allowed for each result; 0 for one that no step
+            rounds.
         not_finite: what there is in its results other than finite numbers: ``NaN`` or ``inf``.
     """
 
@@ -34,7 +40,7 @@ class Case:
     without_calls: FuncOp
     tensors: list[Array]
     arguments: list[Buffers]
-    tolerance: int
+    tolerance: list[int]
     results: list[Buffers]
     seconds: float
     not_finite: str = ""
@@ -44,9 +50,14 @@ class Case:
         """The name of the function."""
         return self.function.sym_name.data
 
+    @property
+    def rounds(self) -> bool:
+        """Whether a result is rounded."""
+        return any(self.tolerance)
+
     def verdict(self, equal: str = "") -> str:
         """Return the words for results that are right; ``equal`` says what was compared."""
-        rounding = " up to rounding" if self.tolerance else ""
+        rounding = " up to rounding" if self.rounds else ""
         if self.not_finite:
             return f"{equal or 'equal'}{rounding}, but with {self.not_finite}"
         return f"ok, {equal}{rounding}" if equal else f"ok{rounding}"
@@ -68,7 +79,7 @@ def wrong_meaning(case: Case) -> list[Difference]:
     Raises:
         DiagnosticError: it rounds, and its buffers in f64 do not fit the memory of this computer.
     """
-    if case.tolerance:
+    if case.rounds:
         module, function = in_double(case.without_calls)
         check_available(memory_needed(function), case.function, "a comparison in f64, as it rounds")
         case = _in_double(case, module, function)
@@ -79,8 +90,8 @@ def wrong_meaning(case: Case) -> list[Difference]:
     ]
     expected = execute(*one_device, [[tensor] for tensor in case.tensors])
 
-    def nearby() -> list[Buffers]:
-        return execute(*one_device, [[perturbed(tensor)] for tensor in case.tensors])
+    def nearby(change: float) -> list[Buffers]:
+        return execute(*one_device, [[perturbed(tensor, change)] for tensor in case.tensors])
 
     return differences(case.function, actual, expected, case.tolerance, nearby)
 
@@ -88,9 +99,11 @@ def wrong_meaning(case: Case) -> list[Difference]:
 def wrong_buffers(module: ModuleOp, case: Case, results: Sequence[Buffers]) -> list[Difference]:
     """Return the results on devices that are not those of the numpy engine."""
 
-    def nearby() -> list[Buffers]:
-        tensors = list(map(perturbed, case.tensors))
-        arguments = distributed(case.function, tensors, np.random.default_rng(0))
+    def nearby(change: float) -> list[Buffers]:
+        arguments: list[Buffers] = [
+            [None if buffer is None else perturbed(buffer, change) for buffer in buffers]
+            for buffers in case.arguments
+        ]
         return execute(module, case.function, arguments)
 
     return differences(case.function, results, case.results, case.tolerance, nearby)
@@ -125,13 +138,13 @@ def _in_double(case: Case, module: ModuleOp, function: FuncOp) -> Case:
         tensor.astype(NUMPY[dist_type(arg).dtype])
         for tensor, arg in zip(case.tensors, function.args, strict=True)
     ]
-    arguments = distributed(function, tensors, np.random.default_rng(0))
+    arguments = distributed(function, tensors, np.random.default_rng(_PARTS))
     return replace(
         case,
         function=function,
         without_calls=function,
         tensors=tensors,
         arguments=arguments,
-        tolerance=DOUBLE_ROUNDINGS,
+        tolerance=[DOUBLE_ROUNDINGS * bool(allowed) for allowed in case.tolerance],
         results=execute(module, function, arguments),
     )

@@ -23,12 +23,12 @@ from collir.tools.processes import Call, Outcome, check_installed
 
 def _rounds(case: Case) -> bool:
     """Return whether a function rounds."""
-    return bool(case.tolerance)
+    return case.rounds
 
 
 def _is_model_that_rounds(case: Case) -> bool:
     """Return whether a function is a model that rounds."""
-    return _rounds(case) and has_models(function_without_calls(case.function))
+    return case.rounds and has_models(function_without_calls(case.function))
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
-from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.ir.names import result_names
 from collir.ir.remarks import remark
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.finite import first_not_finite, not_finite
@@ -34,8 +34,9 @@ def check_finite(
     number, bad = next(((n, b) for n, x in enumerate(results) if (b := not_finite(x))), (0, None))
     if bad is None:
         return ""
-    name = plan_buffers(function).returned[number].name_hint
-    result = f"result {number} of @{function.sym_name.data}{f' (%{name})' if name else ''}"
+    name = result_names(function)[number]
+    of_name = "" if name.isdigit() else f" (%{name})"
+    result = f"result {number} of @{function.sym_name.data}{of_name}"
     for arg, text, buffers in zip(function.args, *arguments, strict=True):
         if (inside := not_finite(buffers)) is not None:
             where = Position.of(arg) or Position.of(function)

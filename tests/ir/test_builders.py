@@ -169,7 +169,7 @@ def test_a_loop_and_a_call_are_built_as_they_are_written() -> None:
     module = collir.module_of(MESH)
     f = FunctionBuilder(module, "m", "half")
     x = f.argument("x", DistType.make(DType.F32, [8]))
-    f.results(f.scale(x, by=0.5), x)
+    f.results(f.scale(x, by=0.5), x, names=["a", "x"])
     f = FunctionBuilder(module, "m", "f")
     x = f.argument("x", DistType.make(DType.F32, [8]))
     w = f.argument("w", DistType(DType.F32, (Dim(6), Dim(8, f.axes("data")))))
@@ -181,7 +181,7 @@ def test_a_loop_and_a_call_are_built_as_they_are_written() -> None:
 
     last, stacked = f.repeat(6, body, carry=[x], slice_=[w], with_=[k], reverse=True)
     halved, _ = f.call("half", last)
-    f.results(halved, stacked)
+    f.results(halved, stacked, names=["p", "b"])
     module.verify()
     written = collir.parse(collir.emit(collir.module_of(MESH)) + LOOP)
     assert module.is_structurally_equivalent(written)
@@ -205,7 +205,7 @@ def test_a_call_is_built_at_values_of_parameters() -> None:
     f = FunctionBuilder(module, "m", "first")
     batch, more = f.parameter("batch", 3), f.parameter("more", 1)
     x = f.argument("x", DistType.make(DType.F32, [2 * batch]))
-    f.results(f.pad(x, dim=0, high=more - batch))
+    f.results(f.pad(x, dim=0, high=more - batch, name="y"))
     f = FunctionBuilder(module, "m", "f")
     n = f.parameter("n", 4)
     x = f.argument("x", DistType.make(DType.F32, [4 * n]))
@@ -217,7 +217,7 @@ def test_a_call_is_built_at_values_of_parameters() -> None:
         ValueError, match=r"@first takes f32\[6\] here \(f32\[2 \* batch\]\), and %x"
     ):
         f.call("first", x)
-    f.results(*f.call("first", x, batch=2 * n))
+    f.results(*f.call("first", x, batch=2 * n), names=["y"])
     module.verify()
     written = collir.parse(collir.emit(collir.module_of(MESH)) + AT_VALUES)
     assert module.is_structurally_equivalent(written)

@@ -42,7 +42,8 @@ def differences(
     return wrong
 
 
-def _same(actual: Array | None, expected: Array | None, epsilons: int, dtype: DType) -> bool:
-    if actual is None or expected is None:
-        return actual is expected
-    return actual.dtype == expected.dtype and same(actual, expected, epsilons, dtype)
+def _same(actual: Array | None, truth: Array | None, epsilons: int, dtype: DType) -> bool:
+    if actual is None or truth is None:
+        return actual is truth
+    error = epsilons * (dtype.epsilon or DType.BF16.epsilon)  # an integer may be a rounded float
+    return actual.dtype == truth.dtype and same(actual, truth, error)

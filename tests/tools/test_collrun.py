@@ -547,3 +547,80 @@ def test_results_cannot_be_written_where_a_file_is(
 def test_a_missing_file_is_a_diagnostic(capsys: pytest.CaptureFixture[str]) -> None:
     assert collrun.main(["nothing.coll"]) == 1
     assert "cannot read nothing.coll" in capsys.readouterr().err
+
+
+INTEGERS = """
+machine @c { level gpu[2] { port = 25 GB/s, latency = 1 us } }
+mesh @m on @c { data = gpu:2 }
+func @f(%p: i32[6] partial(sum: data), %x: f32[4@data]) -> (i32[2@data, 6], f32[4@data]) on @m {
+  %t = terms %p over data dim 0
+  STEP
+  return %t, %y
+}
+"""
+
+
+@pytest.mark.parametrize("step", ["%y = scale %x by 2", "%y = tanh %x"])
+@pytest.mark.parametrize("seed", ["0", "1"])
+def test_integers_are_compared_exactly_beside_what_rounds(
+    step: str, seed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The terms of a sum are not what its value says on one device."""
+    path = tmp_path / "integers.coll"
+    path.write_text(INTEGERS.replace("STEP", step))
+    assert collrun.main([str(path), "--seed", seed]) == 1
+    out = capsys.readouterr().out
+    assert "WRONG" in out
+    assert re.search(r"%t differs by \d+, and nothing is allowed", out)
+
+
+JUMPS = """
+machine @c { level gpu[4] { port = 25 GB/s, latency = 1 us } }
+mesh @m on @c { data = gpu:4 }
+func @f(%x: f32[64@data, 32]) -> (i32[32], f32[32]) on @m {
+  %a = scale %x by 0.1
+  %s = sum %a dims [0]
+  %t = all_reduce %s over data
+  %tens = scale %t by 10
+  %i = cast %tens to i32
+  return %i, %tens
+}
+"""
+
+
+def test_integers_of_rounded_numbers_may_be_on_either_side_of_a_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "jumps.coll"
+    path.write_text(JUMPS)
+    assert collrun.main([str(path), "--engine", "mpi"]) == 0
+    assert capsys.readouterr().out.count("up to rounding") == 2
+
+
+@pytest.mark.parametrize("passes", ["differentiate,propagate", "default"])
+def test_functions_made_for_gradients_are_run_where_they_are_called(
+    passes: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "gradient.coll"
+    path.write_text(GRADIENT)
+    assert collrun.main([str(path), "-p", passes, "--engine", "mpi"]) == 0
+    lines = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["loss", "step", "loss", "step"]
+
+
+GRADIENT = """
+machine @box { level gpu[2] { port = 300 GB/s, latency = 3 us } }
+mesh @m on @box { data = gpu:2 }
+func @loss(%x: f32[4@data], %w: f32[3, 4]) -> f32[] on @m auto {
+  %y = repeat 3 carry(%h = %x) slice(%w = %w) {
+    %z = mul %h, %w
+    yield %z
+  }
+  %l = mean %y dims [0]
+  return %l
+}
+func @step(%x: f32[4@data], %w: f32[3, 4]) -> (f32[], f32[3, 4]) on @m auto {
+  %l, %d = gradient @loss(%x, %w) wrt %w
+  return %l, %d
+}
+"""

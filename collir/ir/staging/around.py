@@ -10,6 +10,7 @@ sent to the others once in a step; else every place has it.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
+from typing import TypeVar
 
 from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -20,7 +21,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.names import set_name
+from collir.ir.names import argument_names, name_signature, result_names, set_name
 from collir.ir.parameters import shared_attributes
 from collir.ir.roles import (
     Role,
@@ -412,11 +413,16 @@ class Around:
         given = [len(self.values[value]) for value in last.operands]
         set_argument_roles(new, _each(argument_roles(old), taken))
         set_result_roles(new, _each(result_roles(old), given))
+        names = _each(argument_names(old), taken), _each(result_names(old), given)
+        name_signature(new, *names)
         return new
 
 
-def _each(roles: Sequence[Role | None], counts: Sequence[int]) -> list[Role | None]:
-    return [role for role, count in zip(roles, counts, strict=True) for _ in range(count)]
+T = TypeVar("T")
+
+
+def _each(items: Sequence[T], counts: Sequence[int]) -> list[T]:
+    return [item for item, count in zip(items, counts, strict=True) for _ in range(count)]
 
 
 def _made_of_one(value: SSAValue) -> bool:

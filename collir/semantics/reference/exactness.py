@@ -7,7 +7,7 @@ gives the same bits, and results may be compared bit by bit.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -69,24 +69,36 @@ def _input(mesh: Mesh, x: DistType, role: Role | None) -> _Grid:
     return _Grid(Fraction(largest), Fraction(unit)).within(x.dtype)
 
 
+_ROUNDED = _Grid(Fraction(1), Fraction(1), exact=False)
+"""The grid of all values behind a rounding: their numbers would have ever more digits, to no
+purpose."""
+
+
 def exact(function: FuncOp) -> bool:
-    """Return whether no step of a function rounds on generated inputs, in any order of reducing."""
-    mesh = mesh_of(function)
-    function = function_without_calls(function)
-    try:
-        _Tracking(mesh).run(function.body.ops, zip(function.args, _inputs(function), strict=True))
-    except _RoundedError:
-        return False
-    return True
+    """Return whether no result of a function is rounded on generated inputs, in any order of
+    reducing."""
+    return all(exact_results(function))
 
 
-def _inputs(function: FuncOp) -> list[_Grid]:
+def exact_results(function: FuncOp, given: Container[SSAValue] = ()) -> list[bool]:
+    """Return for each result of a function whether no step that it depends on rounds, in any order
+    of reducing.
+
+    Args:
+        given: the arguments that may be any numbers; others are those that ``buffers`` generates.
+    """
     mesh, roles = mesh_of(function), argument_roles(function)
-    return [_input(mesh, dist_type(x), role) for x, role in zip(function.args, roles, strict=True)]
+    inputs = [
+        _any_input(dist_type(x)) if x in given else _input(mesh, dist_type(x), role)
+        for x, role in zip(function.args, roles, strict=True)
+    ]
+    function = function_without_calls(function)
+    results = _Tracking(mesh).run(function.body.ops, zip(function.args, inputs, strict=True))
+    return [grid.exact for grid in results]
 
 
-class _RoundedError(Exception):
-    """A value is rounded: numbers behind it would have ever more digits, to no purpose."""
+def _any_input(x: DistType) -> _Grid:
+    return _ROUNDED if x.dtype.is_float else _Grid(Fraction(2 ** (8 * x.dtype.bytes)), Fraction(1))
 
 
 @dataclass(frozen=True)
@@ -98,26 +110,23 @@ class _Tracking:
     def run(
         self, ops: Iterable[Operation], arguments: Iterable[tuple[SSAValue, _Grid]]
     ) -> list[_Grid]:
-        """Return the grids of what a program returns.
-
-        Raises:
-            _RoundedError: a step rounds.
-        """
+        """Return the grids of what a program returns."""
         grids = dict(arguments)
-        if not all(grid.exact for grid in grids.values()):
-            raise _RoundedError
         for op in ops:
             operands = [grids[operand] for operand in op.operands]
             if isinstance(op, DistOp):
-                grid = _after(op, self.mesh, operands).within(dist_type(op.result).dtype)
-                if not grid.exact:
-                    raise _RoundedError
-                grids[op.result] = grid
+                grids[op.result] = self._step(op, operands)
             elif isinstance(op, RepeatOp):
                 grids.update(zip(op.results, self._loop(op, operands), strict=True))
             else:
                 return operands
         return []
+
+    def _step(self, op: DistOp, operands: list[_Grid]) -> _Grid:
+        if not all(grid.exact for grid in operands):
+            return _ROUNDED
+        grid = _after(op, self.mesh, operands).within(dist_type(op.result).dtype)
+        return grid if grid.exact else _ROUNDED
 
     def _loop(self, op: RepeatOp, operands: list[_Grid]) -> list[_Grid]:
         """Return the grids of the results of a loop: of the last carries, and of all iterations."""

@@ -16,6 +16,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.any_size import Condition, conditions
 from collir.ir.buffers import BufferPlan, plan_buffers
 from collir.ir.loops import body_name
+from collir.ir.names import result_names
 from collir.ir.parameters import parameters_of
 from collir.layout import DistType, place_at
 from collir.layout.coll import PAD
@@ -146,13 +147,17 @@ class CFunction(StepEmitter):
         return f"({buffer} + {size_text(offset)})" if offset else buffer
 
     def _result_names(self) -> list[str]:
-        """Return a name for each result: that of the value written there, or ``out`` if copied."""
-        owners = {index: owner for owner, index in self.plan.result_of.items()}
-        returned = self.plan.returned
-        return [
-            self.plan.names[value] if i in owners else f"out{i if len(returned) > 1 else ''}"
-            for i, value in enumerate(returned)
-        ]
+        """Return a name for each result: its own, or ``out`` if it has none or an argument has it,
+        and the result is not written where its value is."""
+        owners, returned = set(self.plan.result_of.values()), self.plan.returned
+        arguments = {self.plan.names[argument] for argument in self.function.args}
+        names: list[str] = []
+        for i, name in enumerate(result_names(self.function)):
+            if name.isdigit() or name in arguments:
+                copied = f"out{i if len(returned) > 1 else ''}"
+                name = self.plan.names[returned[i]] if i in owners else copied
+            names.append(name)
+        return names
 
     def temporaries(self) -> list[SSAValue]:
         """Return the values that need memory of the function's own."""

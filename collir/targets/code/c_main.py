@@ -9,6 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -23,7 +24,7 @@ from collir.ir.functions import check_programs, functions_of
 from collir.layout import Dim, DistType, DType, Reduction
 from collir.layout.coll import ALL_REDUCE
 from collir.layout.cuts import Extent, cuts, places, units
-from collir.semantics.reference.exactness import exact, roundings
+from collir.semantics.reference.exactness import exact_results, roundings
 from collir.semantics.reference.meaning import meaning
 from collir.targets.code.c_text import (
     AS_BITS,
@@ -416,9 +417,18 @@ class CheckedRun(ABC):
             lines += self._compared(variable, x)
         return [*lines, self.agreement()]
 
+    def exact(self) -> set[str]:
+        """Return the variables of the results that no step rounds."""
+        return self._exact
+
+    @cached_property
+    def _exact(self) -> set[str]:
+        exact = zip(self.outputs, exact_results(self.function), strict=True)
+        return {variable for variable, is_exact in exact if is_exact}
+
     def epsilons(self) -> int:
-        """Return the bound on the error of a result, in epsilons of its dtype."""
-        return 0 if exact(self.function) else roundings(self.function)
+        """Return the bound on the error of a result that is rounded, in epsilons of its dtype."""
+        return roundings(self.function) if self.outputs.keys() - self.exact() else 0
 
     def _compared(self, variable: str, x: DistType) -> list[str]:
         """Return the statements that compare this rank's block of a result."""
@@ -427,7 +437,7 @@ class CheckedRun(ABC):
             C_ELEMENTS.load(text, x.dtype) for text in (f"{computed}[i]", f"whole_{variable}[at]")
         )
         off = f"{value} != {right}"
-        if epsilons := self.epsilons():
+        if (epsilons := self.epsilons()) and variable not in self.exact():
             epsilon = x.dtype.epsilon or DType.BF16.epsilon  # an integer may be a rounded float
             off = f"differ({value}, {right}, {epsilon * epsilons!r})"
         holds = self.names.at_place(x.place)

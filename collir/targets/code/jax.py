@@ -30,7 +30,13 @@ from collir.targets.code.jax_ops import EXPRESSIONS, HELPERS, MAPS, NUMBERS
 from collir.targets.code.jax_step import DTYPES, JaxStep, literal, names_text
 from collir.targets.code.names import Definition, check_definitions, distinct
 from collir.targets.code.python_lines import call_lines, lines_of
-from collir.targets.code.python_text import comment, identifier_problem, tuple_text, variables
+from collir.targets.code.python_text import (
+    comment,
+    identifier_problem,
+    shown_results,
+    tuple_text,
+    variables,
+)
 from collir.targets.code.ranks import axes_text, by_rank
 
 _USED = frozenset(
@@ -316,6 +322,7 @@ class JaxFunction:
     """The text of one function.
 
     Attributes:
+        names: the name of each value in ``.coll``.
         variable: the variable of each value, or a number that takes the dtype beside it.
     """
 
@@ -324,7 +331,7 @@ class JaxFunction:
         self.mesh = mesh_of(function)
         self.axis = axis_names(self.mesh)
         self.returned = list(_last(function.body.block).operands)
-        names = unique_names(function)
+        names = self.names = unique_names(function)
         # Functions that are called have names with _ in front, and _ is what nothing needs.
         plain = [re.sub("^_", "v_", name) for name in names.values()]
         self.variable = dict(zip(names, variables(plain, _USED), strict=True))
@@ -380,7 +387,7 @@ class JaxFunction:
         return f"P({', '.join(names_text(names) if names else 'None' for names in spec)})"
 
     def _docstring(self) -> list[str]:
-        results = [self.variable[value] for value in self.returned]
+        results = shown_results(self.function, self.returned, self.names, self.variable)
         count = len(results)
         text = _listed(results) if 0 < count <= _MOST_LISTED else f"{count or 'no'} values"
         values = dict.fromkeys((*self.function.args, *self.returned))

@@ -259,10 +259,17 @@ class _NcclRun(CheckedRun):
 
         Averages of NCCL round each term, which may be much larger than their sum.
         """
-        if any(averages_round(run) for run in (self.function, self.total) if run is not None):
+        if self._averages_round():
             ran = steps_with_times(self.function.body.ops)
             return 8 * self.mesh.devices * max(1, sum(times for _, times in ran))
         return super().epsilons()
+
+    def exact(self) -> set[str]:
+        """Return the variables of the results that no step rounds."""
+        return set() if self._averages_round() else super().exact()
+
+    def _averages_round(self) -> bool:
+        return any(averages_round(run) for run in (self.function, self.total) if run is not None)
 
     def _exchanged(self) -> dict[str, DistType]:
         """Return the types of all buffers that are on the device too."""

@@ -42,6 +42,7 @@ from collir.targets.code.python_text import (
     number_text,
     product_lines,
     remark,
+    shown_results,
     tuple_text,
     variables,
     wrapped,
@@ -76,6 +77,7 @@ class PythonFunction(StepEmitter):
         self.returned = plan.returned
         self.shown = plan.names
         self.variable = dict(zip(plan.names, variables(list(plan.names.values())), strict=True))
+        self.results = shown_results(self.function, self.returned, plan.names, self.variable)
         self.live = set(self.returned)
         self.last_reader = {x: op for op in self.function.body.ops for x in op.operands}
         for op in reversed(list(self.function.body.ops)):
@@ -202,7 +204,8 @@ class PythonFunction(StepEmitter):
         if self.returned:
             lines.append("Returns:")
             lines += [
-                f"    {self.variable[value]}: {self._meaning(value)}" for value in self.returned
+                f"    {name}: {self._meaning(value)}"
+                for name, value in zip(self.results, self.returned, strict=True)
             ]
         if len(lines) == 2:
             return [f'{lines[0]}"""']

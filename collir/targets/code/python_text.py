@@ -4,11 +4,14 @@ import builtins
 import keyword
 import math
 import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
 
+from collir.ir.names import result_names
 from collir.layout import DType
 from collir.semantics.reference.buffers import NUMPY
 from collir.targets.code.names import Definition, check_definitions, distinct
@@ -56,6 +59,21 @@ def _variable(name: str) -> str:
         base = f"v{base}"
     used = keyword.iskeyword(base) or hasattr(builtins, base) or base in USED
     return f"{base}_" if used else base
+
+
+def shown_results(
+    function: FuncOp,
+    returned: Sequence[SSAValue],
+    names: Mapping[SSAValue, str],
+    variable: Mapping[SSAValue, str],
+) -> list[str]:
+    """Return the names of the results of a function in docstrings: those of the variables that are
+    returned, unless a result has another name than its value."""
+    values = zip(result_names(function), returned, strict=True)
+    return [
+        variable[value] if name == names[value] or name.isdigit() else name
+        for name, value in values
+    ]
 
 
 def class_name(mesh: str) -> str:

@@ -2,7 +2,7 @@
 // In MLIR, calls name no parameter, have results of other sizes, and formulas of other functions.
 machine.machine @quad levels [#machine.level<"gpu", #builtin.int<4>, "", #machine.number<8000000000.0>, #machine.number<3.0e-06>, "switch">]
 machine.mesh @m on @quad axes [#machine.axis<"data", #builtin.int<4>, [#machine.factor<"gpu", #builtin.int<4>>]>]
-func.func @half(%x: !coll.dist<f32[{2 * batch = 6}]>) -> !coll.dist<f32[{batch = 3}]> attributes {coll.mesh = @m, coll.parameters = {batch = 3 : i64}} {
+func.func @half(%x: !coll.dist<f32[{2 * batch = 6}]>) -> !coll.dist<f32[{batch = 3}]> attributes {coll.mesh = @m, coll.parameters = #coll.bindings<batch = 3>} {
   %y = coll.pad %x dim 0 low 0 high {-batch = -3} value <0.0> : !coll.dist<f32[{2 * batch = 6}]> -> !coll.dist<f32[{batch = 3}]>
   func.return %y : !coll.dist<f32[{batch = 3}]>
 }
@@ -18,7 +18,7 @@ func.func @formula(%x: !coll.dist<f32[8]>) -> !coll.dist<f32[4]> attributes {col
   %y = coll.call @half at <batch = {n = 4}>(%x) : (!coll.dist<f32[8]>) -> !coll.dist<f32[4]>
   func.return %y : !coll.dist<f32[4]>
 }
-func.func @value(%x: !coll.dist<f32[8]>) -> !coll.dist<f32[4]> attributes {coll.mesh = @m, coll.parameters = {n = 5 : i64}} {
+func.func @value(%x: !coll.dist<f32[8]>) -> !coll.dist<f32[4]> attributes {coll.mesh = @m, coll.parameters = #coll.bindings<n = 5>} {
   %y = coll.call @half at <batch = {n = 4}>(%x) : (!coll.dist<f32[8]>) -> !coll.dist<f32[4]>
   func.return %y : !coll.dist<f32[4]>
 }

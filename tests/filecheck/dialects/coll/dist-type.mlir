@@ -6,7 +6,7 @@ machine.machine @quad levels [#machine.level<"gpu", #builtin.int<4>, "", #machin
 
 // A type has an element type, a shape, the shards of each dimension, what is partial and what is at root.
 // CHECK-LABEL: func.func @states(
-// CHECK-SAME: %x: !coll.dist<f32[8@model@data, 3]>, %g: !coll.dist<i64[] partial(max: data) root(model)>)
+// CHECK-SAME: %x: !coll.dist<f32[8@model@data, 3]> {coll.name = "x"}, %g: !coll.dist<i64[] partial(max: data) root(model)> {coll.name = "g"})
 // COLL-LABEL: func @states(%x: f32[8@(model, data), 3], %g: i64[] partial(max: data) root(model)) on @m {
 func.func @states(%x: !coll.dist<f32[8@model@data, 3]>, %g: !coll.dist<i64[] partial(max: data) root(model)>)
     attributes {coll.mesh = @m} {
@@ -15,7 +15,7 @@ func.func @states(%x: !coll.dist<f32[8@model@data, 3]>, %g: !coll.dist<i64[] par
 
 // The order of shards is kept; what is partial or at root is a set, and printed in one order.
 // CHECK-LABEL: func.func @sets(
-// CHECK-SAME: %g: !coll.dist<bf16[2] partial(sum: data, model)>, %x: !coll.dist<i8[2] root(data, model)>)
+// CHECK-SAME: %g: !coll.dist<bf16[2] partial(sum: data, model)> {coll.name = "g"}, %x: !coll.dist<i8[2] root(data, model)> {coll.name = "x"})
 // COLL-LABEL: func @sets(%g: bf16[2] partial(sum: data, model), %x: i8[2] root(data, model)) on @m {
 func.func @sets(%g: !coll.dist<bf16[2] partial(sum: model, data)>, %x: !coll.dist<i8[2] root(model, data)>)
     attributes {coll.mesh = @m} {
