@@ -1,4 +1,4 @@
-"""Runs find mistakes where results saturate, round or are nearly the same, and say what they saw."""
+"""Runs find mistakes where results saturate, round or are nearly equal, and say what they saw."""
 
 import random
 
@@ -13,7 +13,7 @@ import collir
 from collir.ir.inlining import function_without_calls
 from collir.semantics.validation.proof import result_types
 from collir.semantics.validation.runs import ComparedRuns, run_both
-from collir.semantics.validation.validate import Outcome, compare, executed
+from collir.semantics.validation.validate import Outcome, Verdict, compare, executed
 
 HEAD = """machine @c { level gpu[2] { port = 25 GB/s, latency = 1 us } }
 mesh @m on @c { data = gpu:2 }
@@ -58,18 +58,19 @@ func @f(batch = 4)(%x: bf16[batch, 6], %w: bf16[2, 6, 6]) -> (bf16[], bf16[2, 6,
 """
 
 
-def functions(*texts: str) -> list[FuncOp]:
-    """Return @f of programs, without calls."""
-    modules = [collir.parse(HEAD + text) for text in texts]
-    return [
-        function_without_calls(next(f for f in functions_of(m) if f.sym_name.data == "f"))
-        for m in modules
-    ]
+def function(text: str) -> FuncOp:
+    """Return @f of a program, without calls."""
+    module = collir.parse(HEAD + text)
+    return function_without_calls(next(f for f in functions_of(module) if f.sym_name.data == "f"))
 
 
 def compared(before: str, after: str) -> ComparedRuns:
-    pair = functions(before, after)
-    return run_both(*pair, result_types(pair[0]), 0)
+    old, new = function(before), function(after)
+    return run_both(old, new, result_types(old), 0)
+
+
+def verdict_of_runs(before: str, after: str) -> Verdict:
+    return executed(function(before), function(after), "its sums have other forms")
 
 
 @pytest.mark.parametrize(
@@ -114,9 +115,9 @@ def test_an_operation_without_a_response_is_named() -> None:
   return %r
 }
 """
-    verdict = executed(*functions(blind, blind.replace("mul %x, %x", "scale %x by 1")), "")
+    verdict = verdict_of_runs(blind, blind.replace("mul %x, %x", "scale %x by 1"))
     assert verdict.outcome is Outcome.DIFFERENT
-    verdict = executed(*functions(blind, blind), "its sums have other forms")
+    verdict = verdict_of_runs(blind, blind)
     assert verdict.outcome is Outcome.SAME
     assert verdict.explanation == (
         "not proven, equal on 8 runs (its sums have other forms); a change of 1 % in any "
@@ -132,7 +133,7 @@ def test_runs_without_any_response_decide_nothing() -> None:
   return %r
 }
 """
-    verdict = executed(*functions(text, text), "its sums have other forms")
+    verdict = verdict_of_runs(text, text)
     assert (verdict.outcome, verdict.how) == ("unknown", "none")
     assert "no result of 8 runs depends on what its operations compute" in verdict.explanation
 
@@ -192,7 +193,7 @@ def test_overflow_in_its_own_types_is_found() -> None:
 def test_planted_mistakes_are_found(rng: random.Random) -> None:
     program = rng.choice([LAYERS.replace("DTYPE", "bf16").replace("16", "4"), ATTENTION, STEP])
     program = program.replace("bf4", "bf16")
-    (before,) = functions(program)
+    before = function(program)
     drawn = planted(rng, before)
     if drawn is None or not differ(before, drawn[1]):
         return
@@ -206,6 +207,7 @@ def test_planted_mistakes_are_found(rng: random.Random) -> None:
 def test_rewrites_are_no_mistakes(program: str, passes: str) -> None:
     module = collir.parse(HEAD + program)
     sides = [module, collir.run_passes(module.clone(), passes)]
-    pair = [next(f for f in functions_of(m) if f.sym_name.data == "f") for m in sides]
-    assert compare(*pair).outcome is Outcome.SAME
-    assert executed(*map(function_without_calls, pair), "").outcome is Outcome.SAME
+    old, new = (next(f for f in functions_of(m) if f.sym_name.data == "f") for m in sides)
+    assert compare(old, new).outcome is Outcome.SAME
+    pair = function_without_calls(old), function_without_calls(new)
+    assert executed(pair[0], pair[1], "").outcome is Outcome.SAME
