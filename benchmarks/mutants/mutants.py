@@ -673,8 +673,8 @@ MUTANTS = [
         "syntax",
         "two values have one name",
         "collir/ir/names.py",
-        'while (name := f"{hint}_{suffix}") in used or name in hints:',
-        'while (name := f"{hint}_{suffix}") in hints:',
+        'while (numbered := f"{name}_{suffix}") in used or numbered in avoided:',
+        'while (numbered := f"{name}_{suffix}") in avoided:',
         SYNTAX,
     ),
     Mutant(

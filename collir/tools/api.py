@@ -34,6 +34,7 @@ from collir.passes.pipelines import Known, expanded_passes
 from collir.syntax.encoding import decode
 from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
+from collir.syntax.writer import settle_names
 from collir.synthesis.propagation.propagate import explicit
 from collir.synthesis.searching import session
 from collir.tools.shell import UsageError
@@ -377,6 +378,9 @@ def emit(module: ModuleOp, target: str = "coll") -> str:
         raise
     except (ArgSpecParseError, ValueError) as error:
         raise usage_error(error) from error
+    if spec.name == "mlir":
+        module = module.clone()
+        settle_names(module)
     output = StringIO()
     with listening(_log), session(), locating_missing_rows(module):
         printer.emit(context(), module if spec.name in LANGUAGES else explicit(module), output)

@@ -163,6 +163,7 @@ TABLES = {
 """The files that name every collective."""
 
 SUBJECTS = {
+    "importing/measurements/names.py": "what programs and people call them",
     "importing/measurements/osu.py": "what the benchmarks of OSU call them",
     "semantics/reference/chunks.py": "the five collectives of P²",
     "synthesis/p2/dsl.py": "the five collectives of P²",

@@ -489,7 +489,7 @@ def test_an_option_that_is_wrong_is_refused(options: Any) -> None:
     "options",
     [
         {"worker": 2},
-        {"coordination": "budget"},
+        {"coordination": "badget"},
         {"coordination": Budget},
         {"engine": 42},
         {"time_limit": "soon"},

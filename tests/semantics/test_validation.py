@@ -508,11 +508,11 @@ def test_the_proof_finds_all_that_a_run_of_random_wrong_programs_does() -> None:
         (old,), (new,) = functions_of(before), functions_of(after)
         if not make_stale(rng, new):
             continue
-        runs = (executed(old, new, "", seed) for seed in range(3))
+        run = executed(old, new, "")
         proof = decided(old, new)
         if proof.explanation == "a cast to bool forgets the number":
             continue
-        if any(run.outcome is Outcome.DIFFERENT for run in runs):
+        if run.outcome is Outcome.DIFFERENT:
             assert proof.outcome is Outcome.DIFFERENT, seed
             wrong += 1
         elif proof.outcome is Outcome.DIFFERENT:

@@ -27,7 +27,7 @@ _END = re.compile(r"(?:#[ \t]*)?\bAvg bus bandwidth\b")
 _LISTED = re.compile(r"\bRank[ \t]+\d+[ \t]+(?:Group|Pid)\b")
 """A line that lists a rank, maybe cut off: a process prints 2048 characters of them."""
 
-_ELIDED = re.compile(r"(.{0,200}?)[#\s]*[\[<(]*(?:\.{3,}|\u2026|snip|omitted)[\W_]*")
+_ELIDED = re.compile(r"(.{0,200}?)[#\s]{0,80}[\[<(]{0,8}(?:\.{3,}|\u2026|snip|omitted)[\W_]*")
 _STARTING = re.compile(r"(?:#[ \t]*)?\bCollective test starting: ")
 _ROW = re.compile(r"(?<![\w.-])\d+\s+\d+\s+[a-z]\w*(?=\s|$)")
 _REST = re.compile(r"[\d.eE+\-NA/\s]*")

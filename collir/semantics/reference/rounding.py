@@ -84,7 +84,7 @@ class Rounding:
             return self._on_ranks(self._sum, (*args, terms), result)
         if name in _ROUNDED:
             return self._on_ranks(self._arithmetic, args, result)
-        if _reduces(op):
+        if op.operands and _reduces(op):
             return self._on_ranks(lambda _, y: self._arithmetic([], y), args, result)
         if name in _MOVES or meaning_of(name).effect is not Effect.VALUES:
             return result
@@ -159,10 +159,9 @@ def _factor(op: DistOp) -> float:
 
 def _reduces(op: DistOp) -> bool:
     """Return whether a step adds up, multiplies or averages the parts of a value."""
-    if op.mnemonic not in ("all_reduce", "reduce", "reduce_scatter", "redistribute"):
-        return False
-    x = dist_type(op.input)
-    return x.reduction in (Reduction.AVG, Reduction.PROD, Reduction.SUM)
+    x, y = dist_type(op.operands[0]), dist_type(op.result)
+    rounds = x.reduction in (Reduction.AVG, Reduction.PROD, Reduction.SUM)
+    return rounds and y.partial < x.partial
 
 
 def _largest(y: Array) -> Array:

@@ -8,11 +8,11 @@ smallest block.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial, reduce
+from functools import partial, reduce
 from itertools import permutations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from collir.synthesis.programs.ports import ports_of
 from collir.synthesis.programs.steps import Candidate, Step
 
 Axes = tuple[str, ...]
+_T = TypeVar("_T")
 
 _ALL_ORDERS = 3
 """The most sub-axes that a step scatters in every order."""
@@ -73,6 +74,19 @@ class Held(NamedTuple):
 
 _ROOT = -1
 """The ``local`` of a state behind a keep_root."""
+
+
+class _Known(dict[tuple[Axes, ...], _T]):
+    """The results of a function by its arguments; unlike ``functools.cache`` it can be sent to
+    other processes."""
+
+    def __init__(self, function: Callable[..., _T]):
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, arguments: tuple[Axes, ...]) -> _T:
+        result = self[arguments] = self._function(*arguments)
+        return result
 
 
 class LayoutPaths(Paths[Held]):
@@ -112,9 +126,9 @@ class LayoutPaths(Paths[Held]):
             if len(self._idle) + len(moving) > _FREE:
                 self._idle = frozenset[str]()
         self._left: dict[DistType, float] = {}
-        self._units = cache(partial(units, mesh))
-        self._undefined = cache(partial(undefined_cut, mesh))
-        self._same_cut = cache(partial(same_cut, mesh))
+        self._units = _Known(partial(units, mesh))
+        self._undefined = _Known(partial(undefined_cut, mesh))
+        self._same_cut = _Known(partial(same_cut, mesh))
         item = source.elements * source.dtype.bytes * scale
         self.tie = TIE * max(self.remaining(self.start()), item * min(self.ports.per_byte) * 1e-6)
 
@@ -232,9 +246,9 @@ class LayoutPaths(Paths[Held]):
         for have, want in zip(x.dims, after.dims, strict=True):
             if have.axes == want.axes:
                 continue
-            if self._undefined(want.axes):
+            if self._undefined[want.axes,]:
                 return False
-            if step.to is not None and not self._same_cut(have.axes, want.axes):
+            if step.to is not None and not self._same_cut[have.axes, want.axes]:
                 return False
             if step.does.before == "root" and any(n for axis, n in x.place if axis in step.axes):
                 return group_shares(self._mesh, have.axes, step.axes) is None
@@ -325,7 +339,7 @@ class LayoutPaths(Paths[Held]):
 
     def _divides(self, x: DistType, axes: Axes, dim: int) -> bool:
         entry = x.dims[dim]
-        return entry.size % self._units(entry.axes + axes) == 0
+        return entry.size % self._units[entry.axes + axes,] == 0
 
     def _permutes(self, x: DistType) -> Iterator[tuple[Step, DistType]]:
         kept = [d.axes[:count] for d, count in zip(x.dims, self._kept, strict=True)]
@@ -438,7 +452,7 @@ class LayoutPaths(Paths[Held]):
         too many blocks to count.
         """
         mesh = self._mesh
-        grid = math.lcm(self._units(have), self._units(want))
+        grid = math.lcm(self._units[have,], self._units[want,])
         if grid > _GRID:
             return None
         needs: dict[str, Any] = {}
