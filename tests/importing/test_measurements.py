@@ -26,7 +26,7 @@ from collir.importing.measurements.tables import Table
 from collir.importing.values import ReadError
 
 KINDS = tuple(OSU_TITLES)
-few = settings(max_examples=30)
+few = settings(max_examples=15)
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> list[Table]:

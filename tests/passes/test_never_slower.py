@@ -17,6 +17,7 @@ from collir.cost.programs.simulate import simulate
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr
 from collir.ir.functions import functions_of
+from collir.ir.names import keep_names
 from collir.machine import Device
 
 PASSES = [
@@ -73,6 +74,7 @@ def check(passes: str, made: Callable[[random.Random], ModuleOp], seed: int) -> 
         before = [run.time for run in simulate(module, CostModel(model))]
     except collir.DiagnosticError:
         return False
+    keep_names(module)
     text = str(module)
     options = "" if passes in ("canonicalize", "cse") else f"model={model}"
     named = passes.format() if not options else _with(passes.format(), options)

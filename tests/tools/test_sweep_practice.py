@@ -23,9 +23,10 @@ def _fastest(estimates: Iterable[tuple[Configuration, Estimate]], memory: float)
     ("degrees", "zero"),
     [
         pytest.param({"data": (2, 4, 8, 16, 32, 64, 128)}, (1,), id="divided"),
-        pytest.param({}, (0, 1), id="all", marks=pytest.mark.slow),
+        pytest.param({}, (0, 1), id="all"),
     ],
 )
+@pytest.mark.slow
 def test_tensor_parallelism_is_inside_the_node_and_stages_are_across(
     degrees: dict[str, tuple[int, ...]], zero: tuple[int, ...]
 ) -> None:
