@@ -163,7 +163,9 @@ TABLES = {
 """The files that name every collective."""
 
 SUBJECTS = {
+    "importing/measurements/imb.py": "what the Intel MPI Benchmarks call them",
     "importing/measurements/names.py": "what programs and people call them",
+    "importing/measurements/nccl_run.py": "what the programs of nccl-tests print",
     "importing/measurements/osu.py": "what the benchmarks of OSU call them",
     "semantics/reference/chunks.py": "the five collectives of P²",
     "synthesis/p2/dsl.py": "the five collectives of P²",

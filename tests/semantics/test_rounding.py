@@ -17,7 +17,7 @@ INTEGERS_OR_BLOCKS = ("argmax", "top_k_indices", "uniform", "one_hot", "take", "
 
 
 @given(rng=RANDOM)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_roundings_of_float64_are_smaller(rng: random.Random) -> None:
     """Long doubles of 64 bits are the exact values here."""
     name = rng.choice([form for form in FORMS if form not in INTEGERS_OR_BLOCKS])

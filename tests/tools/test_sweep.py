@@ -49,9 +49,10 @@ def test_estimates_are_bounds_of_simulations() -> None:
     "rows",
     [
         pytest.param((2,), id="2"),
-        pytest.param((1, 4, 8), id="others", marks=pytest.mark.slow),
+        pytest.param((1, 4, 8), id="others"),
     ],
 )
+@pytest.mark.slow
 def test_estimates_of_a_gpt_are_bounds_of_simulations(rows: tuple[int, ...]) -> None:
     model = SMALL_GPT.model
     space = replace(space_of(model, 4), degrees={"pipe": (2,), "data": (2,)}, microbatch=rows)

@@ -47,6 +47,7 @@ def test_tensor_parallelism_is_inside_the_node_and_stages_are_across(
     assert many > few, "a larger batch has more data parallelism"
 
 
+@pytest.mark.slow
 def test_memory_is_paid_for_with_time_only_where_it_is_short() -> None:
     model = GPT_1B.model
     space = replace(space_of(model, 8), degrees={"pipe": (1,), "model": (1,)})

@@ -44,7 +44,7 @@ def check(costs: CostFunction, simulation: Simulation, values: Mapping[str, int]
     return most / simulation.time if simulation.time else 1.0
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(rng=RANDOM)
 def test_async(rng: random.Random) -> None:
     module = random_module(rng, 2, 8)

@@ -84,7 +84,10 @@ def values_near(costs: CostFunction, rng: random.Random) -> dict[str, int]:
     return {name: n for name, n in chosen.items() if name not in costs.formulas.axes}
 
 
-@pytest.mark.parametrize(("name", "function"), [("mixtral", "loss"), ("gpt", "loss")])
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [("gpt", "loss"), pytest.param("mixtral", "loss", marks=pytest.mark.slow)],
+)
 def test_sizes_of_1(name: str, function: str) -> None:
     """Formulas are made for sizes that become views."""
     costs, checked = costs_of(name, function), 0
