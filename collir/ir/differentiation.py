@@ -7,7 +7,7 @@ an argument has the layout of the argument.
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.traits import Pure
@@ -130,9 +130,7 @@ def _differentiate(function: FuncOp, wrt: Sequence[int]) -> None:
         results.append(gradient)
     _ = steps.add(ReturnOp(*map(cotangents.current, results)))
     erase_unused(block)
-    inputs = [argument.type for argument in function.args]
-    outputs = [result.type for result in results]
-    function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+    function.update_function_type()
     _ = function.properties.pop("res_attrs", None)
     name_signature(function, arguments, names)
 

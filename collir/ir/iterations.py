@@ -8,7 +8,6 @@ known from the slices of the iteration before, and the loop needs no such carry.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
 
@@ -218,8 +217,7 @@ def returning(function: FuncOp, value: SSAValue) -> None:
             break
         block.erase_op(op)
     block.add_op(ReturnOp(value))
-    inputs = [arg.type for arg in function.args]
-    function.properties["function_type"] = FunctionType.from_lists(inputs, [value.type])
+    function.update_function_type()
     _ = function.properties.pop("res_attrs", None)
 
 

@@ -1,4 +1,4 @@
-"""What the signature of a function says of each argument and each result beside its type.
+"""Attributes of the arguments and results in the signature of a function, beside their types.
 
 MLIR has a dictionary of attributes for each of them: ``arg_attrs`` and ``res_attrs``.
 """

@@ -52,7 +52,7 @@ class Case:
 
     @property
     def rounds(self) -> bool:
-        """Whether a result is rounded."""
+        """True if a result is rounded."""
         return any(self.tolerance)
 
     def verdict(self, equal: str = "") -> str:

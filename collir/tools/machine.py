@@ -219,14 +219,14 @@ def _list(machines: Iterable[Preset]) -> str:
 
 @dataclass(frozen=True)
 class _Described:
-    """What a file of another tool describes, and the name of the file in messages."""
+    """The description in a file of another tool, and the name of the file in messages."""
 
     file: str
     description: MachineDescription
 
     @property
     def of_network(self) -> bool:
-        """Whether the devices of the description are the nodes of a network."""
+        """True if the devices of the description are the nodes of a network."""
         return bool(self.description.nodes)
 
     def error(self, message: str, place: Place) -> DiagnosticError:

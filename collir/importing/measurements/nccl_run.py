@@ -234,7 +234,7 @@ def _on_each_host(ranks: Sequence[Rank], count: int, size: int) -> bool:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What the lines of a run say of its collective and of the number of ranks."""
+    """The collective and the number of ranks of a run, as its lines give them."""
 
     times: Sequence[Time]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, SSAValue
 
@@ -96,19 +96,10 @@ def add_argument(function: FuncOp, x: DistType, name: str | None) -> BlockArgume
     """Return a new last argument of a function."""
     argument = function.body.block.insert_arg(DistTensorType(x), len(function.args))
     set_name(argument, name)
-    set_signature(function)
+    function.update_function_type()
     if function.arg_attrs is not None:
         function.arg_attrs = ArrayAttr([*function.arg_attrs, DictionaryAttr({})])
     return argument
-
-
-def set_signature(function: FuncOp) -> None:
-    """Let the type of a function be that of its arguments and of what it returns."""
-    last = function.body.block.last_op
-    assert isinstance(last, ReturnOp)
-    inputs = [argument.type for argument in function.args]
-    outputs = [value.type for value in last.operands]
-    function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
 
 
 def keep_results(function: FuncOp, values: Iterable[SSAValue]) -> list[int]:
@@ -128,7 +119,7 @@ def keep_results(function: FuncOp, values: Iterable[SSAValue]) -> list[int]:
         block.erase_arg(argument)
     for name in ("arg_attrs", "res_attrs"):
         function.properties.pop(name, None)
-    set_signature(function)
+    function.update_function_type()
     set_argument_roles(function, [roles[number] for number in kept])
     return kept
 

@@ -14,7 +14,7 @@ from collir.dialects.operation import DistOp, value_text
 from collir.dialects.tensor import BindingsAttr, DistTensorType, SizesAttr, dist_type
 from collir.ir.calls import calls_in, inline_call
 from collir.ir.differentiation import erase_unused
-from collir.ir.microbatches.callees import add_argument, keep_results, own_copy, set_signature
+from collir.ir.microbatches.callees import add_argument, keep_results, own_copy
 from collir.ir.microbatches.following import Following, Use
 from collir.ir.microbatches.rows import Rows
 from collir.ir.names import set_name
@@ -278,9 +278,9 @@ class PartOfBatch:
             if (call := self.following.callers.get(function)) is not None:
                 bindings = tuple(bindings_to_equal(function).items())
                 call.properties["bindings"] = BindingsAttr(bindings)
-            set_signature(function)
+            function.update_function_type()
             retype(function, lambda size: size)
-            set_signature(function)
+            function.update_function_type()
 
 
 def _add_operand(op: CallOp | RepeatOp, value: SSAValue) -> None:

@@ -47,7 +47,7 @@ class Rows:
 
 
 State = Rows | Over | None
-"""What a value has of the batch: its rows, a reduction over it, or nothing that differs between
+"""The part of the batch in a value: its rows, a reduction over it, or nothing that differs between
 microbatches."""
 
 

@@ -243,7 +243,7 @@ class _Splitting:
 
     @property
     def _states(self) -> list[State]:
-        """What the results and the gradients of a microbatch are of those of the batch."""
+        """The states of the results and of the gradients of a microbatch."""
         results = self.function.following.results
         return [*results, *[results[0] or Over.MEAN] * len(self.call.sought)]
 

@@ -39,11 +39,11 @@ class Kind(Enum):
     """Numbers near the constants of the functions, 0, and the ends of integer types."""
 
 
-KINDS = (Kind.UNIT, Kind.INTEGERS, Kind.POSITIVE, Kind.SHALLOW, *[Kind.MAGNITUDES] * 4)
-"""The kinds of the runs, in order."""
-
 MODERATE = (Kind.UNIT, Kind.INTEGERS, Kind.POSITIVE, Kind.SHALLOW)
 """The kinds at which a right program computes finite numbers where another one does."""
+
+KINDS = (*MODERATE, *[Kind.MAGNITUDES] * 4)
+"""The kinds of the runs, in order."""
 
 _MOST_MAGNITUDES = 64
 """The most magnitudes of the inputs of an argument."""

@@ -1,4 +1,4 @@
-"""What runs could tell: the operations whose changes the results respond to.
+"""The response of runs: the operations whose changes would show in the results.
 
 Each operation of a function is changed by 1 % in turn, on one device: every element by a random
 share of it (0 by so much of 1), and some integers and truth values to others. If no result of any

@@ -184,7 +184,7 @@ class _Trials:
 
     @property
     def is_limited(self) -> bool:
-        """Whether memory has no room for the activations of all microbatches."""
+        """True if memory has no room for the activations of all microbatches."""
         work = self.work
         kept = [0.0] * work.places
         for (kind, chunk), place in work.graph.places.items():
