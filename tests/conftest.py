@@ -3,7 +3,10 @@
 import gc
 import os
 import sys
+import zlib
 from collections.abc import Generator, Iterable
+from itertools import compress
+from operator import not_
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +118,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let Hypothesis start from the seed of the run, but for tests whose cases are fixed."""
+TURNS = 4
+"""Of so many commits, one runs a test that takes turns."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let Hypothesis start from the seed of the run, but for tests whose cases are fixed; leave out
+    the tests whose turn it is not where slow ones are left out."""
+    if "not slow" in config.option.markexpr:
+        here = [*map(_has_turn, items)]
+        config.hook.pytest_deselected(items=[*compress(items, map(not_, here))])
+        items[:] = compress(items, here)
     for item in items:
         test: Any = getattr(item, "obj", None)
         if hypothesis.is_hypothesis_test(test) and not item.get_closest_marker("fixed_cases"):
             hypothesis.seed(seeds.SEED)(test)
+
+
+def _has_turn(item: pytest.Item) -> bool:
+    """Return whether a test takes no turns, or has its turn at this commit: that of those with the
+    same argument of the marker; by default each has its own."""
+    if (marker := item.get_closest_marker("turns")) is None:
+        return True
+    name = marker.args[0] if marker.args else item.nodeid
+    return (zlib.crc32(name.encode()) + seeds.SEED) % TURNS == 0
 
 
 @pytest.hookimpl(wrapper=True)

@@ -76,6 +76,7 @@ def permutes(draw: st.DrawFn) -> Collective:
     )
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("kind", "name"),
     KINDS,

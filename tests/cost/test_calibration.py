@@ -50,6 +50,7 @@ KINDS = ("all_reduce", "all_gather")
 ALGORITHMS = ["cheapest", "runtime", "ring", "direct", "halving_doubling", "pairwise"]
 
 
+@pytest.mark.turns
 @pytest.mark.fixed_cases
 @settings(
     max_examples=4,
@@ -116,6 +117,7 @@ def test_a_few_outliers_pull_little() -> None:
         assert parameter.value == pytest.approx(truth(TWO)[parameter.name], rel=0.05)
 
 
+@pytest.mark.turns
 def test_intervals_shrink_with_more_times() -> None:
     few = calibrate(START, samples(TWO, RING, KINDS, SIZES[::3], noise=0.02), RING)
     more = calibrate(

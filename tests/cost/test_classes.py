@@ -99,6 +99,7 @@ def test_the_rails_of_a_class_are_those_of_its_devices(rng: random.Random, by_ki
             assert classes.rails_reached(number, index) == rails
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=36)
 def test_a_class_holds_the_arguments_at_its_place(rng: random.Random) -> None:

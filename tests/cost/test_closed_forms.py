@@ -11,6 +11,7 @@ from collir.cost.network.group import CostError, Group
 from collir.layout import Mesh
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind, names in ALGORITHMS.items() for name in names]
 )

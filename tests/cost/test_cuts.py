@@ -293,6 +293,7 @@ def test_the_closed_form_on_switches_is_the_cut(kind: str, machine: Machine) -> 
         assert bound == pytest.approx(closed(machine, kind, 1e6), rel=1e-12)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", BOUNDS)
 @pytest.mark.parametrize("link", kinds_of(4))
 def test_ports_are_cuts_on_every_kind(kind: str, link: str) -> None:

@@ -157,6 +157,7 @@ def test_the_blocks_end_where_they_should(kind: str, name: str) -> None:
 # --- one collective -----------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("kind", "name"), IN_ROUNDS)
 def test_rounds_take_what_messages_take_that_wait_for_each_other(kind: str, name: str) -> None:
     """The meshes have one to three levels of switches (some with tapers), buses, rings and full

@@ -110,6 +110,7 @@ func @f(%x: f32[{count}, 250@data] root(stage)) -> f32[{count}, 250@data] at(sta
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("asynchronous", ["", "async"])
 @pytest.mark.parametrize("last", ["1e6", "5e7"])
 def test_stages_do_not_wait_for_each_other(asynchronous: str, last: str) -> None:
@@ -139,6 +140,7 @@ def test_other_machines_and_sizes_count_in_loops() -> None:
     assert cost.scaled(1000).time > 10 * cost.time
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=12)
 def test_what_is_ahead_never_takes_longer(rng: random.Random) -> None:

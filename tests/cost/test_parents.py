@@ -44,6 +44,7 @@ def seconds(mesh: Mesh, kind: str, axis: str, size: float, model: CostModel) -> 
         return math.nan
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", [kind for kind, entry in COSTS.items() if not entry.listed])
 @settings(max_examples=15)
 @given(nodes=st.integers(2, 5), gpus=st.integers(1, 4), size=BYTES)

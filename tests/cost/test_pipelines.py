@@ -23,6 +23,7 @@ def simulated(text: str) -> Simulation:
 NAMES = [name for name in RULES if name != "dualpipe"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", RULES)
 @settings(max_examples=3)
 @given(rng=RANDOM)

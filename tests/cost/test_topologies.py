@@ -446,6 +446,7 @@ def check(rng: random.Random, compared: Counter[str]) -> None:
                 compared["times"] += 1
 
 
+@pytest.mark.turns
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_times_are_those_of_all_messages_and_no_less_than_bounds(seed: int) -> None:

@@ -81,6 +81,7 @@ def test_groups_of_devices_are_read(text: str, groups: tuple[tuple[int, ...], ..
     assert HLO["_groups"](text) == groups
 
 
+@pytest.mark.turns
 def test_the_page_has_the_table() -> None:
     page = (ROOT / "docs" / "parallelism.md").read_text(encoding="utf-8")
     table = "\n".join(AGAINST_XLA["page_lines"]())

@@ -39,6 +39,8 @@ from collir.tools import collopt, collrun
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LONG = ("calibration", "stages", "sweep", "symbolic")
+"""The pages whose commands take 10 seconds and more: they are run by turns."""
 LANGUAGES = ("coll", "coll error", "console", "python", "text", "sh")
 NOT_RUN = ("make", "pip", "git")
 TOOLS = {"collir": collir_tool.main, "collopt": collopt.main, "collrun": collrun.main}
@@ -78,6 +80,12 @@ def blocks_of(page: Path) -> list[Block]:
 def blocks(language: str) -> list[Block]:
     """Return the blocks of all pages in a language."""
     return [block for page in PAGES for block in blocks_of(page) if block.language == language]
+
+
+def by_turns(listed: list[Block]) -> list[object]:
+    """Return blocks as parameters; those of a long page have their turn together."""
+    marks = [[pytest.mark.turns(x.page.name)] if x.page.stem in LONG else [] for x in listed]
+    return [pytest.param(x, marks=own) for x, own in zip(listed, marks, strict=True)]
 
 
 def test_every_block_has_a_language_that_is_checked() -> None:
@@ -176,7 +184,7 @@ def matches(expected: str, output: str) -> bool:
     return re.fullmatch(pattern, output.rstrip("\n") + "\n") is not None
 
 
-@pytest.mark.parametrize("block", blocks("console"), ids=str)
+@pytest.mark.parametrize("block", by_turns(blocks("console")), ids=str)
 def test_commands(block: Block, folders: dict[Path, Path]) -> None:
     with chdir(folders[block.page]):
         for command, expected in commands_of(block):
@@ -213,7 +221,7 @@ def names() -> dict[Path, dict[str, object]]:
     return {page: {"__name__": "__main__"} for page in PAGES}
 
 
-@pytest.mark.parametrize("block", blocks("python"), ids=str)
+@pytest.mark.parametrize("block", by_turns(blocks("python")), ids=str)
 def test_python(
     block: Block, folders: dict[Path, Path], names: dict[Path, dict[str, object]]
 ) -> None:

@@ -26,6 +26,7 @@ def sessions() -> dict[str, list[tuple[str, str]]]:
     return commands
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("language", some(list(sessions()), 1))
 def test_a_program_calls_what_is_emitted(language: str, tmp_path: Path) -> None:
     if language == "Python" and find_spec("mpi4py") is None:

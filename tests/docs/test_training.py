@@ -58,6 +58,7 @@ def test_the_page_has_the_numbers_of_the_machine() -> None:
     assert all(f"| {number} " in page for number in numbers)
 
 
+@pytest.mark.turns
 def test_rows_are_predicted(
     training: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,6 +117,7 @@ def test_a_file_that_is_not_there_is_refused(
     assert capsys.readouterr().err.startswith("nowhere.csv: error: cannot be read")
 
 
+@pytest.mark.turns
 def test_the_activations_of_a_layer_are_those_of_korthikanti(training: ModuleType) -> None:
     """Equations 2, 4 and 6 of Korthikanti et al. (2022), and 34 s b h without the matrices."""
     b, s, h, a, t = 1, 2048, 12288, 96, 8

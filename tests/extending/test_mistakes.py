@@ -195,6 +195,7 @@ print(json.dumps(outcomes))
 """
 
 
+@pytest.mark.turns
 def test_a_collective_without_a_row_is_told_which(tmp_path: Path) -> None:
     """Check the tables of the collective of examples/plugin, without each row in turn."""
     info = tmp_path / "collir_split-1.0.dist-info"

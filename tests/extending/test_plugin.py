@@ -59,6 +59,7 @@ def installed(plugin: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.turns
 def test_xdsl_opt_knows_our_dialects_passes_and_targets(tmp_path: Path) -> None:
     module = tmp_path / "module.mlir"
     module.write_text(run("collopt", str(EXAMPLE), "-t", "mlir", folder=tmp_path).stdout)
@@ -82,6 +83,7 @@ print(collir.emit(module, "mlir"))
 """
 
 
+@pytest.mark.turns
 def test_its_operations_are_built_and_xdsl_opt_reads_them(installed: Path, tmp_path: Path) -> None:
     """Check that the builder knows them before anything is read, and that no package comes too
     early for xdsl-opt, which loads this one before collir."""
@@ -107,6 +109,7 @@ def test_collopt_knows_the_parts_of_another_package(plugin: Path, installed: Pat
     assert re.search(r"  split-all-reduce +Split large all_reduces", " ".join(listed.split("\n")))
 
 
+@pytest.mark.turns
 def test_so_does_the_api(installed: Path, plugin: Path) -> None:
     """Check that the first program that is read may use the operations of the package."""
     code = (

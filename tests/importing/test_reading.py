@@ -166,6 +166,7 @@ def test_a_file_with_words_in_other_places_is_read_or_refused(name: str, seed: i
     survives(" ".join(words), EXPECTED[name][0])
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_truncated_file_is_read_or_refused(name: str) -> None:
     text = text_of(name)

@@ -416,6 +416,9 @@ class Reader:
         results: list[TypeText] = []
 
         def result() -> None:
+            if self.kind() == "value":  # the name of a result
+                self.at += 1
+                self.need(":")
             results.append(self.type())
             self.role()
 

@@ -53,6 +53,7 @@ def has_changing_pad(module: ModuleOp) -> bool:
     )
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("seed", range(30))
 def test_values_that_meet_the_conditions_are_those_that_fit_the_types(seed: int) -> None:
     rng = fresh(seed)

@@ -51,6 +51,7 @@ def test_a_schedule_by_name(name: str) -> None:
     compare_with_written_out(_STAGED[name])
 
 
+@pytest.mark.turns
 @settings(max_examples=15)
 @given(RANDOM, st.sampled_from([*_STAGED]))
 def test_a_listed_schedule(rng: random.Random, name: str) -> None:

@@ -33,6 +33,7 @@ def _sharded(*roles: Role) -> Callable[[ModuleOp], None]:
     return change
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "change",
     [recompute_layers, _sharded(Role.STATE), _sharded(Role.STATE, Role.PARAMETER)],

@@ -123,6 +123,7 @@ def test_operations_of_a_step(nodes: int, mesh: str, sizes: Mapping[str, int], b
         assert products(function) == expected
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("name", "published"),
     [

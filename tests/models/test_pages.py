@@ -44,6 +44,7 @@ def commands_of(name: str) -> list[list[str]]:
     return [shlex.split(line) for line in re.findall(r"//   (coll\w+ .*)", lines)]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ALL)
 def test_the_commands_of_a_page(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -58,6 +59,7 @@ def test_the_commands_of_a_page(
         assert printed.out
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ALL)
 def test_differentiated_pages_print_and_no_pass_makes_them_slower(name: str) -> None:
     module = collir.run_passes(page(name), "differentiate")

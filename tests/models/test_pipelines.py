@@ -125,6 +125,7 @@ def test_baselines_compute_the_same(name: str, packing: str) -> None:
         assert (comparison.verdict.outcome, comparison.verdict.how) == (Outcome.SAME, "proof")
 
 
+@pytest.mark.turns
 def test_xla_packs_until_a_limit_would_be_exceeded() -> None:
     module = BENCHMARK["baseline"](unrolled("gpt", layers=3), BENCHMARK["XLA"]())
     [function] = functions_of(module)

@@ -35,6 +35,7 @@ def run(*words: str) -> None:
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
+@pytest.mark.turns
 def test_a_sample() -> None:
     run("--cases", "9", "--jax", "0")
 

@@ -136,6 +136,7 @@ PASSES = [
 ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("passes", some(PASSES, 2))
 @given(rng=RANDOM)
 @settings(max_examples=8)
@@ -169,6 +170,7 @@ def test_it_never_takes_longer(rng: random.Random) -> None:
         return
 
 
+@pytest.mark.turns
 def test_on_ranks(tmp_path: Path) -> None:
     """Check packed and overlapped programs on real ranks."""
     functions: list[FuncOp] = []

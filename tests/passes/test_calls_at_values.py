@@ -33,6 +33,7 @@ def module_with_calls(rng: random.Random) -> ModuleOp:
             return module
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("seed", range(8))
 def test_instantiation_is_reading_with_other_defaults(seed: int) -> None:
     """The function calls others, or others call it."""
@@ -64,6 +65,7 @@ def test_instantiation_is_reading_with_other_defaults(seed: int) -> None:
         assert collir.emit(copy, "mlir") == collir.emit(again, "mlir")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "passes", ["canonicalize,cse", "fuse", "bucket{rule=ddp}", "reorder-by-hierarchy", "decompose"]
 )

@@ -162,6 +162,7 @@ def test_the_parts_of_a_partial_constant_are_the_constant_together(reduction: st
     assert np.array_equal(result, [3, 3])
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_of_an_operation(name: str) -> None:
     """Check each case in every layout that it is well typed in."""

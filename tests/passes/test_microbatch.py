@@ -217,6 +217,7 @@ def step_with(loss: str, layout: str) -> ModuleOp:
     return collir.parse(text, "step.coll")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_number_means_the_whole_batch(loss: str) -> None:
     before = step_with(loss, "one alone")

@@ -95,6 +95,7 @@ def _with(passes: str, option: str) -> str:
     return f"{name}{{{rest.rstrip('}')} {option}}}" if rest else f"{name}{{{option}}}"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("made", PROGRAMS)
 @pytest.mark.parametrize("passes", some(PASSES, 2))
 def test_some_programs(passes: str, made: Callable[[random.Random], ModuleOp]) -> None:

@@ -138,6 +138,7 @@ def assert_cut(rng: random.Random, later: bool = True) -> bool:
     return True
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=3)
 def test_random_steps(rng: random.Random) -> None:
@@ -267,12 +268,14 @@ def loop_step(body: str, carries: str = "", types: str = "", behind: str = "") -
     return collir.parse(text, "step.coll")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("name", "options"), one_of_each(INSIDE, OPTIONS))
 def test_loops(name: str, options: str) -> None:
     before = loop_step(*INSIDE[name])
     assert_computes(before, collir.run_passes(before.clone(), f"pipeline{{{options}}}"))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("name", "options"), one_of_each(BEHIND, OPTIONS))
 def test_steps_on_all_layers(name: str, options: str) -> None:
     """What needs the numbers of layers is an error if a place has several rows of them."""

@@ -61,6 +61,7 @@ def random_layers(rng: random.Random, places: list[int]) -> list[int]:
     ]
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=6)
 def test_any_layers_compute_the_same(rng: random.Random) -> None:
@@ -113,6 +114,7 @@ def test_on_ranks(engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "step: ok, every rank's buffers are equal" in printed.out
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("schedule", ["1f1b", "zb-h1", "interleaved"])
 def test_balanced_layers_are_faster(schedule: str) -> None:
     source, times = perceptron_text(4, 12, words=64), list[float]()

@@ -13,6 +13,7 @@ from collir.tools import collrun
 EXAMPLE = Path(__file__).parents[2] / "examples" / "parallelism.coll"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", some(list(PIPELINES), 3))
 def test_pipelines_on_ranks(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Every rank's buffers are compared with numpy's."""

@@ -71,6 +71,7 @@ def assert_same_meaning(before: ModuleOp, passes: str) -> None:
     assert write(read(write(after))) == write(after)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("passes", some(PASSES, 3))
 @given(rng=RANDOM)
 @settings(max_examples=12)
@@ -79,6 +80,7 @@ def test_random_programs(passes: str, rng: random.Random) -> None:
     assert_same_meaning(module, passes)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("strategy", get_args(Strategy))
 @given(rng=RANDOM)
 @settings(max_examples=14)

@@ -64,6 +64,7 @@ def _some(models: list[str]) -> list[object]:
     ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", _some(QUICK))
 def test_all_devices_compute_what_one_does(name: str) -> None:
     (whole,), (divided,) = functions_of(_whole(name)), functions_of(_divided(name))
@@ -76,6 +77,7 @@ def test_all_devices_compute_what_one_does(name: str) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("engine", ["mpi4py", "jax", "torch"])
 @pytest.mark.parametrize("name", _some(["mlp"]))
 def test_ranks_compute_what_numpy_does(

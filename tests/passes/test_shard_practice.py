@@ -188,6 +188,7 @@ def test_convolutions_are_data_parallel_at_a_large_batch() -> None:
     assert {max(each.shape) for each in statistics} == {128}, "channels of the norms"
 
 
+@pytest.mark.turns
 def test_a_vision_transformer_is_data_parallel_at_a_large_batch() -> None:
     module = single_device(page("vit", batch=512, layers=4))
     (function,) = functions_of(collir.run_passes(module, "shard"))

@@ -32,6 +32,7 @@ MODELS = tuple(SMALL)
 QUICK = ("mlp", "switch")
 
 
+@pytest.mark.turns
 @settings(max_examples=40)
 @given(RANDOM)
 def test_the_meaning_stays(rng: random.Random) -> None:
@@ -107,6 +108,7 @@ def test_examples_keep_their_meaning(name: str) -> None:
         _check(module, LIMITS.get(name, 2))
 
 
+@pytest.mark.turns
 def test_more_axes_than_are_taken_together_keep_the_meaning() -> None:
     box = "machine @box { level l[16] { port = 1 GB/s, latency = 1 us } }\n"
     mesh = "mesh @m on @box { x = l:2, y = l:2, z = l:2, w = l:2 }\n"
@@ -148,6 +150,7 @@ DEVICES = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
 @pytest.mark.parametrize("level", ["l:", ""], ids=["placed", "unplaced"])
 def test_what_devices_do_and_where_they_are_changes_nothing(device: str, level: str) -> None:

@@ -70,6 +70,7 @@ def instantiated(module: ModuleOp, values: Mapping[str, int]) -> ModuleOp | None
     return copy
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("seed", some(range(40), 20))
 def test_instantiation_is_reading_with_other_defaults(seed: int) -> None:
     rng = fresh(seed)
@@ -92,6 +93,7 @@ def test_instantiation_is_reading_with_other_defaults(seed: int) -> None:
     assert collir.emit(copy, "mlir") == collir.emit(read, "mlir")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("passes", "seed"), one_of_each(PASSES, range(3)))
 def test_a_changed_program_computes_the_same_at_other_values(passes: str, seed: int) -> None:
     rng = fresh(seed, passes)

@@ -249,6 +249,7 @@ def test_the_time_is_that_before_but_for_launches(name: str, most: float) -> Non
     assert times[0] * (1 - 1e-9) <= times[1] <= times[0] * most * (1 + 1e-9)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["mlp.coll", "gpt.coll"])
 def test_a_page_is_proven_by_induction(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "MOST_STEPS", 0)  # no iterations one after the other

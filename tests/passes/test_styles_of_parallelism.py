@@ -102,11 +102,13 @@ def explicit(**sizes: int) -> ModuleOp:
     return module
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("style", SENT)
 def test_the_collectives_of_a_style_are_those_of_its_paper(style: str) -> None:
     assert sent(function_of(explicit(), style)) == SENT[style]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("style", some(list(SENT), 3))
 def test_a_style_computes_what_one_device_does(style: str) -> None:
     small = {"batch": 8, "seq": 8, "hidden": 32, "heads": 8, "layers": 2}
@@ -118,6 +120,7 @@ def test_a_style_computes_what_one_device_does(style: str) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("style", some(list(SENT), 3, "proven"))
 def test_a_style_is_proven(style: str) -> None:
     """At its true sizes, with layouts of the other arguments as they were chosen."""

@@ -37,6 +37,7 @@ def test_the_module_stays_as_it_is_where_it_is_wrong(tmp_path: Path) -> None:
     assert note.position.file.endswith("before.coll")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.coll")), ids=lambda p: p.stem)
 def test_examples_are_proven_without_a_run(path: Path) -> None:
     module = collir.run_passes(collir.parse(path), "fuse,decompose")

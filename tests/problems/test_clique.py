@@ -144,6 +144,7 @@ def in_pieces(problem: MaxClique, limit: int) -> tuple[Found, list[Dive[CliqueNo
     return result, dives
 
 
+@pytest.mark.turns
 @numba
 @pytest.mark.parametrize("graph", some([g for g, _, _ in KNOWN], 5), ids=lambda x: x.name)
 def test_the_kernel_visits_the_same_nodes(graph: Graph) -> None:

@@ -117,6 +117,7 @@ def test_an_executor_of_ones_own_that_runs_all_at_once() -> None:
     four_ways(Options(engine=Inline(), workers=3))
 
 
+@pytest.mark.turns
 def test_the_names_of_engines() -> None:
     for name in ("local", "processes", "threads"):
         options = Options(engine=name, workers=2)
@@ -251,6 +252,7 @@ def test_a_search_that_is_cut_off_leaves_nothing_for_the_next_one() -> None:
             assert hit.status == "feasible"
 
 
+@pytest.mark.turns
 def test_workers_at_a_long_node_are_not_waited_for_long() -> None:
     """Stuck workers are replaced when other workers have the answer, or at a limit."""
     with Processes(2) as engine:
@@ -312,6 +314,7 @@ def test_states_with_keys_are_kept_apart_by_search() -> None:
                 assert outcome.best is not None and outcome.best.value == 1
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("make", [lambda: Local(2), lambda: Threads(2), lambda: Processes(2)])
 def test_an_engine_is_at_one_search_at_a_time(make: Any) -> None:
     """Another thread that uses a busy engine gets an error, since both totals would be wrong."""

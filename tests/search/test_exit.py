@@ -95,6 +95,7 @@ AUTO = "found = optimise(Endless(folder), workers=2)"
 BEST_FIRST = "found = optimise(Endless(folder), workers=2, engine='processes', order='best-first')"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("script", "searching", "group"),
     [(ALONE, 1, False), (MANY, 2, True), (MANY, 2, False), (AUTO, 3, True), (BEST_FIRST, 2, True)],
@@ -150,6 +151,7 @@ except KeyboardInterrupt:
         (tmp_path / "1").unlink()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("script", "ending"),
     [(MANY, signal.SIGKILL), (AUTO, signal.SIGKILL), (MANY, signal.SIGTERM)],

@@ -233,6 +233,7 @@ def test_an_exception_before_the_search_has_no_outcome(tmp_path: Path) -> None:
     assert so_far(error.value) is None
 
 
+@pytest.mark.turns
 def test_checkpoints_are_written_as_often_as_asked(tmp_path: Path) -> None:
     """The checkpoint is current, even in this process with long pauses between reports."""
     path = tmp_path / "search"

@@ -140,6 +140,7 @@ def test_a_limit_of_just_as_many_nodes_as_there_are_does_not_matter() -> None:
 ENGINES = ["local", "processes", "threads"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("limit", ["time", "node", "memory"])

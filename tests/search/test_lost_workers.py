@@ -69,6 +69,7 @@ def test_every_node_is_counted_once_though_two_workers_die(
     assert outcome.statistics.lost == 2
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("coordination", DIVIDED, ids=str)
 def test_the_best_are_found_once_though_workers_die_at_them(

@@ -60,6 +60,7 @@ def ended(job: "subprocess.Popen[str]") -> tuple[int, str]:
     return job.returncode, output
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("rank", some([0, 2], 1))
 def test_a_killed_rank_ends_the_job_and_leaves_a_checkpoint(rank: int, tmp_path: Path) -> None:
     job = launch("lasting", tmp_path)

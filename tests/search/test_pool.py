@@ -49,6 +49,7 @@ def test_the_pool_gives_what_a_plain_list_gives(
             pool.first(0)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("coordination", [DepthBounded(3), DepthBounded(4), Budget(1)], ids=str)
 def test_few_tasks_are_made_that_the_bound_rules_out(

@@ -82,6 +82,7 @@ def results(module: ModuleOp, function: FuncOp) -> list[np.ndarray]:
     return [assemble(mesh, *output) for output in zip(outputs, types, strict=True)]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("placed", [False, True], ids=["unplaced", "placed"])
 @pytest.mark.parametrize("degrees", DEGREES, ids=str)
 def test_every_degree_computes_the_same_and_is_proven(

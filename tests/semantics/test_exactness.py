@@ -55,6 +55,7 @@ def test_a_deep_program_has_an_answer() -> None:
     assert not is_exact("f32[8] -> f32[8]", steps)
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=27)
 def test_an_exact_program_gives_the_same_bits_on_all_devices_as_on_one(rng: random.Random) -> None:

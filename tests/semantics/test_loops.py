@@ -184,6 +184,7 @@ func @f(%x: f32[8], %w: f32[{n}, 8] partial(sum: data)) -> (f32[8], f32[{n}, 8])
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("wrong", [False, True])
 @pytest.mark.parametrize("count", [12, 10**5])

@@ -151,6 +151,7 @@ def in_jax() -> dict[str, Any]:
             return dict(values)
 
 
+@pytest.mark.turns
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed")
 @pytest.mark.parametrize("case", CASES)
 def test_values_are_those_of_jax(case: str) -> None:

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from checks import agree, functions_of, results_on_all_devices, results_on_one_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from collir.dialects.machine import mesh_of
 from collir.ir.verification import verify
 
 
+@pytest.mark.turns
 @given(rng=RANDOM, steps=st.integers(3, 12))
 @settings(max_examples=27)
 def test_random_programs_compute_what_they_mean(rng: random.Random, steps: int) -> None:

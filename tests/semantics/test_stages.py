@@ -17,6 +17,7 @@ from collir.syntax.writer import write
 NAMES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("schedule", "places"), one_of_each(NAMES, [2, 4]))
 def test_every_schedule_is_proven(schedule: str, places: int) -> None:
     chunks = 2 if schedule in ("interleaved", "zb-v") else 1
@@ -64,6 +65,7 @@ def found(schedule: str, *edits: tuple[str, str]) -> str:
     return "\n".join(error.message for error in caught.value.diagnostics)
 
 
+@pytest.mark.turns
 def test_gradients_in_the_order_of_other_chunks() -> None:
     rows = (
         (r"assemble %d_w, %d_w_1", "assemble %d_w_3, %d_w_1"),
@@ -114,6 +116,7 @@ def test_a_send_from_a_wrong_place() -> None:
         collir.parse(wrong)
 
 
+@pytest.mark.turns
 def test_the_gradient_of_a_microbatch_that_is_left_out() -> None:
     module = training_step()
     later = staged(module, "1f1b")
@@ -145,6 +148,7 @@ def test_places_without_tasks() -> None:
     assert verdict.explanation == "its argument 0 is f32[2, 2, 2] root(pipe), and was f32[2, 2, 2]"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("options", ["layers=1,3", "schedule=zb-v layers=2,1,1,2"])
 @pytest.mark.parametrize("before", ["", "differentiate,"])
 def test_different_layers_are_proven(options: str, before: str) -> None:

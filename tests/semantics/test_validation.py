@@ -52,6 +52,7 @@ def verdicts(before: ModuleOp, after: ModuleOp, memory: int = 2**28) -> list[Ver
     return [checked.verdict for checked in compare_modules(before, after, memory=memory)]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("passes", PASSES)
 def test_what_passes_make_of_random_programs_is_proven(passes: str) -> None:
     all_verdicts: list[Verdict] = []
@@ -65,6 +66,7 @@ def test_what_passes_make_of_random_programs_is_proven(passes: str) -> None:
     assert proofs >= 0.98 * count if passes != "decompose" else proofs == count
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("passes", ["canonicalize", "decompose{strategy=rs-ar-ag}"])
 @given(rng=RANDOM)
 @settings(max_examples=10)
@@ -496,6 +498,7 @@ def make_stale(rng: random.Random, function: FuncOp) -> bool:
     return bool(places)
 
 
+@pytest.mark.turns
 def test_the_proof_finds_all_that_a_run_of_random_wrong_programs_does() -> None:
     """A wrong program uses an older value of the same type; most of these change no result."""
     wrong = 0

@@ -131,6 +131,7 @@ def weights(shape: tuple[int, ...], names: str, seed: int) -> list[Numbers]:
     return [abs(x) if name == "v" else x for name, x in zip(names, tensors, strict=True)]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("layout", [*LAYOUTS, PLACED])
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_an_optimiser(name: str, layout: str) -> None:

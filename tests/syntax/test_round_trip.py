@@ -3,6 +3,7 @@
 import random
 from io import StringIO
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import RANDOM, random_module
@@ -36,6 +37,7 @@ def test_coll_is_a_fixed_point(rng: random.Random, steps: int) -> None:
     assert write(again) == text
 
 
+@pytest.mark.turns
 @given(rng=RANDOM, steps=STEPS)
 @settings(max_examples=12)
 def test_mlir_loses_nothing(rng: random.Random, steps: int) -> None:

@@ -297,6 +297,7 @@ def assert_right_on_ranks(ranks: int, seed: int, count: int, folder: Path) -> No
             assert wrong == [], f"{write(module_of([mesh_of(before)], [function.clone()]))}"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("ranks", "seed"),
     some([(4, 0), (6, 1), (8, 2), (12, 3), (16, 4)], 1, "ranks"),

@@ -170,6 +170,7 @@ def same(results: Sequence[Array | None], expected: Sequence[Array | None], roun
     return True
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("dtype", some(list(DType), 3))
 def test_what_may_change_places_computes_the_same(dtype: DType) -> None:
     tried = 0

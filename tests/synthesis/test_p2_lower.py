@@ -76,6 +76,7 @@ CASES = [
 ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("numbering", Numbering)
 @pytest.mark.parametrize(("matrix", "reduced"), CASES, ids=str)
 def test_every_program_reduces(

@@ -21,6 +21,7 @@ def placements(*where: str) -> list[Any]:
     return [row for row in predictions() if row.where in where]
 
 
+@pytest.mark.turns
 def test_the_page_is_what_is_predicted() -> None:
     """Check all tables of the page except the times of our enumeration, which vary."""
     page = BENCHMARK.PAGE.read_text(encoding="utf-8")

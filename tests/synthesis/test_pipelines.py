@@ -397,6 +397,7 @@ def assert_programs(rng: random.Random) -> int:
     return marked(after)
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=8)
 def test_whole_programs_compute_the_same(rng: random.Random) -> None:
@@ -428,6 +429,7 @@ def nothing(*_: object) -> float:
     return 0.0
 
 
+@pytest.mark.turns
 def test_a_program_that_cannot_be_the_best_is_not_scheduled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -456,6 +458,7 @@ def test_a_program_that_cannot_be_the_best_is_not_scheduled(
     assert few < (len(scheduled) - few) / 2
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("shape", ["3, 65536", "20, 4096", "786432", "1000003", "7, 11, 13, 17"])
 @pytest.mark.parametrize("model", MODELS)
 def test_more_chunks_are_no_worse(shape: str, model: str) -> None:

@@ -12,7 +12,10 @@ from seeds import fresh
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
+from collir.dialects.machine import mesh_of
+from collir.ir.functions import functions_of
 from collir.layout import Axis, Factor, Mesh
+from collir.syntax.reader import read
 from collir.synthesis.programs.ports import Ports
 
 SIZES = (0.0, 1.0, 8.0, 1e3, 1e6, 1e9)
@@ -72,6 +75,7 @@ def violations(rng: random.Random, mesh: Mesh, count: int) -> list[str]:
     return wrong
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=144)
 def test_no_step_of_a_small_group_takes_less(rng: random.Random) -> None:
@@ -86,6 +90,25 @@ def test_no_step_of_hundreds_of_ranks_takes_less(rng: random.Random) -> None:
     mesh = large_mesh(rng)
     if mesh.by_name:
         assert violations(rng, mesh, 3) == []
+
+
+def test_groups_of_roots_may_lie_below_one_node() -> None:
+    module = read(
+        """
+        machine @c {
+          level node[2] { port = 3 GB/s, latency = 0 s }
+          level gpu[9, 1] { port = 1 GB/s, latency = 1 us }
+        }
+        mesh @m on @c { x = gpu:2, z = gpu:5 }
+        func @f(%a: f32[8]) -> f32[8] on @m {
+          return %a
+        }
+        """
+    )
+    mesh = mesh_of(next(iter(functions_of(module))))
+    model, ports = CostModel("nccl"), Ports(mesh, CostModel("nccl"))
+    paid = step_cost(Collective("reduce", mesh, ("z.gpu",), 1e3, frozenset({"x.gpu"})), model)
+    assert ports.least("reduce", ports.mask(["z.gpu"]), ports.mask(["x.gpu"]), 1e3) <= paid.time
 
 
 @pytest.mark.slow

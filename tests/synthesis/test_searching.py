@@ -151,6 +151,7 @@ def test_what_is_told_together_is_told_once() -> None:
     assert remark.message.startswith("2 searches for buckets were cut off by the limit of 5 s")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("text", some(["placement.coll", "redistribute.coll", "pipelined.coll"], 1))
 def test_more_workers_find_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check that workers change no result; processes are started at once, not after some time."""

@@ -108,6 +108,7 @@ def assert_best(case: Case) -> None:
     assert same(time_of(synthesis), case.plain().best()), case
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=90)
 def test_the_best_is_that_of_a_plain_search(rng: random.Random) -> None:

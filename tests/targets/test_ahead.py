@@ -53,6 +53,7 @@ def programs_ahead(seed: int, ranks: int, count: int) -> tuple[ModuleOp, list[Fu
     return module, functions
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("ranks", "seed"), some([(4, 0), (6, 1), (8, 2)], 1, "ahead"))
 def test_on_mpi_ranks(
     ranks: int, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -63,6 +64,7 @@ def test_on_mpi_ranks(
     assert on_ranks.differences(module, functions, tmp_path, flags) == []
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("ranks", "seed"), some([(4, 3), (6, 4), (8, 5)], 1, "ahead"))
 def test_over_the_fake_of_nccl(ranks: int, seed: int, tmp_path: Path) -> None:
     module, functions = programs_ahead(seed, ranks, 5)

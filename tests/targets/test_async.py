@@ -63,6 +63,7 @@ def every_collective(ranks: int) -> ModuleOp:
     return module_of(meshes_of(ranks), functions)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("ranks", some([4, 6], 1))
 def test_every_collective_on_ranks(ranks: int, tmp_path: Path) -> None:
     module = every_collective(ranks)
@@ -119,6 +120,7 @@ def test_random_programs(ranks: int, seed: int, target: str, tmp_path: Path) -> 
     assert wrong(module, functions_of(module), target, tmp_path) == []
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("target", some(["mpi", "nccl"], 1))
 def test_async_steps_in_loops(target: str, tmp_path: Path) -> None:
     """Steps under way are waited for at the end of an iteration, and before a loop."""
@@ -370,6 +372,7 @@ def assert_round_trips(module: ModuleOp) -> None:
         assert write(parsed) == text
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=8)
 def test_nothing_is_lost_in_text(rng: random.Random) -> None:

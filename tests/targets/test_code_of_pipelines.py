@@ -133,12 +133,14 @@ CASES = [
 """All schedules on all engines."""
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("schedule", "engine"), some(CASES, 2, "perceptron"))
 def test_perceptron(schedule: str, engine: str, tmp_path: Path) -> None:
     passes = f"differentiate,pipeline{{schedule={schedule}}}"
     assert run(perceptron(), passes, engine, tmp_path, "--function", "step") == 0
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("schedule", "engine"), some(CASES, 1, "gpt"))
 def test_gpt(schedule: str, engine: str, tmp_path: Path) -> None:
     sizes = {"layers": 4, "batch": 8, "seq": 8, "hidden": 16, "vocab": 16}
@@ -147,6 +149,7 @@ def test_gpt(schedule: str, engine: str, tmp_path: Path) -> None:
     assert run(gpt(), passes, engine, tmp_path, "--function", "step", *options) == 0
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("schedule", "engine"),
     some([*product(("1f1b", "gpipe"), ("mpi", "mpi4py", "torch"))], 1, "large messages"),
@@ -166,6 +169,7 @@ def test_nccl_waits_for_what_a_task_needs(schedule: str, tmp_path: Path) -> None
     assert differences(module, functions, tmp_path) == []
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("target", ["mpi4py", "torch", "mpi"])
 def test_code_grows_by_calls_alone(target: str) -> None:
     """A microbatch more adds calls of tasks, sends and slices, but no steps of tasks."""

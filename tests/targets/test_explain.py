@@ -19,6 +19,7 @@ def titles(text: str) -> dict[str, float]:
     return {name: float(number) * SIZES[unit] for name, number, unit in matches}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("before", ["", "place"])
 @pytest.mark.parametrize("example", some(EXAMPLES, 3), ids=lambda path: path.stem)
 def test_what_explain_prints_can_be_pasted_and_helps(

@@ -52,6 +52,7 @@ def operations(seed: int, names: list[str], meshes: list[Mesh]) -> list[FuncOp]:
     return made
 
 
+@pytest.mark.turns
 @needs_jax
 def test_a_sample(tmp_path: Path) -> None:
     """Check some collectives, local steps, operations of models and programs, in one process."""

@@ -187,6 +187,7 @@ def random_functions(ranks: int, seed: int, count: int) -> tuple[ModuleOp, Seque
     return module_of(meshes, functions), functions
 
 
+@pytest.mark.turns
 @on_ranks
 @pytest.mark.parametrize("ranks", some([1, 6, 8, 12], 1))
 def test_every_rank_holds_what_it_should(ranks: int, tmp_path: Path) -> None:
@@ -196,6 +197,7 @@ def test_every_rank_holds_what_it_should(ranks: int, tmp_path: Path) -> None:
     assert differences("mpi4py", module, functions, tmp_path) == []
 
 
+@pytest.mark.turns
 @on_ranks
 @pytest.mark.parametrize(("ranks", "seed"), some([(6, 1), (8, 2), (12, 3)], 1))
 def test_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
@@ -217,6 +219,7 @@ def test_examples(path: Path, tmp_path: Path) -> None:
             assert differences("mpi4py", module, functions, tmp_path) == []
 
 
+@pytest.mark.turns
 @on_ranks
 @pytest.mark.skipif(
     find_spec("array_api_strict") is None, reason="array-api-strict is not installed"

@@ -106,6 +106,7 @@ SMALL = ("mlp", "gpt", "llama", "bert", "vit", "switch")
 CASES = [(name, step) for name, step in STEPS if name in ("styles", *SMALL)]
 
 
+@pytest.mark.turns
 @on_ranks
 @pytest.mark.parametrize(("name", "function_name"), some(CASES, 1))
 def test_a_training_step(name: str, function_name: str, tmp_path: Path) -> None:

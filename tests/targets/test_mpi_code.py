@@ -27,6 +27,7 @@ def compiles(text: str, folder: Path, *flags: str) -> None:
     compile_c(source, folder / "program.o", ("-c", *STRICT, *flags))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("standard", some(["-std=c99", "-std=gnu17"], 1))
 def test_random_programs_compile_without_a_warning(standard: str, tmp_path: Path) -> None:
     rng = fresh(0)

@@ -41,6 +41,7 @@ def assert_all_ok(module: ModuleOp, folder: Path) -> None:
         assert line.startswith(f"{function.sym_name.data}: ok on {ranks} ranks, best of 2: ")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("passes", ["", "decompose"])
 @pytest.mark.parametrize(
     "name", some(["sync_gradients", "reshard", "hierarchical", "broadcast_weights"], 1)
@@ -50,6 +51,7 @@ def test_examples_find_their_results_right(name: str, passes: str, tmp_path: Pat
     assert_all_ok(module, tmp_path)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("ranks", "seed"), some([(1, 0), (4, 1), (6, 2), (9, 3), (12, 4)], 1))
 def test_random_programs_find_their_results_right(ranks: int, seed: int, tmp_path: Path) -> None:
     rng = fresh(seed)
@@ -134,6 +136,7 @@ def test_the_program_without_mistakes_is_right(right_code: str, tmp_path: Path) 
     ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("mistake", some(list(MISTAKES), 4))
 def test_a_wrong_program_is_found_wrong(mistake: str, right_code: str, tmp_path: Path) -> None:
     before, after = MISTAKES[mistake]

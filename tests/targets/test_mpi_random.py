@@ -45,6 +45,7 @@ def sanitizers_work(folder: Path) -> bool:
     return True
 
 
+@pytest.mark.turns
 def test_no_memory_is_misused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that hold nothing of a value have no buffer for it; calls of MPI are cut in pieces."""
     if not sanitizers_work(tmp_path):

@@ -49,6 +49,7 @@ def test_kinds_are_all_collectives_with_all_reductions_on_all_dtypes() -> None:
     assert len(KINDS) - len(reducing) == 8 * len(DType)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("ranks", RANKS)
 def test_every_rank_holds_what_it_should(ranks: int, tmp_path: Path) -> None:
     rounds = 2 if len(places_of(ranks)) > 12 else 1
@@ -70,6 +71,7 @@ def test_everywhere(ranks: int, tmp_path: Path) -> None:
         assert differences(module, part, tmp_path) == []
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("ranks", "most"), some([(4, 1), (6, 3), (3, 7)], 1))
 def test_buffers_that_go_in_pieces(ranks: int, most: int, tmp_path: Path) -> None:
     """A call of MPI takes very few elements, so that buffers are cut into pieces."""

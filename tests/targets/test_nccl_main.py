@@ -46,6 +46,7 @@ def assert_all_ok(module: ModuleOp, options: str, folder: Path) -> None:
         assert line.startswith(f"{function.sym_name.data}: ok on {ranks} ranks, best of 2: ")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("name", "passes", "options"),
     some(
@@ -81,6 +82,7 @@ def test_a_collective_alone_is_reported_with_bandwidths(tmp_path: Path) -> None:
     assert busbw == pytest.approx(algbw * 1.75, abs=0.02)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("ranks", "seed", "options"),
     some([(1, 0, "processes=true"), (6, 1, "processes=false symmetric=true")], 1),
@@ -172,6 +174,7 @@ def test_the_program_without_mistakes_is_right(right_code: str, tmp_path: Path) 
 QUICKLY = ("another order of ranks", "blocks out of order", "another operand")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "mistake",
     [mistake if mistake in QUICKLY else pytest.param(mistake, marks=SLOW) for mistake in MISTAKES],
@@ -196,6 +199,7 @@ def test_an_error_of_a_communicator_ends_the_waiting(
         run(program, 4, "processes=false", "1")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("ranks", [1, 5])
 def test_a_wrong_number_of_ranks_is_said(ranks: int, tmp_path: Path) -> None:
     code = collir.emit(collir.parse(PROGRAM), "nccl{main=true}")
@@ -256,6 +260,7 @@ int main(int argc, char **argv)
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("target", ["nccl", "nccl{symmetric=true}"])
 def test_the_functions_work_on_any_communicator_of_the_right_size(
     target: str, tmp_path: Path

@@ -42,6 +42,7 @@ def every_operation(ranks: int, target: str, folder: Path, share: int = 1) -> li
     return differences(module_of(meshes_of(ranks), functions), functions, folder, target)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("ranks", "target"), some([(1, "nccl"), (6, "nccl"), (4, SYMMETRIC)], 1))
 def test_every_rank_holds_what_it_should(ranks: int, target: str, tmp_path: Path) -> None:
     assert every_operation(ranks, target, tmp_path, share=2) == []
@@ -83,6 +84,7 @@ def random_module(ranks: int, seed: int, count: int, target: str) -> ModuleOp:
     )
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("ranks", "seed", "target"), some([(8, 2, SYMMETRIC), (6, 3, "nccl")], 1))
 def test_random_programs(ranks: int, seed: int, target: str, tmp_path: Path) -> None:
     module = random_module(ranks, seed, 20, target)
@@ -208,6 +210,7 @@ def numbers(dtype: DType) -> Array:
         )
 
 
+@pytest.mark.turns
 def test_casts_round_as_numpy_does(tmp_path: Path) -> None:
     cases = [
         (numbers(source), source, target)
@@ -270,6 +273,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("mistake", some(list(MISTAKES), 3))
 def test_the_fake_finds_misuse(
     mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

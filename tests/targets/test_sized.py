@@ -153,6 +153,7 @@ def chosen() -> ModuleOp:
     return collir.run_passes(collir.parse(SYNC), "decompose{algorithm=ring up_to=1000000 chunks=4}")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_function_for_some_width_computes_the_same(target: str, tmp_path: Path) -> None:
     module = chosen()

@@ -55,6 +55,7 @@ def test_every_operation(ranks: int, seed: int, tmp_path: Path) -> None:
     assert differences("torch", module_of(meshes, functions), functions, tmp_path) == []
 
 
+@pytest.mark.turns
 @needs_torch
 def test_corners(tmp_path: Path) -> None:
     module = collir.parse(corners.TEXT)

@@ -158,6 +158,7 @@ def test_scipy_is_asked_for_before_anything_is_measured(
     assert "error: calibration needs scipy: `pip install" in capsys.readouterr().err
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("size", [1, 2**60, 2**63 - 1])
 def test_any_size_is_a_size(capsys: pytest.CaptureFixture[str], tmp_path: Path, size: int) -> None:
     path = tmp_path / "times.txt"
@@ -191,6 +192,7 @@ def test_what_a_run_measures() -> None:
         assert kind in {point.kind for point in measure.points(levels)}
 
 
+@pytest.mark.turns
 def test_a_run_on_ranks() -> None:
     command = [sys.executable, "-m", "collir.tools.measure", "node:2", "gpu:2", "--seconds", "1"]
     measurements = files.read(mpiexec(4, command, timeout=HANG))

@@ -185,6 +185,7 @@ def test_a_full_disk_is_no_internal_error() -> None:
     assert "No space left on device" in done.stderr
 
 
+@pytest.mark.turns
 @pytest.mark.skipif(os.name != "posix", reason="needs sh")
 @pytest.mark.parametrize(
     ("redirection", "arguments", "said"),
@@ -288,6 +289,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert len(done.stdout.splitlines()) == 1
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("target", ["simulate", "cost-symbolic"])
 def test_functions_made_for_gradients_are_not_reported(
     target: str, capsys: pytest.CaptureFixture[str]

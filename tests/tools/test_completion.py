@@ -33,6 +33,7 @@ def offered(line: str, folder: Path) -> list[str]:
     return [word.strip() for word in out.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

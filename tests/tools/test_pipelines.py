@@ -91,6 +91,7 @@ def test_help_prints_the_passes_and_their_reasons(
         assert f" {number}. `{position.written}`: {position.why}." in page
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("example", ["hierarchical", "train"])
 def test_no_pass_of_a_pipeline_makes_an_example_slower(name: str, example: str) -> None:

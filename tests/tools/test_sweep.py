@@ -38,6 +38,7 @@ def _check(model: Model, space: Space) -> None:
         assert estimate.memory <= simulation.peak * (1 + MEMORY_MARGIN), configuration
 
 
+@pytest.mark.turns
 def test_estimates_are_bounds_of_simulations() -> None:
     model = PERCEPTRON.model
     degrees = {"pipe": (1, 2), "model": (1, 2)}
@@ -80,6 +81,7 @@ def _swept(subject: Subject, capsys: pytest.CaptureFixture[str], *more: str) -> 
     return capsys.readouterr().out
 
 
+@pytest.mark.turns
 @both
 def test_the_best_and_the_front_are_those_of_all(
     subject: Subject, capsys: pytest.CaptureFixture[str]

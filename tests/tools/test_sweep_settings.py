@@ -82,6 +82,7 @@ def test_schedules_that_a_framework_has_not_are_errors() -> None:
             settings_text(_model(), replace(STAGED, schedule=schedule, chunks=1), framework)
 
 
+@pytest.mark.turns
 def test_configurations_are_measured_on_ranks() -> None:
     sizes = (("pipe", (1, 2)), ("data", (1, 2)), ("model", (1, 1)))
     configuration = Configuration(sizes, "pipe", 64, 2, "1f1b")

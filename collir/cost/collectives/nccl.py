@@ -16,7 +16,7 @@ busiest port.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import itemgetter
 
@@ -37,6 +37,8 @@ _PROTOCOLS = ("LL", "LL128", "Simple")
 
 # Latencies in microseconds, by algorithm and protocol (tuning.cc: baseLatencies, hwLatencies).
 _BASE = {TREE: (6.8, 14.0, 8.4), RING: (6.6, 14.0, 8.4)}
+LEAST_BASE = min(min(row) for row in _BASE.values()) * _US
+"""The least latency of any step, in seconds."""
 _NVLINK = {TREE: (0.6, 1.25, 4.0), RING: (0.6, 1.9, 3.4)}
 _PCI = {TREE: (1.0, 1.9, 4.0), RING: (1.0, 2.5, 5.7)}
 _HOP = {
@@ -306,12 +308,16 @@ def switch_advantage(group: Group) -> float:
 
 
 def least_latency(kind: str, group: Group) -> float:
-    """Return the seconds that even an empty collective takes."""
+    """Return the seconds that even an empty collective takes, of the group or of a part of its
+    groups: none of these may have ranks below several parents."""
+    groups = [group]
+    if group.levels[0].parents:
+        groups.append(replace(group, machine=group.machine.without_parents))
     if not isinstance(COSTS[kind].nccl, NcclKind):
-        return sum(seconds for _, seconds in send_latencies(group))
-    shape = _shape(group)
+        return min(sum(seconds for _, seconds in send_latencies(each)) for each in groups)
     return min(
         sum(latencies(name, protocol, kind, shape.ranks, shape.nodes, shape.fabric, shape.hops))
+        for shape in map(_shape, groups)
         for name, protocol in _choices(kind, shape, None)
     )
 

@@ -22,9 +22,6 @@ from collir.layout import Mesh
 
 Array = npt.NDArray[Any]
 
-_NCCL_BASE = 6.6e-6
-"""The least latency of any step in NCCL's model (collir.cost.collectives.nccl), in seconds."""
-
 
 def _in_rings(kind: str, model: str) -> bool:
     """Return whether a model always uses rings (an all_reduce of NCCL may be a tree)."""
@@ -61,7 +58,7 @@ class Ports:
         self.levels = used
         self.per_byte = [1 / group.levels[index].fastest for index in used]
         concrete = model.on(mesh.machine)
-        own = {"p2": 0.0, "nccl": _NCCL_BASE}.get(concrete.model)
+        own = {"p2": 0.0, "nccl": nccl.LEAST_BASE}.get(concrete.model)
         self.latency = [group.latencies[index] if own is None else own for index in used]
         self._model = model
         self._name = concrete.model

@@ -137,6 +137,7 @@ def configurations(draw: st.DrawFn) -> Configuration:
     return Configuration(pipeline * per_stage, width, batch, data, tensor, pipeline, microbatches)
 
 
+@pytest.mark.turns
 @settings(max_examples=60, deadline=None)
 @given(st.lists(configurations(), min_size=1, max_size=4))
 def test_figures_equal_those_of_all_operations(drawn: list[Configuration]) -> None:

@@ -8,6 +8,7 @@ import pytest
 SCRIPT = runpy.run_path(str(Path(__file__).parents[3] / "benchmarks" / "distir.py"))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("block", ["plans", "measured", "differences"])
 def test_the_page_is_not_stale(block: str) -> None:
     text = SCRIPT["PAGE"].read_text(encoding="utf-8")

@@ -103,6 +103,7 @@ def task(operations: Iterable[tuple[str, Shape]], rows: int, tensor: int) -> lis
     ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("data", "tensor", "stages"), [(1, 1, 2), (2, 2, 2), (2, 1, 4), (1, 4, 4), (4, 2, 2)]
 )

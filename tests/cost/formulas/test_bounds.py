@@ -44,6 +44,7 @@ def check(costs: CostFunction, simulation: Simulation, values: Mapping[str, int]
     return most / simulation.time if simulation.time else 1.0
 
 
+@pytest.mark.turns
 @settings(max_examples=8)
 @given(rng=RANDOM)
 def test_async(rng: random.Random) -> None:
@@ -57,6 +58,7 @@ def test_async(rng: random.Random) -> None:
         check(collir.cost_function(module, name), simulation, {})
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", RULES)
 @settings(max_examples=2)
 @given(rng=RANDOM)
@@ -128,6 +130,7 @@ func @step(count = 8, batch = 8, width = 8, layers = 8)
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("schedule", some([*RULES], 3, "pipelines of formulas"))
 def test_steps_that_are_cut_into_stages(schedule: str) -> None:
     """Sizes are parameters of a pipeline that the pass makes of a step."""

@@ -145,6 +145,7 @@ def test_constants_of_machines() -> None:
 # --- terms of levels ----------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["gpt3", "switch", "mlp"])
 def test_terms_of_levels(name: str) -> None:
     formulas = collir.cost_formulas(collir.parse(MODELS / f"{name}.coll"))[-1]

@@ -73,6 +73,7 @@ def random_values(seed: int, names: list[str], rows: int = 500) -> dict[str, Arr
 # --- inequalities -------------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("cost", ["sent", "memory", "flops"])
 def test_layers_are_compared_as_numbers_are(cost: str) -> None:
     for found in comparisons([*styles().values()], cost, per="layers"):
@@ -150,6 +151,7 @@ def test_sums_are_compared_as_numbers_are(seed: int) -> None:
     assert (holds(found, sizes) == (left < right))[decided].all(), str(found)
 
 
+@pytest.mark.turns
 def test_comparisons_of_many_alternatives_are_refused() -> None:
     with pytest.raises(FormulaMissingError, match="inequalities"):
         compared(styles()["data_parallel"], styles()["tensor_parallel"], "memory")

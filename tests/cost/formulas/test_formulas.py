@@ -104,6 +104,7 @@ def test_sizes_of_1(name: str, function: str) -> None:
     assert checked
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("name", "function"), some(STEPS, 4, "formulas"))
 def test_costs_are_those_of_the_simulation(name: str, function: str) -> None:
     costs = costs_of(name, function)
@@ -172,6 +173,7 @@ def test_axes_of_one_device_send_nothing() -> None:
 # --- random programs ----------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=4)
 def test_random_steps(rng: random.Random) -> None:

@@ -112,6 +112,7 @@ def test_bounds_and_states_keep_their_promises(rng: random.Random) -> None:
     check(SchedulingProblem(random_work(rng, 8), slack=0.0))
 
 
+@pytest.mark.turns
 @given(RANDOM)
 def test_never_worse_than_a_rule(rng: random.Random) -> None:
     rule = RULES[rng.choice(sorted(RULES))]

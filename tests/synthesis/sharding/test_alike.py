@@ -53,6 +53,7 @@ def unrolled(layers: int, batch: int = 64, port: int = 50, rate: int = 20) -> Sh
     return sharding_of(step, Graph.build(step), CostModel())
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=10)
 def test_a_sum_of_equal_values_stays(rng: random.Random) -> None:
@@ -69,6 +70,7 @@ def test_a_sum_of_equal_values_stays(rng: random.Random) -> None:
         assert fewer.value(values) == pytest.approx(whole.value(each), rel=1e-9)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("batch", "port"), [(8, 200), (64, 20), (4096, 20)])
 def test_equal_layers_are_searched_once(
     batch: int, port: int, monkeypatch: pytest.MonkeyPatch

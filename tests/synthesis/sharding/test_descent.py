@@ -138,6 +138,7 @@ def _check_order(rng: random.Random, function: FuncOp, graph: Graph) -> None:
     assert _plan(function, replace(graph, relations=relations)) == _plan(function, graph)
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=40)
 def test_no_order_of_steps_changes_a_plan(rng: random.Random) -> None:
@@ -149,6 +150,7 @@ def test_no_order_of_steps_changes_the_plan_of_an_example(name: str) -> None:
     _check_order(fresh("order", name), *_model(name))
 
 
+@pytest.mark.turns
 def test_no_order_of_steps_decides_between_equal_dimensions() -> None:
     function = _function("""
 func @f(%a: f32[64, 64]) -> (f32[64, 64], f32[64, 64]) on @m auto {
@@ -309,6 +311,7 @@ def test_no_plan_sends_less_than_the_exact_one(rng: random.Random) -> None:
     event("no more than the exact one" if sent <= least * (1 + 1e-9) else "more")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", _some([*QUICK, "vit"]))
 def test_examples_send_little_more_than_the_least(name: str) -> None:
     sent, least = _checked(*_model(name))

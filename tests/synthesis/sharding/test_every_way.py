@@ -149,6 +149,7 @@ def _check(rng: random.Random, name: str, counts: Counter[str]) -> None:
         counts[name] += bool(any(way.axes.values()))
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=40)
 def test_every_way_of_an_operation_computes_what_one_device_does(rng: random.Random) -> None:

@@ -64,6 +64,7 @@ def test_the_least_sum_is_that_of_all_combinations(rng: random.Random) -> None:
     assert sums[values] == pytest.approx(found.sum)
 
 
+@pytest.mark.turns
 @given(RANDOM)
 def test_values_and_tables_say_the_same(rng: random.Random) -> None:
     whole = _sum(rng)
