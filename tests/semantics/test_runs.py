@@ -211,3 +211,23 @@ def test_rewrites_are_no_mistakes(program: str, passes: str) -> None:
     assert compare(old, new).outcome is Outcome.SAME
     pair = function_without_calls(old), function_without_calls(new)
     assert executed(pair[0], pair[1], "").outcome is Outcome.SAME
+
+
+@pytest.mark.parametrize("reduction", ["min", "max", "sum"])
+def test_parts_of_narrow_integers_are_such_integers(reduction: str) -> None:
+    """At the ends of i8, a part beyond them would become another number in a cast."""
+    cast, plain = (
+        functions_of(
+            collir.parse(
+                HEAD
+                + f"""func @f(%x: i8[64] partial({reduction}: data)) -> i8[64] on @m {{
+                  %0 = cast %x to i8
+                  %y = all_reduce {value} over data
+                  return %y
+                }}
+                """
+            )
+        )[0]
+        for value in ("%0", "%x")
+    )
+    assert executed(plain, cast, "").outcome is Outcome.SAME

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,13 @@ import pytest
 from collir.tools import collir
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples" / "search"
+
+
+@pytest.fixture(autouse=True)
+def no_other_coins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the module that a page of docs/ has read from its own copy of the example."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    sys.modules.pop("coins", None)
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:

@@ -64,7 +64,7 @@ def distribute(mesh: Mesh, tensor: Array, x: DistType, rng: np.random.Generator)
     """
     partial = mesh.ordered(x.partial)
     coordinates = list(product(*(range(mesh.by_name[a].size) for a in partial)))
-    parts = dict(zip(coordinates, _parts(tensor, len(coordinates), x.reduction, rng), strict=True))
+    parts = dict(zip(coordinates, _parts(tensor, len(coordinates), x, rng), strict=True))
     buffers: Buffers = []
     for rank in range(mesh.devices):
         if any(coordinate(mesh, rank, axis) != at for axis, at in x.place):
@@ -80,11 +80,10 @@ def block_slices(mesh: Mesh, rank: int, x: DistType) -> tuple[slice, ...]:
     return slices_of(mesh, rank, x.dims)
 
 
-def _parts(
-    tensor: Array, count: int, reduction: Reduction | None, rng: np.random.Generator
-) -> Iterator[Array]:
-    """Yield ``count`` random tensors that reduce to ``tensor``."""
-    dtype = tensor.dtype
+def _parts(tensor: Array, count: int, x: DistType, rng: np.random.Generator) -> Iterator[Array]:
+    """Yield ``count`` random tensors that reduce to ``tensor`` under a type: integers that the
+    dtype of the type has, if those of the tensor are."""
+    dtype, reduction = tensor.dtype, x.reduction
     if count == 1 or reduction is None:
         yield from [tensor] * count
         return
@@ -95,11 +94,19 @@ def _parts(
             away = tensor & other if reduction is Reduction.MAX else tensor | other
             yield np.where(owner == index, tensor, away)
     elif reduction in (Reduction.MAX, Reduction.MIN):
-        sign = 1 if reduction is Reduction.MIN else -1
         owner = rng.integers(0, count, size=tensor.shape)
         for index in range(count):
-            away = sign * rng.integers(0, 4, size=tensor.shape)
-            yield tensor + np.where(owner == index, 0, away).astype(dtype)
+            away = rng.integers(0, 4, size=tensor.shape)
+            if dtype.kind == "i":
+                limits, up = np.iinfo(NUMPY[x.dtype]), reduction is Reduction.MIN
+                room = (
+                    limits.max - np.maximum(tensor, 0)
+                    if up
+                    else np.minimum(tensor, -1) - limits.min
+                )
+                away = np.minimum(away, room)
+            away = np.where(owner == index, 0, away).astype(dtype)
+            yield tensor + away if reduction is Reduction.MIN else tensor - away
     elif reduction is Reduction.PROD:
         owner = rng.integers(0, count, size=tensor.shape)
         product = np.ones(tensor.shape, dtype)
@@ -117,8 +124,13 @@ def _parts(
     else:
         bound = max(1, min(3, 48 // count))
         rest = rng.integers(-bound, bound + 1, size=(count - 1, *tensor.shape)).astype(dtype)
+        last = tensor - combine(list(rest), Reduction.SUM)
+        if dtype.kind == "i":
+            limits = np.iinfo(NUMPY[x.dtype])
+            rest[0] += last - np.clip(last, limits.min, limits.max)
+            last = np.clip(last, limits.min, limits.max)
         yield from rest
-        yield tensor - combine(list(rest), Reduction.SUM)
+        yield last
 
 
 def equal(a: Array, b: Array) -> bool:

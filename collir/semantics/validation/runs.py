@@ -78,7 +78,7 @@ def run_both(before: FuncOp, after: FuncOp, types: Sequence[DistType], seed: int
         inputs = tensors(kind, arguments, rng)
         buffers = [
             distribute(mesh, tensor, dist_type(x), rng)
-            for tensor, x in zip(inputs, functions[0].args, strict=True)
+            for tensor, x in zip(inputs, before.args, strict=True)
         ]
         changes = [None, *(Rounding(d, seed + number, one ^ other) for d in (1, -1))]
         compared = _compared(functions, types, buffers, changes, kind)
