@@ -22,7 +22,7 @@ from collir.ir.functions import functions_of
 from collir.ir.sizes import largest_dimension, resize
 from collir.machine import Device
 from collir.semantics.reference.buffers import NUMPY, distribute, random_tensor
-from collir.synthesis.programs.strategies import STRATEGIES
+from collir.synthesis.programs.fixed import STRATEGIES
 from collir.targets.reports.text import bytes_text, seconds_text, table
 from collir.tools.machine import preset
 from collir.tools.mpi_run import run

@@ -49,7 +49,7 @@ from xdsl.passes import ModulePass
 
 from collir.ir.remarks import remark
 from collir.synthesis.options import ParallelOptions
-from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.scheduling.bucketing import RULES, bucket_collectives, ddp_rule, xla_rule
 from collir.synthesis.searching import search_workers

@@ -45,8 +45,9 @@ levels; a fixed strategy, or ``up_to``, with an axis with weights. A collective 
 beats stays as it is written, and a remark says so.
 Redistributions in which the order of shards matters never run in chunks.
 
-Cost: never more than before under the model; packing for a step that is not on a leading dimension
-is not counted. Fixed strategies (rings, D bytes per device, n children of the outermost
+Cost: never more than before, as a simulation has it: what devices copy between the steps is counted
+(packing inside of a step that is not on a leading dimension is not), and a program that makes its
+function slower as steps overlap is left out, with a remark. Fixed strategies (rings, D bytes per device, n children of the outermost
 level, a group of all G devices): through the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast``
 send 2 (1 - 1/n) D, where one flat ring over all G devices sends 2 (1 - 1/G) D in hardware order,
 and up to the number of devices below as often in another; ``ar-per-level`` sends 2 (1 - 1/n) D of
@@ -64,11 +65,12 @@ from collir.ir.functions import functions_of, refuse_nested
 from collir.ir.remarks import remark
 from collir.passes.locations import keep_locations
 from collir.synthesis.options import ParallelOptions
-from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.decomposing import decompose_by_search
+from collir.synthesis.programs.fixed import STRATEGIES
 from collir.synthesis.programs.rewriting import KeptCollective
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.sizes import decompose_for_sizes
-from collir.synthesis.programs.strategies import STRATEGIES, decompose_by_strategy
+from collir.synthesis.programs.strategies import decompose_by_strategy
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.searching import search_workers
 

@@ -47,8 +47,8 @@ from xdsl.passes import ModulePass
 
 from collir.passes.locations import keep_locations
 from collir.synthesis.options import TimedOptions
-from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import fuse
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.sinking import sink_into_loops
 from collir.synthesis.propagation.propagate import propagate
 

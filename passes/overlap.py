@@ -54,7 +54,7 @@ from collir.ir.functions import functions_of, scratch_copy
 from collir.ir.remarks import remark
 from collir.ir.straight import straight_programs
 from collir.syntax.units import seconds_text
-from collir.synthesis.programs.choices import TIE
+from collir.synthesis.programs.search_options import TIE
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.scheduling.memory import (
     checked_simulation,

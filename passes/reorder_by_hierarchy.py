@@ -52,7 +52,7 @@ from xdsl.passes import ModulePass
 
 from collir.passes.locations import keep_locations
 from collir.synthesis.options import TimedOptions
-from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.reorder.reorder import reorder
 

@@ -23,8 +23,9 @@ from collir.synthesis.p2.candidates import p2_candidates
 from collir.synthesis.p2.matrices import Matrix, matrices
 from collir.synthesis.placement.meshes import mesh_of_matrix
 from collir.synthesis.programs.build import planned
-from collir.synthesis.programs.choices import SearchOptions, search_programs
+from collir.synthesis.programs.choices import search_programs
 from collir.synthesis.programs.rewriting import rewrite, searched_in
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.steps import Candidate, Program, Step
 
 MACHINES = Path(__file__).parent / "machines"

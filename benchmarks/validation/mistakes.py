@@ -104,11 +104,12 @@ def mistakes(count: int, seed: int, counts: Counts) -> None:
 
 
 def rewrites(count: int, seed: int, counts: Counts) -> None:
-    """Compare steps with what pipelines of passes make of them."""
+    """Compare steps with what pipelines of passes make of them, then again on other inputs."""
     rng, begin = random.Random(seed), time.process_time()
     pairs = [(label, name, m, passes) for label, name, m in steps() for passes in PASSES]
     rng.shuffle(pairs)
-    for done, (label, name, module, passes) in enumerate(pairs[:count]):
+    for done in range(count):
+        label, name, module, passes = pairs[done % len(pairs)]
         try:
             pair = [flat(module, name, p) for p in ("differentiate,propagate", passes)]
         except collir.DiagnosticError:
@@ -118,13 +119,13 @@ def rewrites(count: int, seed: int, counts: Counts) -> None:
         if types != result_types(pair[1]) or mesh_of(pair[0]) != mesh_of(pair[1]):
             counts["rewrites of other types"] += 1
             continue
-        compared = run_both(*pair, types, seed)
+        compared = run_both(*pair, types, seed + done // len(pairs))
         counts["rewrites taken for mistakes" if compared.problem else "rewrites equal"] += 1
         if compared.problem or compared.response.blind:
             text = compared.problem or compared.response.text
             print(f"{label} -p {passes}: {text}", flush=True)
         if done % 20 == 0:
-            print(f"{done} of {len(pairs)}, {time.process_time() - begin:.0f} s", flush=True)
+            print(f"{done} of {count}, {time.process_time() - begin:.0f} s", flush=True)
 
 
 def main() -> None:

@@ -27,7 +27,8 @@ from collir.cost.model import CostModel
 from collir.cost.programs.classes import classes_of
 from collir.cost.programs.cost import function_cost, op_cost
 from collir.cost.programs.local_steps import local_phases, sent_phases
-from collir.cost.programs.simulate import local_step, simulate, simulate_function
+from collir.cost.programs.operations import local_step
+from collir.cost.programs.simulate import simulate, simulate_function
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import NestedOp

@@ -3,8 +3,8 @@
 import pytest
 
 import collir
+from collir.cost.programs.operations import local_step
 from collir.cost.programs.products import Product, product_of
-from collir.cost.programs.simulate import local_step
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.ir.buffers import plan_buffers

@@ -9,7 +9,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.syntax.writer import write
-from collir.synthesis.programs.strategies import Strategy
+from collir.synthesis.programs.fixed import Strategy
 from collir.tools import collrun
 from collir.tools.api import parse
 

@@ -18,7 +18,7 @@ from collir.dialects.tensor import AxesAttr, dist_type
 from collir.layout import DType
 from collir.syntax.reader import read
 from collir.syntax.writer import write
-from collir.synthesis.programs.strategies import Strategy
+from collir.synthesis.programs.fixed import Strategy
 from collir.tools.api import run_passes
 
 PASSES = [

@@ -40,8 +40,8 @@ from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.programs.cheapest import synthesise
-from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.decomposing import decompose_by_search
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.tools.api import context, run_passes
 
 MODELS = ("p2", "alpha-beta", "nccl")

@@ -15,7 +15,7 @@ from collir.machine import Level, Machine
 from collir.syntax.writer import write
 from collir.synthesis.p2.candidates import p2_candidates
 from collir.synthesis.p2.enumerate import RuleReading
-from collir.synthesis.programs.strategies import STRATEGIES
+from collir.synthesis.programs.fixed import STRATEGIES
 
 CLUSTER = """\
 machine @cluster {

@@ -37,7 +37,7 @@ from collir.machine import Device
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.executor import execute
-from collir.synthesis.programs.choices import SearchOptions
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.reorder.interleave import Grid
 from collir.synthesis.reorder.prices import NOTHING, Form, Price, Prices
 from collir.synthesis.reorder.swap import exact

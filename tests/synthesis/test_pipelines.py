@@ -47,7 +47,7 @@ from collir.syntax.writer import write
 from collir.synthesis.programs import pipelines
 from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.cheapest import synthesise
-from collir.synthesis.programs.choices import SearchOptions, search_programs
+from collir.synthesis.programs.choices import search_programs
 from collir.synthesis.programs.paths import candidate_of
 from collir.synthesis.programs.pipelines import (
     Pipelines,
@@ -56,6 +56,7 @@ from collir.synthesis.programs.pipelines import (
     least_on,
     pipelined,
 )
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.states import StatePaths, is_unordered
 from collir.synthesis.programs.steps import Candidate
 from collir.tools.api import run_passes

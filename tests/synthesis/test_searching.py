@@ -16,8 +16,8 @@ from collir.ir.remarks import listening
 from collir.search import Problem
 from collir.synthesis import searching
 from collir.synthesis.placement.problem import PartialMatrix, PlacementProblem
-from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.decomposing import decompose_by_search
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.searching import INTERRUPTED, TIME, best_of, session
 from collir.tools.collopt import main
 

@@ -17,7 +17,7 @@ from collir.dialects.tensor import AxesAttr
 from collir.layout import DType, Mesh
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.executor import execute
-from collir.synthesis.programs.strategies import Strategy
+from collir.synthesis.programs.fixed import Strategy
 from collir.tools.api import run_passes
 from collir.tools.mpi_run import compile_c
 

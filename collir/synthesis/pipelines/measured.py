@@ -20,8 +20,8 @@ from collir.layout.pipelines.tasks import Part, TaskGraph
 from collir.layout.pipelines.text import part_of_text
 from collir.syntax.units import bytes_text
 from collir.synthesis.pipelines.work import PipelineWork
-from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.decomposing import decompose_by_search
+from collir.synthesis.programs.search_options import SearchOptions
 
 
 def decompose_placeholders(module: ModuleOp, model: CostModel) -> None:

@@ -40,6 +40,16 @@ class Plan:
     steps: tuple[PlannedStep, ...]
     result: PlannedValue
 
+    def ends_in_larger_buffer(self, mesh: Mesh) -> bool:
+        """Return whether the result is a view of a part of another value, so that it is copied
+        where it is returned."""
+        makers = {step.result: step for step in self.steps}
+        value = self.result
+        while (maker := makers.get(value)) is not None and maker.is_free(mesh):
+            value = maker.operands[0]
+        x, y = value.type, self.result.type
+        return x.local_bytes(mesh) != y.local_bytes(mesh) or x.place != y.place
+
     def built_on(self, value: SSAValue) -> tuple[list[DistOp], SSAValue]:
         """Return operations that carry out the plan on a value of its type, and their result."""
         values = {self.source: value}

@@ -1,49 +1,29 @@
 """The best programs for one collective or redistribution, found from types alone."""
 
-from collections.abc import Hashable, Iterable, Sequence
+import math
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
+from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Operation
 
-from collir.cost.model import CostModel, step_cost
+from collir.cost.model import step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective_of, program_cost
+from collir.cost.programs.cost import collective_of
+from collir.cost.steps import seconds_sent
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective, is_placeholder
 from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
+from collir.ir.remarks import remark
 from collir.layout import DistType, LayoutError, Mesh, unplaced_message
-from collir.synthesis.programs.build import planned
+from collir.layout.coll import ALL_REDUCE
 from collir.synthesis.programs.cheapest import Synthesis, synthesise
+from collir.synthesis.programs.fixed import STRATEGIES, fixed_program
+from collir.synthesis.programs.pricing import MOST_PROGRAMS, Pricing
+from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.steps import Candidate, Program
 from collir.synthesis.searching import record_cut_off, remark_cut_off
-
-TIE = 1e-9
-"""The relative difference below which two times count as equal."""
-
-
-@dataclass(frozen=True)
-class SearchOptions:
-    """The options of a search for programs.
-
-    Attributes:
-        model: the cost model.
-        top: how many programs to return.
-        memory: the limit on the bytes of a step's operand and result together, as a multiple of the
-            bytes of the whole program's operand and result together; None: no limit.
-        seconds: the time limit, after which the best so far are returned; None: no limit.
-        counted: whether to count all programs.
-        scale: the factor by which the sizes of values are multiplied.
-        chunks: the most chunks into which a program may cut its value.
-    """
-
-    model: CostModel
-    top: int = 1
-    memory: float | None = None
-    seconds: float | None = None
-    counted: bool = False
-    scale: float = 1.0
-    chunks: int = 1
 
 
 def needs_search(op: Operation) -> bool:
@@ -150,7 +130,11 @@ def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[Candidate]
 
 def why_none(synthesis: Synthesis, limited: bool) -> str:
     """Return the reason why no program was found; ``limited``: whether memory was limited."""
-    if not synthesis.proven:
+    return _why_none(not synthesis.proven, limited)
+
+
+def _why_none(cut: bool, limited: bool) -> str:
+    if cut:
         return "no program was found in the time given: a greater limit may help"
     return f"no program does this{' within so much memory' if limited else ''}"
 
@@ -170,10 +154,12 @@ class Choices:
     Attributes:
         listed: the programs, best first.
         ended: why the search was cut off, or "".
+        gap: by how much one that was not timed may be faster, relative to the best; 0: none is.
     """
 
     listed: Sequence[Choice]
     ended: str
+    gap: float = 0.0
 
     @property
     def keeps(self) -> bool:
@@ -184,7 +170,12 @@ class Choices:
 
 def alike(op: DistOp) -> Hashable:
     """Return a key; operations with equal keys have the same best programs."""
-    return op.name, frozenset(op.properties.items()), op.operands[0].type, op.result.type
+    types = op.operands[0].type, op.result.type
+    return op.name, frozenset(op.properties.items()), *types, _is_returned(op)
+
+
+def _is_returned(op: DistOp) -> bool:
+    return any(isinstance(use.operation, ReturnOp) for use in op.result.uses)
 
 
 def choices(op: DistOp, options: SearchOptions) -> Choices:
@@ -195,21 +186,47 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
     Raises:
         DiagnosticError: a redistribution has no program; or as for ``search_programs``.
     """
-    synthesis = search_programs(op, options)
-    ends = dist_type(op.operands[0]), dist_type(op.result)
-    listed = _choices_among(synthesis.candidates, mesh_of(op), *ends, options)
-    if op.kind.placeholder:
-        if not listed:
-            raise DiagnosticError.at(op, why_none(synthesis, options.memory is not None))
-        return Choices(listed, synthesis.ended)
-    try:
-        step = collective_of(op, mesh_of(op)).scaled(options.scale)
-        own = step_cost(step, options.model).time
-    except CostError:  # other programs may have a cost
-        return Choices(listed or [(0.0, None)], synthesis.ended)
+    mesh = placed_mesh(op)
+    own = _own_seconds(op, mesh, options)
+    fixed = [fixed_program(name, mesh, op.over) for name in STRATEGIES if op.kind is ALL_REDUCE]
+    pricing = Pricing(
+        mesh,
+        dist_type(op.operands[0]),
+        dist_type(op.result),
+        options,
+        _is_returned(op),
+        math.inf if own is None else own,
+        [program for program in fixed if program is not None],
+    )
+    found = pricing.best(lambda top: search_programs(op, replace(options, top=top)))
+    if op.kind.placeholder and not found.listed:
+        raise DiagnosticError.at(op, _why_none(bool(found.ended), options.memory is not None))
+    if found.gap:
+        remark(
+            op,
+            f"of the programs of this {op.mnemonic}, the {MOST_PROGRAMS} that send for the "
+            "shortest time were timed with what devices copy: another may be faster by up to "
+            f"{100 * found.gap:.2g} %",
+        )
+    listed = found.listed
+    if own is None:  # other programs may have a cost
+        return Choices(listed or [(0.0, None)], found.ended, found.gap)
     better = [choice for choice in listed if choice[0] < own * (1 - TIE)]
     others = [choice for choice in listed[len(better) :] if not _same(op, choice[1])]
-    return Choices([*better, (own, None), *others][: options.top], synthesis.ended)
+    listed = [*better, (own, None), *others][: options.top]
+    return Choices(listed, found.ended, found.gap)
+
+
+def _own_seconds(op: DistOp, mesh: Mesh, options: SearchOptions) -> float | None:
+    """Return the seconds of an operation as it is written; None for a redistribution, and for one
+    without a cost."""
+    if op.kind.placeholder:
+        return None
+    try:
+        step = collective_of(op, mesh).scaled(options.scale)
+        return seconds_sent(step_cost(step, options.model))
+    except CostError:
+        return None
 
 
 def best_between(
@@ -222,42 +239,17 @@ def best_between(
     """
     if not mesh.placed:
         return None
+
+    def searched(top: int) -> Synthesis:
+        return programs_between(mesh, source, target, replace(options, top=top))
+
     try:
-        synthesis = programs_between(mesh, source, target, options)
+        found = Pricing(mesh, source, target, options).best(searched)
     except (CostError, LayoutError):
         return None
-    if synthesis.ended:
-        record_cut_off(synthesis.ended, options.seconds)
-    listed = _choices_among(synthesis.candidates, mesh, source, target, options)
-    return listed[0] if listed else None
-
-
-def _choices_among(
-    candidates: Iterable[Candidate],
-    mesh: Mesh,
-    source: DistType,
-    target: DistType,
-    options: SearchOptions,
-) -> list[tuple[float, Program]]:
-    """Return programs with their seconds, best first.
-
-    A program in chunks is built before it is timed, because its steps may have to wait while values
-    are packed between them. It is left out if it cannot be built, which is so where the value is
-    too large to be padded.
-    """
-    listed: list[tuple[float, Program]] = []
-    for candidate in candidates:
-        time = candidate.time
-        if candidate.pipeline:
-            try:
-                plan = planned(mesh, source, candidate.steps, target, candidate.pipeline)
-            except LayoutError:
-                continue
-            time = program_cost("", plan.steps, mesh, options.model).scaled(options.scale).time
-        listed.append((time, candidate.program))
-    if options.chunks > 1:
-        listed.sort(key=lambda choice: choice[0])
-    return listed
+    if found.ended:
+        record_cut_off(found.ended, options.seconds)
+    return found.listed[0] if found.listed else None
 
 
 def _same(op: DistOp, program: Program | None) -> bool:

@@ -10,21 +10,23 @@ from xdsl.pattern_rewriter import PatternRewriterListener
 from collir.cost.model import step_cost
 from collir.cost.programs.cost import collective_of
 from collir.dialects.machine import mesh_of, meshes_remembered
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.progress import activity
 from collir.ir.straight import on_straight_programs
 from collir.syntax.units import seconds_text
-from collir.synthesis.programs.choices import Choice, Choices, SearchOptions, alike, choices
+from collir.synthesis.programs.choices import Choice, Choices, alike, choices
 from collir.synthesis.programs.rewriting import (
     KEEPS_WAITING,
     KeptCollective,
     Programs,
     add_copies,
-    is_slower,
     rewrite,
     searched_in,
+    time_with,
     unplaced_in,
 )
+from collir.synthesis.programs.search_options import TIE, SearchOptions
 
 
 @on_straight_programs
@@ -54,10 +56,12 @@ def decompose_by_search(
             if not combinations:
                 continue
             others = add_copies(module, function, len(combinations) - 1)
-            for copy, combination in zip((function, *others), combinations, strict=True):
-                picked = _picked(listed, combination)
-                if not _rewritten_if_it_pays(copy, picked, options, listener) and any(picked):
-                    kept.append(KeptCollective(copy, f"@{copy.sym_name.data}", KEEPS_WAITING))
+            first, *rest = (_picked(listed, combination) for combination in combinations)
+            for copy, picked in zip(others, rest, strict=True):
+                rewrite(copy, picked, listener)
+            paying = _what_pays(function, first, options)
+            kept += _unpaid(function, first, paying)
+            rewrite(function, paying, listener)
     return kept
 
 
@@ -113,17 +117,43 @@ def unbeaten(
     return kept
 
 
-def _rewritten_if_it_pays(
-    function: FuncOp,
-    picked: Programs,
-    options: SearchOptions,
-    listener: PatternRewriterListener | None,
-) -> bool:
-    """Rewrite a function, unless that makes it slower; return whether it was rewritten."""
-    if is_slower(function, options.model, lambda copy: rewrite(copy, picked, None)):
-        return False
-    rewrite(function, picked, listener)
-    return True
+def _what_pays(function: FuncOp, picked: Programs, options: SearchOptions) -> Programs:
+    """Return the programs that make a function no slower as it runs, where steps overlap and values
+    lie in buffers; an operation without one stays as it is written.
+
+    All of them are taken, or else one kind of operation after the other that makes it faster.
+    """
+    ops, model = searched_in(function), options.model
+    must = tuple(x if op.kind.placeholder else None for op, x in zip(ops, picked, strict=True))
+    if picked == must:
+        return picked
+    try:
+        best = time_with(function, must, model)
+        if time_with(function, picked, model) <= best * (1 + TIE):
+            return picked
+        kinds = dict.fromkeys(alike(op) for op, x in zip(ops, picked, strict=True) if x)
+        for kind in kinds:
+            trial = tuple(
+                program if alike(op) == kind else own
+                for op, program, own in zip(ops, picked, must, strict=True)
+            )
+            if (time := time_with(function, trial, model)) < best * (1 - TIE):
+                must, best = trial, time
+    except DiagnosticError:  # a step has no time, so nothing is known of the whole
+        return picked
+    return must
+
+
+def _unpaid(function: FuncOp, picked: Programs, paying: Programs) -> list[KeptCollective]:
+    """Return the operations for which programs were picked that do not pay, all in one entry."""
+    trio = zip(searched_in(function), picked, paying, strict=True)
+    left = [op for op, program, own in trio if program is not None and own is None]
+    if not left:
+        return []
+    if not any(paying):
+        return [KeptCollective(function, f"@{function.sym_name.data}", KEEPS_WAITING)]
+    more = f" and {len(left) - 1} more of @{function.sym_name.data}" if len(left) > 1 else ""
+    return [KeptCollective(left[0], f"this {left[0].mnemonic}{more}", KEEPS_WAITING)]
 
 
 def _combinations(times: Sequence[Sequence[float]], top: int) -> Iterator[tuple[int, ...]]:

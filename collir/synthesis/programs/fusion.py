@@ -13,9 +13,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriterListener
 
-from collir.cost.model import step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective_of
+from collir.cost.steps import seconds_of, standing_alone
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, repeats_operands
@@ -24,11 +23,12 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, without_weights
 from collir.ir.remarks import remark
 from collir.ir.straight import on_straight_programs
-from collir.layout import LayoutError, Mesh
+from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import ADD
 from collir.synthesis.programs.build import planned
-from collir.synthesis.programs.choices import TIE, SearchOptions, best_between, choices
+from collir.synthesis.programs.choices import best_between, choices
 from collir.synthesis.programs.rewriting import KEEPS_WAITING, erase, is_slower, replace_by
+from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.searching import grouped_remarks
 
 
@@ -92,26 +92,27 @@ class _Fusion:
             result = left.kind.result_type(self.mesh, [total], left.arguments)
         except LayoutError:  # the maximum of a sum is no sum of maxima
             return
-        if result == dist_type(op.result) and self._pays(left, op):
+        if result == dist_type(op.result) and self._pays(left, op, operands, total):
             added = OPERATIONS[ADD.name].make(self.mesh, left.operands[0], right.operands[0])
             step = type(left).make(self.mesh, added.result, **left.properties)
             replace_by(op, [added, step], step.result, self.listener)
             erase([left, right])
             self._add_first(added)
 
-    def _pays(self, step: DistOp, add: DistOp) -> bool:
-        """Return whether the step that is saved takes longer than adding its operands does more."""
-        more = 3 * (self._bytes(step.operands[0]) - self._bytes(add.result))
-        if not step.kind.sends:
-            return more <= 0
-        device = self.mesh.machine.slowest
-        speed = device.memory_bandwidth if device else None
+    def _pays(
+        self, step: DistOp, add: DistOp, operands: Sequence[DistType], total: DistType
+    ) -> bool:
+        """Return whether a step on the sum of its operands takes no longer than the sum of its
+        results."""
+        more = 3 * (total.local_bytes(self.mesh) - self._bytes(add.result))
+        first = standing_alone(type(add), {}, operands, total)
+        model = self.options.model
         try:
-            return (
-                more <= 0 or speed is None or more / speed <= time_of(step, self.mesh, self.options)
-            )
-        except CostError:  # on no levels
-            return True
+            saved = time_of(step, self.mesh, self.options) + seconds_of(add, self.mesh, model)
+            added = seconds_of(first, self.mesh, model)
+        except CostError:  # on no levels, or devices without a rate
+            return step.kind.sends or more <= 0
+        return added < saved * (1 - TIE) or (added <= saved * (1 + TIE) and more <= 0)
 
     def _bytes(self, value: SSAValue) -> int:
         return dist_type(value).local_bytes(self.mesh)
@@ -152,9 +153,7 @@ def time_of(op: DistOp, mesh: Mesh, options: SearchOptions) -> float:
     """
     if op.kind.placeholder:
         return choices(op, options).listed[0][0]
-    if op.kind.local:
-        return 0.0
-    return step_cost(collective_of(op, mesh), options.model).time
+    return seconds_of(op, mesh, options.model)
 
 
 def chains(function: FuncOp) -> Iterator[list[DistOp]]:

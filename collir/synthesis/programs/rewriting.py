@@ -21,14 +21,16 @@ from collir.ir.remarks import remark
 from collir.ir.roles import pass_role
 from collir.layout import LayoutError
 from collir.synthesis.programs.build import planned
-from collir.synthesis.programs.choices import TIE, needs_search
+from collir.synthesis.programs.choices import needs_search
+from collir.synthesis.programs.search_options import TIE
 from collir.synthesis.programs.steps import Program
 
 Programs = tuple[Program | None, ...]
 """A choice for every operation of a function that has one."""
 
 KEEPS_WAITING = (
-    "the programs that are the cheapest alone keep others waiting, so that all of it takes longer"
+    "the programs that are the cheapest alone keep others waiting, or leave results to be copied, "
+    "so that all of it takes longer"
 )
 """The reason why a function stays as it is written if a rewrite makes it slower."""
 
@@ -120,6 +122,17 @@ def is_slower(function: FuncOp, model: CostModel, rewrite_copy: Callable[[FuncOp
     with scratch_copy(function) as copy:
         rewrite_copy(copy)
         return simulate_function(copy, model).time > before * (1 + TIE)
+
+
+def time_with(function: FuncOp, picked: Programs, model: CostModel) -> float:
+    """Return the seconds of a function with programs in the place of its operations.
+
+    Raises:
+        DiagnosticError: it cannot be simulated, or see ``rewrite``.
+    """
+    with scratch_copy(function) as copy:
+        rewrite(copy, picked, None)
+        return simulate_function(copy, model).time
 
 
 def put(op: DistOp, program: Program, listener: PatternRewriterListener | None) -> None:

@@ -22,9 +22,10 @@ from collir.ir.roles import pass_role
 from collir.layout import DistType
 from collir.layout.loops import slice_type
 from collir.synthesis.programs.build import planned
-from collir.synthesis.programs.choices import TIE, SearchOptions, best_between
+from collir.synthesis.programs.choices import best_between
 from collir.synthesis.programs.fusion import layout_change, only_user, time_of
 from collir.synthesis.programs.rewriting import erase
+from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.steps import Program
 
 Sunk = tuple[DistOp, DistOp, Program]

@@ -15,7 +15,7 @@ from collir.dialects.operation import DistOp
 from collir.ir.alternatives import FOR, FROM, alternatives, place_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
-from collir.synthesis.programs.choices import SearchOptions, alike
+from collir.synthesis.programs.choices import alike
 from collir.synthesis.programs.crossings import crossings
 from collir.synthesis.programs.decomposing import choices_in
 from collir.synthesis.programs.rewriting import (
@@ -26,6 +26,7 @@ from collir.synthesis.programs.rewriting import (
     searched_in,
     unplaced_in,
 )
+from collir.synthesis.programs.search_options import SearchOptions
 
 
 def programs_by_size(

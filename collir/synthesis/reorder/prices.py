@@ -25,8 +25,8 @@ from collir.layout.formulas import Formula
 from collir.layout.steps import Argument, StepKind
 from collir.synthesis.programs.build import Plan, planned
 from collir.synthesis.programs.cheapest import synthesise
-from collir.synthesis.programs.choices import TIE, SearchOptions
 from collir.synthesis.programs.layouts import LayoutPaths
+from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.states import StatePaths, is_unordered
 from collir.synthesis.programs.steps import Step
 from collir.synthesis.searching import TIME, record_cut_off

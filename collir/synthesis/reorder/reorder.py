@@ -24,9 +24,9 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.ir.straight import on_straight_programs
 from collir.layout import Mesh
-from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.fusion import layout_change
 from collir.synthesis.programs.rewriting import erase, replace_by, rewriter_at
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.reorder.hoist import Joined, earlier, later
 from collir.synthesis.reorder.interleave import Grid, Placed, thread_to, threads
 from collir.synthesis.reorder.prices import TIE, Form, Prices

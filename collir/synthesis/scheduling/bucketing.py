@@ -40,7 +40,8 @@ from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.ir.roles import pass_role
 from collir.ir.straight import on_straight_programs
 from collir.layout import LayoutError, Mesh
-from collir.synthesis.programs.choices import TIE, SearchOptions, needs_search, search_programs
+from collir.synthesis.programs.choices import needs_search, search_programs
+from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.scheduling.memory import checked_simulation, fits_memory, has_collectives
 from collir.synthesis.scheduling.ordering import Steps, Work, work_of, write_in_order
 from collir.synthesis.scheduling.packing import kind_of, packed

@@ -24,8 +24,8 @@ from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.cost import op_cost, stream_of
 from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
 from collir.cost.programs.local_steps import local_phases, sent_phases
+from collir.cost.programs.operations import local_step
 from collir.cost.programs.schedule import StepTask, schedule
-from collir.cost.programs.simulate import local_step
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.ir.buffers import plan_buffers

@@ -30,7 +30,7 @@ from collir.ir.rotation import prepare
 from collir.ir.selection import erase_other_functions
 from collir.layout.steps import AHEAD
 from collir.syntax.units import bytes_text, seconds_text
-from collir.synthesis.programs.choices import TIE
+from collir.synthesis.programs.search_options import TIE
 from collir.synthesis.scheduling.memory import fits_memory
 
 Scheduler = Callable[[ModuleOp], None]

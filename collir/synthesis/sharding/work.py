@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from collir.cost.programs.kernels import Kernels, kernels_of
 from collir.cost.programs.local_steps import LocalStep, local_times
-from collir.cost.programs.simulate import computed
+from collir.cost.programs.operations import computed
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type

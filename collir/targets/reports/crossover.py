@@ -20,10 +20,11 @@ from collir.ir.functions import check_no_weights, functions_of, refuse_nested
 from collir.ir.selection import erase_other_functions
 from collir.semantics.validation.proof import type_of_attribute
 from collir.semantics.validation.validate import Outcome, compare
-from collir.synthesis.programs.choices import SearchOptions
 from collir.synthesis.programs.crossings import crossings, fastest
+from collir.synthesis.programs.fixed import STRATEGIES
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.sizes import programs_by_size, rewritten, text_of
-from collir.synthesis.programs.strategies import STRATEGIES, decompose_by_strategy
+from collir.synthesis.programs.strategies import decompose_by_strategy
 from collir.targets.reports.cost import mesh_title
 from collir.targets.reports.text import bytes_text, seconds_text, table
 

@@ -25,9 +25,9 @@ from collir.synthesis.options import TimedOptions
 from collir.synthesis.placement.meshes import functions_on, place
 from collir.synthesis.placement.placements import best_placements
 from collir.synthesis.placement.unplacing import unplaced_copy
-from collir.synthesis.programs.choices import TIE, SearchOptions
 from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.programs.fusion import fuse
+from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.targets.reports.cost import title_of
 from collir.targets.reports.memory import memory_lines
 from collir.targets.reports.placements import placement_text

@@ -23,12 +23,12 @@ from collir.synthesis.p2.candidates import p2_candidates_within
 from collir.synthesis.p2.enumerate import RuleReading
 from collir.synthesis.programs.build import dims_of
 from collir.synthesis.programs.choices import (
-    SearchOptions,
     needs_search,
     pareto_programs,
     placed_mesh,
     search_programs,
 )
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.steps import Candidate, Step
 from collir.synthesis.searching import gap_of, remark_cut_off, search_workers
 from collir.targets.reports.placements import search_end

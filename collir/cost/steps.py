@@ -1,0 +1,86 @@
+"""How long a step takes that runs alone: what a simulation of it alone takes.
+
+Whoever compares programs asks here, for steps that send and for those that do not, built or only
+planned. What a value costs where it lies, such as a result that is returned and lies in another
+buffer, is known of a whole function alone (``collir.cost.programs.simulate``).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum
+
+from xdsl.ir import Attribute
+from xdsl.utils.test_value import create_ssa_value
+
+from collir.cost.collectives.phases import Phase
+from collir.cost.model import CostModel, StepCost
+from collir.cost.network.group import CostError
+from collir.cost.programs.cost import op_cost
+from collir.cost.programs.local_steps import COPY, LocalStep, local_phases, sent_phases
+from collir.cost.programs.operations import local_step
+from collir.dialects.operation import DistOp, is_collective
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import DistTensorType
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.steps import PlannedStep
+from collir.layout import DistType, Mesh
+
+
+def seconds_of(op: DistOp, mesh: Mesh, model: CostModel) -> float:
+    """Return the seconds of an operation that runs alone, on the slowest devices of a mesh.
+
+    Raises:
+        CostError: it has no cost, as on a mesh on no levels or on a device without a rate.
+    """
+    try:
+        if is_collective(op):
+            return seconds_sent(op_cost(op, mesh, model))
+        return _seconds(local_phases(local_step(op, mesh), mesh.machine.slowest))
+    except DiagnosticError as error:
+        raise CostError(str(error)) from error
+
+
+def seconds_sent(cost: StepCost) -> float:
+    """Return the seconds of a collective that runs alone."""
+    return _seconds(sent_phases(cost))
+
+
+def local_seconds(steps: Iterable[PlannedStep], mesh: Mesh, scale: float = 1.0) -> float:
+    """Return the seconds of those steps of a plan together that send nothing.
+
+    Args:
+        scale: the factor by which the sizes of values are multiplied.
+
+    Raises:
+        CostError: see ``seconds_of``.
+    """
+    device, total = mesh.machine.slowest, 0.0
+    for step in steps:
+        if step.kind.local and not step.is_free(mesh):
+            operands = [operand.type for operand in step.operands]
+            kind = OPERATIONS[step.kind.name]
+            op = standing_alone(kind, step.properties, operands, step.result.type)
+            total += _seconds(local_phases(local_step(op, mesh).scaled(scale), device))
+    return total
+
+
+def copy_seconds(size: float, mesh: Mesh) -> float:
+    """Return the seconds in which a device of a mesh reads some bytes and writes as many."""
+    return _seconds(local_phases(LocalStep(COPY, 2 * size), mesh.machine.slowest))
+
+
+def standing_alone(
+    kind: type[DistOp],
+    properties: Mapping[str, Attribute],
+    operands: Sequence[DistType],
+    result: DistType,
+) -> DistOp:
+    """Return an operation on values that nothing makes, to be priced."""
+    return kind.create(
+        operands=[create_ssa_value(DistTensorType(x)) for x in operands],
+        properties=dict(properties),
+        result_types=[DistTensorType(result)],
+    )
+
+
+def _seconds(phases: Iterable[Phase]) -> float:
+    return fsum(phase.time for phase in phases)

@@ -1,0 +1,32 @@
+"""The options of searches for programs."""
+
+from dataclasses import dataclass
+
+from collir.cost.model import CostModel
+
+TIE = 1e-9
+"""The relative difference below which two times count as equal."""
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The options of a search for programs.
+
+    Attributes:
+        model: the cost model.
+        top: how many programs to return.
+        memory: the limit on the bytes of a step's operand and result together, as a multiple of the
+            bytes of the whole program's operand and result together; None: no limit.
+        seconds: the time limit, after which the best so far are returned; None: no limit.
+        counted: whether to count all programs.
+        scale: the factor by which the sizes of values are multiplied.
+        chunks: the most chunks into which a program may cut its value.
+    """
+
+    model: CostModel
+    top: int = 1
+    memory: float | None = None
+    seconds: float | None = None
+    counted: bool = False
+    scale: float = 1.0
+    chunks: int = 1
