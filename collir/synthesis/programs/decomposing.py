@@ -1,7 +1,7 @@
 """The best programs for the functions of a module: what ``decompose`` does without a strategy."""
 
 import heapq
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -16,8 +16,8 @@ from collir.ir.progress import activity
 from collir.ir.straight import on_straight_programs
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.choices import Choice, Choices, alike, choices
+from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
 from collir.synthesis.programs.rewriting import (
-    KEEPS_WAITING,
     KeptCollective,
     Programs,
     add_copies,
@@ -26,7 +26,7 @@ from collir.synthesis.programs.rewriting import (
     time_with,
     unplaced_in,
 )
-from collir.synthesis.programs.search_options import TIE, SearchOptions
+from collir.synthesis.programs.search_options import SearchOptions
 
 
 @on_straight_programs
@@ -59,9 +59,7 @@ def decompose_by_search(
             first, *rest = (_picked(listed, combination) for combination in combinations)
             for copy, picked in zip(others, rest, strict=True):
                 rewrite(copy, picked, listener)
-            paying = _what_pays(function, first, options)
-            kept += _unpaid(function, first, paying)
-            rewrite(function, paying, listener)
+            rewrite(function, _what_pays(function, first, options), listener)
     return kept
 
 
@@ -119,41 +117,30 @@ def unbeaten(
 
 def _what_pays(function: FuncOp, picked: Programs, options: SearchOptions) -> Programs:
     """Return the programs that make a function no slower as it runs, where steps overlap and values
-    lie in buffers; an operation without one stays as it is written.
-
-    All of them are taken, or else one kind of operation after the other that makes it faster.
-    """
+    lie in buffers; an operation without one stays as it is written."""
     ops, model = searched_in(function), options.model
-    must = tuple(x if op.kind.placeholder else None for op, x in zip(ops, picked, strict=True))
-    if picked == must:
+
+    def without(left_out: Kinds) -> Programs:
+        pairs = zip(ops, picked, strict=True)
+        return tuple(
+            x if op.kind.placeholder or alike(op) not in left_out else None for op, x in pairs
+        )
+
+    kinds = {alike(op): x for op, x in zip(ops, picked, strict=True) if not op.kind.placeholder}
+    made = [kind for kind, program in kinds.items() if program is not None]
+    if not made:
         return picked
     try:
-        best = time_with(function, must, model)
-        if time_with(function, picked, model) <= best * (1 + TIE):
-            return picked
-        kinds = dict.fromkeys(alike(op) for op, x in zip(ops, picked, strict=True) if x)
-        for kind in kinds:
-            trial = tuple(
-                program if alike(op) == kind else own
-                for op, program, own in zip(ops, picked, must, strict=True)
-            )
-            if (time := time_with(function, trial, model)) < best * (1 - TIE):
-                must, best = trial, time
+        before = time_with(function, without(frozenset(made)), model)
+
+        def tried(left_out: Kinds) -> tuple[Rank, Iterable[Hashable]]:
+            time = time_with(function, without(left_out), model)
+            return Rank.of([time], [before]), [kind for kind in made if kind not in left_out]
+
+        left_out = left_out_of(function, "decompose", tried)
     except DiagnosticError:  # a step has no time, so nothing is known of the whole
         return picked
-    return must
-
-
-def _unpaid(function: FuncOp, picked: Programs, paying: Programs) -> list[KeptCollective]:
-    """Return the operations for which programs were picked that do not pay, all in one entry."""
-    trio = zip(searched_in(function), picked, paying, strict=True)
-    left = [op for op, program, own in trio if program is not None and own is None]
-    if not left:
-        return []
-    if not any(paying):
-        return [KeptCollective(function, f"@{function.sym_name.data}", KEEPS_WAITING)]
-    more = f" and {len(left) - 1} more of @{function.sym_name.data}" if len(left) > 1 else ""
-    return [KeptCollective(left[0], f"this {left[0].mnemonic}{more}", KEEPS_WAITING)]
+    return without(frozenset(made) if left_out is None else left_out)
 
 
 def _combinations(times: Sequence[Sequence[float]], top: int) -> Iterator[tuple[int, ...]]:

@@ -5,7 +5,7 @@ steps in a row, whose values in between nothing else uses, are one change from t
 the last, and the cheapest program for that change (choices.py) may take their place.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from xdsl.dialects.builtin import ModuleOp
@@ -14,20 +14,21 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriterListener
 
 from collir.cost.network.group import CostError
+from collir.cost.programs.simulate import simulate_function
 from collir.cost.steps import seconds_of, standing_alone
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of, meshes_remembered
-from collir.dialects.operation import DistOp, repeats_operands
+from collir.dialects.operation import DistOp, is_placeholder, repeats_operands
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of, without_weights
-from collir.ir.remarks import remark
+from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.ir.straight import on_straight_programs
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import ADD
 from collir.synthesis.programs.build import planned
-from collir.synthesis.programs.choices import best_between, choices
-from collir.synthesis.programs.rewriting import KEEPS_WAITING, erase, is_slower, replace_by
+from collir.synthesis.programs.choices import alike, best_between, choices
+from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
+from collir.synthesis.programs.rewriting import erase, replace_by
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.searching import grouped_remarks
 
@@ -43,29 +44,48 @@ def fuse(
     """
     with meshes_remembered():
         for function in without_weights(functions_of(module), "fused"):
-            name = f"@{function.sym_name.data}"
-            with grouped_remarks(function, f"fewer steps in {name}"):
-                if _is_slower_fused(function, options):
-                    remark(function, f"fuse keeps {name}: {KEEPS_WAITING}")
-                else:
-                    _Fusion(function, options, listener).run()
+            with grouped_remarks(function, f"fewer steps in @{function.sym_name.data}"):
+                left_out = _left_out(function, options)
+                if left_out is not None:
+                    _Fusion(function, options, listener, left_out).run()
 
 
-def _is_slower_fused(function: FuncOp, options: SearchOptions) -> bool:
-    """Return whether fusion makes a function slower; False if no time of it is known."""
+def _left_out(function: FuncOp, options: SearchOptions) -> Kinds | None:
+    """Return the kinds of rewrites that do not pay; None if none pays."""
+    if any(map(is_placeholder, function.body.ops)):  # it has no time yet
+        return frozenset()
     try:
-        return is_slower(function, options.model, lambda copy: _Fusion(copy, options, None).run())
+        before = simulate_function(function, options.model).time
     except DiagnosticError:
-        return False
+        return frozenset()
+
+    def tried(left_out: Kinds) -> tuple[Rank, Iterable[Hashable]]:
+        with scratch_copy(function) as copy:
+            fusion = _Fusion(copy, options, None, left_out)
+            fusion.run()
+            time = simulate_function(copy, options.model).time if fusion.made else before
+            return Rank.of([time], [before]), fusion.made
+
+    return left_out_of(function, "fuse", tried)
 
 
 class _Fusion:
-    """The rewrites of one function."""
+    """The rewrites of one function.
+
+    Attributes:
+        left_out: the kinds of rewrites that are not made.
+        made: the kinds of those that were, in order.
+    """
 
     def __init__(
-        self, function: FuncOp, options: SearchOptions, listener: PatternRewriterListener | None
+        self,
+        function: FuncOp,
+        options: SearchOptions,
+        listener: PatternRewriterListener | None,
+        left_out: Kinds,
     ):
         self.function, self.options, self.listener = function, options, listener
+        self.left_out, self.made = left_out, dict[Hashable, None]()
         self.mesh: Mesh = mesh_of(function)
 
     def run(self) -> None:
@@ -92,7 +112,9 @@ class _Fusion:
             result = left.kind.result_type(self.mesh, [total], left.arguments)
         except LayoutError:  # the maximum of a sum is no sum of maxima
             return
-        if result == dist_type(op.result) and self._pays(left, op, operands, total):
+        if result != dist_type(op.result) or not self._pays(left, op, operands, total):
+            return
+        if self._makes("add", alike(left), alike(right)):
             added = OPERATIONS[ADD.name].make(self.mesh, left.operands[0], right.operands[0])
             step = type(left).make(self.mesh, added.result, **left.properties)
             replace_by(op, [added, step], step.result, self.listener)
@@ -117,14 +139,21 @@ class _Fusion:
     def _bytes(self, value: SSAValue) -> int:
         return dist_type(value).local_bytes(self.mesh)
 
+    def _makes(self, *kind: Hashable) -> bool:
+        """Return whether rewrites of a kind are made, and note that they are."""
+        if kind in self.left_out:
+            return False
+        self.made[kind] = None
+        return True
+
     def shorten_chains(self) -> None:
         """Put the cheapest program in the place of steps in a row."""
         for chain in list(chains(self.function)):
             first, last = chain[0].operands[0], chain[-1]
-            if first.type == last.result.type:
+            if first.type == last.result.type and self._makes("none", first.type):
                 replace_by(last, [], first, self.listener)
                 erase(chain[:-1])
-            else:
+            elif first.type != last.result.type:
                 self._shorten(chain)
 
     def _shorten(self, chain: Sequence[DistOp]) -> None:
@@ -139,7 +168,8 @@ class _Fusion:
             return
         time, program = best
         shorter = len(program.steps) < len(chain)
-        if time < now * (1 - TIE) or (time <= now * (1 + TIE) and shorter):
+        pays = time < now * (1 - TIE) or (time <= now * (1 + TIE) and shorter)
+        if pays and self._makes("chain", *map(alike, chain)):
             plan = planned(self.mesh, source, program.steps, target)
             replace_by(last, *plan.built_on(operand), self.listener)
             erase(chain[:-1])

@@ -1,6 +1,6 @@
 """Programs in the place of operations: how a function is rewritten by what was chosen for it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
@@ -12,7 +12,7 @@ from xdsl.rewriter import InsertPoint
 from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp, is_placeholder
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.alternatives import FOR, FROM
 from collir.ir.diagnostics import DiagnosticError
@@ -22,17 +22,10 @@ from collir.ir.roles import pass_role
 from collir.layout import LayoutError
 from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.choices import needs_search
-from collir.synthesis.programs.search_options import TIE
 from collir.synthesis.programs.steps import Program
 
 Programs = tuple[Program | None, ...]
 """A choice for every operation of a function that has one."""
-
-KEEPS_WAITING = (
-    "the programs that are the cheapest alone keep others waiting, or leave results to be copied, "
-    "so that all of it takes longer"
-)
-"""The reason why a function stays as it is written if a rewrite makes it slower."""
 
 
 @dataclass(frozen=True)
@@ -101,27 +94,6 @@ def rewrite(function: FuncOp, picked: Programs, listener: PatternRewriterListene
             if listener is not None:  # otherwise it is a trial
                 _tell_of_copies(op, program)
             put(op, program, listener)
-
-
-def is_slower(function: FuncOp, model: CostModel, rewrite_copy: Callable[[FuncOp], object]) -> bool:
-    """Return whether a rewrite makes a function slower, as steps overlap; it is tried on a copy.
-
-    The program that is the cheapest alone may keep others waiting, but only ``async`` steps overlap
-    others. A redistribution has no time, so nothing is said of a function that has some.
-
-    Raises:
-        DiagnosticError: the function cannot be simulated.
-    """
-    ops = list(function.body.ops)
-    under_way = any("async" in op.properties for op in ops)
-    if not under_way or any(map(is_placeholder, ops)):
-        return False
-    before = simulate_function(function, model).time
-    # Steps that overlap have no price of their own: the whole function is simulated, buffers
-    # included, so the trial needs its operations.
-    with scratch_copy(function) as copy:
-        rewrite_copy(copy)
-        return simulate_function(copy, model).time > before * (1 + TIE)
 
 
 def time_with(function: FuncOp, picked: Programs, model: CostModel) -> float:

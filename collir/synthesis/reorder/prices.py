@@ -14,11 +14,12 @@ from xdsl.ir import Attribute, SSAValue
 
 from collir.cost.model import step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective_between
+from collir.cost.programs.cost import collective_of
 from collir.cost.programs.local_steps import copied_bytes
+from collir.cost.steps import seconds_of, seconds_sent, standing_alone
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp, arguments_of
-from collir.dialects.tensor import AxesAttr, DistTensorType
+from collir.dialects.tensor import DistTensorType
 from collir.ir.steps import PlannedValue
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.formulas import Formula
@@ -145,8 +146,6 @@ class Prices:
 
     def __init__(self, mesh: Mesh, options: SearchOptions):
         self.mesh, self.options = mesh, options
-        device = mesh.machine.slowest
-        self._speed = (device and device.memory_bandwidth) or math.inf
         self._left = math.inf if options.seconds is None else options.seconds
         self._share = self._left / SHARES
         self._forms: dict[Hashable, Form] = {}
@@ -186,26 +185,20 @@ class Prices:
         return self._prices[key]
 
     def _price(self, form: Form, operands: tuple[DistType, ...], result: DistType) -> Price | None:
-        if not form.kind.sends:
-            moved = self._moved(form, operands, result)
-            return Price(moved / self._speed, 0.0, moved, 1)
-        attribute = form.properties.get("axes")
-        axes = attribute.data if isinstance(attribute, AxesAttr) else None
-        step = collective_between(
-            form.kind.name, self.mesh, operands[0], result, axes, form.arguments
-        )
+        op = standing_alone(form.op, form.properties, operands, result)
+        model = self.options.model
         try:
-            cost = step_cost(step, self.options.model)
+            if not form.kind.sends:
+                moved = self._moved(form, operands, result)
+                return Price(seconds_of(op, self.mesh, model), 0.0, moved, 1)
+            cost = step_cost(collective_of(op, self.mesh), model)
         except CostError:
             return None
-        copied = copied_bytes(cost)
-        return Price(cost.time + copied / self._speed, cost.time, copied, 1)
+        return Price(seconds_sent(cost), cost.time, copied_bytes(cost), 1)
 
     def _moved(self, form: Form, operands: tuple[DistType, ...], result: DistType) -> float:
-        """Return the bytes that a local step reads and writes.
-
-        Operands of ``concat`` count even where a simulation finds that they are in place already.
-        """
+        """Return the bytes that a local step reads and writes, of which the fewer decide between
+        steps that take as long."""
         if form.kind.is_free(self.mesh, operands[0], form.arguments):
             return 0
         read = [operand.local_bytes(self.mesh) for operand in operands]

@@ -6,7 +6,8 @@ interleaved anew (interleave.py), and steps that change a layout move through ``
 the end the function as a whole has to be no dearer than it was.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import permutations
 
 from xdsl.dialects.builtin import ModuleOp
@@ -23,13 +24,14 @@ from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.ir.straight import on_straight_programs
-from collir.layout import Mesh
+from collir.layout import DistType, Mesh
 from collir.synthesis.programs.fusion import layout_change
+from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
 from collir.synthesis.programs.rewriting import erase, replace_by, rewriter_at
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.reorder.hoist import Joined, earlier, later
 from collir.synthesis.reorder.interleave import Grid, Placed, thread_to, threads
-from collir.synthesis.reorder.prices import TIE, Form, Prices
+from collir.synthesis.reorder.prices import Form, Prices
 from collir.synthesis.searching import grouped_remarks
 
 Rule = Callable[[Prices, DistOp], Joined | None]
@@ -63,28 +65,33 @@ def reorder(
                 _reorder_function(function, prices[mesh], listener)
 
 
+Times = tuple[float, float]
+"""The seconds of the collectives of a function, and those of all its steps."""
+
+
 def _reorder_function(
     function: FuncOp, prices: Prices, listener: PatternRewriterListener | None
 ) -> None:
-    """Rewrite one function, if that pays."""
+    """Rewrite one function as far as that pays."""
     before = _times(function, prices)
     if before is None:
         return
+
     # Each rewrite is judged by the types of the steps it touches. All of them together are judged
     # by the time of the whole function, in which steps may overlap: so they are made on a copy.
-    with scratch_copy(function) as copy:
-        if not _Reordering(copy, prices, listener).run():
-            return
-        after = _times(copy, prices)
-        if after is None or any(
-            new > old * (1 + TIE) for new, old in zip(after, before, strict=True)
-        ):
-            return
-        function.body.detach_block(0).erase(safe_erase=False)
-        function.body.add_block(copy.body.detach_block(0))
+    def tried(left_out: Kinds) -> tuple[Rank, Iterable[Hashable]]:
+        with scratch_copy(function) as copy:
+            reordering = _Reordering(copy, prices, None, left_out)
+            reordering.run()
+            times = _times(copy, prices) if reordering.made else before
+        return Rank.of(times or (math.inf, math.inf), before), reordering.made
+
+    left_out = left_out_of(function, "reorder-by-hierarchy", tried)
+    if left_out is not None:
+        _Reordering(function, prices, listener, left_out).run()
 
 
-def _times(function: FuncOp, prices: Prices) -> tuple[float, float] | None:
+def _times(function: FuncOp, prices: Prices) -> Times | None:
     """Return the seconds of the collectives of a function, and those of all its steps.
 
     None if it has no cost.
@@ -102,17 +109,26 @@ class _Reordering:
     Attributes:
         best: the best orders that are known, by the type that a row starts from and its forms.
         done: the rows that were looked at.
+        left_out: the kinds of rewrites that are not made.
+        made: the kinds of those that were, in order; rewrites of a kind replace equal steps.
     """
 
-    def __init__(self, function: FuncOp, prices: Prices, listener: PatternRewriterListener | None):
+    def __init__(
+        self,
+        function: FuncOp,
+        prices: Prices,
+        listener: PatternRewriterListener | None,
+        left_out: Kinds,
+    ):
         self.function, self.prices, self.listener = function, prices, listener
+        self.left_out, self.made = left_out, dict[Hashable, None]()
         self.mesh = prices.mesh
         self.best: dict[Hashable, list[Placed] | None] = {}
         self.done: set[tuple[DistOp, ...]] = set()
 
-    def run(self) -> bool:
-        """Rewrite the function until nothing more pays; return whether anything changed."""
-        changed = self.orders()
+    def run(self) -> None:
+        """Rewrite the function until nothing more pays."""
+        self.orders()
         for _ in range(TURNS):
             again = self.joins(later, up=False)
             again |= self.threads()
@@ -120,8 +136,14 @@ class _Reordering:
             again |= self.threads()
             if not again:
                 break
-            changed = True
-        return self.orders() or changed
+        self.orders()
+
+    def _makes(self, *kind: Hashable) -> bool:
+        """Return whether rewrites of a kind are made, and note that they are."""
+        if kind in self.left_out:
+            return False
+        self.made[kind] = None
+        return True
 
     # --- rows of steps on one value -------------------------------------------------------------
 
@@ -139,7 +161,7 @@ class _Reordering:
         while True:
             window = ops[start : start + WINDOW]
             placed = self._interleaved(window)
-            if placed is not None:
+            if placed is not None and self._makes("row", *self._row(window)):
                 ops[start : start + WINDOW] = self._rewrite(window, placed)
                 changed = True
             if start + WINDOW >= len(ops):
@@ -153,10 +175,14 @@ class _Reordering:
         """
         if not any(op.kind.layout_only for op in ops):
             return None
-        source, forms = dist_type(ops[0].operands[0]), tuple(map(self.prices.of, ops))
+        source, forms = self._row(ops)
         if (source, forms) not in self.best:
             self.best[source, forms] = Grid(self.prices, source, forms).best()
         return self.best[source, forms]
+
+    def _row(self, ops: Sequence[DistOp]) -> tuple[DistType, tuple[Form, ...]]:
+        """Return the type that a row of steps starts from, and its forms."""
+        return dist_type(ops[0].operands[0]), tuple(map(self.prices.of, ops))
 
     def _rewrite(self, ops: Sequence[DistOp], placed: Sequence[Placed]) -> list[DistOp]:
         """Put steps in the place of others, in about the places where those were; return them."""
@@ -190,6 +216,9 @@ class _Reordering:
         for op in reversed(ops) if up else ops:
             join: DistOp = op
             while (joined := rule(self.prices, join)) is not None:
+                forms = tuple(steps for _, steps in joined.first)
+                if not self._makes("join", rule, joined.join, joined.then, forms):
+                    break
                 join = self._join(join, joined)
                 changed = True
                 for value in join.operands if up else ():  # so that the next join is reached
@@ -227,23 +256,17 @@ class _Reordering:
 
     # --- the order of sub-axes ------------------------------------------------------------------
 
-    def orders(self) -> bool:
-        """Put the sub-axes of steps that do the same in any order into the cheapest order.
-
-        Return whether any changed.
-        """
-        changed = False
+    def orders(self) -> None:
+        """Put the sub-axes of steps that do the same in any order into the cheapest order."""
         for op in list(self.function.body.ops):
             if not is_collective(op) or layout_change(op) is None or len(op.over) < 2:
                 continue
             if not op.kind.ordered and not op.kind.pairs:
                 form = self._ordered(op)
-                if form is not None:
+                if form is not None and self._makes("order", form, dist_type(op.operands[0])):
                     step = form.put(op.operands, dist_type(op.result))
                     self._insert(op, [step], op)
                     self._replace([op], step.result)
-                    changed = True
-        return changed
 
     def _ordered(self, op: DistOp) -> Form | None:
         x, form = dist_type(op.operands[0]), self.prices.of(op)

@@ -1,0 +1,66 @@
+"""Rewrites that pay alone and not together: those that make a function slower are left out."""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+from xdsl.dialects.func import FuncOp
+
+from collir.ir.remarks import remark
+from collir.synthesis.programs.search_options import TIE
+
+Kinds = frozenset[Hashable]
+"""Kinds of rewrites: those of one kind replace equal steps by equal ones."""
+
+MOST_KINDS = 32
+"""The most kinds of rewrites that are tried to be left out of a function that they make slower."""
+
+
+class Rank(NamedTuple):
+    """How a function with rewrites compares with the one without.
+
+    Attributes:
+        slower: the largest ratio of its times to those before; 1 if none is longer.
+        time: the last of its times, in seconds.
+    """
+
+    slower: float
+    time: float
+
+    @staticmethod
+    def of(times: Sequence[float], before: Sequence[float]) -> "Rank":
+        """Return the rank of times of a function, beside those before of the same kinds."""
+        pairs = zip(times, before, strict=True)
+        slower = max((new / old for new, old in pairs if new > old * (1 + TIE)), default=1.0)
+        return Rank(slower, times[-1])
+
+
+def left_out_of(
+    function: FuncOp, name: str, tried: Callable[[Kinds], tuple[Rank, Iterable[Hashable]]]
+) -> Kinds | None:
+    """Return the kinds of rewrites without which those of a pass make a function no slower, with a
+    remark if there are some; None if no rewrite pays.
+
+    Where all together do not pay, each kind without which the function is faster is left out.
+
+    Args:
+        name: the name of the pass.
+        tried: a function from kinds that are left out to the rank of the function with all others,
+            and these.
+    """
+    left_out: Kinds = frozenset()
+    rank, listed = tried(left_out)
+    made = list(listed)
+    if rank.slower == 1:
+        return left_out
+    kinds = len(made)
+    for kind in made[:MOST_KINDS]:
+        trial, others = tried(left_out | {kind})
+        if trial < rank:
+            left_out, rank, made = left_out | {kind}, trial, list(others)
+    label = f"@{function.sym_name.data}"
+    if rank.slower == 1 and made:
+        what = f"leaves {kinds - len(made)} of {kinds} kinds of rewrites out of {label}"
+    else:
+        what = f"keeps {label}"
+    remark(function, f"{name} {what}: as a whole it would be slower")
+    return left_out if rank.slower == 1 and made else None
