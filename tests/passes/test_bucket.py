@@ -78,7 +78,7 @@ def group_of(sizes: Sequence[int], ready: Sequence[float], needs: Sequence[int])
         tuple(ready),
         tuple(needs),
         lambda size: 3.0 + size,
-        0.25,
+        lambda size: 0.5 + 0.25 * size,
     )
 
 
@@ -88,7 +88,7 @@ def end(group: Bucketable, buckets: Sequence[range]) -> float:
     for bucket in buckets:
         size = sum(group.sizes[index] for index in bucket)
         now = max(now, group.ready[bucket[-1]]) + group.time(size)
-        now += group.packing * size if len(bucket) > 1 else 0.0
+        now += group.packing(size) if len(bucket) > 1 else 0.0
     return now
 
 

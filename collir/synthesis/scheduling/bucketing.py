@@ -19,7 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import cast
 
@@ -32,6 +32,7 @@ from xdsl.ir import Operation, SSAValue
 from collir.cost.model import step_cost
 from collir.cost.programs.cost import collective_of
 from collir.cost.programs.simulate import simulate_function
+from collir.cost.steps import copy_seconds
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
@@ -67,7 +68,7 @@ class Bucketable:
         ready: seconds at which the operands of each are ready.
         needs: index of the last earlier collective whose result each needs; -1: none.
         time: function from the bytes of a buffer to the seconds of its collective.
-        packing: seconds per byte to copy operands into a buffer.
+        packing: function from the bytes of operands to the seconds to copy them into a buffer.
     """
 
     ops: tuple[DistOp, ...]
@@ -75,7 +76,7 @@ class Bucketable:
     ready: tuple[float, ...]
     needs: tuple[int, ...]
     time: Callable[[float], float]
-    packing: float
+    packing: Callable[[float], float]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -133,14 +134,15 @@ def earliest_buckets(group: Bucketable) -> list[range]:
     ends: Times = np.array([0, *accumulate(group.sizes)], dtype=np.float64)
     grid = _grid(min(group.sizes), float(ends[-1]))
     times: Times = np.array([group.time(size) for size in grid])
+    packed: Times = times + np.array([group.packing(size) for size in grid])
     done = np.zeros(count + 1)
     cut = np.zeros(count + 1, dtype=np.int64)
     last_needed = list(accumulate(group.needs, max))
     for last in range(1, count + 1):
         first = last_needed[last - 1] + 1  # a bucket with the last member begins here at the lowest
         sizes = ends[last] - ends[first:last]
-        durations = cast(Times, np.interp(sizes, grid, times))
-        durations[: last - first - 1] += group.packing * sizes[: last - first - 1]
+        durations = cast(Times, np.interp(sizes, grid, packed))
+        durations[-1] = np.interp(sizes[-1], grid, times)  # one alone is not packed
         finished = np.maximum(done[first:last], group.ready[last - 1]) + durations
         best = int(np.argmin(finished))
         done[last], cut[last] = finished[best], first + best
@@ -326,15 +328,13 @@ class _Bucketing:
         def time(size: float) -> float:
             return math.fsum(step.time for step in self._steps(largest, mesh, size / max(sizes)))
 
-        device = mesh.machine.slowest
-        speed = device.memory_bandwidth if device else None
         return Bucketable(
             tuple(order),
             sizes,
             tuple(ready[members[op]] for op in order),
             tuple(_last_needed(function, order)),
             time,
-            2 / speed if speed else 0.0,
+            partial(copy_seconds, mesh=mesh),
         )
 
     def _pack_group(
