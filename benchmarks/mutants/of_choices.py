@@ -139,8 +139,8 @@ plant(
     ),
     (
         "a buffer of one is packed too",
-        "durations[: last - first - 1] += group.packing * sizes[: last - first - 1]",
-        "durations += group.packing * sizes",
+        "durations[-1] = np.interp(sizes[-1], grid, times)",
+        "durations[-1] = np.interp(sizes[-1], grid, packed)",
     ),
     (
         "a bucket of ddp is closed above its size",

@@ -17,9 +17,8 @@ from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import remark
 from collir.layout import DistType, LayoutError, Mesh, unplaced_message
-from collir.layout.coll import ALL_REDUCE
 from collir.synthesis.programs.cheapest import Synthesis, synthesise
-from collir.synthesis.programs.fixed import STRATEGIES, fixed_program
+from collir.synthesis.programs.fixed import fixed_programs
 from collir.synthesis.programs.pricing import MOST_PROGRAMS, Pricing
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.steps import Candidate, Program
@@ -188,7 +187,6 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
     """
     mesh = placed_mesh(op)
     own = _own_seconds(op, mesh, options)
-    fixed = [fixed_program(name, mesh, op.over) for name in STRATEGIES if op.kind is ALL_REDUCE]
     pricing = Pricing(
         mesh,
         dist_type(op.operands[0]),
@@ -196,7 +194,7 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
         options,
         _is_returned(op),
         math.inf if own is None else own,
-        [program for program in fixed if program is not None],
+        fixed_programs(op, mesh),
     )
     found = pricing.best(lambda top: search_programs(op, replace(options, top=top)))
     if op.kind.placeholder and not found.listed:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, get_args
 
+from collir.dialects.operation import DistOp
 from collir.layout import Mesh
 from collir.layout.coll import ALL_GATHER, ALL_REDUCE, BROADCAST, REDUCE, REDUCE_SCATTER
 from collir.layout.steps import StepKind
@@ -48,3 +49,11 @@ def fixed_program(strategy: str, mesh: Mesh, axes: Axes) -> Program | None:
     """Return the program of a strategy for an all_reduce; None for ``flat``, or on one level."""
     levels = axes_by_level(mesh, axes)
     return _PROGRAMS[strategy](levels) if strategy in _PROGRAMS and len(levels) > 1 else None
+
+
+def fixed_programs(op: DistOp, mesh: Mesh) -> list[Program]:
+    """Return the programs of all strategies for an operation that has some."""
+    if op.kind is not ALL_REDUCE:
+        return []
+    programs = (fixed_program(strategy, mesh, op.over) for strategy in STRATEGIES)
+    return [program for program in programs if program is not None]
