@@ -1,6 +1,7 @@
 """Tests that imports run one way, and that the oracles know nothing of the typing rules."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -167,3 +168,27 @@ def test_passes_cannot_be_imported_twice() -> None:
     source = (ROOT / "passes" / "__init__.py").read_text(encoding="utf-8")
     with pytest.raises(ImportError, match=r"import collir\.passes"):
         exec(compile(source, "passes/__init__.py", "exec"), {"__name__": "passes"})
+
+
+RATES = re.compile(
+    r"\.(memory_bandwidth|efficiency|execution|launch|seconds_of_element)\b|\bdevice\)?\.compute\b"
+)
+ASKING = {
+    "synthesis/propagation/estimate.py": "decides between layouts by bytes and peak rates",
+    "synthesis/sharding/uneven.py": "begins with weights in proportion to rates",
+}
+"""Files that read the rates of a device, and why: all others ask the cost models for times."""
+
+
+def test_passes_and_searches_read_no_rates_of_a_device() -> None:
+    for folder in ("collir/synthesis", "passes"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if str(path.relative_to(ROOT / "collir" if folder != "passes" else ROOT)) in ASKING:
+                continue
+            named = {match[0] for match in RATES.finditer(path.read_text(encoding="utf-8"))}
+            assert not named, f"{path.relative_to(ROOT)} reads {', '.join(sorted(named))}"
+
+
+@pytest.mark.parametrize("file", sorted(ASKING))
+def test_files_that_are_listed_read_rates(file: str) -> None:
+    assert RATES.search((ROOT / "collir" / file).read_text(encoding="utf-8"))
