@@ -88,7 +88,7 @@ def synthesise(
     count = search.paths.count() if counted else None
     plain = search.programs()
     in_chunks = search.programs_in_chunks(chunks)
-    listed = sorted([*plain[:top], *in_chunks[:top]], key=_order)
+    listed = sorted([*plain[:top], *in_chunks[:top]], key=order)
     return _synthesis(listed, count, search.least, search.results, search.cut)
 
 
@@ -152,7 +152,7 @@ class _UnorderedSearch:
         listed = list(by_steps.values())
         if 1 < padding <= 1 + NEGLIGIBLE:
             listed = [_padded(self.paths, candidate, self.model) for candidate in listed]
-        return sorted(listed, key=_order)
+        return sorted(listed, key=order)
 
     def programs_in_chunks(self, most: int) -> list[Candidate]:
         """Return the cheapest programs on up to so many chunks, best first."""
@@ -167,7 +167,7 @@ class _UnorderedSearch:
             chunk = self._paths(scale=self.scale * (self.paths.padding_in(count) / count))
             worst = in_chunks[self.top - 1].time if len(in_chunks) >= self.top else math.inf
             self.results.append(pipelined(chunk, count, self._seconds_left(), worst))
-            in_chunks = sorted([*in_chunks, *self.results[-1].candidates], key=_order)
+            in_chunks = sorted([*in_chunks, *self.results[-1].candidates], key=order)
         return in_chunks
 
 
@@ -199,5 +199,6 @@ def _smaller(axes: frozenset[str]) -> Iterator[tuple[str, ...]]:
         yield from combinations(sorted(axes), size)
 
 
-def _order(candidate: Candidate) -> tuple[float, int]:
+def order(candidate: Candidate) -> tuple[float, int]:
+    """Return a key by which faster programs come first, and of equal ones those of fewer steps."""
     return float(f"{candidate.time:.9e}"), len(candidate.steps)

@@ -19,7 +19,7 @@ from collir.ir.remarks import remark
 from collir.layout import DistType, LayoutError, Mesh, unplaced_message
 from collir.synthesis.programs.cheapest import Synthesis, synthesise
 from collir.synthesis.programs.fixed import fixed_programs
-from collir.synthesis.programs.pricing import MOST_PROGRAMS, Pricing
+from collir.synthesis.programs.pricing import MOST_PROGRAMS, Priced, Pricing
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.steps import Candidate, Program
 from collir.synthesis.searching import record_cut_off, remark_cut_off
@@ -185,20 +185,34 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
     Raises:
         DiagnosticError: a redistribution has no program; or as for ``search_programs``.
     """
-    mesh = placed_mesh(op)
-    own = _own_seconds(op, mesh, options)
-    pricing = Pricing(
+    own, found = _own_seconds(op, options), priced_programs(op, options)
+    if op.kind.placeholder and not found.candidates:
+        raise DiagnosticError.at(op, _why_none(bool(found.ended), options.memory is not None))
+    listed = [(candidate.time, candidate.program) for candidate in found.candidates]
+    if own is None:  # other programs may have a cost
+        return Choices(listed or [(0.0, None)], found.ended, found.gap)
+    better = [choice for choice in listed if choice[0] < own * (1 - TIE)]
+    others = [choice for choice in listed[len(better) :] if not _same(op, choice[1])]
+    return Choices([*better, (own, None), *others][: options.top], found.ended, found.gap)
+
+
+def priced_programs(op: DistOp, options: SearchOptions) -> Priced:
+    """Return the best programs that do what an operation does, with all of their seconds; with a
+    remark if others may be faster.
+
+    Raises:
+        DiagnosticError: see ``search_programs``.
+    """
+    mesh, own = placed_mesh(op), _own_seconds(op, options)
+    found = Pricing(
         mesh,
         dist_type(op.operands[0]),
         dist_type(op.result),
         options,
         _is_returned(op),
         math.inf if own is None else own,
-        fixed_programs(op, mesh),
-    )
-    found = pricing.best(lambda top: search_programs(op, replace(options, top=top)))
-    if op.kind.placeholder and not found.listed:
-        raise DiagnosticError.at(op, _why_none(bool(found.ended), options.memory is not None))
+        fixed_programs(op, mesh) if options.memory is None else (),
+    ).best(lambda top: search_programs(op, replace(options, top=top)))
     if found.gap:
         remark(
             op,
@@ -206,22 +220,16 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
             "shortest time were timed with what devices copy: another may be faster by up to "
             f"{100 * found.gap:.2g} %",
         )
-    listed = found.listed
-    if own is None:  # other programs may have a cost
-        return Choices(listed or [(0.0, None)], found.ended, found.gap)
-    better = [choice for choice in listed if choice[0] < own * (1 - TIE)]
-    others = [choice for choice in listed[len(better) :] if not _same(op, choice[1])]
-    listed = [*better, (own, None), *others][: options.top]
-    return Choices(listed, found.ended, found.gap)
+    return found
 
 
-def _own_seconds(op: DistOp, mesh: Mesh, options: SearchOptions) -> float | None:
+def _own_seconds(op: DistOp, options: SearchOptions) -> float | None:
     """Return the seconds of an operation as it is written; None for a redistribution, and for one
     without a cost."""
     if op.kind.placeholder:
         return None
     try:
-        step = collective_of(op, mesh).scaled(options.scale)
+        step = collective_of(op, mesh_of(op)).scaled(options.scale)
         return seconds_sent(step_cost(step, options.model))
     except CostError:
         return None
@@ -247,7 +255,8 @@ def best_between(
         return None
     if found.ended:
         record_cut_off(found.ended, options.seconds)
-    return found.listed[0] if found.listed else None
+    best = next(iter(found.candidates), None)
+    return (best.time, best.program) if best else None
 
 
 def _same(op: DistOp, program: Program | None) -> bool:

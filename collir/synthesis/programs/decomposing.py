@@ -105,6 +105,8 @@ def unbeaten(
             what += f" and {len(alone) - 1} more of @{function.sym_name.data}"
         if cut:
             why = "no faster program was found before the search was cut off"
+        elif any(choice.gap for _, choice in alone):
+            why = "no sequence of steps that was timed is faster"
         elif len(alone) > 1:
             why = "no sequence of steps is faster (proven)"
         else:

@@ -6,15 +6,15 @@ of it until it alone takes longer than the best program.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from collir.cost.model import step_cost
+from collir.cost.model import StepCost, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_of, program_cost
 from collir.cost.steps import copy_seconds, local_seconds, seconds_sent
 from collir.layout import DistType, LayoutError, Mesh
 from collir.synthesis.programs.build import Plan, planned
-from collir.synthesis.programs.cheapest import Synthesis
+from collir.synthesis.programs.cheapest import Synthesis, order
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.steps import Candidate, Program
 from collir.synthesis.searching import gap_of
@@ -28,11 +28,13 @@ class Priced:
     """Programs with their seconds, best first.
 
     Attributes:
+        first: what the search found of as many programs as were asked for.
         ended: why the search was cut off, or "".
         gap: by how much a program that was not timed may be faster, relative to the best.
     """
 
-    listed: Sequence[tuple[float, Program]]
+    candidates: Sequence[Candidate]
+    first: Synthesis
     ended: str = ""
     gap: float = 0.0
 
@@ -62,61 +64,73 @@ class Pricing:
         Args:
             search: a function from a number of programs to as many that send for the shortest time.
         """
-        top = self.options.top
+        top, first = self.options.top, search(self.options.top)
+        synthesis = first
         while True:
-            synthesis = search(top)
             found = synthesis.candidates
-            listed = [
-                (time, c.program) for c in found if (time := self.of_candidate(c)) is not None
-            ]
-            others = {program for _, program in listed}
-            listed += [(t, x) for x in self.fixed if x not in others and (t := self.of(x))]
-            listed.sort(key=lambda choice: (float(f"{choice[0]:.9e}"), len(choice[1].steps)))
-            listed = listed[: self.options.top]
-            if len(found) < top or synthesis.ended:
-                return Priced(listed, synthesis.ended)
-            due = min(self.known, listed[-1][0] if len(listed) == self.options.top else math.inf)
+            timed = {c.program: self._timed(c) for c in found}
+            timed |= {x: self._fixed(x) for x in self.fixed if x not in timed}
+            listed = sorted(filter(None, timed.values()), key=order)[: self.options.top]
+            ended, gap = synthesis.ended, 0.0
+            if len(found) < top or ended or not self._copies_take_time:
+                break
+            due = min(self.known, listed[-1].time if len(listed) == self.options.top else math.inf)
             if due <= found[-1].time * (1 + TIE):
-                return Priced(listed)
-            if not self._copies_take_time:
-                return Priced(listed)
+                break
             if top >= MOST_PROGRAMS:
-                return Priced(listed, gap=gap_of(due, found[-1].time) or 0.0)
+                gap = gap_of(due, found[-1].time) or 0.0
+                break
             top = min(4 * top, MOST_PROGRAMS)
+            synthesis = search(top)
+        return Priced(listed, first, ended, gap)
 
     @property
     def _copies_take_time(self) -> bool:
         return copy_seconds(1.0, self.mesh) > 0
 
-    def of_candidate(self, candidate: Candidate) -> float | None:
-        """Return the seconds of a program; None for one in chunks that cannot be built, where the
-        value is too large to be padded.
+    def _timed(self, candidate: Candidate) -> Candidate | None:
+        """Return a program with all of its seconds; None for one in chunks that cannot be built,
+        where the value is too large to be padded.
 
         A program in chunks is built before it is timed, because its steps may have to wait while
         values are packed between them.
         """
-        program, scale = candidate.program, self.options.scale
-        plan = self._planned(program)
-        if plan is None:
-            return None if candidate.pipeline else candidate.time
-        if candidate.pipeline:
+        pipeline, scale = candidate.pipeline, self.options.scale
+        if (plan := self._planned(candidate.program)) is None:
+            return None if pipeline else candidate
+        if pipeline:
             cost = program_cost("", plan.steps, self.mesh, self.options.model)
-            return cost.scaled(scale).time + self._local(plan)
-        if scale == 1:  # a search may have priced a value that is padded for other programs
-            return self._of_plan(plan)
-        return sum(map(seconds_sent, candidate.costs)) + self._local(plan)
+            time = cost.scaled(scale).time + self._local(plan)
+            return replace(candidate, copies=time - pipeline.time)
+        # A search may have priced a value that is padded for other programs.
+        costs = candidate.costs if scale != 1 else self._costs(plan)
+        return replace(candidate, costs=costs, copies=self._copies(plan, costs))
 
-    def of(self, program: Program) -> float | None:
-        """Return the seconds of steps in a row; None if they cannot be built or have no cost."""
+    def _fixed(self, program: Program) -> Candidate | None:
+        """Return steps in a row with their seconds; None if they cannot be built or have no
+        cost."""
+        if (plan := self._planned(program)) is None:
+            return None
         try:
-            return None if (plan := self._planned(program)) is None else self._of_plan(plan)
+            costs = self._costs(plan)
+            copies = self._copies(plan, costs)
         except CostError:
             return None
+        held = [
+            sum(value.type.local_bytes(self.mesh) for value in (*step.operands, step.result))
+            for step in plan.steps
+        ]
+        memory = max(held) * self.options.scale
+        return Candidate(self.mesh, program.steps, costs, memory, copies=copies)
 
-    def _of_plan(self, plan: Plan) -> float:
+    def _costs(self, plan: Plan) -> tuple[StepCost, ...]:
         model, scale = self.options.model, self.options.scale
         sent = (collective_of(x, self.mesh).scaled(scale) for x in plan.steps if x.kind.sends)
-        return sum(seconds_sent(step_cost(x, model)) for x in sent) + self._local(plan)
+        return tuple(step_cost(x, model) for x in sent)
+
+    def _copies(self, plan: Plan, costs: Sequence[StepCost]) -> float:
+        beside = sum(seconds_sent(cost) - cost.time for cost in costs)
+        return beside + self._local(plan)
 
     def _local(self, plan: Plan) -> float:
         """Return the seconds of the steps that send nothing, and of the copy of a result."""

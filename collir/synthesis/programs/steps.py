@@ -73,6 +73,7 @@ class Candidate:
         costs: the costs of the steps that send, in order; of a pipeline those on one chunk.
         memory: bytes that operand and result of a step take together on a device, at most.
         pipeline: None if the steps run on the whole value.
+        copies: seconds beyond those of what is sent, as of local steps; searches leave them out.
     """
 
     mesh: Mesh
@@ -80,6 +81,7 @@ class Candidate:
     costs: tuple[StepCost, ...]
     memory: float = 0.0
     pipeline: Pipeline | None = None
+    copies: float = 0.0
 
     @property
     def program(self) -> Program:
@@ -89,7 +91,8 @@ class Candidate:
     @cached_property
     def time(self) -> float:
         """Seconds: the sum over the steps, or the time of their pipeline."""
-        return self.pipeline.time if self.pipeline else sum(cost.time for cost in self.costs)
+        sent = self.pipeline.time if self.pipeline else sum(cost.time for cost in self.costs)
+        return sent + self.copies
 
 
 def scattered(steps: Sequence[Step]) -> list[str]:

@@ -26,7 +26,7 @@ from collir.synthesis.programs.choices import (
     needs_search,
     pareto_programs,
     placed_mesh,
-    search_programs,
+    priced_programs,
 )
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.steps import Candidate, Step
@@ -61,8 +61,8 @@ class Strategies:
 
     @property
     def proven(self) -> bool:
-        """Return whether no candidate is missing."""
-        return not self.ended
+        """Return whether no candidate that is faster is missing."""
+        return not (self.ended or self.gap)
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,10 @@ class StrategiesBase(ParallelOptions, Target):
         options = SearchOptions(
             model, self.top, self.memory or None, self.seconds, counted=True, chunks=self.chunks
         )
-        result = search_programs(op, options)
+        priced = priced_programs(op, options)
+        result = replace(priced.first, candidates=tuple(priced.candidates), ended=priced.ended)
+        if priced.gap:
+            result = replace(result, gap=priced.gap)
         if self.front:
             candidates, ended = pareto_programs(op, options)
             gap = None if ended else result.gap
@@ -224,10 +227,12 @@ def _lines(strategies: Strategies, top: int, model: CostModel) -> list[str]:
     costing = model.how(mesh.machine)
     bound = f" bound {seconds_text(strategies.bound)}, costed {costing}"
     title = f"@{strategies.function}: {operation}:{count}{as_one_step}{bound}"
-    if not strategies.proven:
+    if strategies.ended:
         title += "; not all of them looked at in the time given"
+    elif strategies.gap:
+        title += "; not all of them timed with what devices copy"
     if not strategies.candidates:
-        why = "within so much memory" if strategies.proven else "that was found in the time given"
+        why = "that was found in the time given" if strategies.ended else "within so much memory"
         return [title, f"  there is no program {why}"]
     sized = any(candidate.memory for candidate in strategies.candidates)
     rows = [
@@ -287,6 +292,7 @@ def _json(strategies: Strategies, top: int, model: CostModel) -> dict[str, Any]:
         "bound_s": strategies.bound,
         "costed": model.how(mesh_of(strategies.op).machine),
         **search_end(strategies),
+        "proven": strategies.proven,
     }
 
 
