@@ -204,13 +204,18 @@ plant(
 )
 plant(
     "costs",
-    "cost/programs/simulate.py",
+    "cost/programs/operations.py",
     SIMULATED,
     (
         "a kernel writes what no one reads",
         "results = [part.result for part in parts if not kernels.is_inside(part.result)]",
         "results = [part.result for part in parts]",
     ),
+)
+plant(
+    "costs",
+    "cost/programs/simulate.py",
+    SIMULATED,
     (
         "a loop of one iteration has two buffers for a carry",
         "if spare is None and op.times > 1 and",
@@ -271,5 +276,20 @@ plant(
         "lines count from 0",
         "enumerate(text.splitlines(), 1)",
         "enumerate(text.splitlines())",
+    ),
+)
+plant(
+    "costs",
+    "synthesis/programs/pricing.py",
+    ("tests/passes/test_decompose_pays.py", "tests/filecheck/passes/decompose"),
+    (
+        "what devices copy is not counted",
+        "return local_seconds(plan.steps, mesh, scale) + copy",
+        "return copy",
+    ),
+    (
+        "only the programs that send for the shortest time are timed",
+        "if due <= found[-1].time * (1 + TIE):",
+        "if due >= 0:",
     ),
 )
