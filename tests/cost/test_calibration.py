@@ -96,6 +96,7 @@ def test_ports_of_children_keep_their_proportions() -> None:
     assert fit.machine.levels[0].ports == pytest.approx(ports)
 
 
+@pytest.mark.turns
 def test_the_model_of_nccl_has_latencies_of_the_machine() -> None:
     model = CostModel("nccl", "ring")
     fit = calibrate(START, samples(TWO, model, KINDS, SIZES[::2]), model)
@@ -107,6 +108,7 @@ def test_the_model_of_nccl_has_latencies_of_the_machine() -> None:
 # --- noise ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 def test_a_few_outliers_pull_little() -> None:
     measured = samples(TWO, RING, KINDS, noise=0.01)
     for index in range(0, len(measured), 17):
@@ -150,6 +152,7 @@ def test_intervals_hold_the_truth_19_times_of_20() -> None:
 # --- points held back, and undetermined numbers ---------------------------------------------------
 
 
+@pytest.mark.turns
 def test_what_is_held_back_is_never_looked_at() -> None:
     measured = samples(TWO, RING, KINDS, SIZES[::2], noise=0.02)
     used, kept = split_samples(measured, 0.2)
@@ -184,6 +187,7 @@ def test_a_level_that_nothing_crosses_keeps_its_numbers() -> None:
     assert numbers["gpu.port"].value == pytest.approx(220e9)
 
 
+@pytest.mark.turns
 def test_large_buffers_do_not_tell_latencies() -> None:
     measured = samples(TWO, RING, KINDS, LARGE, noise=0.02, seed=1)
     numbers = by_name(calibrate(START, measured, RING))
@@ -492,6 +496,7 @@ def test_damaged_files_are_refused_or_read(text: str) -> None:
                 assert 0 < row.seconds < 1e300
 
 
+@pytest.mark.turns
 def test_long_lines_take_no_time() -> None:
     for line in ("# OSU MPI " + " " * 10**6, "#" + " " * 10**6 + "size", "a_" * 10**6, "9" * 10**6):
         for head in ("", NCCL, OSU):

@@ -284,6 +284,7 @@ BOUNDS = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", BOUNDS)
 @settings(max_examples=18)
 @given(machine=machines())

@@ -69,6 +69,7 @@ def times_on(device: Device, noise: float = 0.0) -> DeviceTimes:
     return DeviceTimes("none", "synthetic", 8, 1e9, tuple(timed(device, noise)))
 
 
+@pytest.mark.turns
 def test_a_device_that_packs_is_found_again() -> None:
     found = fit(samples_of(timed(CPU)), cores=8, like=CPU)
     assert found.efficiency.launch == pytest.approx(CPU.efficiency.launch, rel=0.2)

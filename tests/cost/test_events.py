@@ -177,6 +177,7 @@ def test_rounds_take_what_messages_take_that_wait_for_each_other(kind: str, name
     assert compared >= 10 or kind == "reduce_scatter"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("kind", "name"), [one for one in IN_ROUNDS if one[1] != "pairwise"])
 def test_rounds_come_in_the_order_in_which_they_are_sent(kind: str, name: str) -> None:
     """After each round, a simulation has reached the time of the messages."""
@@ -214,6 +215,7 @@ def test_where_ranks_do_alike_they_need_not_wait_for_each_other(
     assert compared >= 10
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", ["all_reduce", "reduce_scatter", "all_gather"])
 def test_rings_on_one_level(kind: str) -> None:
     """Both directions at once take the time of the formula."""
@@ -229,6 +231,7 @@ def test_rings_on_one_level(kind: str) -> None:
         assert close(step_cost(step, CostModel("alpha-beta", order="written")).time, end)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", ["all_reduce", "reduce_scatter", "all_gather"])
 def test_rings_through_several_levels_are_never_slower_than_the_formula(kind: str) -> None:
     """Devices that send while other messages are under way overlap their latency with the bytes of

@@ -33,6 +33,7 @@ def straight(module: ModuleOp) -> ModuleOp:
     return copy
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=12)
 def test_it_is_the_time_of_all_iterations(rng: random.Random) -> None:

@@ -215,6 +215,7 @@ def simulation_of(module: ModuleOp) -> tuple[Simulation, Lives] | None:
     return simulation, lives
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=18)
 def test_between_events_what_must_be_held_is_held(rng: random.Random) -> None:

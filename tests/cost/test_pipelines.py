@@ -48,6 +48,7 @@ BUBBLES = {"gpipe": 3, "1f1b": 3, "interleaved": 3 / 2, "zb-h1": 1, "zb-v": 1 / 
 starts, as there is none between tasks."""
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", BUBBLES)
 @pytest.mark.parametrize("places", [2, 4, 8])
 def test_closed_forms(name: str, places: int) -> None:

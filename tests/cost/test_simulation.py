@@ -46,6 +46,7 @@ def one_of(text: str, passes: str = "") -> Simulation:
 # --- one collective -----------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("kind", ALGORITHMS)
 @settings(max_examples=15)
 @given(step=steps())

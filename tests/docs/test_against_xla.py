@@ -88,6 +88,7 @@ def test_the_page_has_the_table() -> None:
     assert table in page, "the table is old: python benchmarks/models/against_xla.py --page"
 
 
+@pytest.mark.turns
 def test_propagate_sends_no_more_than_xla() -> None:
     for name in AGAINST_XLA["STEPS"]:
         ours, _ = AGAINST_XLA["total"](AGAINST_XLA["ours"]()[name])

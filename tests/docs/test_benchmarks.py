@@ -51,6 +51,7 @@ def test_a_training_step_is_a_program_that_overlaps(distinct: bool) -> None:
     assert any(len(piece.running) > 1 for piece in simulation.intervals)
 
 
+@pytest.mark.turns
 def test_passes_are_measured_on_a_program_that_they_change() -> None:
     rows = PASS_SPEED["rows"]((20, 40))
     assert [row[0] for row in rows[1:]] == list(PASS_SPEED["PASSES"])

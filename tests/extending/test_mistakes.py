@@ -125,6 +125,7 @@ print(json.dumps(results | {"help": [0, out.getvalue(), ""]}))
     return outcomes(script, str(program), path=folder)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("name", "message"),
     [

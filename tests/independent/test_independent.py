@@ -33,6 +33,7 @@ def agreed(log: Log) -> None:
     assert not problems, dict(log.counts)
 
 
+@pytest.mark.turns
 def test_steps() -> None:
     log = Log()
     steps(log, 200, current(), sorted(RULES))
@@ -40,6 +41,7 @@ def test_steps() -> None:
     assert log.counts["accepted"] > 30 and log.counts["refused"] > 30
 
 
+@pytest.mark.turns
 def test_programs_before_and_after_passes() -> None:
     log = Log()
     programs(log, 10, current(), "sslcgga", PASSES, 2)
@@ -47,6 +49,7 @@ def test_programs_before_and_after_passes() -> None:
     assert log.counts["pairs"] > 10
 
 
+@pytest.mark.turns
 def test_mistakes() -> None:
     log = Log()
     mistakes(log, 10, current(), "sslc")

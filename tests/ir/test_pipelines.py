@@ -62,6 +62,7 @@ def test_a_listed_schedule(rng: random.Random, name: str) -> None:
     compare_with_written_out(module)
 
 
+@pytest.mark.turns
 def test_what_is_written_out_is_proven_to_be_the_loop() -> None:
     module = staged(training_step(2, 2, 4), "zb-v")
     written = module.clone()

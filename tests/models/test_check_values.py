@@ -98,6 +98,7 @@ def test_parameters() -> None:
         assert published in (None, number)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("nodes", "mesh", "sizes", "batch"),
     [(1, ALONE, GPT2_SMALL, 8), (512, "data = node:512, model = gpu:8", GPT3, 1536)],

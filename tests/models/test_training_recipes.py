@@ -45,6 +45,7 @@ def inputs(recipe: str, largest: float = 0.4) -> dict[str, NDArray[np.float64]]:
     return drawn
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_all_devices_compute_what_one_does(recipe: str) -> None:
     written, _ = in_double(function_of(page("training", **SMALL), recipe))

@@ -324,6 +324,7 @@ def test_gradients_of_random_programs(rng: random.Random) -> None:
     assert wrong_gradients(module, function, rng.randrange(100)) == []
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=12)
 def test_gradients_print_and_read_back(rng: random.Random) -> None:

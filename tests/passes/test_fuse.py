@@ -90,6 +90,7 @@ def stacked(rng: random.Random) -> ModuleOp:
     return module_of([mesh], [builder.function(builder.values[-1:])])
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("made", [chain, sums, stacked])
 @given(rng=RANDOM)
 @settings(max_examples=18)

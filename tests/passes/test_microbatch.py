@@ -224,6 +224,7 @@ def test_a_number_means_the_whole_batch(loss: str) -> None:
     assert_computes(before, collir.run_passes(before.clone(), "microbatch{microbatches=4}"))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("layout", "passes"),
     one_of_each(LAYOUTS, ["microbatch{microbatches=2}", "pipeline{microbatches=2}"]),

@@ -110,6 +110,7 @@ def check_kept(text: str | Path, passes: str, folder: Path) -> None:
         assert again == after
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("passes", [*PASSES_ALONE, *PIPELINES])
 def test_passes_keep_names(passes: str, tmp_path: Path) -> None:
     check_kept(UNDERSCORES, passes, tmp_path)
@@ -139,6 +140,7 @@ def test_passes_keep_names_of_examples(path: Path, passes: str, tmp_path: Path) 
     check_kept(path, passes, tmp_path)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zb-h1", "zb-v"])
 def test_rows_of_chunks_have_names_of_their_own(schedule: str, tmp_path: Path) -> None:
     """Where a stack is in several rows of chunks, each further one has the name with a number."""

@@ -131,6 +131,7 @@ def test_a_program_that_is_faster_alone_may_keep_others_waiting() -> None:
     assert str(module) == text
 
 
+@pytest.mark.turns
 def test_what_is_left_copies_no_more_than_what_folds() -> None:
     assert sum(check("canonicalize", idle, seed) for seed in range(100)) >= 50
 

@@ -94,6 +94,7 @@ func @f(%h: f32[1024], %v: f32[4194304@data], %w: f32[4194304@data]) -> f32[1024
     assert overlapped(body).peak > 40e6
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=14)
 def test_it_takes_what_was_planned_and_never_longer(rng: random.Random) -> None:

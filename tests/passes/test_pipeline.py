@@ -404,6 +404,7 @@ def assert_loops_cut(rng: random.Random) -> bool:
     return True
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=2)
 def test_loops_over_layers(rng: random.Random) -> None:
@@ -572,6 +573,7 @@ def test_more_losses_of_a_batch() -> None:
     assert sum(assert_separable(rng) for _ in range(2000)) > 300
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_the_best_schedule(chunks: int) -> None:
     """The microbatches are no multiple of the places."""

@@ -181,6 +181,7 @@ def assert_no_dearer(before: ModuleOp, after: ModuleOp, model: str) -> None:
         assert all(b <= a * (1 + 1e-9) for a, b in pairs)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("made", some(MADE, 1, "same"))
 @given(rng=RANDOM)
 @settings(max_examples=10)

@@ -154,6 +154,7 @@ def agree(a: FuncOp, b: FuncOp, seed: int = 3) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.turns
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=8, deadline=None)
 def test_the_results_are_those_of_attention(rng: random.Random) -> None:
@@ -197,6 +198,7 @@ def context_parallel(passes: str, **sizes: int) -> FuncOp:
     return function_of(module, "context_parallel")
 
 
+@pytest.mark.turns
 def test_context_parallel_training_shifts_blocks_once_less_than_there_are_devices() -> None:
     """Keys and values forward; backward they go back, and their cotangents with them."""
     function = context_parallel("ring-attention,propagate")

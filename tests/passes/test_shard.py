@@ -17,6 +17,7 @@ from collir.synthesis.sharding.layouts import ShardOptions
 from collir.synthesis.sharding.shard import shard
 
 
+@pytest.mark.turns
 @settings(max_examples=24)
 @given(RANDOM)
 def test_the_meaning_stays(rng: random.Random) -> None:

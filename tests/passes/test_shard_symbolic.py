@@ -117,6 +117,7 @@ def test_more_axes_than_are_taken_together_keep_the_meaning() -> None:
     assert len(axes) == 4, "all are used"
 
 
+@pytest.mark.turns
 @settings(max_examples=2)
 @given(RANDOM)
 def test_random_training_steps_keep_their_meaning(rng: random.Random) -> None:

@@ -125,6 +125,7 @@ def test_merging_and_folding_do_not_depend_on_values(seed: int) -> None:
         assert last is not None
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("passes", ["decompose{chunks=8}", "bucket{rule=ddp},decompose{chunks=8}"])
 def test_chunks_of_other_sizes_are_proven(passes: str) -> None:
     """Chunks begin where those before them end, at every size."""

@@ -279,6 +279,7 @@ func @loss(%x: f64[4@a, 8], %v: f64[3, 8, 8@b], %w: f64[3, 8@b, 8], %k: f64[8]) 
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("passes", "word"),
     [

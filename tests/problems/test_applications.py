@@ -127,6 +127,7 @@ def test_in_processes() -> None:
     assert outcome.best.value == plain_optimise(problem).value
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", OPTIMISED)
 def test_bounds_keys_and_orders_hold(name: str) -> None:
     for seed in range(3):

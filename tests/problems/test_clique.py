@@ -61,6 +61,7 @@ KNOWN = [  # vertices of the greatest clique, and nodes visited, the root includ
 ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("graph", "size", "nodes"), KNOWN, ids=lambda x: getattr(x, "name", None))
 def test_known_cliques_and_trees(graph: Graph, size: int, nodes: int) -> None:
     problem = MaxClique(graph)

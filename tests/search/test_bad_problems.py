@@ -336,6 +336,7 @@ def test_nodes_that_have_no_single_truth_value_when_compared(checked: bool) -> N
     assert enumerate(problem, Nodes(), check=checked).total == problem.size
 
 
+@pytest.mark.turns
 def test_nodes_of_two_megabytes_do_not_block_workers_and_their_parent(engine: Processes) -> None:
     problem = Strange(_large, len, 100)
     problem.number = _size

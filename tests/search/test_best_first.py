@@ -248,6 +248,7 @@ def test_an_ordered_best_first_search_returns_the_same_nodes_with_any_workers(
         ]
 
 
+@pytest.mark.turns
 @HERE
 @given(trees())
 def test_alone_best_first_visits_no_node_whose_bound_is_worse_than_the_optimum(

@@ -360,6 +360,7 @@ def test_ordered_returns_the_same_node_when_workers_are_lost(
     raise AssertionError("in 30 searches a task was lost three times")
 
 
+@pytest.mark.turns
 @settings(AWAY, max_examples=15)
 @given(trees(), DEPTHS, st.sampled_from([1, None]))
 def test_ordered_returns_the_node_of_the_sequential_search_from_other_places(

@@ -210,6 +210,7 @@ class Failing(Endless):
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("engine", ["processes", "local", "threads"])
 def test_an_exception_of_the_problem_ends_all_and_is_named(tmp_path: Path, engine: str) -> None:
     script = f"{FAILING}optimise(Failing(folder), workers=2, engine={engine!r})"
@@ -220,6 +221,7 @@ def test_an_exception_of_the_problem_ends_all_and_is_named(tmp_path: Path, engin
         gone(process, tmp_path)
 
 
+@pytest.mark.turns
 def test_an_engine_that_is_never_closed_ends_with_its_program(tmp_path: Path) -> None:
     script = """
 engine = Processes(2)

@@ -342,6 +342,7 @@ class Failing(Heap):
         return super().children(node)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", some(["local", "processes", "auto"], 1))
 def test_a_checkpoint_left_by_a_search_that_failed_counts_nothing_twice(
     tmp_path: Path, name: Any

@@ -87,6 +87,7 @@ def test_the_best_are_found_once_though_workers_die_at_them(
     assert outcome.statistics.lost == 2
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("step", [1, None])
 def test_a_worker_that_dies_right_after_it_told_the_optimum(
     engine: Processes, tmp_path: Path, step: int | None
@@ -133,6 +134,7 @@ def test_an_ordered_search_returns_the_same_node_though_workers_die(
         ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "coordination", [Sequential(), Budget(1), DepthBounded(9), Ordered(1)], ids=str
 )
@@ -192,6 +194,7 @@ def killing(
         thread.join()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "coordination", some([Budget(1), StackStealing(), DepthBounded(5)], 1), ids=str
 )

@@ -106,6 +106,7 @@ def test_steps_over_nothing_are_gone() -> None:
     assert [op.name for op in by_hand.body.ops] == ["coll.scale", "coll.transpose", "func.return"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("degrees", chosen([d for d in DEGREES if np.prod(d) <= 8], 3), ids=str)
 def test_degrees_run_on_ranks(degrees: tuple[int, int, int], tmp_path: Path) -> None:
     module = page(*degrees, placed=True)

@@ -292,6 +292,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("count", some([9, 900], 1))
 def test_wrongly_rotated_loops_are_not_proven(mistake: str, count: int) -> None:

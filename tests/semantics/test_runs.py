@@ -202,6 +202,7 @@ def test_planted_mistakes_are_found(rng: random.Random) -> None:
     assert found.problem or name in found.response.blind, (kind, name, found.response.text)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("passes", ["differentiate,inline,unroll,cse", "differentiate,expand"])
 @pytest.mark.parametrize("program", [STEP, ATTENTION])
 def test_rewrites_are_no_mistakes(program: str, passes: str) -> None:

@@ -264,6 +264,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", some(list(MUTANTS), 3, "mutants"))
 def test_a_wrong_block_is_not_proven(name: str) -> None:
     old, new = MUTANTS[name]
@@ -314,6 +315,7 @@ def stacked(steps: str, wide: bool, sizes: dict[str, int]) -> ModuleOp:
     return collir.parse(text)
 
 
+@pytest.mark.turns
 def test_layers_on_shards_are_proven_by_induction() -> None:
     """The carries of the two loops have other layouts; 96 layers take as long as one."""
     sizes = {**GPT3, "layers": 96}

@@ -77,6 +77,7 @@ def test_gradients_in_the_order_of_other_chunks() -> None:
     assert "@step computes something else" in found("zb-v", *rows)
 
 
+@pytest.mark.turns
 def test_a_forward_task_with_weights_of_another_chunk() -> None:
     swapped = (
         (r"(forward_1\(.*?\)\(%y_1, )%w_7", r"\1%w_8"),
@@ -90,6 +91,7 @@ def test_a_task_that_takes_weights_of_another_chunk_too() -> None:
     assert "which chunk row 0 of its stacks holds at place 1 is not known: no forward" in error
 
 
+@pytest.mark.turns
 def test_an_activation_of_another_chunk() -> None:
     assert "@step computes something else" in found("zb-v", (r"(forward_3\(.*?\)\()%y_4", r"\1%y"))
 
@@ -131,6 +133,7 @@ def test_the_gradient_of_a_microbatch_that_is_left_out() -> None:
         compare_modules(module, collir.parse(wrong, "after.coll"))
 
 
+@pytest.mark.turns
 def test_rows_of_chunks_that_are_written_out() -> None:
     module = training_step()
     later = staged(module, "zb-v")

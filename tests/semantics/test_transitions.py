@@ -65,6 +65,7 @@ def _transitions(sizes: tuple[int, ...], rank: int, reduction: Reduction) -> int
     )
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_every_step_from_every_layout_in_one_dimension(sizes: tuple[int, ...]) -> None:
     assert _transitions(sizes, 1, Reduction.SUM) > 0
@@ -80,6 +81,7 @@ def test_there_are_thousands_of_transitions() -> None:
     assert _transitions((2, 2, 2), 2, Reduction.SUM) > 2000
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("reduction", list(Reduction))
 def test_every_step_from_every_layout_with_every_reduction(reduction: Reduction) -> None:
     for sizes in ((2, 3), (3, 2), (2, 2)):

@@ -143,6 +143,7 @@ def test_pairs_are_proven(name: str) -> None:
     assert (verdict.outcome, verdict.how) == (outcome, "proof"), verdict.explanation
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=12)
 def test_a_program_is_proven_equal_to_itself(rng: random.Random) -> None:
@@ -206,6 +207,7 @@ def plant_mistake(rng: random.Random, function: FuncOp) -> bool:
     return False
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("count", "verdict"),
     [

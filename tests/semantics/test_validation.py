@@ -584,6 +584,7 @@ def gradients(sizes: list[int], steps: list[str]) -> str:
     return f"func @f({arguments}) -> ({types}) on @m {{\n{lines}\n  return {returned}\n}}\n"
 
 
+@pytest.mark.turns
 def test_a_bucket_of_many_gradients_over_thousands_of_devices() -> None:
     rng = fresh(1)
     sizes = [rng.choice([64, 777, 2048, 36864, 262144, 2048000]) for _ in range(100)]

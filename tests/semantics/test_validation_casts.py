@@ -198,6 +198,7 @@ def test_different_programs_are_told_apart(rng: random.Random) -> None:
         assert judged.outcome is Outcome.DIFFERENT, (before, after, differs)
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=14)
 def test_equal_programs_are_equal_in_a_run(rng: random.Random) -> None:

@@ -44,6 +44,7 @@ def without_computations(module: ModuleOp) -> None:
             op.erase()
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=22)
 def test_expressions_are_what_is_executed(rng: random.Random) -> None:

@@ -187,6 +187,7 @@ def test_on_two_levels_the_types_have_all_programs(sizes: Hierarchy) -> None:
     assert kinds_of(sizes, 5, RuleReading.LITERAL) == {}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("sizes", hierarchies(3), ids=str)
 def test_on_three_levels_they_lack_those_that_do_something_in_vain(sizes: Hierarchy) -> None:
     """Behind a step of masters alone all devices take part, and their values are overwritten."""

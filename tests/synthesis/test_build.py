@@ -157,6 +157,7 @@ def assert_decomposed(rng: random.Random, dtype: DType) -> int:
     return len(programs)
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=20)
 def test_the_best_programs_compute_the_same(rng: random.Random) -> None:

@@ -355,6 +355,7 @@ def cheapest(prices: Prices, source: DistType, forms: Sequence[Form]) -> Price |
     return best[-1]
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=14)
 def test_no_order_that_neighbours_lead_to_is_cheaper(rng: random.Random) -> None:

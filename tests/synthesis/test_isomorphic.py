@@ -38,6 +38,7 @@ MATRICES = [
 ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
 @pytest.mark.parametrize("kind", [LinkKind.SWITCH, LinkKind.BUS, LinkKind.RING])
 def test_what_is_known_of_one_placement_is_right_for_another(model: str, kind: LinkKind) -> None:

@@ -108,6 +108,7 @@ def test_the_best_is_that_of_a_plain_search(rng: random.Random) -> None:
     assert_best(random_case(rng, 2))
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=14)
 def test_the_best_on_three_sub_axes_is_that_of_a_plain_search(rng: random.Random) -> None:

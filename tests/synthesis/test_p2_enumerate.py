@@ -192,6 +192,7 @@ def test_programs_are_what_the_oracle_finds_by_trying_all(size: int, expected: i
 SHRUNK = [(1, 4, 4), (1, 5, 6), (1, 7, 2), (1, 2, 8), (1, 4, 2, 2), (1, 2, 4, 3), (1, 2, 2, 5)]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("hierarchy", SHRUNK, ids=str)
 def test_smaller_factors_have_the_same_programs(hierarchy: tuple[int, ...]) -> None:
     assert shrunk_hierarchy(hierarchy) != hierarchy

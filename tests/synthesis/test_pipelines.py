@@ -546,6 +546,7 @@ def assert_right_on_ranks(ranks: int, seed: int, count: int, target: str, folder
             assert all(on_ranks.same(a, b, rounded) for a, b in pairs), write(own)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("ranks", "seed", "target"),
     some([(8, 0, "mpi"), (6, 2, "nccl"), (4, 3, "nccl{symmetric=true}")], 1, "on ranks"),

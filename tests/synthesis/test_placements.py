@@ -77,6 +77,7 @@ def random_program(rng: random.Random) -> ModuleOp:
     )
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=8)
 def test_placing_changes_no_result(rng: random.Random) -> None:
@@ -109,6 +110,7 @@ def all_matrices(mesh: Mesh) -> list[Matrix]:
     return matrices
 
 
+@pytest.mark.turns
 @given(rng=RANDOM, model=st.sampled_from(["alpha-beta", "p2"]))
 @settings(max_examples=8)
 def test_the_best_placement_is_the_cheapest_one_written_by_hand(
@@ -295,6 +297,7 @@ def one_operation(rng: random.Random, mesh: Mesh, name: str) -> FuncOp:
                 return builder.function([value])
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("model", some(["alpha-beta", "p2", "nccl"], 1, "bounds"))
 def test_bounds_are_no_more_than_what_placements_cost(model: str) -> None:
     """Check that the bound of every node is at most the cost of the cheapest placement below it."""
@@ -331,6 +334,7 @@ def test_bounds_are_no_more_than_what_placements_cost(model: str) -> None:
         checked += least(problem.root()) < float("inf")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("model", some(["alpha-beta", "p2", "nccl"], 1))
 def test_the_best_placement_is_the_best_of_all(model: str) -> None:
     """Check that a search for one placement finds the best of a search for all."""
@@ -374,6 +378,7 @@ func @h(%x: bf16[65536@(a, d, c), 65536@b]) -> bf16[65536@(a, d), 65536@b] on @m
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("model", ["alpha-beta", "p2"])
 def test_on_many_levels_few_matrices_are_costed(model: str) -> None:
     module = read(MANY)

@@ -296,6 +296,7 @@ def unnoticed(
     return numbers
 
 
+@pytest.mark.turns
 def test_a_missing_wait_is_found_on_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every missing wait shows in the text, and in the values but for the last wait, behind which
     nothing follows."""
@@ -323,6 +324,7 @@ def test_a_missing_wait_is_found_on_the_fake(
     assert late & early == {number for number, is_needed in enumerate(needed) if not is_needed}
 
 
+@pytest.mark.turns
 def test_an_operand_freed_too_early_is_found(tmp_path: Path) -> None:
     module = collir.parse(READ_LATE)
     code = emit_harness(module, functions_of(module))

@@ -77,6 +77,7 @@ def test_a_program_in_cpp_is_linked_with_functions_for_nccl(tmp_path: Path) -> N
     subprocess.run([str(tmp_path / "program")], check=True)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("file", "sized"), [("hierarchical", " sized=true"), ("broadcast_weights", "")]
 )

@@ -375,6 +375,7 @@ json.dump(found, sys.stdout)
 """
 
 
+@pytest.mark.turns
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed: pip install jax")
 def test_jax_has_the_devices_of_the_placement() -> None:
     meshes = {f"{mesh.devices} {i}": mesh for i, mesh in enumerate(placed_meshes(2, 24))}

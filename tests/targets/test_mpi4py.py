@@ -148,6 +148,7 @@ func @rank_lambda(%x: f32[8@rank], %dist: f32[8]) -> (f32[8@comm], f32[8]) on @f
 """
 
 
+@pytest.mark.turns
 @on_ranks
 def test_any_name_of_a_value_or_an_axis_runs(tmp_path: Path) -> None:
     module = collir.parse(NAMES)
@@ -205,6 +206,7 @@ def test_random_programs(ranks: int, seed: int, tmp_path: Path) -> None:
     assert differences("mpi4py", module, functions, tmp_path) == []
 
 
+@pytest.mark.turns
 @on_ranks
 @pytest.mark.parametrize(
     "path", some(sorted(EXAMPLES.glob("*.coll")), 1), ids=lambda path: path.stem

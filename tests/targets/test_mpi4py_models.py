@@ -83,6 +83,7 @@ def is_printed(mesh: Mesh, function: FuncOp) -> bool:
     return True
 
 
+@pytest.mark.turns
 @on_ranks
 @pytest.mark.parametrize(
     ("ranks", "weights"), some([(4, 0.0), (4, 0.5), (6, 0.5), (8, 0.0), (8, 0.5)], 1)
@@ -117,6 +118,7 @@ def test_a_training_step(name: str, function_name: str, tmp_path: Path) -> None:
 LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("styles", "resnet50", "vgg19")]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", [*some(SMALL, 1), *LONG])
 def test_emitted_models_are_tidy(name: str, tmp_path: Path) -> None:
     module = page(name)

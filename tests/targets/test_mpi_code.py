@@ -137,6 +137,7 @@ func @buffers(%_: f32[8@rank], %__: f32[8@rank]) -> f32[8] on @int {
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("standard", ["-std=c99", "-std=gnu17"])
 def test_any_name_of_a_value_or_an_axis_compiles(standard: str, tmp_path: Path) -> None:
     module = collir.parse(NAMES)

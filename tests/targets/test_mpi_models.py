@@ -34,6 +34,7 @@ WARNINGS = ("-O1", "-Wall", "-Wextra", "-Werror")
 MANY = [pytest.param(n, seed, marks=pytest.mark.slow) for n in (1, 6, 8) for seed in range(3)]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("ranks", "seed"), [*some([(4, seed) for seed in range(3)], 1), *MANY])
 def test_every_operation(ranks: int, seed: int, tmp_path: Path) -> None:
     """Check every row of the table on operands of random types, sharded, partial and placed."""

@@ -24,6 +24,7 @@ from collir.tools.mpi_run import compile_c
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("ranks", "seed"), some([(1, 0), (4, 1), (6, 2), (8, 3), (9, 4), (12, 5)], 2, "random")
 )
@@ -99,6 +100,7 @@ def awkward_all_reduces(rng: random.Random, devices: int, count: int) -> ModuleO
     return module_of(meshes, functions)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(("ranks", "seed"), some([(4, 0), (8, 1), (12, 2), (16, 3)], 1, "whole"))
 def test_decomposed_all_reduces_are_equal_to_the_whole_ones(
     ranks: int, seed: int, tmp_path: Path

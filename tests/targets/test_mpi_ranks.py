@@ -166,6 +166,7 @@ func @dead_steps(%x: f32[6] partial(sum: x)) -> f32[6@x] on @m {
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("passes", ["", "canonicalize,cse,dce"])
 def test_results_are_arguments_views_copies_and_nothing(passes: str, tmp_path: Path) -> None:
     module = collir.run_passes(collir.parse(RESULTS), passes)
@@ -182,6 +183,7 @@ func @f(%x: DTYPE[SIZE] partial(REDUCTION: x)) -> DTYPE[SIZE] on @m {
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("size", some([5, 5000], 1))
 @pytest.mark.parametrize("reduction", [Reduction.MAX, Reduction.MIN])
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16])

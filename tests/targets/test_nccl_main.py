@@ -72,6 +72,7 @@ def test_examples_find_their_results_right(
     assert_all_ok(module, options, tmp_path)
 
 
+@pytest.mark.turns
 def test_a_collective_alone_is_reported_with_bandwidths(tmp_path: Path) -> None:
     text = (EXAMPLES / "sync_gradients.coll").read_text(encoding="utf-8").replace("1048576", "64")
     code = collir.emit(collir.parse(text), "nccl{main=true processes=false}")
@@ -164,6 +165,7 @@ def right_code() -> str:
     return collir.emit(collir.parse(PROGRAM), "nccl{main=true processes=false}")
 
 
+@pytest.mark.turns
 def test_the_program_without_mistakes_is_right(right_code: str, tmp_path: Path) -> None:
     lines = run(compile_with_fake(right_code, tmp_path), 4, "processes=false", "1").splitlines()
     assert [line.split(" ")[:2] for line in lines] == [
@@ -190,6 +192,7 @@ def test_a_wrong_program_is_found_wrong(mistake: str, right_code: str, tmp_path:
 # --- errors -------------------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 def test_an_error_of_a_communicator_ends_the_waiting(
     right_code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ def test_everywhere(ranks: int, tmp_path: Path) -> None:
     assert differences(module, functions, tmp_path) == []
 
 
+@pytest.mark.turns
 def test_a_permute_to_a_rank_with_a_block_of_another_size(tmp_path: Path) -> None:
     module = collir.parse(TO_OTHER_SIZES)
     assert differences(module, functions_of(module), tmp_path) == []

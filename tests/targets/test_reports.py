@@ -136,6 +136,7 @@ def test_crossover_of_strategies_says_where_the_fastest_changes() -> None:
     assert two[0].split() == ["bytes/rank", "flat", "rs-ar-ag", "fastest"]
 
 
+@pytest.mark.turns
 def test_crossover_shows_the_programs_that_a_search_finds_for_some_size() -> None:
     """Small buffers are reduced in fewer steps than large ones; each program is best somewhere."""
     text = SYNC.partition("func @steps")[0].replace(" using ring", "")
@@ -154,6 +155,7 @@ def test_crossover_shows_the_programs_that_a_search_finds_for_some_size() -> Non
     assert [step.split()[0] for step in program.removeprefix("best 1: ").split("; ")] == kinds
 
 
+@pytest.mark.turns
 def test_a_plot_is_svg_and_always_the_same() -> None:
     pytest.importorskip("matplotlib")
     module = collir.parse(SYNC)

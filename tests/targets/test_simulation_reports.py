@@ -128,6 +128,7 @@ def test_counters_are_in_order_and_of_a_port_never_more_than_all() -> None:
 # --- charts -------------------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 def test_a_chart_is_svg_with_all_that_happens() -> None:
     text = emitted("gantt")
     root = ET.fromstring(text)
@@ -183,6 +184,7 @@ def test_explanations_add_up() -> None:
 # --- absurd sizes -------------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("target", ["simulate", "simulate-json", "trace", "gantt", "explain"])
 def test_exabytes(target: str) -> None:
     """Times of years are printed as any other time."""

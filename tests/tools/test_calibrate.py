@@ -48,6 +48,7 @@ def test_a_machine_from_two_files(capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "held back     10" in report.read_text()
 
 
+@pytest.mark.turns
 def test_what_programs_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert collir.main([*GIVEN, "--json"]) == 0
     printed = capsys.readouterr()

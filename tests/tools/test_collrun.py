@@ -203,6 +203,7 @@ def test_the_mpi_engine_compares_every_rank(two: str, capsys: pytest.CaptureFixt
     assert out.count("every rank's buffers are equal on 4 ranks") == 2
 
 
+@pytest.mark.turns
 @pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed: pip install '.[jax]'")
 def test_the_jax_engine_compares_every_device(two: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert collrun.main([two, "--engine", "jax", "-p", "decompose"]) == 0
@@ -314,6 +315,7 @@ func @sum(%g: f32[4, 6] partial(sum: data)) -> f32[4, 6] on @m {
 """
 
 
+@pytest.mark.turns
 @pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed")
 def test_the_mpi4py_engine_runs_models_in_python(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

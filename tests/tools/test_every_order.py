@@ -86,6 +86,7 @@ def quick(case: tuple[Path, str, str]) -> bool:
     return case[0] in SMALL and case[2] != "jax"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("path", "order", "engine"),
     [

@@ -105,6 +105,7 @@ def check(status: int, out: str, err: str) -> None:
     assert status == 0 or not out
 
 
+@pytest.mark.turns
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=54, derandomize=True)
 def test_mutated_programs(seed: int, folder: Path) -> None:

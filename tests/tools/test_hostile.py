@@ -23,6 +23,7 @@ def faults(cases: Iterable[Case], folder: Path) -> list[tuple[tuple[str, ...], s
     ]
 
 
+@pytest.mark.turns
 def test_some_hostile_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited, "SECONDS", 1)
     assert faults(hostile.cases(15, seeds.SEED), tmp_path) == []
@@ -55,6 +56,7 @@ def broken(words: tuple[str, ...]) -> str:
     return ""
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("word", "fault"),
     [

@@ -109,6 +109,7 @@ def test_any_cluster_of_gpus_parses(nodes: int, gpus: int, gpu: str, nic: str | 
     assert all(len(line) <= 100 for line in text.splitlines() if line.startswith("//"))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "words",
     [

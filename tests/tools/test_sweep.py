@@ -107,6 +107,7 @@ def test_the_best_and_the_front_are_those_of_all(
     assert front == points - beaten
 
 
+@pytest.mark.turns
 def test_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "two.coll"
     path.write_text(

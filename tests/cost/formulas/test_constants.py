@@ -168,6 +168,7 @@ def test_texts() -> None:
 # --- the fastest --------------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 def test_fastest_by_a_constant() -> None:
     functions = {fabric: layer(fabric) for fabric in ("pci", "network")}
     found = changes(functions, Span("node.port", 1e9, 1e12), batch=96 * 256)

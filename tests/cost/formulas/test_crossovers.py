@@ -131,6 +131,7 @@ def random_sum(random: Random) -> Expr:
     return sympy.Add(*terms)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("seed", range(12))
 def test_sums_are_compared_as_numbers_are(seed: int) -> None:
     random = Random(seed)

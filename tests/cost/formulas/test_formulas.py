@@ -150,6 +150,7 @@ func @layer(batch = 96, width = 96, layers = 3)
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("fabric", ["network", "pci"])
 def test_other_sizes_of_axes(fabric: str) -> None:
     costs = collir.cost_function(collir.parse(GRID.format(nodes=4, gpus=2, fabric=fabric)))
@@ -234,6 +235,7 @@ def test_unknown_functions() -> None:
 # --- the literature -----------------------------------------------------------------------------
 
 
+@pytest.mark.turns
 def test_operations_of_a_transformer() -> None:
     """72 b s L h^2 (1 + s / 6h + V / 12 L h): Narayanan et al. (SC 2021), eq. 3 without
     recomputation."""

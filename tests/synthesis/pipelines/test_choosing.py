@@ -62,6 +62,7 @@ def best_of_named(text: str, options: str) -> float:
     return seconds
 
 
+@pytest.mark.turns
 def test_sends_that_wait_for_each_other(caplog: pytest.LogCaptureFixture) -> None:
     """The remark says the time of the printed program, and what is not known to be better."""
     seconds = best_of_named(SLOW_LINKS, "microbatches=3")

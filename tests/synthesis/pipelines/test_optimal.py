@@ -92,6 +92,7 @@ def best_or_none(work: PipelineWork) -> BestSchedule | None:
         return None
 
 
+@pytest.mark.turns
 @given(RANDOM)
 def test_equal_to_the_best_of_all_schedules(rng: random.Random) -> None:
     work = random_work(rng, 10)
@@ -175,6 +176,7 @@ def uneven_work() -> PipelineWork:
     return PipelineWork(graph, 8, seconds, sends, memory=[4.0] * 4)
 
 
+@pytest.mark.turns
 @given(RANDOM)
 def test_exchanges_keep_schedules_right(rng: random.Random) -> None:
     work = random_work(rng, 30)

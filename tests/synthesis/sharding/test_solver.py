@@ -81,6 +81,7 @@ def test_values_and_tables_say_the_same(rng: random.Random) -> None:
                 assert np.ndim(along) == 1
 
 
+@pytest.mark.turns
 @given(RANDOM)
 def test_no_message_leads_to_a_bound_above_a_sum(rng: random.Random) -> None:
     whole = _sum(rng)
