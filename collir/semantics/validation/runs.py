@@ -149,7 +149,7 @@ def _overflow(
 
 def _tolerance(runs: Sequence[Sequence[Array]]) -> Array:
     """Return how far rounding may move each element: any distance where one is no number."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         moved = [np.abs(run - side[0]) for side in runs for run in side[1:]]
         tolerance = _MARGIN * np.max(moved, axis=0) + _LEAST * np.abs(runs[0][0])
     return np.where(np.isfinite(tolerance) & np.isfinite(runs[1][0]), tolerance, np.inf)
