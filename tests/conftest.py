@@ -119,7 +119,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 TURNS = 4
-"""Of so many commits, one runs a test that takes turns."""
+"""The number of commits of which one runs a test that takes turns."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

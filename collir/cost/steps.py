@@ -8,8 +8,7 @@ buffer, is known of a whole function alone (``collir.cost.programs.simulate``).
 from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 
-from xdsl.ir import Attribute
-from xdsl.utils.test_value import create_ssa_value
+from xdsl.ir import Attribute, Block
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.model import CostModel, StepCost
@@ -34,7 +33,7 @@ def seconds_of(op: DistOp, mesh: Mesh, model: CostModel) -> float:
     try:
         if is_collective(op):
             return seconds_sent(op_cost(op, mesh, model))
-        return _seconds(local_phases(local_step(op, mesh), mesh.machine.slowest))
+        return seconds_local(local_step(op, mesh), mesh)
     except DiagnosticError as error:
         raise CostError(str(error)) from error
 
@@ -42,6 +41,11 @@ def seconds_of(op: DistOp, mesh: Mesh, model: CostModel) -> float:
 def seconds_sent(cost: StepCost) -> float:
     """Return the seconds of a collective that runs alone."""
     return _seconds(sent_phases(cost))
+
+
+def seconds_local(does: LocalStep, mesh: Mesh) -> float:
+    """Return the seconds of a local step that runs alone, on the slowest devices of a mesh."""
+    return _seconds(local_phases(does, mesh.machine.slowest))
 
 
 def local_seconds(steps: Iterable[PlannedStep], mesh: Mesh, scale: float = 1.0) -> float:
@@ -53,19 +57,19 @@ def local_seconds(steps: Iterable[PlannedStep], mesh: Mesh, scale: float = 1.0) 
     Raises:
         CostError: see ``seconds_of``.
     """
-    device, total = mesh.machine.slowest, 0.0
+    total = 0.0
     for step in steps:
         if step.kind.local and not step.is_free(mesh):
             operands = [operand.type for operand in step.operands]
             kind = OPERATIONS[step.kind.name]
             op = standing_alone(kind, step.properties, operands, step.result.type)
-            total += _seconds(local_phases(local_step(op, mesh).scaled(scale), device))
+            total += seconds_local(local_step(op, mesh).scaled(scale), mesh)
     return total
 
 
 def copy_seconds(size: float, mesh: Mesh) -> float:
     """Return the seconds in which a device of a mesh reads some bytes and writes as many."""
-    return _seconds(local_phases(LocalStep(COPY, 2 * size), mesh.machine.slowest))
+    return seconds_local(LocalStep(COPY, 2 * size), mesh)
 
 
 def standing_alone(
@@ -76,7 +80,7 @@ def standing_alone(
 ) -> DistOp:
     """Return an operation on values that nothing makes, to be priced."""
     return kind.create(
-        operands=[create_ssa_value(DistTensorType(x)) for x in operands],
+        operands=Block(arg_types=[DistTensorType(x) for x in operands]).args,
         properties=dict(properties),
         result_types=[DistTensorType(result)],
     )

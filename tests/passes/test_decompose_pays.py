@@ -1,4 +1,4 @@
-"""What `decompose` makes is never slower, as simulated, than what is written or a strategy."""
+"""Programs of `decompose` are never slower, as simulated, than those written or of a strategy."""
 
 import pytest
 from levelled_machines import random_program

@@ -127,12 +127,9 @@ def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[Candidate]
     return front, ended
 
 
-def why_none(synthesis: Synthesis, limited: bool) -> str:
-    """Return the reason why no program was found; ``limited``: whether memory was limited."""
-    return _why_none(not synthesis.proven, limited)
-
-
 def _why_none(cut: bool, limited: bool) -> str:
+    """Return the reason why no program was found; ``cut``: whether the search was cut off;
+    ``limited``: whether memory was limited."""
     if cut:
         return "no program was found in the time given: a greater limit may help"
     return f"no program does this{' within so much memory' if limited else ''}"
@@ -185,7 +182,8 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
     Raises:
         DiagnosticError: a redistribution has no program; or as for ``search_programs``.
     """
-    own, found = _own_seconds(op, options), priced_programs(op, options)
+    own = _own_seconds(op, options)
+    found = priced_programs(op, options, own)
     if op.kind.placeholder and not found.candidates:
         raise DiagnosticError.at(op, _why_none(bool(found.ended), options.memory is not None))
     listed = [(candidate.time, candidate.program) for candidate in found.candidates]
@@ -196,14 +194,17 @@ def choices(op: DistOp, options: SearchOptions) -> Choices:
     return Choices([*better, (own, None), *others][: options.top], found.ended, found.gap)
 
 
-def priced_programs(op: DistOp, options: SearchOptions) -> Priced:
+def priced_programs(op: DistOp, options: SearchOptions, own: float | None) -> Priced:
     """Return the best programs that do what an operation does, with all of their seconds; with a
     remark if others may be faster.
+
+    Args:
+        own: the seconds of the operation as it is written; None: it has no cost.
 
     Raises:
         DiagnosticError: see ``search_programs``.
     """
-    mesh, own = placed_mesh(op), _own_seconds(op, options)
+    mesh = placed_mesh(op)
     found = Pricing(
         mesh,
         dist_type(op.operands[0]),

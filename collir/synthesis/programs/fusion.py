@@ -27,7 +27,7 @@ from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import ADD
 from collir.synthesis.programs.build import planned
 from collir.synthesis.programs.choices import alike, best_between, choices
-from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
+from collir.synthesis.programs.paying import Kinds, Rank, Rewrites, left_out_of
 from collir.synthesis.programs.rewriting import erase, replace_by
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.searching import grouped_remarks
@@ -63,19 +63,14 @@ def _left_out(function: FuncOp, options: SearchOptions) -> Kinds | None:
         with scratch_copy(function) as copy:
             fusion = _Fusion(copy, options, None, left_out)
             fusion.run()
-            time = simulate_function(copy, options.model).time if fusion.made else before
-            return Rank.of([time], [before]), fusion.made
+            time = simulate_function(copy, options.model).time if fusion.rewrites.made else before
+            return Rank.of([time], [before]), fusion.rewrites.made
 
     return left_out_of(function, "fuse", tried)
 
 
 class _Fusion:
-    """The rewrites of one function.
-
-    Attributes:
-        left_out: the kinds of rewrites that are not made.
-        made: the kinds of those that were, in order.
-    """
+    """The rewrites of one function."""
 
     def __init__(
         self,
@@ -85,7 +80,7 @@ class _Fusion:
         left_out: Kinds,
     ):
         self.function, self.options, self.listener = function, options, listener
-        self.left_out, self.made = left_out, dict[Hashable, None]()
+        self.rewrites = Rewrites(left_out)
         self.mesh: Mesh = mesh_of(function)
 
     def run(self) -> None:
@@ -114,7 +109,7 @@ class _Fusion:
             return
         if result != dist_type(op.result) or not self._pays(left, op, operands, total):
             return
-        if self._makes("add", alike(left), alike(right)):
+        if self.rewrites.makes("add", alike(left), alike(right)):
             added = OPERATIONS[ADD.name].make(self.mesh, left.operands[0], right.operands[0])
             step = type(left).make(self.mesh, added.result, **left.properties)
             replace_by(op, [added, step], step.result, self.listener)
@@ -139,18 +134,11 @@ class _Fusion:
     def _bytes(self, value: SSAValue) -> int:
         return dist_type(value).local_bytes(self.mesh)
 
-    def _makes(self, *kind: Hashable) -> bool:
-        """Return whether rewrites of a kind are made, and note that they are."""
-        if kind in self.left_out:
-            return False
-        self.made[kind] = None
-        return True
-
     def shorten_chains(self) -> None:
         """Put the cheapest program in the place of steps in a row."""
         for chain in list(chains(self.function)):
             first, last = chain[0].operands[0], chain[-1]
-            if first.type == last.result.type and self._makes("none", first.type):
+            if first.type == last.result.type and self.rewrites.makes("none", first.type):
                 replace_by(last, [], first, self.listener)
                 erase(chain[:-1])
             elif first.type != last.result.type:
@@ -169,7 +157,7 @@ class _Fusion:
         time, program = best
         shorter = len(program.steps) < len(chain)
         pays = time < now * (1 - TIE) or (time <= now * (1 + TIE) and shorter)
-        if pays and self._makes("chain", *map(alike, chain)):
+        if pays and self.rewrites.makes("chain", *map(alike, chain)):
             plan = planned(self.mesh, source, program.steps, target)
             replace_by(last, *plan.built_on(operand), self.listener)
             erase(chain[:-1])

@@ -1,5 +1,6 @@
 """Rewrites that pay alone and not together: those that make a function slower are left out."""
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,25 @@ Kinds = frozenset[Hashable]
 
 MOST_KINDS = 32
 """The most kinds of rewrites that are tried to be left out of a function that they make slower."""
+
+
+class Rewrites:
+    """The kinds of rewrites of a function.
+
+    Attributes:
+        left_out: those that are not made.
+        made: those that were, in order.
+    """
+
+    def __init__(self, left_out: Kinds):
+        self.left_out, self.made = left_out, dict[Hashable, None]()
+
+    def makes(self, *kind: Hashable) -> bool:
+        """Return whether rewrites of a kind are made, and note that they are."""
+        if kind in self.left_out:
+            return False
+        self.made[kind] = None
+        return True
 
 
 class Rank(NamedTuple):
@@ -30,7 +50,8 @@ class Rank(NamedTuple):
     def of(times: Sequence[float], before: Sequence[float]) -> "Rank":
         """Return the rank of times of a function, beside those before of the same kinds."""
         pairs = zip(times, before, strict=True)
-        slower = max((new / old for new, old in pairs if new > old * (1 + TIE)), default=1.0)
+        longer = [(new, old) for new, old in pairs if new > old * (1 + TIE)]
+        slower = max((new / old if old else math.inf for new, old in longer), default=1.0)
         return Rank(slower, times[-1])
 
 

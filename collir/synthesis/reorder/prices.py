@@ -16,10 +16,12 @@ from collir.cost.model import step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_of
 from collir.cost.programs.local_steps import copied_bytes
-from collir.cost.steps import seconds_of, seconds_sent, standing_alone
+from collir.cost.programs.operations import local_step
+from collir.cost.steps import seconds_local, seconds_sent, standing_alone
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp, arguments_of
 from collir.dialects.tensor import DistTensorType
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.steps import PlannedValue
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.formulas import Formula
@@ -186,23 +188,14 @@ class Prices:
 
     def _price(self, form: Form, operands: tuple[DistType, ...], result: DistType) -> Price | None:
         op = standing_alone(form.op, form.properties, operands, result)
-        model = self.options.model
         try:
             if not form.kind.sends:
-                moved = self._moved(form, operands, result)
-                return Price(seconds_of(op, self.mesh, model), 0.0, moved, 1)
-            cost = step_cost(collective_of(op, self.mesh), model)
-        except CostError:
+                does = local_step(op, self.mesh)
+                return Price(seconds_local(does, self.mesh), 0.0, does.size, 1)
+            cost = step_cost(collective_of(op, self.mesh), self.options.model)
+        except (CostError, DiagnosticError):  # as on a device without a rate
             return None
         return Price(seconds_sent(cost), cost.time, copied_bytes(cost), 1)
-
-    def _moved(self, form: Form, operands: tuple[DistType, ...], result: DistType) -> float:
-        """Return the bytes that a local step reads and writes, of which the fewer decide between
-        steps that take as long."""
-        if form.kind.is_free(self.mesh, operands[0], form.arguments):
-            return 0
-        read = [operand.local_bytes(self.mesh) for operand in operands]
-        return form.kind.moved(read, result.local_bytes(self.mesh))
 
     def run(self, source: DistType, target: DistType) -> Run | None:
         """Return the cheapest program from one layout to another, or None if none was found."""

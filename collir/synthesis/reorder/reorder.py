@@ -26,7 +26,7 @@ from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.ir.straight import on_straight_programs
 from collir.layout import DistType, Mesh
 from collir.synthesis.programs.fusion import layout_change
-from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
+from collir.synthesis.programs.paying import Kinds, Rank, Rewrites, left_out_of
 from collir.synthesis.programs.rewriting import erase, replace_by, rewriter_at
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.reorder.hoist import Joined, earlier, later
@@ -83,8 +83,8 @@ def _reorder_function(
         with scratch_copy(function) as copy:
             reordering = _Reordering(copy, prices, None, left_out)
             reordering.run()
-            times = _times(copy, prices) if reordering.made else before
-        return Rank.of(times or (math.inf, math.inf), before), reordering.made
+            times = _times(copy, prices) if reordering.rewrites.made else before
+        return Rank.of(times or (math.inf, math.inf), before), reordering.rewrites.made
 
     left_out = left_out_of(function, "reorder-by-hierarchy", tried)
     if left_out is not None:
@@ -109,8 +109,6 @@ class _Reordering:
     Attributes:
         best: the best orders that are known, by the type that a row starts from and its forms.
         done: the rows that were looked at.
-        left_out: the kinds of rewrites that are not made.
-        made: the kinds of those that were, in order; rewrites of a kind replace equal steps.
     """
 
     def __init__(
@@ -121,7 +119,7 @@ class _Reordering:
         left_out: Kinds,
     ):
         self.function, self.prices, self.listener = function, prices, listener
-        self.left_out, self.made = left_out, dict[Hashable, None]()
+        self.rewrites = Rewrites(left_out)
         self.mesh = prices.mesh
         self.best: dict[Hashable, list[Placed] | None] = {}
         self.done: set[tuple[DistOp, ...]] = set()
@@ -137,13 +135,6 @@ class _Reordering:
             if not again:
                 break
         self.orders()
-
-    def _makes(self, *kind: Hashable) -> bool:
-        """Return whether rewrites of a kind are made, and note that they are."""
-        if kind in self.left_out:
-            return False
-        self.made[kind] = None
-        return True
 
     # --- rows of steps on one value -------------------------------------------------------------
 
@@ -161,7 +152,7 @@ class _Reordering:
         while True:
             window = ops[start : start + WINDOW]
             placed = self._interleaved(window)
-            if placed is not None and self._makes("row", *self._row(window)):
+            if placed is not None and self.rewrites.makes("row", *self._row(window)):
                 ops[start : start + WINDOW] = self._rewrite(window, placed)
                 changed = True
             if start + WINDOW >= len(ops):
@@ -217,7 +208,7 @@ class _Reordering:
             join: DistOp = op
             while (joined := rule(self.prices, join)) is not None:
                 forms = tuple(steps for _, steps in joined.first)
-                if not self._makes("join", rule, joined.join, joined.then, forms):
+                if not self.rewrites.makes("join", rule, joined.join, joined.then, forms):
                     break
                 join = self._join(join, joined)
                 changed = True
@@ -263,7 +254,9 @@ class _Reordering:
                 continue
             if not op.kind.ordered and not op.kind.pairs:
                 form = self._ordered(op)
-                if form is not None and self._makes("order", form, dist_type(op.operands[0])):
+                if form is not None and self.rewrites.makes(
+                    "order", form, dist_type(op.operands[0])
+                ):
                     step = form.put(op.operands, dist_type(op.result))
                     self._insert(op, [step], op)
                     self._replace([op], step.result)

@@ -12,6 +12,7 @@ from xdsl.utils.target import Target
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.cost import collective_of
+from collir.cost.steps import seconds_sent
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
@@ -144,7 +145,7 @@ class StrategiesBase(ParallelOptions, Target):
         options = SearchOptions(
             model, self.top, self.memory or None, self.seconds, counted=True, chunks=self.chunks
         )
-        priced = priced_programs(op, options)
+        priced = priced_programs(op, options, seconds_sent(baseline) if baseline else None)
         result = replace(priced.first, candidates=tuple(priced.candidates), ended=priced.ended)
         if priced.gap:
             result = replace(result, gap=priced.gap)
