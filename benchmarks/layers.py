@@ -87,7 +87,6 @@ def stages(text: str, module: ModuleOp) -> dict[str, float]:
         "parse": milliseconds(lambda: read(text)),
         "verify": milliseconds(lambda: verify(module)),
         "simulate": milliseconds(lambda: simulate(module)[0].time),
-        "cost": milliseconds(lambda: collir.cost(module)[0].time),
         "prove": milliseconds(lambda: compare(before, after, memory=0)),
         passes: milliseconds(lambda: collir.run_passes(module.clone(), passes), 3),
     }

@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
 import collir
 from collir.cost.model import CostModel
-from collir.cost.programs.cost import function_cost
+from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import DeviceAttr, LevelAttr, MachineOp, mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
@@ -69,7 +69,7 @@ def predictions() -> Iterator[str]:
             resize(module, {largest_dimension(module): elements})
             collir.run_passes(module, f"decompose{{strategy={strategy}}}")
             model = CostModel("alpha-beta", order="written", algorithm="runtime")
-            predicted = function_cost(functions_of(module)[0], model).time
+            predicted = simulate_function(functions_of(module)[0], model).time
             seconds = measured(module)
             ratio = f"{predicted / seconds:.2f}"
             rows.append(

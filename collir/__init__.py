@@ -1,9 +1,8 @@
 """collir: a compiler for distributed communication.
 
 The package offers the functions of ``collir.tools.api``: ``parse``, ``instantiate``,
-``run_passes``, ``cost``, ``cost_formulas``, ``cost_function``, ``simulate``, ``pass_costs``,
-``emit``; and the builders of programs in
-Python: ``module_of`` and ``FunctionBuilder``.
+``run_passes``, ``simulate``, ``cost_formulas``, ``cost_function``, ``pass_costs``, ``emit``; and
+the builders of programs in Python: ``module_of`` and ``FunctionBuilder``.
 """
 
 import importlib
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import collir.search as search
-    from collir.cost import CostPackage
     from collir.ir.builders import FunctionBuilder as FunctionBuilder
     from collir.ir.builders import module_of as module_of
     from collir.ir.diagnostics import DiagnosticError as DiagnosticError
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
     from collir.tools.api import simulate as simulate
     from collir.tools.shell import UsageError as UsageError
 
-    cost: CostPackage
-
 __version__ = "0.1.0"
 
 __all__ = [
@@ -34,7 +30,6 @@ __all__ = [
     "FunctionBuilder",
     "UsageError",
     "__version__",
-    "cost",
     "cost_formulas",
     "cost_function",
     "emit",
@@ -47,7 +42,7 @@ __all__ = [
     "simulate",
 ]
 
-_PACKAGES = ("cost", "search")
+_PACKAGES = ("search",)
 
 _MODULES = {
     "DiagnosticError": "collir.ir.diagnostics",

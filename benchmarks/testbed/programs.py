@@ -11,7 +11,8 @@ from xdsl.dialects.func import FuncOp
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, StepCost, step_cost
-from collir.cost.programs.cost import collective_of, function_cost
+from collir.cost.programs.collectives import collective_of
+from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import MachineOp, mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -207,7 +208,7 @@ def costs(wishes: Sequence[Wish], machine: Machine, elements: int) -> list[tuple
 
 
 def function_costs(function: FuncOp, machine: Machine) -> tuple[StepCost, ...]:
-    steps = function_cost(function, MODEL).steps
+    steps = simulate_function(function, MODEL).collectives
     return tuple(step_cost(on(modelled(step.collective), machine), MODEL) for step in steps)
 
 

@@ -13,14 +13,12 @@ from xdsl.ir import Attribute, Block
 from collir.cost.collectives.phases import Phase
 from collir.cost.model import CostModel, StepCost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import op_cost
+from collir.cost.programs.collectives import op_cost
 from collir.cost.programs.local_steps import COPY, LocalStep, local_phases, sent_phases
 from collir.cost.programs.operations import local_step
 from collir.dialects.operation import DistOp, is_collective
-from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.steps import PlannedStep
 from collir.layout import DistType, Mesh
 
 
@@ -48,7 +46,7 @@ def seconds_local(does: LocalStep, mesh: Mesh) -> float:
     return _seconds(local_phases(does, mesh.machine.slowest))
 
 
-def local_seconds(steps: Iterable[PlannedStep], mesh: Mesh, scale: float = 1.0) -> float:
+def local_seconds(steps: Iterable[DistOp], mesh: Mesh, scale: float = 1.0) -> float:
     """Return the seconds of those steps of a plan together that send nothing.
 
     Args:
@@ -57,14 +55,8 @@ def local_seconds(steps: Iterable[PlannedStep], mesh: Mesh, scale: float = 1.0) 
     Raises:
         CostError: see ``seconds_of``.
     """
-    total = 0.0
-    for step in steps:
-        if step.kind.local and not step.is_free(mesh):
-            operands = [operand.type for operand in step.operands]
-            kind = OPERATIONS[step.kind.name]
-            op = standing_alone(kind, step.properties, operands, step.result.type)
-            total += seconds_local(local_step(op, mesh).scaled(scale), mesh)
-    return total
+    local = (local_step(op, mesh).scaled(scale) for op in steps if op.kind.local)
+    return fsum(seconds_local(does, mesh) for does in local)
 
 
 def copy_seconds(size: float, mesh: Mesh) -> float:

@@ -650,12 +650,15 @@ _remembered: ContextVar[dict[Operation, Mesh] | None] = ContextVar("_remembered"
 
 
 @contextmanager
-def meshes_remembered() -> Generator[None]:
+def meshes_remembered(known: Mapping[Operation, Mesh] | None = None) -> Generator[None]:
     """Look up the mesh of each function only once, while nothing changes the module.
 
     A look-up scans the symbols of the module, so one for each operation would be quadratic.
+
+    Args:
+        known: meshes of functions that are in no module.
     """
-    token = _remembered.set({})
+    token = _remembered.set(dict(known) if known else {})
     try:
         yield
     finally:

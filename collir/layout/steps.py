@@ -241,10 +241,6 @@ class StepKind:
             return 0
         return None if self.place is None else self.place(operand.local_shape(mesh), arguments)
 
-    def is_free(self, mesh: Mesh, operand: DistType, arguments: Arguments) -> bool:
-        """Return whether the step is only another view of its operand, for which nothing waits."""
-        return not self.computes and self.place_in_operand(mesh, operand, arguments) is not None
-
     # --- derived properties -------------------------------------------------------------------
 
     @property

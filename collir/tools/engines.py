@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
-from collir.cost.programs.cost import function_cost
+from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import mesh_of
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.inlining import function_without_calls
@@ -152,7 +152,7 @@ def _prediction(function: FuncOp, seconds: float, repeats: int) -> str:
     model = CostModel("alpha-beta", "runtime", "written")
     measured = f"best of {repeats}: {seconds_text(seconds)} measured"
     try:
-        predicted = function_cost(function_as_run(function), model).time
+        predicted = simulate_function(function_as_run(function), model).time
     except DiagnosticError as error:
         return f"{measured}; no prediction: {error.diagnostics[0].message}"
     name = mesh_of(function).machine.name

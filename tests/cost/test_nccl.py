@@ -65,9 +65,9 @@ def text(first: tuple[int, int], second: tuple[int, int], reduced: int) -> str:
 def predicted(row: tuple[object, ...], algorithm: str = "auto") -> tuple[float, float]:
     """Return the seconds of ten runs, as written and after ``decompose``."""
     module = collir.parse(text(row[0], row[1], row[2]))  # pyright: ignore[reportArgumentType]
-    [before] = collir.cost(module, algorithm=algorithm)
+    [before] = collir.simulate(module, algorithm=algorithm)
     collir.run_passes(module, f"decompose{{algorithm={algorithm}}}")
-    [after] = collir.cost(module, algorithm=algorithm)
+    [after] = collir.simulate(module, algorithm=algorithm)
     return 10 * before.time, 10 * after.time
 
 

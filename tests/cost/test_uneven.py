@@ -11,7 +11,7 @@ from programs import RANDOM, random_function, random_mesh
 import collir
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective_of
+from collir.cost.programs.collectives import collective_of
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.layout import Dim, DistType, Mesh
@@ -108,18 +108,18 @@ func @f(%g: f32[8000000] partial(sum: x)) -> f32[8000000] on @m {
 
 def test_a_ring_carries_all_blocks_but_the_smallest() -> None:
     """Check p - 1 latencies and 7 of 8 parts: with equal blocks it would be 3 of 4."""
-    for step in collir.cost(read(RING), model="alpha-beta", algorithm="ring")[0].steps:
+    for step in collir.simulate(read(RING), model="alpha-beta", algorithm="ring")[0].collectives:
         assert step.time == pytest.approx(3e-6 + 32e6 * 7 / 8 / 100e9)
-    trees = collir.cost(read(RING), model="alpha-beta", algorithm="direct")[0].steps
+    trees = collir.simulate(read(RING), model="alpha-beta", algorithm="direct")[0].collectives
     for step in trees:
         assert step.algorithm.endswith("direct, padded")
         assert step.time == pytest.approx(3e-6 + 3 * 20e6 / 100e9)
 
 
 def test_nccl_pads_small_blocks_and_groups_large_ones() -> None:
-    large = collir.cost(read(RING))[0].steps
+    large = collir.simulate(read(RING))[0].collectives
     assert [s.algorithm.split(" ring")[0] for s in large] == ["grouped reduce", "grouped broadcast"]
-    small = collir.cost(read(RING.replace("8000000", "8000")))[0].steps
+    small = collir.simulate(read(RING.replace("8000000", "8000")))[0].collectives
     assert all(step.algorithm.endswith(", padded") for step in small)
 
 

@@ -97,14 +97,14 @@ func @f(%g: f32[24] partial(sum: data)) -> f32[24] on @m {{
 @pytest.mark.parametrize("nodes", [2, 3, 8])
 def test_it_has_a_cost_above_its_bound(model: str, nodes: int) -> None:
     program = PROGRAM.replace(" using binomial", "" if model == "nccl" else " using binomial")
-    [cost] = collir.cost(
+    [cost] = collir.simulate(
         collir.parse(
             program.replace("node[2]", f"node[{nodes}]").replace("node:2", f"node:{nodes}")
         ),
         model=model,
     )
-    assert len(cost.steps) == 2
-    assert all(step.time >= step.bound > 0 for step in cost.steps)
+    assert len(cost.collectives) == 2
+    assert all(step.time >= step.bound > 0 for step in cost.collectives)
 
 
 def test_passes_know_where_it_may_stand() -> None:

@@ -60,8 +60,8 @@ def test_splitting_changes_no_result(rng: random.Random) -> None:
 @pytest.mark.parametrize("model", ["p2", "alpha-beta", "nccl"])
 def test_rings_cost_what_they_did(model: str) -> None:
     before, after = read(BOX), run_passes(read(BOX), "split-level{level=gpu into=4,4}")
-    assert collir.cost(before, model=model)[0].time == pytest.approx(
-        collir.cost(after, model=model)[0].time
+    assert collir.simulate(before, model=model)[0].time == pytest.approx(
+        collir.simulate(after, model=model)[0].time
     )
 
 
@@ -70,7 +70,9 @@ def test_with_rings_groups_make_other_programs_cheaper() -> None:
     text = BOX.replace(" using ring", "").replace("33554432", "4096")
     options = "model=alpha-beta algorithm=ring"
     times = [
-        collir.cost(run_passes(read(text), f"{passes}decompose{{{options}}}"), "alpha-beta", "ring")
+        collir.simulate(
+            run_passes(read(text), f"{passes}decompose{{{options}}}"), "alpha-beta", "ring"
+        )
         for passes in ("", "split-level{level=gpu into=4,4},")
     ]
     assert times[1][0].time < times[0][0].time

@@ -25,7 +25,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.printer import Printer
 
 from collir.cost.model import CostModel
-from collir.cost.programs.cost import cost
+from collir.cost.programs.simulate import simulate
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
@@ -184,10 +184,10 @@ def test_nothing_costs_more_than_before(rng: random.Random) -> None:
     name = rng.choice(MODELS)
     model = CostModel(name)
     try:
-        [before] = cost(module, model)
+        [before] = simulate(module, model)
     except DiagnosticError:  # the model has no cost for it
         return
-    [after] = cost(run_passes(module.clone(), f"decompose{{model={name}}}"), model)
+    [after] = simulate(run_passes(module.clone(), f"decompose{{model={name}}}"), model)
     assert after.time <= before.time * (1 + 1e-9)
 
 
@@ -217,8 +217,8 @@ func @f(%0: f32[2] partial(max: x)) -> f32[2] on @m {
 def test_padding_is_no_way_to_save(text: str, model: str) -> None:
     """Padding is sent too: an element that becomes fifteen is no cheaper."""
     module = read(text)
-    [before] = cost(module, CostModel(model))
-    [after] = cost(run_passes(module, f"decompose{{model={model}}}"), CostModel(model))
+    [before] = simulate(module, CostModel(model))
+    [after] = simulate(run_passes(module, f"decompose{{model={model}}}"), CostModel(model))
     assert after.time <= before.time * (1 + 1e-9)
 
 
@@ -260,8 +260,8 @@ def test_operations_cost_and_need_what_was_found(rng: random.Random) -> None:
             if isinstance(op, (*coll.COLLECTIVES, OPERATIONS["slice"])):
                 ends = (dist_type(op.operands[0]), dist_type(op.result))
                 assert sum(x.local_bytes(mesh) for x in ends) <= limit, write(after)
-    best, *_ = cost(after, CostModel(name))
-    if len(best.steps) != 1:
+    best, *_ = simulate(after, CostModel(name))
+    if len(best.collectives) != 1:
         assert best.time == pytest.approx(candidates[0].time, rel=1e-9)
 
 

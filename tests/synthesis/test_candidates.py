@@ -82,7 +82,7 @@ def test_no_strategy_of_decompose_is_cheaper(rng: random.Random) -> None:
         if levels > 2 and strategy != "flat":  # may have more steps than the listed programs
             continue
         module = collir.run_passes(collir.parse(text), f"decompose{{strategy={strategy}}}")
-        [cost] = collir.cost(module, model=model)
+        [cost] = collir.simulate(module, model=model)
         assert best.time <= cost.time * (1 + 1e-9)
 
 
@@ -180,7 +180,7 @@ def test_decompose_writes_the_first_of_the_strategies(model: str) -> None:
     module = collir.parse(AXES_IN_ANOTHER_ORDER)
     entries = json.loads(collir.emit(module, f"strategies-json{{model={model} top=1}}"))
     after = collir.run_passes(module, f"decompose{{model={model}}}")
-    for entry, function in zip(entries, collir.cost(after, model=model), strict=True):
+    for entry, function in zip(entries, collir.simulate(after, model=model), strict=True):
         best = min(entry["candidates"][0]["time_s"], entry["baseline_s"])
         assert function.time == pytest.approx(best)
 

@@ -30,7 +30,7 @@ from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.model import CostModel, step_cost
-from collir.cost.programs.cost import cost
+from collir.cost.programs.simulate import simulate
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
@@ -311,8 +311,10 @@ def assert_built(rng: random.Random) -> int:
         packed = any(isinstance(op, OPERATIONS["transpose"]) for op in module.walk())
         padded = case.paths(1).padding > 1 or most % chunks
         if not padded and not packed:
-            [built_cost] = cost(module, case.model)
-            assert built_cost.time == pytest.approx(time, rel=1e-9, abs=0), write(module)
+            [simulation] = simulate(module, case.model)
+            assert simulation.time_before_copies == pytest.approx(time, rel=1e-9, abs=0), write(
+                module
+            )
     return len(chosen)
 
 
@@ -352,7 +354,7 @@ def assert_decomposed(rng: random.Random, dtype: DType) -> bool:
         return False
     assert_same(after, before)
     assert 2 <= len(parts_of(after)) <= chunks
-    [chunked], [unchunked] = cost(after, CostModel(model)), cost(plain, CostModel(model))
+    [chunked], [unchunked] = (simulate(x, CostModel(model)) for x in (after, plain))
     assert chunked.time <= unchunked.time * (1 + 1e-9), write(before)
     assert chunked.bound <= chunked.time * (1 + 1e-9)
     return True
@@ -468,8 +470,8 @@ def test_more_chunks_are_no_worse(shape: str, model: str) -> None:
     times: list[float] = []
     for chunks in (1, 2, 4, 6, 16):
         after = run_passes(before.clone(), f"decompose{{model={model} chunks={chunks}}}")
-        [function_cost] = cost(after, CostModel(model))
-        times.append(function_cost.time)
+        [simulation] = simulate(after, CostModel(model))
+        times.append(simulation.time)
     assert times == pytest.approx(sorted(times, reverse=True), rel=1e-9, abs=0)
 
 
@@ -487,10 +489,10 @@ def test_the_time_of_chunks_is_that_of_a_pipeline(chunks: int, expected: float) 
     """
     text = TWO_AND_THREE.replace("SHAPE", "3000000").replace("1 us", "0 s")
     after = run_passes(collir.parse(text), f"decompose{{model=p2 chunks={chunks}}}")
-    [function_cost] = cost(after, CostModel("p2"))
-    assert [step.collective.kind for step in function_cost.steps].count("all_reduce") == chunks
+    [simulation] = simulate(after, CostModel("p2"))
+    assert [step.collective.kind for step in simulation.collectives].count("all_reduce") == chunks
     assert marked(after) == (3 * chunks if chunks > 1 else 0)
-    assert function_cost.time == pytest.approx(expected, rel=1e-9)
+    assert simulation.time == pytest.approx(expected, rel=1e-9)
 
 
 # --- on ranks -----------------------------------------------------------------------------------
@@ -572,5 +574,5 @@ func @f(%x: f32[2]) -> f32[2] on @m {
 }
 """)
     collir.run_passes(module, "decompose{chunks=4}")
-    (function_cost,) = collir.cost(module)
-    assert function_cost.time == 0.0
+    (simulation,) = collir.simulate(module)
+    assert simulation.time == 0.0

@@ -29,7 +29,7 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.classes import runs_apart
-from collir.cost.programs.cost import FunctionCost
+from collir.cost.programs.simulation import Simulation
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
@@ -135,10 +135,10 @@ def test_the_best_placement_is_the_cheapest_one_written_by_hand(
         )
         written = text.replace(line, f"{line.partition('{')[0]}{{ {axes} }}")
         decomposed = run_passes(read(written), f"decompose{{model={model}}}")
-        times = {cost.name: cost.time for cost in collir.cost(decomposed, model=model)}
+        times = {cost.name: cost.time for cost in collir.simulate(decomposed, model=model)}
         for name, time in placement.functions.items():
             assert time == pytest.approx(times[name])
-        as_written = collir.cost(read(written), model=model)
+        as_written = collir.simulate(read(written), model=model)
         bound = sum(map(shared_bound, as_written))
         assert placement.bound == pytest.approx(bound)
         assert placement.bound <= placement.time * (1 + 1e-9)
@@ -146,10 +146,11 @@ def test_the_best_placement_is_the_cheapest_one_written_by_hand(
     assert times_in_order == sorted(times_in_order)
 
 
-def shared_bound(cost: FunctionCost) -> float:
+def shared_bound(simulation: Simulation) -> float:
     """Return the sum of the bounds of all steps, those of loops in all iterations."""
-    own = sum(step.shared_bound for step in cost.steps)
-    return own + sum(loop.times * shared_bound(loop.body) for loop in cost.loops)
+    own = sum(cost.shared_bound for cost in simulation.collectives)
+    loops = (step.loop for step in simulation.program if step.loop)
+    return own + sum(loop.times * shared_bound(loop.body) for loop in loops)
 
 
 def test_the_larger_reduction_gets_the_faster_links() -> None:
@@ -410,5 +411,5 @@ func @f(%g: f32[536870912@y] partial(sum: x, z)) -> f32[536870912@y] on @m {
     steps = [op for op in functions_of(module)[0].body.ops if op.name.startswith("coll.")]
     names = [op.name.removeprefix("coll.") for op in steps]
     assert names == ["reduce_scatter", "all_reduce", "all_gather"]
-    [before], [after] = collir.cost(read(text), model="p2"), collir.cost(module, model="p2")
+    [before], [after] = collir.simulate(read(text), model="p2"), collir.simulate(module, model="p2")
     assert before.time / after.time == pytest.approx(4.8 / 2.6, rel=0.05)

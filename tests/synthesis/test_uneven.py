@@ -135,7 +135,7 @@ def test_splitting_is_proven_and_pays(rng: random.Random) -> None:
     verify(after)
     [old], [new] = functions_of(before), functions_of(after)
     assert proven(old, new).outcome is Outcome.SAME
-    assert collir.cost(after)[0].time <= collir.cost(before)[0].time * (1 + 1e-9)
+    assert collir.simulate(after)[0].time <= collir.simulate(before)[0].time * (1 + 1e-9)
 
 
 def test_copies_along_an_axis_with_weights_are_not_divided() -> None:
@@ -150,7 +150,7 @@ def test_copies_along_an_axis_with_weights_are_not_divided() -> None:
         """
     )
     after = collir.run_passes(module.clone(), "decompose")
-    assert collir.cost(after)[0].time <= collir.cost(module)[0].time
+    assert collir.simulate(after)[0].time <= collir.simulate(module)[0].time
     assert collir.emit(after, "coll") == collir.emit(module, "coll")
 
 
@@ -166,8 +166,8 @@ def test_inside_a_node_first() -> None:
         }
         """
     )
-    before = collir.cost(module)[0].time
+    before = collir.simulate(module)[0].time
     collir.run_passes(module, "decompose")
     names = [op.name.removeprefix("coll.") for op in functions_of(module)[0].body.ops]
     assert names == ["reduce_scatter", "all_reduce", "all_gather", "func.return"]
-    assert collir.cost(module)[0].time < 0.7 * before
+    assert collir.simulate(module)[0].time < 0.7 * before

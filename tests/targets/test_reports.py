@@ -1,8 +1,12 @@
 """Reports for people and for programs have the numbers of the cost model."""
 
 import json
+import random
 
+import levelled_machines
 import pytest
+from hypothesis import given, settings
+from programs import RANDOM
 
 import collir
 from collir.targets.reports.crossover import SIZES
@@ -96,7 +100,7 @@ def test_the_python_api_the_table_and_the_json_agree() -> None:
     module = collir.parse(SYNC)
     for model in ("alpha-beta", "p2", "nccl"):
         functions = json.loads(collir.emit(module, f"cost-json{{model={model}}}"))["functions"]
-        costs = collir.cost(module, model=model)
+        costs = collir.simulate(module, model=model)
         assert [f["time_s"] for f in functions] == [c.time for c in costs]
         page = collir.emit(module, f"cost{{model={model}}}")
         for cost in costs:
@@ -107,7 +111,7 @@ def test_the_order_of_ranks_is_an_option() -> None:
     text = SYNC.replace("over data using", "over data.gpu, data.node using")
     module = collir.parse(text)
     written, hardware = (
-        collir.cost(module, model="alpha-beta", order=order)[0].time
+        collir.simulate(module, model="alpha-beta", order=order)[0].time
         for order in ("written", "hardware")
     )
     assert written == pytest.approx(2 * hardware, rel=1e-3)
@@ -126,7 +130,7 @@ def test_crossover_of_strategies_says_where_the_fastest_changes() -> None:
     for size, line in zip((1000, 10_000_000_000), (lines[1], lines[-3]), strict=True):
         sized = collir.parse(text.replace("536870912", str(size // 4)))
         times = [
-            seconds_text(collir.cost(m, algorithm="ring")[0].time)
+            seconds_text(collir.simulate(m, algorithm="ring")[0].time)
             for m in (
                 collir.run_passes(sized.clone(), f"decompose{{strategy={name}}}") for name in names
             )
@@ -197,3 +201,14 @@ def test_sizes_have_a_table_for_each_place_that_runs_a_step() -> None:
     assert "# @f on @m: all_reduce over data, 2 ranks, at pipe = 1\n" in text
     assert "# @f on @m: permute inside devices, at pipe = 0\n" in text
     assert "bounded by 0 ns" not in collir.emit(module, "cost")
+
+
+@given(rng=RANDOM)
+@settings(max_examples=15)
+def test_rows_add_up_to_what_a_simulation_takes(rng: random.Random) -> None:
+    """Where nothing overlaps, local steps and copies of results included."""
+    module = collir.run_passes(collir.parse(levelled_machines.random_program(rng)), "decompose")
+    [simulation] = collir.simulate(module)
+    [function] = json.loads(collir.emit(module, "cost-json"))["functions"]
+    assert function["time_s"] == simulation.time
+    assert sum(row["time_s"] for row in function["steps"]) == pytest.approx(simulation.time)

@@ -172,7 +172,7 @@ def widths(module: ModuleOp) -> list[tuple[str, int]]:
 
 def test_thresholds_are_where_the_fastest_changes() -> None:
     module = chosen()
-    costs = {cost.name: cost for cost in collir.cost(module, algorithm="ring")}
+    costs = {cost.name: cost for cost in collir.simulate(module, algorithm="ring")}
     starts = [*widths(module), ("", 1000000)]
     for (name, least), (_, end) in pairwise(starts):
         for width in {least, (least + end) // 2, end - 1}:

@@ -35,7 +35,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.steps import PlannedStep, Step, steps_of
+from collir.ir.steps import Step, steps_of
 from collir.layout import DistType, Mesh
 from collir.layout.types import Place, place_at, place_text
 
@@ -168,7 +168,7 @@ class Classes:
             for number in numbers
         ]
 
-    def _coupling(self, step: DistOp | PlannedStep) -> Coupling:
+    def _coupling(self, step: DistOp) -> Coupling:
         """Return the sub-axes on the level of the kinds along which a step couples children."""
         source, target = _ends_of(step)
         over, on_level = _coupled(step, source, target), axes_of_kinds(self.mesh)
@@ -235,7 +235,7 @@ class Classes:
         first = {n: children.members[self.sets[n]][0] for n in classes}
         return [n for n in classes if not any(children.coordinate(first[n], a) for a in roots)]
 
-    def instances(self, ops: Iterable[Operation | PlannedStep]) -> list[Instance]:
+    def instances(self, ops: Iterable[Operation]) -> list[Instance]:
         """Return the steps that are more than views, as classes run them, in order."""
         instances: list[Instance] = []
         numbers_of: list[list[int]] = []
@@ -386,7 +386,7 @@ class Classes:
 
 
 def classes_of(
-    ops: Iterable[Operation | PlannedStep],
+    ops: Iterable[Operation],
     mesh: Mesh,
     by_kind: bool = False,
     arguments: Sequence[DistType] = (),
@@ -410,19 +410,16 @@ def runs_apart(function: FuncOp) -> bool:
     return bool(classes_of(function.body.ops, mesh_of(function)).axes)
 
 
-def _ends_of(step: DistOp | PlannedStep) -> tuple[DistType, DistType]:
+def _ends_of(step: DistOp) -> tuple[DistType, DistType]:
     """Return the types of the first operand and of the result; without operands, the latter
     twice."""
     source, *_ = _types_in(step)
-    return source, step.result.type if isinstance(step, PlannedStep) else dist_type(step.result)
+    return source, dist_type(step.result)
 
 
 def _types_in(step: Step) -> Iterator[DistType]:
     """Yield the types of the operands and results of a step."""
-    if isinstance(step, PlannedStep):
-        yield from (value.type for value in (*step.operands, step.result))
-    else:
-        yield from map(dist_type, (*step.operands, *step.results))
+    yield from map(dist_type, (*step.operands, *step.results))
 
 
 def _with_nested(steps: Iterable[Step]) -> Iterator[Step]:
@@ -433,7 +430,7 @@ def _with_nested(steps: Iterable[Step]) -> Iterator[Step]:
             yield from _with_nested(op for op in region.block.ops if isinstance(op, Step))
 
 
-def _coupled(step: DistOp | PlannedStep, source: DistType, target: DistType) -> tuple[str, ...]:
+def _coupled(step: DistOp, source: DistType, target: DistType) -> tuple[str, ...]:
     """Return the sub-axes along which devices take part in a step together."""
     if not step.kind.sends:
         return ()

@@ -18,7 +18,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from collir.cost.model import CostModel
 from collir.cost.network.group import CostError
 from collir.cost.programs.classes import Classes, Instance, classes_of
-from collir.cost.programs.cost import op_cost, stream_of
+from collir.cost.programs.collectives import op_cost, stream_of
 from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
 from collir.cost.programs.kinds import seen_by
 from collir.cost.programs.local_steps import CALL, COPY, SLICE, LocalStep, local_phases, sent_phases
@@ -40,7 +40,6 @@ from collir.ir.parameters import parameters_of
 from collir.ir.pipelines import Pipeline
 from collir.ir.retyping import function_at
 from collir.ir.rotation import as_run
-from collir.ir.steps import PlannedStep
 from collir.layout import Mesh
 from collir.layout.sizes import as_number
 
@@ -65,12 +64,13 @@ TaskSimulations = dict[tuple[FuncOp, Attribute | None], Simulation]
 
 
 def simulate_function(
-    function: FuncOp, model: CostModel, known: TaskSimulations | None = None
+    function: FuncOp, model: CostModel, known: TaskSimulations | None = None, called: bool = True
 ) -> Simulation:
     """Return the simulation of one function.
 
     Args:
         known: simulations of tasks under the same model, to which new ones are added.
+        called: whether its call is a step, where the software of devices takes time for it.
 
     Raises:
         DiagnosticError: see ``simulate``.
@@ -80,7 +80,7 @@ def simulate_function(
         classes = classes_of(function.body.ops, mesh_of(function), by_kind=True, arguments=held)
         compiled = runs_compiled(function.body.block)
         simulation = _simulated(function, model, classes, compiled, known)
-        simulation = _with_call(simulation, function)
+        simulation = _with_call(simulation, function) if called else simulation
         _ = simulation.timeline
     except (CostError, TooManyError) as error:
         raise DiagnosticError.at(function, str(error)) from error
@@ -125,7 +125,6 @@ def _simulated(
     last_of: list[dict[Operation, int]] = [{} for _ in classes.places]
     for instance, after in _with_kernels(classes.instances(function.body.ops), kernels, steps):
         op = instance.step
-        assert not isinstance(op, PlannedStep)
         if type(op) is RepeatOp and op.schedule is not None:
             at, tasks = replace(instance, after=after), {} if known is None else known
             listed = _pipeline(op, at, model, len(steps), where, classes, tasks)

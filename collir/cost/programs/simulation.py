@@ -234,6 +234,16 @@ class Simulation:
             return self.program
         return tuple(step_at(self.program, placed) for placed in self.timeline.placed)
 
+    @property
+    def collectives(self) -> tuple[StepCost, ...]:
+        """The costs of its collectives, each alone, without those inside of loops."""
+        return tuple(step.sent for step in self.program if step.sent)
+
+    @property
+    def overlaps(self) -> bool:
+        """True if steps may run at the same time."""
+        return any(not step.task.waited or step.sites for step in self.program)
+
     @cached_property
     def _has_loops_apart(self) -> bool:
         return len(self.places) > 1 and any(step.loop for step in self.program)

@@ -16,7 +16,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective_between
+from collir.cost.programs.collectives import collective_between
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.inlining import function_without_calls
 from collir.ir.loops import steps_with_times

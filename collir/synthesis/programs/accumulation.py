@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriterListener
 
 from collir.cost.model import CostModel, step_cost
-from collir.cost.programs.cost import collective_of
+from collir.cost.programs.collectives import collective_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS

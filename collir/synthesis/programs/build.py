@@ -1,4 +1,4 @@
-"""From the steps that a search has found to typed plans, and from plans to operations.
+"""From the steps that a search has found to typed plans of operations.
 
 Steps that name no dimension come from layouts without order. Most such programs gather last what
 they scattered first, and then one dimension is enough. Where they do not, or where no dimension
@@ -7,16 +7,17 @@ though packing may.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from xdsl.ir import SSAValue
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Region, SSAValue
 
 from collir.dialects.coll import OPERATIONS
-from collir.dialects.operation import DistOp
-from collir.dialects.tensor import DistTensorType
-from collir.ir.steps import PlannedStep, PlannedValue
+from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.steps import is_free
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.coll import MASK, STEPS
 from collir.layout.steps import ASYNC, Argument
@@ -28,59 +29,52 @@ Axes = tuple[str, ...]
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A program on one value, typed but not built.
+    """A program on a value that stands for those on which it is to be built.
 
     Attributes:
         source: the value that the program starts from.
-        steps: the steps, each behind those that make its operands.
+        steps: the steps, each behind those that make its operands; they are in no block.
         result: the value that the program ends with.
     """
 
-    source: PlannedValue
-    steps: tuple[PlannedStep, ...]
-    result: PlannedValue
+    source: SSAValue
+    steps: tuple[DistOp, ...]
+    result: SSAValue
 
     def ends_in_larger_buffer(self, mesh: Mesh) -> bool:
         """Return whether the result is a view of a part of another value, so that it is copied
         where it is returned."""
-        makers = {step.result: step for step in self.steps}
         value = self.result
-        while (maker := makers.get(value)) is not None and maker.is_free(mesh):
+        while isinstance(maker := value.owner, DistOp) and is_free(maker, mesh):
             value = maker.operands[0]
-        x, y = value.type, self.result.type
+        x, y = dist_type(value), dist_type(self.result)
         return x.local_bytes(mesh) != y.local_bytes(mesh) or x.place != y.place
 
     def built_on(self, value: SSAValue) -> tuple[list[DistOp], SSAValue]:
         """Return operations that carry out the plan on a value of its type, and their result."""
         values = {self.source: value}
-        return built(self.steps, values), values[self.result]
+        return [step.clone(values) for step in self.steps], values[self.result]
+
+    def as_function(self) -> FuncOp:
+        """Return a function that carries out the plan; it is in no module."""
+        block = Block(arg_types=[self.source.type])
+        ops, result = self.built_on(block.args[0])
+        block.add_ops([*ops, ReturnOp(result)])
+        return FuncOp("plan", ([self.source.type], [result.type]), Region(block))
 
 
-def built(steps: Iterable[PlannedStep], values: dict[PlannedValue, SSAValue]) -> list[DistOp]:
-    """Return an operation for each step.
-
-    Args:
-        values: where planned values are in the program; the results of the steps are added.
-    """
-    ops: list[DistOp] = []
-    for step in steps:
-        op = OPERATIONS[step.kind.name].create(
-            operands=[values[operand] for operand in step.operands],
-            properties=step.properties,
-            result_types=[DistTensorType(step.result.type)],
-        )
-        values[step.result] = op.result
-        ops.append(op)
-    return ops
+def stand_in(x: DistType) -> SSAValue:
+    """Return a value of a type that nothing makes; it stands for one of a program."""
+    return Block(arg_types=[DistTensorType(x)]).args[0]
 
 
 @dataclass
 class Chain:
-    """A chain of planned steps on one value, typed as it grows."""
+    """A chain of steps on one value, typed as it grows; they are in no block."""
 
     mesh: Mesh
-    value: PlannedValue
-    steps: list[PlannedStep] = field(default_factory=list[PlannedStep])
+    value: SSAValue
+    steps: list[DistOp] = field(default_factory=list[DistOp])
 
     def then(self, kind: str, **arguments: Argument) -> None:
         """Add a step on the value.
@@ -90,21 +84,27 @@ class Chain:
         """
         self.then_of([self.value], kind, **arguments)
 
-    def then_of(self, values: Sequence[PlannedValue], kind: str, **arguments: Argument) -> None:
+    def then_of(self, values: Sequence[SSAValue], kind: str, **arguments: Argument) -> None:
         """Add a step on several values, with whose result the chain goes on.
 
         Raises:
             LayoutError: the step is not well typed.
         """
         row = STEPS[kind]
-        x = row.result_type(self.mesh, [value.type for value in values], arguments)
-        self.value = PlannedValue(x)
-        self.steps.append(PlannedStep(row, arguments, tuple(values), self.value))
+        x = row.result_type(self.mesh, list(map(dist_type, values)), arguments)
+        kinds = {parameter.name: parameter.kind for parameter in row.parameters}
+        op = OPERATIONS[kind].create(
+            operands=values,
+            properties={name: attribute_of(kinds[name], y) for name, y in arguments.items()},
+            result_types=[DistTensorType(x)],
+        )
+        self.value = op.result
+        self.steps.append(op)
 
     @property
     def type(self) -> DistType:
         """The type of the value now."""
-        return self.value.type
+        return dist_type(self.value)
 
 
 def planned(
@@ -120,7 +120,7 @@ def planned(
         LayoutError: the steps do not lead to ``target``; or a tensor is so large that no padding
             fits.
     """
-    value = PlannedValue(source)
+    value = stand_in(source)
     for dim in _dims_to_try(mesh, source, target, steps) if pipeline is None else ():
         chain = Chain(mesh, value)
         with suppress(LayoutError):

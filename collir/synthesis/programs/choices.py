@@ -9,7 +9,7 @@ from xdsl.ir import Operation
 
 from collir.cost.model import step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective_of
+from collir.cost.programs.collectives import collective_of
 from collir.cost.steps import seconds_sent
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_collective, is_placeholder

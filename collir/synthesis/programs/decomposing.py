@@ -8,7 +8,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.pattern_rewriter import PatternRewriterListener
 
 from collir.cost.model import step_cost
-from collir.cost.programs.cost import collective_of
+from collir.cost.programs.collectives import collective_of
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
@@ -137,7 +137,7 @@ def _what_pays(function: FuncOp, picked: Programs, options: SearchOptions) -> Pr
 
         def tried(left_out: Kinds) -> tuple[Rank, Iterable[Hashable]]:
             time = time_with(function, without(left_out), model)
-            return Rank.of([time], [before]), [kind for kind in made if kind not in left_out]
+            return Rank.of(time, before), [kind for kind in made if kind not in left_out]
 
         left_out = left_out_of(function, "decompose", tried)
     except DiagnosticError:  # a step has no time, so nothing is known of the whole

@@ -64,7 +64,7 @@ def _left_out(function: FuncOp, options: SearchOptions) -> Kinds | None:
             fusion = _Fusion(copy, options, None, left_out)
             fusion.run()
             time = simulate_function(copy, options.model).time if fusion.rewrites.made else before
-            return Rank.of([time], [before]), fusion.rewrites.made
+            return Rank.of(time, before), fusion.rewrites.made
 
     return left_out_of(function, "fuse", tried)
 

@@ -1,7 +1,7 @@
 """Rewrites that pay alone and not together: those that make a function slower are left out."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 from xdsl.dialects.func import FuncOp
@@ -39,20 +39,19 @@ class Rank(NamedTuple):
     """How a function with rewrites compares with the one without.
 
     Attributes:
-        slower: the largest ratio of its times to those before; 1 if none is longer.
-        time: the last of its times, in seconds.
+        slower: the ratio of its time to that before; 1 if it is no longer.
+        time: its seconds.
     """
 
     slower: float
     time: float
 
     @staticmethod
-    def of(times: Sequence[float], before: Sequence[float]) -> "Rank":
-        """Return the rank of times of a function, beside those before of the same kinds."""
-        pairs = zip(times, before, strict=True)
-        longer = [(new, old) for new, old in pairs if new > old * (1 + TIE)]
-        slower = max((new / old if old else math.inf for new, old in longer), default=1.0)
-        return Rank(slower, times[-1])
+    def of(time: float, before: float) -> "Rank":
+        """Return the rank of a function that takes some seconds, and some before."""
+        if time <= before * (1 + TIE):
+            return Rank(1.0, time)
+        return Rank(time / before if before else math.inf, time)
 
 
 def left_out_of(

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import StepCost, step_estimate, step_phases
-from collir.cost.programs.cost import stream_of
+from collir.cost.programs.collectives import stream_of
 from collir.cost.programs.schedule import StepTask, schedule
 from collir.search import Problem
 from collir.synthesis.programs.paths import Edge, Found, candidate_of

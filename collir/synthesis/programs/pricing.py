@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 
 from collir.cost.model import StepCost, step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective_of, program_cost
+from collir.cost.programs.collectives import collective_of
+from collir.cost.programs.simulate import simulate_function
 from collir.cost.steps import copy_seconds, local_seconds, seconds_sent
+from collir.dialects.machine import meshes_remembered
+from collir.dialects.tensor import dist_type
 from collir.layout import DistType, LayoutError, Mesh
 from collir.synthesis.programs.build import Plan, planned
 from collir.synthesis.programs.cheapest import Synthesis, order
@@ -99,12 +102,18 @@ class Pricing:
         if (plan := self._planned(candidate.program)) is None:
             return None if pipeline else candidate
         if pipeline:
-            cost = program_cost("", plan.steps, self.mesh, self.options.model)
-            time = cost.scaled(scale).time + self._local(plan)
-            return replace(candidate, copies=time - pipeline.time)
+            return replace(candidate, copies=self._simulated(plan) - pipeline.time)
         # A search may have priced a value that is padded for other programs.
         costs = candidate.costs if scale != 1 else self._costs(plan)
         return replace(candidate, costs=costs, copies=self._copies(plan, costs))
+
+    def _simulated(self, plan: Plan) -> float:
+        """Return the seconds of a program whose steps overlap."""
+        function = plan.as_function()
+        with meshes_remembered({function: self.mesh}):
+            alone = simulate_function(function, self.options.model, called=False)
+        simulation = alone.scaled(self.options.scale)
+        return simulation.time if self.returned else simulation.time_before_copies
 
     def _fixed(self, program: Program) -> Candidate | None:
         """Return steps in a row with their seconds; None if they cannot be built or have no
@@ -117,7 +126,7 @@ class Pricing:
         except CostError:
             return None
         held = [
-            sum(value.type.local_bytes(self.mesh) for value in (*step.operands, step.result))
+            sum(dist_type(x).local_bytes(self.mesh) for x in (*step.operands, step.result))
             for step in plan.steps
         ]
         memory = max(held) * self.options.scale

@@ -9,7 +9,8 @@ from xdsl.dialects.func import FuncOp
 from xdsl.pattern_rewriter import PatternRewriterListener
 
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import FunctionCost, function_cost
+from collir.cost.programs.simulate import simulate_function
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.ir.alternatives import FOR, FROM, alternatives, place_of
@@ -65,14 +66,14 @@ def text_of(function: FuncOp, picked: Programs) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """Programs for a function, and the cost of the function with them."""
+    """Programs for a function, and the simulation of the function with them."""
 
     picked: Programs
-    cost: FunctionCost
+    simulation: Simulation
 
     def time(self, size: float) -> float:
         """Return the seconds, where values are so many times as large as their types say."""
-        return self.cost.scaled(size).time
+        return self.simulation.scaled(size).time
 
 
 def decompose_for_sizes(
@@ -106,10 +107,10 @@ def decompose_for_sizes(
                 continue
             candidates: list[_Choice] = []
             for picked in programs_by_size(function, options, scales):
-                # Steps may overlap, so what a choice costs is the cost of the whole function.
+                # Steps may overlap, so what a choice costs is the time of the whole function.
                 with scratch_copy(function) as trial:
                     rewrite(trial, picked, None)
-                    candidates.append(_Choice(picked, function_cost(trial, options.model)))
+                    candidates.append(_Choice(picked, simulate_function(trial, options.model)))
             try:
                 (_, first), *rest = crossings(candidates, scales)
             except CostError as error:

@@ -14,19 +14,17 @@ from xdsl.ir import Attribute, SSAValue
 
 from collir.cost.model import step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective_of
+from collir.cost.programs.collectives import collective_of
 from collir.cost.programs.local_steps import copied_bytes
 from collir.cost.programs.operations import local_step
 from collir.cost.steps import seconds_local, seconds_sent, standing_alone
-from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp, arguments_of
-from collir.dialects.tensor import DistTensorType
+from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.steps import PlannedValue
 from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.formulas import Formula
 from collir.layout.steps import Argument, StepKind
-from collir.synthesis.programs.build import Plan, planned
+from collir.synthesis.programs.build import Plan, planned, stand_in
 from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.layouts import LayoutPaths
 from collir.synthesis.programs.search_options import TIE, SearchOptions
@@ -258,8 +256,7 @@ class Prices:
         """
         plan, price = planned(self.mesh, source, steps, target), NOTHING
         for step in plan.steps:
-            form = self.form(OPERATIONS[step.kind.name], step.properties)
-            cost = self.price(form, *(operand.type for operand in step.operands))
+            cost = self.price(self.of(step), *map(dist_type, step.operands))
             if cost is None:
                 return None
             price = price.plus(cost)
@@ -268,5 +265,5 @@ class Prices:
 
 def _unchanged(x: DistType) -> Run:
     """Return the run without steps, from a layout to itself."""
-    value = PlannedValue(x)
+    value = stand_in(x)
     return Run(x, x, Plan(value, (), value), NOTHING)

@@ -16,7 +16,6 @@ from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriterListener
 from xdsl.rewriter import InsertPoint
 
-from collir.cost.programs.cost import function_cost
 from collir.cost.programs.simulate import simulate_function
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_collective, repeats_operands
@@ -65,15 +64,11 @@ def reorder(
                 _reorder_function(function, prices[mesh], listener)
 
 
-Times = tuple[float, float]
-"""The seconds of the collectives of a function, and those of all its steps."""
-
-
 def _reorder_function(
     function: FuncOp, prices: Prices, listener: PatternRewriterListener | None
 ) -> None:
     """Rewrite one function as far as that pays."""
-    before = _times(function, prices)
+    before = _time(function, prices)
     if before is None:
         return
 
@@ -83,22 +78,18 @@ def _reorder_function(
         with scratch_copy(function) as copy:
             reordering = _Reordering(copy, prices, None, left_out)
             reordering.run()
-            times = _times(copy, prices) if reordering.rewrites.made else before
-        return Rank.of(times or (math.inf, math.inf), before), reordering.rewrites.made
+            time = _time(copy, prices) if reordering.rewrites.made else before
+        return Rank.of(math.inf if time is None else time, before), reordering.rewrites.made
 
     left_out = left_out_of(function, "reorder-by-hierarchy", tried)
     if left_out is not None:
         _Reordering(function, prices, listener, left_out).run()
 
 
-def _times(function: FuncOp, prices: Prices) -> Times | None:
-    """Return the seconds of the collectives of a function, and those of all its steps.
-
-    None if it has no cost.
-    """
+def _time(function: FuncOp, prices: Prices) -> float | None:
+    """Return the seconds of a function; None if it cannot be simulated."""
     try:
-        model = prices.options.model
-        return function_cost(function, model).time, simulate_function(function, model).time
+        return simulate_function(function, prices.options.model).time
     except DiagnosticError:
         return None
 

@@ -30,7 +30,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from collir.cost.model import step_cost
-from collir.cost.programs.cost import collective_of
+from collir.cost.programs.collectives import collective_of
 from collir.cost.programs.simulate import simulate_function
 from collir.cost.steps import copy_seconds
 from collir.dialects.machine import mesh_of, meshes_remembered

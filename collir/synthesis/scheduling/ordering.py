@@ -21,7 +21,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
 from collir.cost.model import CostModel, StepCost
-from collir.cost.programs.cost import op_cost, stream_of
+from collir.cost.programs.collectives import op_cost, stream_of
 from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
 from collir.cost.programs.local_steps import local_phases, sent_phases
 from collir.cost.programs.operations import local_step

@@ -14,10 +14,9 @@ from xdsl.ir import SSAValue
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.ir.steps import PlannedStep, PlannedValue
 from collir.layout import Mesh
 from collir.layout.steps import Argument, ArgumentKind
-from collir.synthesis.programs.build import Chain, built
+from collir.synthesis.programs.build import Chain, stand_in
 
 
 @dataclass(frozen=True)
@@ -57,25 +56,25 @@ def packed(mesh: Mesh, ops: Sequence[DistOp]) -> tuple[list[DistOp], DistOp, lis
     Raises:
         LayoutError: the buffer is larger than a tensor may be.
     """
-    operands: dict[PlannedValue, SSAValue] = {}
-    steps: list[PlannedStep] = []
-    pieces: list[PlannedValue] = []
-    for op in ops:
-        source = PlannedValue(dist_type(op.operands[0]))
-        operands[source] = op.operands[0]
+    sources = [stand_in(dist_type(op.operands[0])) for op in ops]
+    steps: list[DistOp] = []
+    pieces: list[SSAValue] = []
+    for op, source in zip(ops, sources, strict=True):
         chain = Chain(mesh, source, steps)
         _flatten(chain, op)
         pieces.append(chain.value)
-    last = len(pieces[0].type.dims) - 1
+    last = len(dist_type(pieces[0]).dims) - 1
     buffer = Chain(mesh, pieces[0], steps)
     buffer.then_of(pieces, "concat", dim=last)
     buffer.then(ops[0].mnemonic, **_arguments(ops[0], mesh))
-    *packing, collective = built(steps, operands)
+    *packing, collective = steps
+    for op, source in zip(ops, sources, strict=True):
+        source.replace_all_uses_with(op.operands[0])
     unpackings: list[Unpacking] = []
     start = 0
     for op, piece in zip(ops, pieces, strict=True):
         unpackings.append(Unpacking(op, start))
-        start += piece.type.dims[last].size
+        start += dist_type(piece).dims[last].size
     return packing, collective, unpackings
 
 
@@ -93,8 +92,7 @@ class Unpacking:
 
     def chain(self, mesh: Mesh, value: SSAValue) -> tuple[list[DistOp], SSAValue]:
         """Return the operations that cut the result out of the buffer, and the result."""
-        source = PlannedValue(dist_type(value))
-        chain = Chain(mesh, source)
+        chain = Chain(mesh, value)
         parts = _parts(self.op, mesh)
         rests = [part for part in parts if not part.axis and not part.blocks]
         size = math.prod(part.size for part in rests)
@@ -105,8 +103,7 @@ class Unpacking:
         _reshape(chain, [part.size for part in order])
         _transpose(chain, [order.index(part) for part in parts])
         _reshape(chain, dist_type(self.op.result).shape)
-        values = {source: value}
-        return built(chain.steps, values), values[chain.value]
+        return chain.steps, chain.value
 
 
 def _parts(op: DistOp, mesh: Mesh) -> list[_DimPart]:

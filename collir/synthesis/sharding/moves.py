@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective_between
+from collir.cost.programs.collectives import collective_between
 from collir.cost.programs.local_steps import COPY, LocalStep, local_times, sent_phases
 from collir.ir.terms import single_steps
 from collir.layout import Dim, DistType, DType, Mesh, Reduction

@@ -8,7 +8,7 @@ from typing import ClassVar
 from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collectives.table import COSTS, NcclKind
-from collir.cost.programs.cost import runs_grouped
+from collir.cost.programs.collectives import runs_grouped
 from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type

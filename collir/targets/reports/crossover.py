@@ -11,7 +11,8 @@ from xdsl.utils.target import Target
 
 from collir.cost.network.group import CostError
 from collir.cost.options import CostOptions
-from collir.cost.programs.cost import FunctionCost, cost
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
@@ -44,7 +45,7 @@ class Candidate:
     """
 
     name: str
-    cost: FunctionCost
+    simulation: Simulation
     base: float
     program: str = ""
 
@@ -54,7 +55,7 @@ class Candidate:
         Raises:
             CostError: see ``step_cost``.
         """
-        return self.cost.scaled(size / self.base).time
+        return self.simulation.scaled(size / self.base).time
 
 
 def largest_buffer(function: FuncOp) -> int:
@@ -92,7 +93,7 @@ class CrossoverTarget(CostOptions, Target):
         compared: dict[str, tuple[list[Candidate], list[str]]] = {}
         for alike in by_types(module):
             if candidates := self._candidates(alike):
-                names = {candidate.cost.name for candidate in candidates}
+                names = {candidate.simulation.name for candidate in candidates}
                 functions = [f for f in functions_of(alike) if f.sym_name.data in names]
                 title = ", ".join(f"@{function.sym_name.data}" for function in functions)
                 compared[title] = candidates, unlike(functions)
@@ -123,21 +124,18 @@ class CrossoverTarget(CostOptions, Target):
             if strategy == SEARCHED:
                 for number, base in enumerate(bases):
                     searched = self._searched(module, number, base)
-                    listed = [candidate.cost.steps for candidate in candidates]
-                    candidates += [
-                        candidate for candidate in searched if candidate.cost.steps not in listed
-                    ]
+                    listed = [candidate.simulation.collectives for candidate in candidates]
+                    candidates += [x for x in searched if x.simulation.collectives not in listed]
                 continue
             by_strategy = module.clone()
             decompose_by_strategy(by_strategy, strategy)
-            for function_cost, base in zip(
-                cost(by_strategy, self.cost_model()), bases, strict=True
-            ):
-                name = function_cost.name
+            simulations = simulate(by_strategy, self.cost_model())
+            for simulation, base in zip(simulations, bases, strict=True):
+                name = simulation.name
                 if len(strategies) > 1:
-                    name = strategy if len(functions) == 1 else f"{function_cost.name} {strategy}"
-                if function_cost.steps:
-                    candidates.append(Candidate(name, function_cost, base))
+                    name = strategy if len(functions) == 1 else f"{name} {strategy}"
+                if simulation.collectives:
+                    candidates.append(Candidate(name, simulation, base))
         return candidates
 
     def _searched(self, module: ModuleOp, number: int, base: float) -> list[Candidate]:
@@ -151,9 +149,9 @@ class CrossoverTarget(CostOptions, Target):
         ):
             if all(steps is None for steps in choices):
                 continue  # the function as written is a candidate already
-            function_cost = cost(rewritten(module, number, choices), model)[number]
+            simulation = simulate(rewritten(module, number, choices), model)[number]
             name = f"{prefix}best {len(candidates) + 1}"
-            candidates.append(Candidate(name, function_cost, base, text_of(function, choices)))
+            candidates.append(Candidate(name, simulation, base, text_of(function, choices)))
         return candidates
 
 
@@ -218,7 +216,7 @@ def report(candidates: Sequence[Candidate]) -> list[str]:
     programs = [
         f"{candidate.name}: {candidate.program}" for candidate in candidates if candidate.program
     ]
-    first = candidates[0].cost
+    first = candidates[0].simulation
     costing = f"costed {first.model.how(first.mesh.machine)}"
     return [
         *lines,
@@ -239,8 +237,8 @@ def plot(candidates: Sequence[Candidate], remarks: Sequence[str] = ()) -> str:
     except ImportError as error:
         message = "a plot needs matplotlib: install it with `pip install 'collir[plot]'`"
         raise DiagnosticError(Diagnostic(message)) from error
-    mesh = candidates[0].cost.mesh
-    names = ", ".join(dict.fromkeys(f"@{candidate.cost.name}" for candidate in candidates))
+    mesh = candidates[0].simulation.mesh
+    names = ", ".join(dict.fromkeys(f"@{candidate.simulation.name}" for candidate in candidates))
     return lines(
         "\n".join([f"{names} on {mesh_title(mesh)}", *remarks]),
         ("bytes per rank", "time"),

@@ -17,7 +17,9 @@ import collir
 from collir.cost.collectives.table import COSTS
 from collir.cost.network.group import CostError
 from collir.cost.options import CostOptions
-from collir.cost.programs.cost import FunctionCost, cost
+from collir.cost.programs.classes import classes_of
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
 from collir.dialects.operation import DistOp, is_collective
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
@@ -61,28 +63,28 @@ def bytes_of(size: int | str) -> int:
 
 @dataclass(frozen=True)
 class Sizes:
-    """A function, costed for several sizes.
+    """A function, simulated for several sizes.
 
     Attributes:
         ops: the collectives of the function; one that devices run at several places comes once for
             each of them.
         at: their places, empty where all devices run them.
         sizes: bytes of the largest argument or result on one rank.
-        costs: the cost of the whole function, for each of the sizes.
+        simulations: the simulation of the whole function, for each of the sizes.
     """
 
     ops: tuple[DistOp, ...]
     at: tuple[str, ...]
     sizes: tuple[int, ...]
-    costs: tuple[FunctionCost, ...]
+    simulations: tuple[Simulation, ...]
 
     def rows(self, number: int) -> list[dict[str, Any]]:
         """Return the rows of a collective: bytes, seconds, bytes per second."""
         op = self.ops[number]
         x = dist_type(op.input)
         rows: list[dict[str, Any]] = []
-        for function_cost in self.costs:
-            step = function_cost.steps[number]
+        for simulation in self.simulations:
+            step = simulation.collectives[number]
             collective = step.collective
             elements = collective.size / x.dtype.bytes
             rows.append(
@@ -140,19 +142,19 @@ class SizingTarget(CostOptions, Target):
         return tuple(sizes)
 
     def sized_functions(self, module: ModuleOp) -> list[Sizes]:
-        """Return the functions that have collectives, costed for all sizes.
+        """Return the functions that have collectives, simulated for all sizes.
 
         Raises:
             DiagnosticError: a function has no cost, or no function has collectives.
         """
         functions = functions_of(module)
         refuse_nested(functions, "is not costed by sizes")
-        costs = zip(functions, cost(module, self.cost_model()), strict=True)
+        simulations = zip(functions, simulate(module, self.cost_model()), strict=True)
         try:
             sized = [
-                self._sized(function, function_cost)
-                for function, function_cost in costs
-                if function_cost.steps
+                self._sized(function, simulation)
+                for function, simulation in simulations
+                if simulation.collectives
             ]
         except CostError as error:
             raise DiagnosticError(Diagnostic(str(error))) from error
@@ -160,11 +162,13 @@ class SizingTarget(CostOptions, Target):
             raise DiagnosticError(Diagnostic("there is no function with collectives to cost"))
         return sized
 
-    def _sized(self, function: FuncOp, written: FunctionCost) -> Sizes:
+    def _sized(self, function: FuncOp, written: Simulation) -> Sizes:
         base, sizes = largest_buffer(function), self.sizes()
-        run = [slot.instance for slot in written.slots]
-        ops = tuple(instance.step for instance in run if is_collective(instance.step))
-        at = tuple(instance.at for instance in run)
+        held = [dist_type(argument) for argument in function.args]
+        classes = classes_of(function.body.ops, written.mesh, by_kind=True, arguments=held)
+        instances = classes.instances(function.body.ops)
+        run = [(x.step, x.at) for x in instances if is_collective(x.step)]
+        ops, at = zip(*run, strict=True)
         return Sizes(ops, at, sizes, tuple(written.scaled(size / base) for size in sizes))
 
 
@@ -182,7 +186,9 @@ class SizesTarget(SizingTarget):
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         model = self.cost_model()
         functions = self.sized_functions(module)
-        costings = dict.fromkeys(model.how(sizes.costs[0].mesh.machine) for sizes in functions)
+        costings = dict.fromkeys(
+            model.how(sizes.simulations[0].mesh.machine) for sizes in functions
+        )
         lines = [f"# Predicted by collir {collir.__version__}: costed {' and '.join(costings)}"]
         for sizes in functions:
             for number in range(len(sizes.ops)):
@@ -192,11 +198,11 @@ class SizesTarget(SizingTarget):
         output.write("\n".join(lines) + "\n")
 
     def _table(self, sizes: Sizes, number: int) -> list[str]:
-        cost = sizes.costs[0]
-        collective = cost.steps[number].collective
+        first = sizes.simulations[0]
+        collective = first.collectives[number].collective
         rows = sizes.rows(number)
-        over = ", ".join(cost.mesh.short(collective.axes))
-        title = f"@{cost.name} on @{cost.mesh.name}: {collective.kind}"
+        over = ", ".join(first.mesh.short(collective.axes))
+        title = f"@{first.name} on @{first.mesh.name}: {collective.kind}"
         title += f" over {over}, {collective.ranks} ranks" if over else " inside devices"
         title += f", at {at}" if (at := sizes.at[number]) else ""
         return [
@@ -240,16 +246,16 @@ def _digits(microseconds: float) -> str:
 
 
 def _whole(sizes: Sizes) -> list[str]:
-    rows = zip(sizes.sizes, sizes.costs, strict=True)
+    rows = zip(sizes.sizes, sizes.simulations, strict=True)
     return [
         "#",
-        f"# @{sizes.costs[0].name}: all {len(sizes.ops)} collectives; bytes are those of the "
+        f"# @{sizes.simulations[0].name}: all {len(sizes.ops)} collectives; bytes are those of the "
         "largest argument or result on a rank",
         "#      bytes     time   algbw",
         "#        (B)     (us)  (GB/s)",
         *(
-            f"{size:>12}  {_digits(cost.time * 1e6):>7}  {_rate(size, cost.time) / 1e9:6.2f}"
-            for size, cost in rows
+            f"{size:>12}  {_digits(x.time * 1e6):>7}  {_rate(size, x.time) / 1e9:6.2f}"
+            for size, x in rows
         ),
     ]
 
@@ -271,12 +277,12 @@ class SizesJsonTarget(SizingTarget):
 
 
 def _json(sizes: Sizes) -> dict[str, Any]:
-    cost = sizes.costs[0]
+    first = sizes.simulations[0]
     return {
-        **heading_json(cost),
+        **heading_json(first),
         "rows": [
-            {"bytes": size, "time_s": function_cost.time}
-            for size, function_cost in zip(sizes.sizes, sizes.costs, strict=True)
+            {"bytes": size, "time_s": simulation.time}
+            for size, simulation in zip(sizes.sizes, sizes.simulations, strict=True)
         ],
         "steps": [
             {
@@ -290,7 +296,7 @@ def _json(sizes: Sizes) -> dict[str, Any]:
                 ],
             }
             for number, (op, at, step) in enumerate(
-                zip(sizes.ops, sizes.at, cost.steps, strict=True)
+                zip(sizes.ops, sizes.at, first.collectives, strict=True)
             )
         ],
     }

@@ -11,7 +11,7 @@ from xdsl.utils.target import Target
 
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.cost import collective_of
+from collir.cost.programs.collectives import collective_of
 from collir.cost.steps import seconds_sent
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder

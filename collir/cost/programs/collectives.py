@@ -1,0 +1,100 @@
+"""Steps of programs that send, as the cost models see them."""
+
+from dataclasses import replace
+
+from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.uneven import uneven_sizes
+from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
+from collir.cost.network.group import CostError
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
+from collir.ir.diagnostics import DiagnosticError
+from collir.layout import DistType, Mesh, Place
+from collir.layout.sizes import as_number
+from collir.layout.steps import OVER, Arguments
+
+_NO_ARGUMENTS: Arguments = {}
+
+
+def op_cost(op: DistOp, mesh: Mesh, model: CostModel, place: Place = ()) -> StepCost:
+    """Return the cost of a collective operation.
+
+    Args:
+        place: the coordinates of the devices that run it apart from others.
+
+    Raises:
+        DiagnosticError: the mesh is not placed on levels, or an algorithm does not fit its group;
+            with its position.
+    """
+    try:
+        return step_cost(_at(collective_of(op, mesh), place), model)
+    except CostError as error:
+        raise DiagnosticError.at(op, str(error)) from error
+
+
+def stream_of(collective: Collective) -> int:
+    """Return the stream of a collective: the outermost level that it goes through."""
+    digits = collective.group().digits
+    return min((digit.level for digit in digits), default=0)
+
+
+def _at(collective: Collective, place: Place) -> Collective:
+    """Return a collective of the devices at a place alone."""
+    new = {axis: n for axis, n in place if axis not in collective.at_root}
+    strides = collective.mesh.by_name
+    return replace(
+        collective,
+        at_root=collective.at_root.union(new),
+        replicated=collective.replicated.difference(new),
+        base=collective.base + sum(n * strides[axis].stride for axis, n in new.items()),
+    )
+
+
+def runs_grouped(op: DistOp, mesh: Mesh) -> bool:
+    """Return whether NCCL runs a collective on blocks that differ in size as a group of others with
+    one root each, which is faster than padding, or is where no time is known."""
+    try:
+        return is_grouped(step_cost(collective_of(op, mesh), CostModel("nccl")))
+    except CostError:  # the mesh is on no levels
+        return True
+
+
+def collective_of(step: DistOp, mesh: Mesh) -> Collective:
+    """Return a collective step as the cost models see it."""
+    axes = step.over if OVER in step.kind.parameters else None
+    x, y = dist_type(step.operands[0]), dist_type(step.result)
+    return collective_between(step.mnemonic, mesh, x, y, axes, step.arguments)
+
+
+def collective_between(
+    kind: str,
+    mesh: Mesh,
+    x: DistType,
+    y: DistType,
+    axes: tuple[str, ...] | None,
+    arguments: Arguments = _NO_ARGUMENTS,
+) -> Collective:
+    """Return the collective from one layout to another; ``axes`` is None for a permute."""
+    algorithm = arguments.get("algorithm")
+    sender, receiver = arguments.get("sender"), arguments.get("receiver")
+    distance = arguments.get("distance")
+    uneven = uneven_sizes(mesh, x, y, axes)
+    size = uneven.size if uneven else max(x.local_bytes(mesh), y.local_bytes(mesh))
+    moves = None
+    if axes is None:
+        axes = mesh.ordered({axis for z in (x, y) for dim in z.dims for axis in dim.axes})
+        moves = (x, y)
+    return Collective(
+        kind,
+        mesh,
+        axes,
+        as_number(size),
+        at_root=x.placed - frozenset(axes),
+        replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
+        algorithm=algorithm if isinstance(algorithm, str) else None,
+        moves=moves,
+        route=(sender, receiver) if isinstance(sender, int) and isinstance(receiver, int) else None,
+        shift=(distance, "open" in arguments) if isinstance(distance, int) else None,
+        base=sum(n * mesh.by_name[axis].stride for axis, n in x.place if axis not in axes),
+        uneven=uneven,
+    )
