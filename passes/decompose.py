@@ -45,14 +45,14 @@ levels; a fixed strategy, or ``up_to``, with an axis with weights. A collective 
 beats stays as it is written, and a remark says so.
 Redistributions in which the order of shards matters never run in chunks.
 
-Cost: never more than before, as a simulation has it: what devices copy between the steps is counted
-(packing inside of a step that is not on a leading dimension is not), and a program that makes its
-function slower as steps overlap is left out, with a remark. Fixed strategies (rings, D bytes per
-device, n children of the outermost level, a group of all G devices): through the port of a child,
-``rs-ar-ag`` and ``reduce-ar-bcast`` send 2 (1 - 1/n) D, where one flat ring over all G devices
-sends 2 (1 - 1/G) D in hardware order, and up to the number of devices below as often in another;
-``ar-per-level`` sends 2 (1 - 1/n) D of every device below. All three have more steps than a flat
-all_reduce, so more latencies: small buffers may be faster flat.
+Cost: never more than before, as a simulation has it: what devices copy between the steps and inside
+of them is counted, and a program that makes its function slower as steps overlap is left out, with
+a remark. Fixed strategies (rings, D bytes per device, n children of the outermost level, a group of
+all G devices): through the port of a child, ``rs-ar-ag`` and ``reduce-ar-bcast`` send 2 (1 - 1/n)
+D, where one flat ring over all G devices sends 2 (1 - 1/G) D in hardware order, and up to the
+number of devices below as often in another; ``ar-per-level`` sends 2 (1 - 1/n) D of every device
+below. All three have more steps than a flat all_reduce, so more latencies: small buffers may be
+faster flat.
 """
 
 from dataclasses import dataclass

@@ -39,12 +39,12 @@ CORE = "(%q, %k, %v, %mask_a)"
 
 _NORM_1 = "call @norm(%x, %gain_1, %bias_1) fused"
 _NORM_2 = "call @norm(%h, %gain_2, %bias_2) fused"
-GATHER = "all_gather %own_{} over model dim 1"
+GATHER = "all_gather %own_{} over model dim 0"
 _LAST = "call @norm(%y, %gain, %bias) fused"
-_SUM = "%sum = add %words, %positions"
+_AT = "%at = reshape %positions to"
 SEQUENCE = (
     *(
-        (f"{mask}: bool[{of}batch, seq,", f"{mask}: bool[{of}batch, seq@model,")
+        (f"{mask}: bool[{of}seq, batch,", f"{mask}: bool[{of}seq@model, batch,")
         for mask, of in (
             ("%mask_o", "layers, "),
             ("%mask_d", "layers, "),
@@ -53,16 +53,16 @@ SEQUENCE = (
             ("%mask_e", ""),
         )
     ),
-    ("(%x: f16[batch, seq, hidden]", "(%x: f16[batch, seq@model, hidden]"),
-    ("-> f16[batch, seq, hidden] on any", "-> f16[batch, seq@model, hidden] on any"),
+    ("(%x: f16[seq, batch, hidden]", "(%x: f16[seq@model, batch, hidden]"),
+    ("-> f16[seq, batch, hidden] on any", "-> f16[seq@model, batch, hidden] on any"),
     *(
         (f"%{name} = {norm}", f"%own_{name} = {norm}\n  %{name} = {GATHER.format(name)}")
         for name, norm in (("n", _NORM_1), ("m", _NORM_2), ("last", _LAST))
     ),
-    ("%o = all_reduce %o_0 over model", "%o = reduce_scatter %o_0 over model dim 1"),
-    ("%d = all_reduce %d_0 over model", "%d = reduce_scatter %d_0 over model dim 1"),
-    ("%words = all_reduce %part over model", "%words = reduce_scatter %part over model dim 1"),
-    (_SUM, "%own = slice %positions over model dim 0\n  %sum = add %words, %own"),
+    ("%o = all_reduce %o_0 over model", "%o = reduce_scatter %o_0 over model dim 0"),
+    ("%d = all_reduce %d_0 over model", "%d = reduce_scatter %d_0 over model dim 0"),
+    ("%words = all_reduce %part over model", "%words = reduce_scatter %part over model dim 0"),
+    (_AT, "%own = slice %positions over model dim 0\n  %at = reshape %own to"),
 )
 """The changes of the program for sequence parallelism."""
 
@@ -204,7 +204,7 @@ def _program(page: str, tensor: int) -> ModuleOp:
     """Return the program of a microbatch on a layer, forward and backward, for any sizes."""
     nodes, inner = math.ceil(tensor / NODE), min(tensor, NODE)
     mesh = f"{_axis('data', 1, NODE // inner)}, {_axis('model', nodes, inner)}"
-    start = f"batch = 1, seq = {16 * tensor}, hidden = {4 * tensor}, heads = {tensor}, layers = 1"
+    start = f"batch = 2, seq = {16 * tensor}, hidden = {4 * tensor}, heads = {tensor}, layers = 1"
     text = f"func @run = @microbatch({start}, vocab = {PADDED * tensor}) on @p\n"
     module = _module(page, mesh, nodes, NODE, text)
     collir.run_passes(module, "differentiate")
@@ -248,7 +248,7 @@ def parts_of(sizes: Sizes, on: Machine) -> Parts:
     parts = {field.name: Cost() for field in fields(Parts)}
     for name, step in _named(simulation):
         seconds = _seconds(step, simulation.mesh.machine.device, on.device)
-        parts[name] += Cost(seconds, on.device.execution.issue * step.is_issued)
+        parts[name] += Cost(seconds, on.device.execution.issue * step.issues)
     return Parts(**parts)
 
 
@@ -377,9 +377,9 @@ def _send(layout: Layout) -> Simulation:
     size = f"f16[{REFERENCE}, {layout.tensor}]"
     text = (
         f"func @run(%x: {size} at(pipe = {before})) -> {size} at(pipe = {before + 1}) on @p {{\n"
-        "  %part = slice %x over model dim 1\n"
+        "  %part = slice %x over model dim 0\n"
         f"  %there = send %part over pipe from {before} to {before + 1}\n"
-        "  %y = all_gather %there over model dim 1\n  return %y\n}\n"
+        "  %y = all_gather %there over model dim 0\n  return %y\n}\n"
     )
     return layout.simulation("", text)
 

@@ -397,7 +397,7 @@ def test_a_perceptron_divides_weights_on_two_dimensions() -> None:
 def test_the_batch_is_divided_across_nodes_and_weights_inside() -> None:
     """Nodes are slow: gradients are sent between them, once a step, and activations are not."""
     batch = 1 << 14
-    function = layers(cluster(2, 4, 8, 200), batch, 1, 2048, 8192)
+    function = layers(cluster(2, 4, 16, 200), batch, 1, 3072, 12288)
     own = layouts(function)
     assert own["x"][0][0] == "y"
     assert own["v"][2] == own["w"][1] == X

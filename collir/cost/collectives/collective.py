@@ -28,6 +28,9 @@ class Collective:
         base: the first rank that takes part, where the sub-axes of ``at_root`` are at another
             coordinate than 0.
         uneven: the sizes that count where blocks differ in size; None if they are equal.
+        rows: in how many rows the blocks lie that are cut out of an operand, and those that are
+            joined to a result. In one row they lie one behind the other, as along the first
+            dimension; else a device copies its full buffer before or after they are sent.
     """
 
     kind: str
@@ -42,6 +45,7 @@ class Collective:
     shift: tuple[int, bool] | None = None
     base: int = 0
     uneven: UnevenSizes | None = None
+    rows: tuple[float, float] = (1, 1)
 
     @property
     def ranks(self) -> int:
@@ -65,6 +69,12 @@ class Collective:
         """Return the collective with a buffer ``factor`` times as large."""
         uneven = self.uneven and self.uneven.scaled(factor)
         return replace(self, size=self.size * factor, uneven=uneven)
+
+    @property
+    def packs(self) -> tuple[bool, bool]:
+        """Whether a device brings blocks together before they are sent, and apart after."""
+        before, after = self.rows
+        return before != 1, after != 1
 
     @property
     def padded(self) -> float:

@@ -68,6 +68,11 @@ class Phase:
         return math.fsum(seconds for _, seconds in self.latencies)
 
     @property
+    def is_local(self) -> bool:
+        """True if devices work by themselves, and wait for no message."""
+        return not (self.latencies or self.uses)
+
+    @property
     def narrowest(self) -> Resource | None:
         """The resource that limits its transfer."""
         return max(self.uses, key=lambda use: use[1], default=(None, 0.0))[0]

@@ -164,4 +164,4 @@ def _issues_on(simulation: Simulation, device_class: int) -> Expr:
     steps = [step for step in simulation.program if device_class in step.task.on]
     loops = (s.loop for s in steps if s.loop)
     inside = (expression(x.times) * _issues_on(x.body, device_class) for x in loops)
-    return sympy.Add(sum(step.is_issued for step in steps), *inside)
+    return sympy.Add(sum(step.issues for step in steps), *inside)

@@ -70,6 +70,27 @@ class Larger(Valued):
         return first
 
 
+class Several(Valued):
+    """1 where a number is not 1, and 0 where it is."""
+
+    @classmethod
+    def eval(cls, *numbers: Expr) -> Expr | None:
+        """Return a number for a number."""
+        [number] = numbers
+        return sympy.Integer(int(number != 1)) if number.is_Number else None
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"[{printer.doprint(self.args[0])} > 1]"
+
+    def _latex(self, printer: Any) -> str:
+        return rf"\left[{printer.doprint(self.args[0])} > 1\right]"
+
+    @classmethod
+    def values(cls, *numbers: Any) -> Any:
+        """Return 1 or 0 for each number."""
+        return np.where(np.rint(numbers[0]) != 1, 1.0, 0.0)
+
+
 class Slowdown(Valued):
     """The time of products of matrices divided by that at the full rate, of their number, rows,
     columns and length."""

@@ -15,11 +15,13 @@ from math import inf
 from typing import Any
 
 import numpy as np
+import sympy
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.formulas.constants import links_of, with_links
 from collir.cost.formulas.functions import (
     Expr,
+    Several,
     Valued,
     distinct_rows,
     expression,
@@ -58,9 +60,20 @@ def sent_seconds(does: StepCost, model: CostModel) -> Expr:
     if not any(does.port_bytes):
         copies = local_seconds(LocalStep(COPY, 2 * collective.size), mesh.machine)
         return copies + sum(phase.time for phase in does.phases)
-    alone = replace(collective, size=float(int(collective.size)))
+    alone = replace(collective, size=float(int(collective.size)), rows=(1, 1))
     arguments = (symbol(f"@{name}") for name in numbers_of(collective))
-    return sent_by(alone, model)(expression(collective.size), *arguments)
+    sent = sent_by(alone, model)(expression(collective.size), *arguments)
+    return sent + packing_seconds(collective)
+
+
+def packing_seconds(collective: Collective) -> Expr:
+    """Return the seconds in which devices bring the blocks of a collective together before they are
+    sent, and apart after."""
+    mesh = collective.mesh
+    copy = local_seconds(LocalStep(COPY, 2 * collective.size), mesh.machine)
+    ranks = sympy.Mul(*(symbol(f"@{mesh.label(axis)}") for axis in collective.axes))
+    packs: Expr = sum(Several(expression(rows)) for rows in collective.rows)
+    return packs * Several(ranks) * copy
 
 
 def numbers_of(collective: Collective) -> dict[str, float]:

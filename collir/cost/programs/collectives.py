@@ -1,6 +1,7 @@
 """Steps of programs that send, as the cost models see them."""
 
 from dataclasses import replace
+from math import prod
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.uneven import uneven_sizes
@@ -10,8 +11,9 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DistType, Mesh, Place
+from collir.layout.coll import STEPS
 from collir.layout.sizes import as_number
-from collir.layout.steps import OVER, Arguments
+from collir.layout.steps import OVER, Arguments, StepKind
 
 _NO_ARGUMENTS: Arguments = {}
 
@@ -97,4 +99,17 @@ def collective_between(
         shift=(distance, "open" in arguments) if isinstance(distance, int) else None,
         base=sum(n * mesh.by_name[axis].stride for axis, n in x.place if axis not in axes),
         uneven=uneven,
+        rows=_rows(STEPS[kind], mesh, x, y),
     )
+
+
+def _rows(kind: StepKind, mesh: Mesh, x: DistType, y: DistType) -> tuple[float, float]:
+    """Return in how many rows the blocks lie that a step cuts out of its operand, and those that it
+    joins to its result."""
+    if not (kind.shards or kind.gathers or kind.exchanges):
+        return 1, 1
+    block = list(map(min, x.local_shape(mesh), y.local_shape(mesh)))
+    pairs = [len(b.axes) - len(a.axes) for a, b in zip(x.dims, y.dims, strict=True)]
+    cut = next((dim for dim, more in enumerate(pairs) if more > 0), 0)
+    joined = next((dim for dim, more in enumerate(pairs) if more < 0), 0)
+    return as_number(prod(block[:cut])), as_number(prod(block[:joined]))

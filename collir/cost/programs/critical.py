@@ -102,7 +102,7 @@ def time_shares(simulation: Simulation) -> list[TimeShare]:
         for number in on_path & interval.running.keys():
             phase, speed = interval.running[number]
             time = interval.end - interval.start
-            parts = _parts_of_work(simulation, simulation.steps[number])
+            parts = _parts_of_work(simulation, simulation.steps[number], phase)
             for cause, resource, part in _causes(phase, speed, parts):
                 times[cause, resource] = times.get((cause, resource), 0.0) + time * part
             if speed < 1:
@@ -116,10 +116,10 @@ def time_shares(simulation: Simulation) -> list[TimeShare]:
     return sorted(shares, key=lambda share: -share.time)
 
 
-def _parts_of_work(simulation: Simulation, step: SimulatedStep) -> dict[str, float]:
-    """Return the causes of the work of a device for a step, each with its part of it."""
+def _parts_of_work(simulation: Simulation, step: SimulatedStep, phase: Phase) -> dict[str, float]:
+    """Return the causes of the work of a device in a phase of a step, each with its part of it."""
     if not isinstance(does := step.does, LocalStep):
-        return {"reduction" if step.sent else "local": 1.0}
+        return {"reduction" if step.sent and not phase.is_local else "local": 1.0}
     if not (does.launched and (does.work or does.inside)):
         return {"local": 1.0}
     times = local_times(does, simulation.mesh.machine.slowest_of(step.kinds))

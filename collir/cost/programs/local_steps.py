@@ -155,9 +155,18 @@ def copied_bytes(does: StepCost) -> float:
 
 
 def sent_phases(does: StepCost) -> tuple[Phase, ...]:
-    """Return the phases of a collective that sends or copies."""
+    """Return the phases of a collective that sends or copies.
+
+    Where its blocks lie in several rows, a device copies them before or after they are sent.
+    """
     device = does.collective.mesh.machine.slowest
-    copies = local_phases(LocalStep(COPY, copied_bytes(does)), device)
-    if device is None or not device.execution.sync or not any(does.port_bytes):
-        return (*does.phases, *copies)
-    return (Phase(((None, device.execution.sync),)), *does.phases)
+    copy = local_phases(LocalStep(COPY, 2 * does.collective.size), device)
+    if not any(does.port_bytes):
+        return (*does.phases, *copy)
+    packed, unpacked = does.collective.packs
+    sync = () if device is None or not device.execution.sync else _waits(device.execution.sync)
+    return (*(copy if packed else ()), *sync, *does.phases, *(copy if unpacked else ()))
+
+
+def _waits(seconds: float) -> tuple[Phase, ...]:
+    return (Phase(((None, seconds),)),)

@@ -188,11 +188,11 @@ class SimulatedStep:
         return ", ".join(mesh.short(self.sent.collective.axes)) if self.sent else ""
 
     @property
-    def is_issued(self) -> bool:
-        """True if it is a kernel or a collective, which a host issues."""
+    def issues(self) -> int:
+        """The number of kernels and collectives of it, which a host issues."""
         if isinstance(self.does, LocalStep):
-            return self.does.launched and bool(self.does.size or self.does.work)
-        return isinstance(self.does, StepCost)
+            return int(self.does.launched and bool(self.does.size or self.does.work))
+        return 1 + sum(self.does.collective.packs) if isinstance(self.does, StepCost) else 0
 
     @property
     def bound(self) -> float:
@@ -291,7 +291,7 @@ class Simulation:
         """Return the number of kernels and collectives that a class runs."""
         steps = [step for step in self.program if device_class in step.task.on]
         inside = sum(s.loop.times * s.loop.body.issues_on(device_class) for s in steps if s.loop)
-        return inside + sum(step.is_issued for step in steps)
+        return inside + sum(step.issues for step in steps)
 
     @cached_property
     def time_before_copies(self) -> float:

@@ -22,6 +22,7 @@ from collir.cost.formulas.constants import constants_of
 from collir.cost.formulas.functions import Array, Expr, expression, expression_of
 from collir.cost.formulas.memory import largest, peak_bytes
 from collir.cost.formulas.opening import Opened, opened_functions
+from collir.cost.formulas.sent import packing_seconds
 from collir.cost.formulas.times import local_seconds
 from collir.cost.model import CostModel
 from collir.cost.programs.local_steps import LocalStep
@@ -214,6 +215,7 @@ def _part(made: Ingredients, steps: Iterable[SimulatedStep], mesh: Mesh) -> Part
             local.append(count * local_seconds(step.does, mesh.machine, step.kinds))
         elif step.sent is not None:
             sent.append(_sent(made, step, count, mesh))
+            local.append(count * packing_seconds(step.sent.collective))
     return Part(made.number(sympy.Add(*local)), tuple(sent))
 
 

@@ -105,7 +105,7 @@ def _phases(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
 
 def _phase_name(phase: Phase, local: bool) -> str:
     parts = {"latency": phase.latency, "transfer": phase.transfer}
-    parts["local" if local else "reduction"] = phase.work
+    parts["local" if local or phase.is_local else "reduction"] = phase.work
     return " + ".join(name for name, time in parts.items() if time)
 
 

@@ -1,0 +1,64 @@
+"""Blocks that lie in several rows are copied: the price says so where the printed code does."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from programs import RANDOM
+
+import collir
+from collir.cost.model import CostModel
+from collir.cost.programs.collectives import op_cost
+from collir.cost.steps import copy_seconds, seconds_of
+from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.ir.functions import functions_of
+
+HEAD = """
+machine @box { device { memory = 16 GB @ 1 TB/s }
+               level gpu[4] { port = 10 GB/s, latency = 1 us } }
+mesh @m on @box { x = gpu:2, y = gpu:2 }
+"""
+
+
+def program(rng: random.Random) -> str:
+    """Return a collective that cuts and joins blocks along any dimensions."""
+    sizes = [rng.choice([1, 1, 2, 3]) for _ in range(rng.randint(1, 4))]
+    dim, target = rng.randrange(len(sizes)), rng.randrange(len(sizes))
+    kinds = ["all_gather", "reduce_scatter", "gather", "scatter", "all_to_all"]
+    kind = rng.choice(kinds if dim != target else kinds[:4])
+
+    def text(cut: int | None, rest: str = "") -> str:
+        shape = [8 * n if d in (dim, target) else n for d, n in enumerate(sizes)]
+        return (
+            f"f32[{', '.join(f'{n}@x' if d == cut else str(n) for d, n in enumerate(shape))}]{rest}"
+        )
+
+    ends, tail = {
+        "all_gather": ((text(dim), text(None)), f"dim {dim}"),
+        "reduce_scatter": ((text(None, " partial(sum: x)"), text(dim)), f"dim {dim}"),
+        "gather": ((text(dim), text(None, " root(x)")), f"dim {dim}"),
+        "scatter": ((text(None, " root(x)"), text(dim)), f"dim {dim}"),
+        "all_to_all": ((text(dim), text(target)), f"dim {dim} to {target}"),
+    }[kind]
+    step = f"%r = {kind} %v over x {tail}"
+    return f"{HEAD}func @f(%v: {ends[0]}) -> {ends[1]} on @m {{\n  {step}\n  return %r\n}}\n"
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40)
+def test_what_is_packed_in_the_code_is_in_the_price(rng: random.Random) -> None:
+    """The buffers of the code for NCCL are those of the price, and each is copied at the rate of
+    the memory."""
+    module = collir.parse(program(rng))
+    (function,) = functions_of(module)
+    mesh, model = mesh_of(function), CostModel()
+    op = next(op for op in function.body.ops if isinstance(op, DistOp))
+    cost = op_cost(op, mesh, model)
+    code = collir.emit(module, "nccl")
+    declared = tuple(f"> {name}(stream)" in code for name in ("packed", "coming"))
+    assert cost.collective.packs == declared, code
+    copies = sum(cost.collective.packs) * copy_seconds(cost.collective.size, mesh)
+    assert seconds_of(op, mesh, model) == pytest.approx(cost.time + copies)
+    [simulation] = collir.simulate(module)
+    assert simulation.time == pytest.approx(cost.time + copies)
