@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache, partial
 from math import inf
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import sympy
@@ -72,8 +72,8 @@ def packing_seconds(collective: Collective) -> Expr:
     mesh = collective.mesh
     copy = local_seconds(LocalStep(COPY, 2 * collective.size), mesh.machine)
     ranks = sympy.Mul(*(symbol(f"@{mesh.label(axis)}") for axis in collective.axes))
-    packs: Expr = sum(Several(expression(rows)) for rows in collective.rows)
-    return packs * Several(ranks) * copy
+    before, after = (cast("Expr", Several(expression(rows))) for rows in collective.rows)
+    return (before + after) * Several(ranks) * copy
 
 
 def numbers_of(collective: Collective) -> dict[str, float]:
