@@ -30,6 +30,12 @@ TIME = "time limit"
 INTERRUPTED = "interrupted"
 """The reason for the end of a search that the user interrupted."""
 
+TIMED = "programs timed"
+"""The reason for the end of a search that has timed as many programs as it may."""
+
+MOST_PROGRAMS = 64
+"""The most programs of a change of a layout that are timed as a whole."""
+
 _GRACE = 0.1
 """Maximum seconds of every search after an interrupt, so that it finds a first solution."""
 
@@ -264,11 +270,13 @@ def grouped_remarks(item: Operation, subject: str) -> Generator[None]:
 def _cut(ended: str, seconds: float | None) -> str:
     if ended == INTERRUPTED:
         return "interrupted"
+    if ended == TIMED:
+        return f"ended after {MOST_PROGRAMS} programs were timed"
     return "cut off by the limit" + ("" if seconds is None else f" of {seconds:.3g} s")
 
 
 def _again(ended: str) -> str:
-    """Return advice for a search that reached its limit; "" for one that was interrupted."""
-    if ended == INTERRUPTED:
+    """Return advice for a search that reached its limit of time; "" for others."""
+    if ended != TIME:
         return ""
     return "; another run may find another, a greater limit a better one"

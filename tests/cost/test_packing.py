@@ -12,7 +12,9 @@ from collir.cost.programs.collectives import op_cost
 from collir.cost.steps import copy_seconds, seconds_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
+from collir.synthesis.sharding.moves import Moves
 
 HEAD = """
 machine @box { device { memory = 16 GB @ 1 TB/s }
@@ -62,3 +64,19 @@ def test_what_is_packed_in_the_code_is_in_the_price(rng: random.Random) -> None:
     assert seconds_of(op, mesh, model) == pytest.approx(cost.time + copies)
     [simulation] = collir.simulate(module)
     assert simulation.time == pytest.approx(cost.time + copies)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40)
+def test_layouts_are_chosen_by_the_same_price(rng: random.Random) -> None:
+    """Moves of one kind share prices, whatever else is in a shape: not where blocks are packed."""
+    modules = [collir.parse(program(rng)) for _ in range(4)]
+    (first,) = functions_of(modules[0])
+    moves = Moves(mesh_of(first), CostModel())
+    for module in modules:
+        (function,) = functions_of(module)
+        op = next(op for op in function.body.ops if isinstance(op, DistOp))
+        if not op.kind.layout_only or "root" in (op.kind.before, op.kind.after):
+            continue
+        x, y = dist_type(op.operands[0]), dist_type(op.result)
+        assert moves.seconds(x, y) == pytest.approx(seconds_of(op, mesh_of(function), CostModel()))

@@ -103,6 +103,13 @@ def collective_between(
     )
 
 
+def packs(kind: StepKind, mesh: Mesh, x: DistType, y: DistType) -> tuple[bool, bool]:
+    """Return whether a device brings the blocks of a step from one layout to another together
+    before they are sent, and apart after."""
+    before, after = _rows(kind, mesh, x, y)
+    return before != 1, after != 1
+
+
 def _rows(kind: StepKind, mesh: Mesh, x: DistType, y: DistType) -> tuple[float, float]:
     """Return in how many rows the blocks lie that a step cuts out of its operand, and those that it
     joins to its result."""

@@ -17,6 +17,7 @@ from xdsl.dialects.func import FuncOp
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.cost.programs.collectives import collective_between
+from collir.cost.steps import seconds_sent
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.inlining import function_without_calls
 from collir.ir.loops import steps_with_times
@@ -30,6 +31,8 @@ from collir.synthesis.p2.matrices import Matrix, rows
 from collir.synthesis.placement.bounds import PartialPlacement, PlacementBounds, Rows
 from collir.synthesis.placement.meshes import mesh_of_matrix
 from collir.synthesis.programs.cheapest import synthesise
+from collir.synthesis.programs.pricing import Pricing
+from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.states import StatePaths
 
 SLACK = 1e-8
@@ -358,7 +361,7 @@ class PlacementProblem(Problem[PartialMatrix]):
             if not over:
                 return 0.0, True
             step = collective_between(bounds.name, mesh, source, target, over, bounds.arguments)
-            return step_cost(step, self._model).time, True
+            return seconds_sent(step_cost(step, self._model)), True
         except CostError as error:
             refused = DiagnosticError(Diagnostic(str(error), bounds.position))
             self.refused = self.refused or refused
@@ -367,10 +370,14 @@ class PlacementProblem(Problem[PartialMatrix]):
     def _searched_time(self, mesh: Mesh, source: DistType, target: DistType) -> tuple[float, bool]:
         limit = max(0.1, min(self.program_limit, self.deadline - monotonic()))
         seconds = None if math.isinf(limit) else limit
-        result = synthesise(mesh, source, target, self._model, seconds=seconds)
-        if result.candidates:
-            return result.candidates[0].time, result.proven
-        if not result.proven:
+        options = SearchOptions(self._model, 1, seconds=seconds)
+        found = Pricing(mesh, source, target, options).best(
+            lambda top: synthesise(mesh, source, target, self._model, top, seconds=seconds)
+        )
+        proven = not found.cut
+        if found.candidates:
+            return found.candidates[0].time, proven
+        if not proven:
             return math.inf, False
         raise CostError("none of the programs for this has a cost")
 

@@ -10,13 +10,14 @@ of which the block is as much smaller.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriterListener
 
-from collir.cost.model import CostModel, step_cost
-from collir.cost.programs.collectives import collective_of
+from collir.cost.model import CostModel
+from collir.cost.steps import seconds_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
@@ -130,9 +131,8 @@ class _Program:
     wide: SSAValue
 
     def time(self, mesh: Mesh, model: CostModel) -> float:
-        """Return the seconds of the steps that send."""
-        sent = (op for op in self.ops if op.kind.sends)
-        return sum(step_cost(collective_of(op, mesh), model).time for op in sent)
+        """Return the seconds of the steps."""
+        return fsum(seconds_of(op, mesh, model) for op in self.ops)
 
     def put(self, row: Sequence[DistOp], listener: PatternRewriterListener | None) -> None:
         """Put the steps in the place of reductions behind each other.
@@ -153,7 +153,7 @@ class _Program:
 
 
 def _cheapest(row: Sequence[DistOp], dtype: DType, model: CostModel) -> _Program | None:
-    """Return the program whose steps send the fastest; None if no dimension divides."""
+    """Return the fastest program; None if no dimension divides."""
     mesh = mesh_of(row[0])
     programs = list(_programs(row, mesh, dtype))
     if len(programs) < 2 or not mesh.placed:

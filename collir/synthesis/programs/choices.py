@@ -19,10 +19,10 @@ from collir.ir.remarks import remark
 from collir.layout import DistType, LayoutError, Mesh, unplaced_message
 from collir.synthesis.programs.cheapest import Synthesis, synthesise
 from collir.synthesis.programs.fixed import fixed_programs
-from collir.synthesis.programs.pricing import MOST_PROGRAMS, Priced, Pricing
+from collir.synthesis.programs.pricing import Priced, Pricing
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.steps import Candidate, Program
-from collir.synthesis.searching import record_cut_off, remark_cut_off
+from collir.synthesis.searching import MOST_PROGRAMS, TIMED, record_cut_off, remark_cut_off
 
 
 def needs_search(op: Operation) -> bool:
@@ -116,11 +116,11 @@ def pareto_programs(op: DistOp, options: SearchOptions) -> tuple[list[Candidate]
     front: list[Candidate] = []
     while len(front) < options.top:
         memory = front[-1].memory / end_bytes * (1 - 1e-9) if front else options.memory
-        synthesis = search_programs(op, replace(options, memory=memory, top=1))
-        ended = ended or synthesis.ended
-        if not synthesis.candidates:
+        found = priced_programs(op, replace(options, memory=memory, top=1), None)
+        ended = ended or found.ended
+        if not found.candidates:
             break
-        best = synthesis.candidates[0]
+        best = found.candidates[0]
         if front and best.time <= front[-1].time * (1 + 1e-9):
             front.pop()
         front.append(best)
@@ -214,7 +214,7 @@ def priced_programs(op: DistOp, options: SearchOptions, own: float | None) -> Pr
         math.inf if own is None else own,
         fixed_programs(op, mesh) if options.memory is None else (),
     ).best(lambda top: search_programs(op, replace(options, top=top)))
-    if found.gap:
+    if found.gap and not record_cut_off(TIMED, options.seconds):
         remark(
             op,
             f"of the programs of this {op.mnemonic}, the {MOST_PROGRAMS} that send for the "
@@ -254,8 +254,8 @@ def best_between(
         found = Pricing(mesh, source, target, options).best(searched)
     except (CostError, LayoutError):
         return None
-    if found.ended:
-        record_cut_off(found.ended, options.seconds)
+    if found.cut:
+        record_cut_off(found.cut, options.seconds)
     best = next(iter(found.candidates), None)
     return (best.time, best.program) if best else None
 

@@ -20,10 +20,7 @@ from collir.synthesis.programs.build import Plan, planned
 from collir.synthesis.programs.cheapest import Synthesis, order
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.steps import Candidate, Program
-from collir.synthesis.searching import gap_of
-
-MOST_PROGRAMS = 64
-"""The most programs of a change of a layout that are timed as a whole."""
+from collir.synthesis.searching import MOST_PROGRAMS, TIMED, gap_of
 
 
 @dataclass(frozen=True)
@@ -40,6 +37,11 @@ class Priced:
     first: Synthesis
     ended: str = ""
     gap: float = 0.0
+
+    @property
+    def cut(self) -> str:
+        """The reason why a faster program may be missing, or ""."""
+        return self.ended or (TIMED if self.gap else "")
 
 
 @dataclass(frozen=True)
@@ -104,8 +106,9 @@ class Pricing:
         if pipeline:
             return replace(candidate, copies=self._simulated(plan) - pipeline.time)
         # A search may have priced a value that is padded for other programs.
-        costs = candidate.costs if scale != 1 else self._costs(plan)
-        return replace(candidate, costs=costs, copies=self._copies(plan, costs))
+        own = self._costs(plan)
+        costs = candidate.costs if scale != 1 else own
+        return replace(candidate, costs=costs, copies=self._copies(plan, own))
 
     def _simulated(self, plan: Plan) -> float:
         """Return the seconds of a program whose steps overlap."""

@@ -27,6 +27,7 @@ from collir.layout.steps import Argument, StepKind
 from collir.synthesis.programs.build import Plan, planned, stand_in
 from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.layouts import LayoutPaths
+from collir.synthesis.programs.pricing import Pricing
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.states import StatePaths, is_unordered
 from collir.synthesis.programs.steps import Step
@@ -238,10 +239,13 @@ class Prices:
         try:
             model = self.options.model
             limit = None if math.isinf(seconds) else seconds
-            synthesis = synthesise(self.mesh, source, target, model, seconds=limit)
-            if synthesis.ended:
-                record_cut_off(synthesis.ended, self.options.seconds)
-            candidates = synthesis.candidates
+            options = SearchOptions(model, 1, seconds=limit)
+            found = Pricing(self.mesh, source, target, options).best(
+                lambda top: synthesise(self.mesh, source, target, model, top, seconds=limit)
+            )
+            if found.cut:
+                record_cut_off(found.cut, self.options.seconds)
+            candidates = found.candidates
             return self._planned(source, target, candidates[0].steps) if candidates else None
         except (CostError, LayoutError):
             return None

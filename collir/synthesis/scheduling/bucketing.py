@@ -29,10 +29,11 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
+from collir.cost.collectives.phases import Phase
 from collir.cost.model import step_cost
 from collir.cost.programs.collectives import collective_of
 from collir.cost.programs.simulate import simulate_function
-from collir.cost.steps import copy_seconds
+from collir.cost.steps import copy_seconds, seconds_sent
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.operation import DistOp, is_placeholder
 from collir.dialects.tensor import dist_type
@@ -41,10 +42,10 @@ from collir.ir.functions import functions_of, scratch_copy, without_weights
 from collir.ir.roles import pass_role
 from collir.ir.straight import on_straight_programs
 from collir.layout import LayoutError, Mesh
-from collir.synthesis.programs.choices import needs_search, search_programs
+from collir.synthesis.programs.choices import needs_search, priced_programs
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.scheduling.memory import checked_simulation, fits_memory, has_collectives
-from collir.synthesis.scheduling.ordering import Steps, Work, work_of, write_in_order
+from collir.synthesis.scheduling.ordering import Steps, Work, sent_steps, work_of, write_in_order
 from collir.synthesis.scheduling.packing import kind_of, packed
 from collir.synthesis.searching import grouped_remarks
 
@@ -277,16 +278,19 @@ class _Bucketing:
 
     def _cheapest_program(self, op: DistOp, mesh: Mesh, factor: float) -> Steps:
         single = step_cost(collective_of(op, mesh).scaled(factor), self.options.model)
+        written, own = sent_steps([single]), seconds_sent(single)
         if not needs_search(op):
-            return (single,)
+            return written
         try:
             options = SearchOptions(self.options.model, seconds=self.options.seconds, scale=factor)
-            candidates = search_programs(op, options).candidates
+            candidates = priced_programs(op, options, own).candidates
         except DiagnosticError:  # too many sub-axes to search
-            return (single,)
-        if candidates and candidates[0].time < single.time:
-            return candidates[0].costs
-        return (single,)
+            return written
+        if not candidates or candidates[0].time >= own:
+            return written
+        steps = sent_steps(candidates[0].costs)
+        copies = max(0.0, candidates[0].time - _seconds(steps))
+        return [*steps, ((Phase(work=copies),), len(mesh.machine.levels))] if copies else steps
 
     # --- packing ----------------------------------------------------------------------------
 
@@ -326,7 +330,7 @@ class _Bucketing:
         largest = order[sizes.index(max(sizes))]
 
         def time(size: float) -> float:
-            return math.fsum(step.time for step in self._steps(largest, mesh, size / max(sizes)))
+            return _seconds(self._steps(largest, mesh, size / max(sizes)))
 
         return Bucketable(
             tuple(order),
@@ -376,6 +380,10 @@ class _Bucketing:
 def _has_placeholder(function: FuncOp) -> bool:
     """Return whether a function has a redistribution, whose steps are not known yet."""
     return any(map(is_placeholder, function.body.ops))
+
+
+def _seconds(steps: Steps) -> float:
+    return math.fsum(phase.time for phases, _ in steps for phase in phases)
 
 
 def _local_bytes(op: DistOp, mesh: Mesh) -> int:

@@ -14,12 +14,13 @@ written one are compared by a schedule in which tasks share the machine.
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
+from collir.cost.collectives.phases import Phase
 from collir.cost.model import CostModel, StepCost
 from collir.cost.programs.collectives import op_cost, stream_of
 from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
@@ -35,8 +36,8 @@ from collir.layout import Mesh
 AS_FAST = 2e-3
 """Relative difference up to which the times of two orders count as equal."""
 
-Steps = Sequence[StepCost]
-"""The costs of the steps that a collective runs, in order."""
+Steps = Sequence[tuple[tuple[Phase, ...], int]]
+"""The steps that a collective runs, in order: the phases and the stream of each."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,10 @@ def work_of(
         assert isinstance(op, DistOp)  # the passes cut programs at loops
         after = tuple(sorted({number for step in predecessors for number in last[step]}))
         if is_collective(op):
-            waited = not op.kind.may_be_async
-            for step in steps(op):
+            for phases, stream in steps(op):
+                waited = not op.kind.may_be_async or stream == len(mesh.machine.levels)
                 ops.append(op)
-                tasks.append(StepTask(sent_phases(step), stream_of(step.collective), after, waited))
+                tasks.append(StepTask(phases, stream, after, waited))
                 after = (len(ops) - 1,)
             last.append(after)  # what it needs itself, if no step of it takes time
         else:
@@ -125,6 +126,11 @@ def work_of(
     return Work(tuple(ops), tuple(tasks))
 
 
+def sent_steps(costs: Iterable[StepCost]) -> list[tuple[tuple[Phase, ...], int]]:
+    """Return the steps of collectives, one behind the other."""
+    return [(sent_phases(cost), stream_of(cost.collective)) for cost in costs]
+
+
 def _as_written(mesh: Mesh, model: CostModel) -> Callable[[DistOp], Steps]:
     """Return a function from a collective to its step as written; equal ones are costed once."""
     known: dict[Hashable, Steps] = {}
@@ -132,7 +138,7 @@ def _as_written(mesh: Mesh, model: CostModel) -> Callable[[DistOp], Steps]:
     def steps(op: DistOp) -> Steps:
         alike = (op.name, frozenset(op.properties.items()), op.operands[0].type)
         if alike not in known:
-            known[alike] = (op_cost(op, mesh, model),)
+            known[alike] = sent_steps([op_cost(op, mesh, model)])
         return known[alike]
 
     return steps

@@ -1,14 +1,14 @@
 """The time to bring a value from one layout to another."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
-from collir.cost.programs.collectives import collective_between
+from collir.cost.programs.collectives import collective_between, packs
 from collir.cost.programs.local_steps import COPY, LocalStep, local_times, sent_phases
 from collir.ir.terms import single_steps
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
@@ -41,10 +41,9 @@ class Moves:
             return 0.0
         if self.apart:
             return self._all_steps(x, to)
-        axes = tuple(
-            (a.axes, b.axes) for a, b in zip(x.dims, to.dims, strict=True) if a.axes or b.axes
-        )
-        key = (axes, x.partial, x.reduction, bytes_of(x))
+        pairs = list(zip(x.dims, to.dims, strict=True))
+        axes = tuple((a.axes, b.axes) for a, b in pairs if a.axes or b.axes)
+        key = (axes, _first_rest(pairs), x.partial, x.reduction, bytes_of(x))
         if key not in self._known:
             self._known[key] = self._all_steps(*_in_one(x, to))
         return self._known[key]
@@ -102,18 +101,19 @@ class Moves:
     def step(self, value: DistType, step: "Step") -> float:
         """Return the time of a step of a path on a value, in seconds."""
         key: tuple[object, ...] = (step.kind.name, step.axes, step.held)
+        x, to = step.of(value)
         if self.apart:
-            x, to = step.of(value)
             key += x, to
             bytes_after = to.local_bytes(self.mesh)
         else:
             size = bytes_of(value)
             bytes_after = size // step.blocks_after
-            key += size // step.blocks_before, bytes_after
+            key += size // step.blocks_before, bytes_after, packs(step.kind, self.mesh, x, to)
         if step.kind.local:
+            if step.kind.place_in_operand(self.mesh, x, step.arguments) is not None:
+                return 0.0  # a view
             return self._copy(bytes_after, bytes_after)
         if key not in self._steps:
-            x, to = step.of(value)
             alone = self._collective(step.kind.name, x, to, step.axes, step.arguments)
             self._steps[key] = min(alone, *self._by_levels(step, x, to))
         return self._steps[key]
@@ -214,12 +214,26 @@ def bytes_of(x: DistType) -> int:
 
 
 def _in_one(x: DistType, to: DistType) -> tuple[DistType, DistType]:
-    """Return two types of a value with its dimensions that neither shards as one, the last."""
+    """Return two types of a value with its dimensions that neither shards as one, in the place of
+    the first of them: blocks of dimensions behind it lie in several rows."""
     pairs = list(zip(x.dims, to.dims, strict=True))
-    sharded = [(a, b) for a, b in pairs if a.axes or b.axes]
+    listed = [(a, b) for a, b in pairs if a.axes or b.axes]
     rest = Dim(math.prod(without_formula(a.size) for a, b in pairs if not (a.axes or b.axes)))
-    before, after = (tuple(dims) for dims in zip(*sharded, (rest, rest), strict=True))
+    listed.insert(_first_rest(pairs), (rest, rest))
+    before, after = (tuple(dims) for dims in zip(*listed, strict=True))
     return replace(x, dims=before), replace(to, dims=after)
+
+
+def _first_rest(pairs: Sequence[tuple[Dim, Dim]]) -> int:
+    """Return the number of dimensions that one of two types shards, in front of the first with
+    several elements that neither does."""
+    count = 0
+    for a, b in pairs:
+        if a.axes or b.axes:
+            count += 1
+        elif a.size > 1:
+            break
+    return count
 
 
 def _over(arguments: Mapping[str, Argument]) -> tuple[str, ...]:

@@ -45,13 +45,21 @@ class Work:
         self.mesh = mesh
         self.places = places_of(mesh)
         self._kernels: dict[Block, Kernels] = {}
+        self._read: set[tuple[DistOp, int]] = set()
         self.shared: tuple[frozenset[str], Sequence[int]] | None = None
         self._known: dict[object, Times] = {}
         self.add(function.body.block)
 
     def add(self, block: Block) -> None:
         """Find the kernels of a block, and of the loops in it."""
-        self._kernels[block] = kernels_of(block, mesh=self.mesh)
+        kernels = self._kernels[block] = kernels_of(block, mesh=self.mesh)
+        for parts in kernels.parts.values():  # each reads a value once
+            seen = set[SSAValue]()
+            for part in parts:
+                for number, value in enumerate(part.operands):
+                    if value in seen:
+                        self._read.add((part, number))
+                    seen.add(value)
         for op in block.ops:
             if isinstance(op, RepeatOp):
                 self.add(op.body.block)
@@ -64,10 +72,13 @@ class Work:
 
     def state(self, op: DistOp) -> tuple[bool, ...]:
         """Return whether a step is made again where it is used, is launched, writes its result, and
-        reads each of its operands."""
+        reads each of its operands, which others in its kernel have not read."""
         kernels = self._kernels[op.parent] if op.parent else Kernels()
         made, part = op in kernels.made, op in kernels.last
-        reads = (not kernels.is_inside(value) for value in op.operands)
+        reads = (
+            not kernels.is_inside(value) and (op, number) not in self._read
+            for number, value in enumerate(op.operands)
+        )
         return made, not part, not kernels.is_inside(op.result), *reads
 
     def key(self, op: DistOp) -> tuple[bool, ...]:

@@ -224,7 +224,8 @@ def _lines(strategies: Strategies, top: int, model: CostModel) -> list[str]:
     count = ""
     if strategies.count is not None:
         count = f" {strategies.count} candidate{'s' * (strategies.count != 1)},"
-    as_one_step = "" if baseline is None else f" as one step {seconds_text(baseline.time)},"
+    own = None if baseline is None else seconds_sent(baseline)
+    as_one_step = "" if own is None else f" as one step {seconds_text(own)},"
     costing = model.how(mesh.machine)
     bound = f" bound {seconds_text(strategies.bound)}, costed {costing}"
     title = f"@{strategies.function}: {operation}:{count}{as_one_step}{bound}"
@@ -242,7 +243,7 @@ def _lines(strategies: Strategies, top: int, model: CostModel) -> list[str]:
             *([bytes_text(candidate.memory)] if sized else []),
             seconds_text(candidate.time),
             ratio_text(candidate.time, strategies.bound),
-            ratio_text(baseline.time, candidate.time) if baseline and candidate.time else "",
+            ratio_text(own, candidate.time) if own is not None and candidate.time else "",
         ]
         for candidate in strategies.candidates[:top]
     ]
@@ -289,7 +290,7 @@ def _json(strategies: Strategies, top: int, model: CostModel) -> dict[str, Any]:
         "collective": strategies.op.mnemonic,
         "count": strategies.count,
         "candidates": [_candidate_json(strategies.op, candidate) for candidate in listed],
-        "baseline_s": None if strategies.baseline is None else strategies.baseline.time,
+        "baseline_s": None if strategies.baseline is None else seconds_sent(strategies.baseline),
         "bound_s": strategies.bound,
         "costed": model.how(mesh_of(strategies.op).machine),
         **search_end(strategies),
@@ -310,6 +311,8 @@ def _candidate_json(op: DistOp, candidate: Candidate) -> dict[str, Any]:
             entry["to"] = step.to.text(mesh)
         program.append(entry)
     fields: dict[str, Any] = {"program": program, "time_s": candidate.time}
+    if candidate.copies:
+        fields["copies_s"] = candidate.copies
     if candidate.pipeline:
         fields["chunks"] = candidate.pipeline.chunks
     return fields | ({"memory_bytes": candidate.memory} if candidate.memory else {})
