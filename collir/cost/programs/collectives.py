@@ -12,7 +12,8 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DistType, Mesh, Place
 from collir.layout.coll import STEPS
-from collir.layout.sizes import as_number
+from collir.layout.cuts import block_size
+from collir.layout.sizes import as_number, without_formula
 from collir.layout.steps import OVER, Arguments, StepKind
 
 _NO_ARGUMENTS: Arguments = {}
@@ -106,17 +107,32 @@ def collective_between(
 def packs(kind: StepKind, mesh: Mesh, x: DistType, y: DistType) -> tuple[bool, bool]:
     """Return whether a device brings the blocks of a step from one layout to another together
     before they are sent, and apart after."""
-    before, after = _rows(kind, mesh, x, y)
-    return before != 1, after != 1
+
+    def in_rows(dim: int) -> bool:
+        return any(
+            block_size(mesh, without_formula(a.size), max(a.axes, b.axes, key=len)) != 1
+            for a, b in zip(x.dims[:dim], y.dims[:dim], strict=True)
+        )
+
+    cut, joined = _ends(kind, x, y)
+    return in_rows(cut), in_rows(joined)
+
+
+def _ends(kind: StepKind, x: DistType, y: DistType) -> tuple[int, int]:
+    """Return the dimension whose blocks a step cuts out of its operand, and that whose blocks it
+    joins to its result; 0 without such blocks."""
+    if not (kind.shards or kind.gathers or kind.exchanges):
+        return 0, 0
+    more = [len(b.axes) - len(a.axes) for a, b in zip(x.dims, y.dims, strict=True)]
+    cut = next((dim for dim, count in enumerate(more) if count > 0), 0)
+    return cut, next((dim for dim, count in enumerate(more) if count < 0), 0)
 
 
 def _rows(kind: StepKind, mesh: Mesh, x: DistType, y: DistType) -> tuple[float, float]:
     """Return in how many rows the blocks lie that a step cuts out of its operand, and those that it
     joins to its result."""
-    if not (kind.shards or kind.gathers or kind.exchanges):
+    cut, joined = _ends(kind, x, y)
+    if not (cut or joined):
         return 1, 1
     block = list(map(min, x.local_shape(mesh), y.local_shape(mesh)))
-    pairs = [len(b.axes) - len(a.axes) for a, b in zip(x.dims, y.dims, strict=True)]
-    cut = next((dim for dim, more in enumerate(pairs) if more > 0), 0)
-    joined = next((dim for dim, more in enumerate(pairs) if more < 0), 0)
     return as_number(prod(block[:cut])), as_number(prod(block[:joined]))
