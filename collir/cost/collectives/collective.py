@@ -74,7 +74,7 @@ class Collective:
     def packs(self) -> tuple[bool, bool]:
         """Whether a device brings blocks together before they are sent, and apart after."""
         before, after = self.rows
-        return before != 1, after != 1
+        return int(before) != 1, int(after) != 1
 
     @property
     def padded(self) -> float:

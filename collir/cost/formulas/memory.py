@@ -63,8 +63,17 @@ def is_exact(simulation: Simulation) -> bool:
     )
 
 
-def totals(simulation: Simulation, inside: bool, device_class: int = 0) -> list[Expr]:
-    """Return the bytes that a device may hold at the beginning, at its steps and at the end."""
+def totals(
+    simulation: Simulation,
+    inside: bool,
+    device_class: int = 0,
+    steps: Iterable[int] | None = None,
+) -> list[Expr]:
+    """Return the bytes that a device may hold at the beginning, at its steps and at the end.
+
+    Args:
+        steps: the steps; the beginning is -1. None: all.
+    """
     program = simulation.program
     ended = ended_before(_tasks_of(simulation, device_class))
     lives: dict[Life, list[float]] = {}
@@ -75,7 +84,7 @@ def totals(simulation: Simulation, inside: bool, device_class: int = 0) -> list[
     sizes = {life: sympy.Add(*map(expression, alike)) for life, alike in lives.items()}
     own = [n for n, step in enumerate(program) if device_class in step.task.on]
     found: dict[tuple[Expr, frozenset[tuple[Expr, int]]], None] = {}
-    for step in [-1, *own, len(program)]:
+    for step in [-1, *own, len(program)] if steps is None else steps:
         held = Counter(size for life, size in sizes.items() if _may_be_there(life, step, ended))
         found[_inside(simulation, step, device_class), frozenset(held.items())] = None
     return [inner + sympy.Add(*(n * size for size, n in held)) for inner, held in found]
@@ -125,6 +134,19 @@ def _inside(simulation: Simulation, number: int, device_class: int) -> Expr:
         times = expression(loop.times)
         spares = [Spare(times, int(odd)) * expression(size) for size, odd in loop.spares]
     return sympy.Add(peak_bytes(loop.body, True, device_class), *spares)
+
+
+def bytes_once(simulation: Simulation, number: int) -> Expr:
+    """Return a lower bound of the bytes of a program whose loop runs once: those in the loop
+    without what it carries, and those behind it."""
+    loop = simulation.program[number].loop
+    assert loop is not None
+    [inside] = totals(simulation, False, steps=[number])
+    times = expression(loop.times)
+    spares: list[Expr] = [expression(size) * Spare(times, int(odd)) for size, odd in loop.spares]
+    carried = sympy.Add(*(expression(size) for size, _ in loop.spares), *spares)
+    behind = totals(simulation, False, steps=range(number + 1, len(simulation.program) + 1))
+    return largest([inside - carried, *behind])
 
 
 def _is_in_place(buffer: Buffer, ended: Sequence[int]) -> bool:

@@ -1,13 +1,15 @@
-"""Lower bounds of the time and the memory of configurations, from the ingredients of their kinds.
+"""Estimates of the time and the memory of configurations, from the ingredients of their kinds.
 
-The time is at least that of tasks and steps which follow each other, without contention:
+They are lower bounds of programs with these ingredients. The program of a configuration may have
+others, as layouts are chosen anew for its sizes; searches take a margin for that. The time is that
+of tasks and steps which follow each other, without contention:
 
 - a stage begins when the first microbatch has come through the stages before it, runs its tasks for
   all microbatches, and behind its last task the last microbatch goes back through those stages;
 - then it runs what stands behind the loop.
 
 What stands behind the loop is priced by bounds of its collectives alone if the simulation may run
-them beside others. The memory is at least what is there while a stage runs the backward task before
+them beside others. The memory is what is there while a stage runs the backward task before
 which most microbatches are in flight.
 """
 
@@ -30,9 +32,6 @@ from collir.synthesis.sweeping.prices import Prices
 
 _SMALL = 1 - 1e-9
 """Bounds are less by this factor, as they are added up in another order than simulated times."""
-
-_SUMS = 0.15
-"""The most that sums of gradients over microbatches are of the memory, seen 0.1; one needs none."""
 
 
 class Run(NamedTuple):
@@ -70,7 +69,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """Lower bounds for a configuration.
+    """The estimates for a configuration.
 
     Attributes:
         time: seconds of a step.
@@ -85,7 +84,7 @@ class Estimate:
     microbatches: int = 1
 
     def timed(self) -> float:
-        """Return a better lower bound of the time: that of the schedule, task by task."""
+        """Return a closer estimate of the time: that of the schedule, task by task."""
         if self.run is None:
             return self.time
         return max(self.time, self.run.timed(self.number, self.microbatches))
@@ -131,8 +130,9 @@ class Group:
             return self._staged()
         around = self.seconds("before", 0, self.own) + self.seconds("after", 0, self.own)
         times = _SMALL * (around + self.counts * self.seconds("step", 0, self.own))
-        memory = self.value(self.two[0].memory[0].throughout, self.own)
-        memory = np.where(self.counts == 1, 1 - _SUMS, 1.0) * memory
+        held = self.two[0].memory[0]
+        several, one = (self.value(x, self.own) for x in (held.throughout, held.once))
+        memory = np.where(self.counts == 1, one, several)
         return [*starmap(Estimate, zip(times.tolist(), memory.tolist(), strict=True))]
 
     def _staged(self) -> list[Estimate]:

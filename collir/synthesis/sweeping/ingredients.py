@@ -20,7 +20,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.formulas.compiled import compiled
 from collir.cost.formulas.constants import constants_of
 from collir.cost.formulas.functions import Array, Expr, expression, expression_of
-from collir.cost.formulas.memory import largest, peak_bytes
+from collir.cost.formulas.memory import bytes_once, largest, peak_bytes
 from collir.cost.formulas.opening import Opened, opened_functions
 from collir.cost.formulas.sent import packing_seconds
 from collir.cost.formulas.times import local_seconds
@@ -87,11 +87,13 @@ class Memory:
         throughout: the bytes that are there while the loop over microbatches runs.
         kept: the bytes of one microbatch from its forward task to its backward task.
         inside: the bytes that a backward task needs besides.
+        once: of a program without stages, the bytes with one microbatch, which adds up nothing.
     """
 
     throughout: int
     kept: int
     inside: int
+    once: int
 
 
 @dataclass
@@ -205,7 +207,8 @@ def _add_loop(made: Ingredients, opened: Opened) -> None:
     made.before = [_part(made, simulation.program[:number], simulation.mesh)]
     made.after = [_part(made, simulation.program[number + 1 :], simulation.mesh)]
     zero = made.number(sympy.S.Zero)
-    made.memory = [Memory(made.number(peak_bytes(simulation)), zero, zero)]
+    once = made.number(bytes_once(simulation, number))
+    made.memory = [Memory(made.number(peak_bytes(simulation)), zero, zero, once)]
 
 
 def _part(made: Ingredients, steps: Iterable[SimulatedStep], mesh: Mesh) -> Part:
@@ -261,7 +264,7 @@ def _memory(made: Ingredients, simulation: Simulation, place: int, first: int, l
     backward = (program[n].pipelined for n, letter in kind.items() if letter == "B")
     inside = largest(peak_bytes(task.body, inside=True) for task in backward if task is not None)
     throughout = (b for b in held if not b.of_loop and _is_there(b, first, last))
-    formulas = _total(throughout), _total(kept), inside
+    formulas = _total(throughout), _total(kept), inside, sympy.S.Zero
     return Memory(*map(made.number, formulas))
 
 
