@@ -39,6 +39,7 @@ from collir.targets.code.c_text import (
 from collir.targets.code.emitters import check_uneven, root_place, taking_part
 from collir.targets.code.mpi_mesh import custom_operator
 from collir.targets.code.ranks import outermost
+from collir.targets.code.waits import remark_waits
 
 MPI_TYPES = {
     DType.F16: "MPI_UINT16_T",
@@ -157,6 +158,7 @@ class MpiFunction(CFunction):
         self._local = HostSteps()
         if has_models(self.function) and not self.mesh.uneven:
             self.arena = Arena()
+        remark_waits(self.function, self._is_started)
 
     @property
     def local(self) -> HostSteps:

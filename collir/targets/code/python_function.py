@@ -48,6 +48,7 @@ from collir.targets.code.python_text import (
     wrapped,
 )
 from collir.targets.code.rank_mesh import MeshText
+from collir.targets.code.waits import remark_waits
 
 
 @dataclass
@@ -91,6 +92,7 @@ class PythonFunction(StepEmitter):
         names = variables(["i", "made", *rows, *started], taken)
         self.number, self.made, *self.rows = names[: 2 + most]
         self.started = dict(zip(sends, names[2 + most :], strict=True))
+        remark_waits(self.function, is_started)
 
     # --- what a target says -----------------------------------------------------------------
 

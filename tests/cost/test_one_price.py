@@ -1,0 +1,95 @@
+"""Whoever asks how long a step takes gets one number: simulations, reports, passes, formulas."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+
+import collir
+from collir.cost.formulas.terms import value_of
+from collir.cost.model import CostModel
+from collir.cost.steps import seconds_of
+from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
+from collir.ir.functions import functions_of
+from collir.synthesis.programs.choices import choices, needs_search
+from collir.synthesis.programs.fusion import time_of
+from collir.synthesis.programs.search_options import SearchOptions
+from collir.synthesis.reorder.prices import Prices
+from collir.synthesis.scheduling.ordering import work_of
+from collir.synthesis.sharding.moves import Moves
+from collir.synthesis.sharding.work import Work
+
+MACHINES = {
+    "cores on a bus": """
+machine @k { device { compute f32 = 72 GFLOP/s; memory = 4 GiB @ 6.4 GB/s }
+             level node[2] { port = 12.5 GB/s, latency = 1.3 us }
+             level core[4] { port = 100 GB/s, latency = 500 ns, kind = bus } }
+mesh @m on @k { x = core:4, y = node:2 }
+""",
+    "GPUs with launches": """
+machine @k { device { compute f32 = 60 TFLOP/s; memory = 80 GiB @ 2 TB/s;
+                      launch = 4 us; efficiency memory = 0.6 }
+             level node[2] { port = 50 GB/s, latency = 10 us }
+             level gpu[4] { port = 300 GB/s, latency = 2 us } }
+mesh @m on @k { x = gpu:4, y = node:2 }
+""",
+    "DGX": "machine @k = @dgx_a100_80gb(nodes=2)\nmesh @m on @k { x = gpu:8, y = node:2 }\n",
+}
+
+X = "f32[4096, 1024]"
+STEPS = {
+    "cast %v to bf16": (X, "bf16[4096, 1024]"),
+    "add %v, %v": (X, X),
+    "transpose %v order [1, 0]": (X, "f32[1024, 4096]"),
+    "slice %v over x dim 1": (X, "f32[4096, 1024@x]"),
+    "all_reduce %v over x": (f"{X} partial(sum: x)", X),
+    "all_gather %v over x dim 0": ("f32[4096@x, 1024]", X),
+    "all_gather %v over x dim 1": ("f32[4096, 1024@x]", X),
+    "reduce_scatter %v over x dim 1": (f"{X} partial(sum: x)", "f32[4096, 1024@x]"),
+    "all_to_all %v over x dim 0 to 1": ("f32[4096@x, 1024]", "f32[4096, 1024@x]"),
+    'einsum "i j, k j -> i k" %v, %v': (X, "f32[4096, 4096]"),
+}
+
+
+def asked(module: ModuleOp, function: FuncOp, op: DistOp) -> Iterator[tuple[str, float]]:
+    """Yield who asks, and the seconds of the only step of a function."""
+    mesh, model = mesh_of(function), CostModel()
+    options, types = SearchOptions(model, top=20), [dist_type(x) for x in op.operands]
+    [report] = json.loads(collir.emit(module, "cost-json"))["functions"]
+    yield "cost", report["time_s"]
+    yield "steps", seconds_of(op, mesh, model)
+    yield "fuse", time_of(op, mesh, options)
+    prices = Prices(mesh, options)
+    price = prices.price(prices.of(op), *types)
+    assert price is not None
+    yield "reorder-by-hierarchy", price.time
+    yield "overlap", work_of(function, model).best()[0]
+    [formulas] = collir.cost_formulas(module)
+    values = {name.removeprefix("@"): float(x) for name, x in formulas.values.items()}
+    values.update(formulas.constants)
+    yield "formulas", value_of(formulas.time, values)
+    if needs_search(op):
+        yield "decompose", next(time for time, x in choices(op, options).listed if x is None)
+    if op.kind.layout_only:
+        yield "shard, a move", Moves(mesh, model).seconds(types[0], dist_type(op.result))
+    elif op.mnemonic in ("cast", "add", "einsum"):
+        work = Work(function, mesh)
+        yield "shard, a step", work.seconds(work.times(op, types, dict(op.properties)))
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_has_one_price(machine: str, step: str) -> None:
+    operand, result = STEPS[step]
+    body = f"func @f(%v: {operand}) -> {result} on @m {{\n  %r = {step}\n  return %r\n}}\n"
+    module = collir.parse(MACHINES[machine] + body)
+    (function,) = functions_of(module)
+    op = next(op for op in function.body.ops if isinstance(op, DistOp))
+    [simulation] = collir.simulate(module)
+    assert simulation.time > 0
+    for who, seconds in asked(module, function, op):
+        assert seconds == pytest.approx(simulation.time, rel=1e-9), who
