@@ -51,7 +51,7 @@ from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_t
 from collir.layout.coll import ADD
 from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import Size, as_number, without_formula
-from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, StepKind
+from collir.layout.steps import AHEAD, ASYNC, Argument, ArgumentKind, Arguments, StepKind
 from collir.layout.structure import Structure
 from collir.machine import MachineError
 
@@ -414,6 +414,12 @@ def attribute_of(kind: ArgumentKind, value: Argument) -> Attribute:
         assert isinstance(value, int | float)
         return NumberAttr(float(value))
     return UnitAttr() if kind is ArgumentKind.FLAG else _ATTRIBUTES[kind](value)
+
+
+def properties_of(kind: StepKind, arguments: Arguments) -> dict[str, Attribute]:
+    """Return the properties of an operation that hold arguments."""
+    kinds = {parameter.name: parameter.kind for parameter in kind.parameters}
+    return {name: attribute_of(kinds[name], value) for name, value in arguments.items()}
 
 
 def arguments_of(kind: StepKind, properties: Properties) -> dict[str, Argument]:

@@ -6,7 +6,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from collir.dialects.nested import NestedOp
-from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.operation import DistOp, properties_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
 from collir.layout import Mesh
@@ -21,9 +21,7 @@ def step_op(
     Raises:
         LayoutError: the step is not well typed.
     """
-    kinds = {parameter.name: parameter.kind for parameter in kind.parameters}
-    properties = {name: attribute_of(kinds[name], x) for name, x in arguments.items()}
-    return OPERATIONS[kind.name].make(mesh, *operands, **properties)
+    return OPERATIONS[kind.name].make(mesh, *operands, **properties_of(kind, arguments))
 
 
 def axes_named(op: Operation) -> Iterator[str]:

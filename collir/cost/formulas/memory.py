@@ -17,7 +17,7 @@ from collir.cost.formulas.functions import Expr, Larger, Valued, expression
 from collir.cost.formulas.overlaps import ended_before
 from collir.cost.programs.memory import AT_END, Buffer, Use
 from collir.cost.programs.schedule import StepTask
-from collir.cost.programs.simulation import Simulation
+from collir.cost.programs.simulation import LoopStep, Simulation
 
 Life = tuple[int | None, tuple[int, ...] | None]
 """The step from which on a buffer is there, and those after whose ends it is free."""
@@ -131,8 +131,7 @@ def _inside(simulation: Simulation, number: int, device_class: int) -> Expr:
         held = simulation.held[device_class]
         spares = [expression(b.size) for b in held if b.of_loop and b.first == number]
     else:
-        times = expression(loop.times)
-        spares = [Spare(times, int(odd)) * expression(size) for size, odd in loop.spares]
+        spares = _spares(loop)
     return sympy.Add(peak_bytes(loop.body, True, device_class), *spares)
 
 
@@ -142,11 +141,15 @@ def bytes_once(simulation: Simulation, number: int) -> Expr:
     loop = simulation.program[number].loop
     assert loop is not None
     [inside] = totals(simulation, False, steps=[number])
-    times = expression(loop.times)
-    spares: list[Expr] = [expression(size) * Spare(times, int(odd)) for size, odd in loop.spares]
-    carried = sympy.Add(*(expression(size) for size, _ in loop.spares), *spares)
+    carried = sympy.Add(*(expression(size) for size, _ in loop.spares), *_spares(loop))
     behind = totals(simulation, False, steps=range(number + 1, len(simulation.program) + 1))
     return largest([inside - carried, *behind])
+
+
+def _spares(loop: LoopStep) -> list[Expr]:
+    """Return the bytes of the second buffers of what a loop carries."""
+    times = expression(loop.times)
+    return [Spare(times, int(odd)) * expression(size) for size, odd in loop.spares]
 
 
 def _is_in_place(buffer: Buffer, ended: Sequence[int]) -> bool:

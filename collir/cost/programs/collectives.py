@@ -12,8 +12,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DistType, Mesh, Place
 from collir.layout.coll import STEPS
-from collir.layout.cuts import block_size
-from collir.layout.sizes import as_number, without_formula
+from collir.layout.sizes import as_number
 from collir.layout.steps import OVER, Arguments, StepKind
 
 _NO_ARGUMENTS: Arguments = {}
@@ -107,15 +106,8 @@ def collective_between(
 def packs(kind: StepKind, mesh: Mesh, x: DistType, y: DistType) -> tuple[bool, bool]:
     """Return whether a device brings the blocks of a step from one layout to another together
     before they are sent, and apart after."""
-
-    def in_rows(dim: int) -> bool:
-        return any(
-            block_size(mesh, without_formula(a.size), max(a.axes, b.axes, key=len)) != 1
-            for a, b in zip(x.dims[:dim], y.dims[:dim], strict=True)
-        )
-
-    cut, joined = _ends(kind, x, y)
-    return in_rows(cut), in_rows(joined)
+    before, after = _rows(kind, mesh, x, y)
+    return before != 1, after != 1
 
 
 def _ends(kind: StepKind, x: DistType, y: DistType) -> tuple[int, int]:

@@ -164,9 +164,6 @@ def sent_phases(does: StepCost) -> tuple[Phase, ...]:
     if not any(does.port_bytes):
         return (*does.phases, *copy)
     packed, unpacked = does.collective.packs
-    sync = () if device is None or not device.execution.sync else _waits(device.execution.sync)
+    seconds = device.execution.sync if device else 0.0
+    sync = (Phase(((None, seconds),)),) if seconds else ()
     return (*(copy if packed else ()), *sync, *does.phases, *(copy if unpacked else ()))
-
-
-def _waits(seconds: float) -> tuple[Phase, ...]:
-    return (Phase(((None, seconds),)),)

@@ -15,7 +15,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
 from collir.dialects.coll import OPERATIONS
-from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.operation import DistOp, properties_of
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.steps import is_free
 from collir.layout import DistType, LayoutError, Mesh
@@ -92,10 +92,9 @@ class Chain:
         """
         row = STEPS[kind]
         x = row.result_type(self.mesh, list(map(dist_type, values)), arguments)
-        kinds = {parameter.name: parameter.kind for parameter in row.parameters}
         op = OPERATIONS[kind].create(
             operands=values,
-            properties={name: attribute_of(kinds[name], y) for name, y in arguments.items()},
+            properties=properties_of(row, arguments),
             result_types=[DistTensorType(x)],
         )
         self.value = op.result

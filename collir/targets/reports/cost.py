@@ -1,4 +1,4 @@
-"""What every step of a program costs, as a table and as JSON: a view of its simulation."""
+"""The costs of the steps of a program, as a table and as JSON: a view of its simulation."""
 
 import json
 from collections.abc import Iterator, Sequence
