@@ -18,20 +18,25 @@ plant(
     "synthesis/propagation/estimate.py",
     PROPAGATED,
     (
-        "an all_reduce is one round",
-        "yield self._time(axis, part, 1 if axis in new else 2)",
-        "yield self._time(axis, part, 1)",
+        "latencies decide between layouts",
+        "CostModel(), waits=False)",
+        "CostModel())",
     ),
     (
-        "devices behind a port have it each for themselves",
-        "(level.port if level else _PORT) / self._sharing(name))",
-        "(level.port if level else _PORT))",
+        "results that are added up are reduced one by one",
+        "seconds += reduces / relation.addends",
+        "seconds += reduces",
     ),
     (
         "the slowest choice is first",
         'key=lambda choice: float(f"{choice.seconds:.6g}"))',
         'key=lambda choice: -float(f"{choice.seconds:.6g}"))',
     ),
+)
+plant(
+    "propagation",
+    "synthesis/propagation/choice.py",
+    PROPAGATED,
     (
         "the sub-axes of an index that is summed are those of the result",
         "if index not in relation.indices[-1])",

@@ -12,11 +12,11 @@ from programs import MODELS, Level, Machine, program, random_machine, step_of
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
-from collir.synthesis.propagation.estimate import Assignment
+from collir.synthesis.propagation.choice import Assignment
 from collir.synthesis.propagation.graph import Graph, Layout, Tensor
+from collir.synthesis.propagation.moves import Moves
 from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.factors import Values
-from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.shard import sharding_of
 from collir.synthesis.sharding.solver import least_sum

@@ -67,6 +67,15 @@ class Device:
         if self.reduction is not None:
             check_positive("the reduction rate", self.reduction)
 
+    def or_like(self, other: "Device") -> "Device":
+        """Return the device with rates of another one where it says none; a dtype without a rate
+        gets that of the first dtype that has one."""
+        own = dict(self.compute)
+        first = next(iter(own.values()), None)
+        rates = {name: first or rate for name, rate in other.compute} | own
+        memory = self.memory_bandwidth or other.memory_bandwidth
+        return replace(self, compute=tuple(rates.items()), memory_bandwidth=memory)
+
 
 @dataclass(frozen=True)
 class DeviceKind:

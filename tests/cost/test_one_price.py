@@ -18,10 +18,10 @@ from collir.ir.functions import functions_of
 from collir.synthesis.programs.choices import choices, needs_search
 from collir.synthesis.programs.fusion import time_of
 from collir.synthesis.programs.search_options import SearchOptions
+from collir.synthesis.propagation.moves import Moves
+from collir.synthesis.propagation.work import Work
 from collir.synthesis.reorder.prices import Prices
 from collir.synthesis.scheduling.ordering import work_of
-from collir.synthesis.sharding.moves import Moves
-from collir.synthesis.sharding.work import Work
 
 MACHINES = {
     "cores on a bus": """

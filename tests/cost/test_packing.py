@@ -14,7 +14,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
-from collir.synthesis.sharding.moves import Moves
+from collir.synthesis.propagation.moves import Moves
 
 HEAD = """
 machine @box { device { memory = 16 GB @ 1 TB/s }

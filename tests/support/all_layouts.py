@@ -11,11 +11,11 @@ from xdsl.dialects.func import FuncOp
 from collir.cost.model import CostModel
 from collir.layout import DistType
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
+from collir.synthesis.propagation.moves import Moves
 from collir.synthesis.propagation.rewrite import with_layout
+from collir.synthesis.propagation.work import Work
 from collir.synthesis.sharding.factors import Costs
-from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.ways import Way, Ways
-from collir.synthesis.sharding.work import Work
 
 MOST = 10_000_000
 """The most combinations of ways that are tried."""

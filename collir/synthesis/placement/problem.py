@@ -30,7 +30,6 @@ from collir.search import Problem
 from collir.synthesis.p2.matrices import Matrix, rows
 from collir.synthesis.placement.bounds import PartialPlacement, PlacementBounds, Rows
 from collir.synthesis.placement.meshes import mesh_of_matrix
-from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.pricing import Pricing
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.states import StatePaths
@@ -371,9 +370,7 @@ class PlacementProblem(Problem[PartialMatrix]):
         limit = max(0.1, min(self.program_limit, self.deadline - monotonic()))
         seconds = None if math.isinf(limit) else limit
         options = SearchOptions(self._model, 1, seconds=seconds)
-        found = Pricing(mesh, source, target, options).best(
-            lambda top: synthesise(mesh, source, target, self._model, top, seconds=seconds)
-        )
+        found = Pricing(mesh, source, target, options).searched()
         proven = not found.cut
         if found.candidates:
             return found.candidates[0].time, proven

@@ -17,9 +17,9 @@ from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import remark
 from collir.layout import DistType, LayoutError, Mesh, unplaced_message
-from collir.synthesis.programs.cheapest import Synthesis, synthesise
+from collir.synthesis.programs.cheapest import Synthesis
 from collir.synthesis.programs.fixed import fixed_programs
-from collir.synthesis.programs.pricing import Priced, Pricing
+from collir.synthesis.programs.pricing import Priced, Pricing, programs_between
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.steps import Candidate, Program
 from collir.synthesis.searching import MOST_PROGRAMS, TIMED, record_cut_off, remark_cut_off
@@ -53,31 +53,6 @@ def placed_mesh(op: DistOp) -> Mesh:
 # ---------------------------------------------------------------------------------------------
 # Searches
 # ---------------------------------------------------------------------------------------------
-
-
-def programs_between(
-    mesh: Mesh, source: DistType, target: DistType, options: SearchOptions
-) -> Synthesis:
-    """Return the cheapest programs from one layout to another.
-
-    Raises:
-        CostError, LayoutError: see ``synthesise``.
-    """
-    memory = None
-    if options.memory is not None:
-        memory = options.memory * (source.local_bytes(mesh) + target.local_bytes(mesh))
-    return synthesise(
-        mesh,
-        source,
-        target,
-        options.model,
-        options.top,
-        memory,
-        options.seconds,
-        options.counted,
-        options.scale,
-        options.chunks,
-    )
 
 
 def search_programs(op: DistOp, options: SearchOptions) -> Synthesis:
@@ -247,11 +222,8 @@ def best_between(
     if not mesh.placed:
         return None
 
-    def searched(top: int) -> Synthesis:
-        return programs_between(mesh, source, target, replace(options, top=top))
-
     try:
-        found = Pricing(mesh, source, target, options).best(searched)
+        found = Pricing(mesh, source, target, options).searched()
     except (CostError, LayoutError):
         return None
     if found.cut:

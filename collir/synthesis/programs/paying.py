@@ -55,7 +55,10 @@ class Rank(NamedTuple):
 
 
 def left_out_of(
-    function: FuncOp, name: str, tried: Callable[[Kinds], tuple[Rank, Iterable[Hashable]]]
+    function: FuncOp,
+    name: str,
+    tried: Callable[[Kinds], tuple[Rank, Iterable[Hashable]]],
+    otherwise: str = "be slower",
 ) -> Kinds | None:
     """Return the kinds of rewrites without which those of a pass make a function no slower, with a
     remark if there are some; None if no rewrite pays.
@@ -66,6 +69,7 @@ def left_out_of(
         name: the name of the pass.
         tried: a function from kinds that are left out to the rank of the function with all others,
             and these.
+        otherwise: what the function would do with all of them.
     """
     left_out: Kinds = frozenset()
     rank, listed = tried(left_out)
@@ -82,5 +86,5 @@ def left_out_of(
         what = f"leaves {kinds - len(made)} of {kinds} kinds of rewrites out of {label}"
     else:
         what = f"keeps {label}"
-    remark(function, f"{name} {what}: as a whole it would be slower")
+    remark(function, f"{name} {what}: as a whole it would {otherwise}")
     return left_out if rank.slower == 1 and made else None

@@ -17,10 +17,35 @@ from collir.dialects.machine import meshes_remembered
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, LayoutError, Mesh
 from collir.synthesis.programs.build import Plan, planned
-from collir.synthesis.programs.cheapest import Synthesis, order
+from collir.synthesis.programs.cheapest import Synthesis, order, synthesise
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.programs.steps import Candidate, Program
 from collir.synthesis.searching import MOST_PROGRAMS, TIMED, gap_of
+
+
+def programs_between(
+    mesh: Mesh, source: DistType, target: DistType, options: SearchOptions
+) -> Synthesis:
+    """Return the cheapest programs from one layout to another.
+
+    Raises:
+        CostError, LayoutError: see ``synthesise``.
+    """
+    memory = None
+    if options.memory is not None:
+        memory = options.memory * (source.local_bytes(mesh) + target.local_bytes(mesh))
+    return synthesise(
+        mesh,
+        source,
+        target,
+        options.model,
+        options.top,
+        memory,
+        options.seconds,
+        options.counted,
+        options.scale,
+        options.chunks,
+    )
 
 
 @dataclass(frozen=True)
@@ -62,6 +87,11 @@ class Pricing:
     returned: bool = False
     known: float = math.inf
     fixed: Sequence[Program] = ()
+
+    def searched(self) -> Priced:
+        """Return the best programs within the limits of the options."""
+        options, types = self.options, (self.source, self.target)
+        return self.best(lambda n: programs_between(self.mesh, *types, replace(options, top=n)))
 
     def best(self, search: Callable[[int], Synthesis]) -> Priced:
         """Return the best programs of a search.

@@ -6,7 +6,7 @@ from collir.dialects.operation import value_text
 from collir.layout import Mesh
 from collir.layout.cuts import units
 from collir.layout.structure import index_text
-from collir.synthesis.propagation.estimate import Choice, layout_with
+from collir.synthesis.propagation.choice import Choice, layout_with
 from collir.synthesis.propagation.graph import Layout, Relation
 
 

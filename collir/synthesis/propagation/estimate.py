@@ -1,76 +1,51 @@
-"""How long a step takes in a layout, roughly: what a layout of its operands and its result would
-send, and what a device computes.
+"""How long a step takes in a layout: what it sends, copies and computes, without latencies.
 
-One number decides between layouts, so it is simple: a collective over a sub-axis takes the bytes
-that a device receives at the bandwidth of its level, and a computation the longer of its operations
-at the peak rate and its bytes at the bandwidth of memory. Latencies are not counted, so that the
-layouts of a program do not change where it is small. What it costs in the end is for the cost
-models.
+These are the prices of a simulation but for what a step waits: latencies, launches and the like. So
+they are lower bounds, and the layouts of a program do not change where it is small.
 """
 
-import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain, product
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from itertools import product
 
-from collir.layout import Mesh
+from xdsl.dialects.func import FuncOp
+
+from collir.cost.model import CostModel
+from collir.layout import Dim, DistType, DType, Mesh, Reduction
 from collir.layout.cuts import units
-from collir.layout.structure import REPEATED, Structure
-from collir.synthesis.propagation.graph import Layout, Relation
+from collir.layout.mesh import Factor
+from collir.machine import Device, Level
+from collir.synthesis.propagation.choice import (
+    Assignment,
+    Choice,
+    layout_with,
+    properties_in,
+    summed,
+    with_layout,
+)
+from collir.synthesis.propagation.graph import Layout, Relation, Tensor
+from collir.synthesis.propagation.moves import Moves
+from collir.synthesis.propagation.work import Work
 
-_PORT, _RATE, _MEMORY = 100e9, 100e12, 1e12
-"""The rates of a machine that does not say them: bytes/s, operations/s, bytes/s."""
+_UNSAID = Device(tuple((x.value, 100e12) for x in DType), memory_bandwidth=1e12)
+"""What is taken for the rates that a machine does not say."""
 
-Assignment = Mapping[str, tuple[str, ...]]
-"""The sub-axes of every index of a relation."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The layouts in which a step may run.
-
-    Attributes:
-        axes: the sub-axes of the indices that are sharded.
-        seconds: the time of the step, and of bringing operands and result there and back.
-        moves: the part of it in which operands are brought.
-    """
-
-    axes: Assignment
-    seconds: float
-    moves: float
-
-    def summed(self, relation: Relation) -> frozenset[str]:
-        """Return the sub-axes of the indices that the result lacks."""
-        return summed(relation, self.axes)
+_NOTHING: frozenset[str] = frozenset()
 
 
 class Estimates:
-    """Times on a mesh."""
+    """Times of the steps of a function on its mesh."""
 
-    def __init__(self, mesh: Mesh):
-        self.mesh = mesh
-        self._moves: dict[tuple[object, ...], float] = {}
-        self._choices: dict[tuple[object, ...], list[Choice]] = {}
-
-    @cached_property
-    def _links(self) -> dict[str, tuple[int, float]]:
-        """For every sub-axis, its size, and the bandwidth of its level for each device."""
-        levels = {level.name: level for level in self.mesh.machine.levels}
-        links: dict[str, tuple[int, float]] = {}
-        for name, sub in self.mesh.by_name.items():
-            level = levels.get(sub.level or "")
-            links[name] = (sub.size, (level.port if level else _PORT) / self._sharing(name))
-        return links
-
-    def _sharing(self, name: str) -> int:
-        """Return the number of devices behind a port of the level of a sub-axis."""
-        sub, levels = self.mesh.by_name[name], self.mesh.machine.levels
-        names = [level.name for level in levels]
-        if sub.level not in names:
-            return 1
-        return math.prod(level.size for level in levels[names.index(sub.level) + 1 :])
+    def __init__(self, function: FuncOp, mesh: Mesh):
+        self.mesh = _with_rates(mesh)
+        self._moves = _moves_on(_with_levels(self.mesh))
+        self._work = Work(function, self.mesh, waits=False)
+        self._known: dict[tuple[object, ...], float] = {}
+        self._number: dict[Relation, int] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._choices: dict[tuple[int, tuple[Layout | None, ...]], list[Choice]] = {}
 
     def divides(self, size: int, axes: tuple[str, ...]) -> bool:
         """Return whether a dimension can be sharded over sub-axes."""
@@ -78,66 +53,41 @@ class Estimates:
 
     def blocks(self, axes: Collection[str]) -> int:
         """Return the number of blocks of a dimension that is sharded over sub-axes."""
-        return math.prod(self._links[axis][0] for axis in axes)
-
-    # --- collectives --------------------------------------------------------------------------
+        return self.mesh.group_size(axes)
 
     def move(
-        self, size: int, before: Layout, after: Layout, partial: frozenset[str] = frozenset()
+        self,
+        x: DistType,
+        before: Layout,
+        after: Layout,
+        partial: frozenset[str] = _NOTHING,
+        reduction: Reduction | None = None,
     ) -> float:
-        """Return the time to bring a tensor from a layout to another, in seconds.
+        """Return the time to bring a value from a layout to another, in seconds.
 
         Args:
-            size: the bytes of the whole tensor.
             partial: the sub-axes over which it is to be reduced.
         """
         if before == after and not partial:
             return 0.0
-        key = (size, before, after, partial)
-        if key not in self._moves:
-            self._moves[key] = sum(self._collectives(size, before, after, partial))
-        return self._moves[key]
+        key = (x, before, after, partial, reduction)
+        if key not in self._known:
+            there = with_layout(x, after)
+            own = replace(with_layout(x, before), partial=partial, reduction=reduction)
+            self._known[key] = self._moves.seconds(self._on_levels(own), self._on_levels(there))
+        return self._known[key]
 
-    def _collectives(
-        self, size: int, before: Layout, after: Layout, partial: frozenset[str]
-    ) -> Iterator[float]:
-        """Yield the times of the collectives: those that make a tensor smaller come first.
+    def _on_levels(self, x: DistType) -> DistType:
+        """Return a type on the mesh whose axes are on levels."""
+        if self.mesh.placed:
+            return x
+        dims = tuple(Dim(dim.size, tuple(map(_level_of, dim.axes))) for dim in x.dims)
+        return replace(x, dims=dims, partial=frozenset(map(_level_of, x.partial)))
 
-        They take the fast sub-axes first where a tensor gets smaller, and last where it gets larger
-        again, as programs of steps over single levels do. An ``all_reduce`` is both.
-        """
-        old = {axis: dim for dim, axes in enumerate(before) for axis in axes}
-        new = {axis: dim for dim, axes in enumerate(after) for axis in axes}
-        local = part = size / self.blocks(old)
-        for axis in self._fast_first:
-            if axis in partial:  # reduce_scatter, or that and an all_gather: all_reduce
-                yield self._time(axis, part, 1 if axis in new else 2)
-            if axis in partial or (axis in new and axis not in old):
-                part /= self._links[axis][0]
-            if axis in new and axis not in old:
-                local /= self._links[axis][0]
-        for axis, dim in old.items():
-            if new.get(axis, dim) != dim:  # all_to_all
-                yield self._time(axis, local, 1)
-        if any(sorted(x) == sorted(y) and x != y for x, y in zip(before, after, strict=True)):
-            yield self._time(next(iter(old)), local, 1)  # permute
-        for axis in reversed(self._fast_first):
-            if axis in old and axis not in new:  # all_gather
-                local *= self._links[axis][0]
-                yield self._time(axis, local, 1)
-
-    @cached_property
-    def _fast_first(self) -> list[str]:
-        """The sub-axes, those of the largest bandwidth first; of equal ones, the innermost."""
-        innermost_first = [*self.mesh.by_name][::-1]
-        return sorted(innermost_first, key=lambda axis: -self._links[axis][1])
-
-    def _time(self, axis: str, size: float, rounds: int) -> float:
-        """Return the time of a ring over a sub-axis: ``rounds (n - 1) / n`` of some bytes."""
-        n, port = self._links[axis]
-        return rounds * (n - 1) / n * size / port
-
-    # --- steps --------------------------------------------------------------------------------
+    def moved(self, relation: Relation, member: Tensor, before: Layout, after: Layout) -> float:
+        """Return the time to bring an operand of a step from its layout to another, in seconds: of
+        a stack, the share of a slice."""
+        return self.move(member.type, before, after) / relation.slices_of(member)
 
     def choices(self, relation: Relation, layouts: tuple[Layout | None, ...]) -> list[Choice]:
         """Return the layouts in which a step may run, the fastest first.
@@ -145,7 +95,10 @@ class Estimates:
         Args:
             layouts: those of its members; None for one that is free.
         """
-        key = (*self._signature(relation), layouts)
+        if relation not in self._number:
+            signature = self._signature(relation)
+            self._number[relation] = self._numbers.setdefault(signature, len(self._numbers))
+        key = (self._number[relation], layouts)
         if key not in self._choices:
             listed = [
                 self._choice(relation, layouts, axes)
@@ -155,9 +108,11 @@ class Estimates:
         return self._choices[key]
 
     def _signature(self, relation: Relation) -> tuple[object, ...]:
+        """Return what the choices of a step depend on."""
+        members = tuple((x.type, x.made, x.uses) for x in relation.members)
         op = relation.op
-        members = tuple((x.shape, x.type.dtype, x.made, x.uses) for x in relation.members)
-        return (op and op.name, relation.indices, relation.blocked, relation.addends, members)
+        own = op and (op.name, tuple(op.properties.items()), self._work.key(op))
+        return (own, relation.indices, relation.blocked, relation.addends, members)
 
     def _assignments(
         self, relation: Relation, layouts: tuple[Layout | None, ...]
@@ -196,55 +151,60 @@ class Estimates:
     ) -> Choice:
         """Return the choice of a step whose indices are sharded so."""
         needed = [layout_with(over, axes) for over in relation.indices]
-        seconds, moves = self._computes(relation, needed, axes), 0.0
+        partial = summed(relation, axes)
+        seconds, moves = self._computes(relation, needed, partial), 0.0
         for member, own, there in zip(relation.members[:-1], layouts[:-1], needed, strict=False):
             if own is not None and not member.made:
                 # It is brought there once for all that need it so.
-                moves += self.move(relation.bytes_of(member), own, there) / max(1, member.uses)
+                moves += self.moved(relation, member, own, there) / max(1, member.uses)
         result, own, there = relation.members[-1], layouts[-1], needed[-1]
-        partial = summed(relation, axes)
         if own is None and partial:  # someone has to reduce it
             own = there
-        if own is not None:
-            shared = relation.addends if partial else 1
-            seconds += self.move(relation.bytes_of(result), there, own, partial) / shared
+        if own is not None and partial:
+            reduction = relation.reduction
+            reduces = self.move(result.type, there, own, partial, reduction)
+            seconds += reduces / relation.addends
+        elif own is not None:
+            seconds += self.moved(relation, result, there, own)
         return Choice(axes, seconds + moves, moves)
 
-    def _computes(self, relation: Relation, needed: list[Layout], axes: Assignment) -> float:
+    def _computes(self, relation: Relation, needed: list[Layout], partial: frozenset[str]) -> float:
         """Return the time of the computation alone."""
         op = relation.op
         if op is None or op.kind.is_view or not relation.members[:-1]:
             return 0.0
-        device = self.mesh.machine.slowest
-        rates = dict(device.compute) if device else {}
-        dtype = relation.members[0].type.dtype
-        rate = rates.get(dtype.value, next(iter(rates.values()), _RATE))
-        memory = (device and device.memory_bandwidth) or _MEMORY
-        moved = sum(
-            member.bytes / self.blocks([axis for dim in layout for axis in dim])
-            for member, layout in zip(relation.members, needed, strict=True)
-        )
-        return max(self._operations(relation, axes) / rate, moved / memory)
-
-    def _operations(self, relation: Relation, axes: Assignment) -> float:
-        assert relation.op is not None
-        structure = relation.op.structure
-        if not isinstance(structure, Structure):
-            return 0.0
-        points = math.prod(
-            size / self.blocks(axes.get(index, ()))
-            for index, size in relation.sizes.items()
-            if index not in structure.selected
-        )
-        return structure.flops * points
+        pairs = zip(relation.members, needed, strict=True)
+        *types, _ = [with_layout(member.type, own) for member, own in pairs]
+        properties = properties_in(op, needed[-1], types, partial)
+        return self._work.seconds(self._work.times(op, types, properties))
 
 
-def layout_with(over: tuple[str, ...], axes: Assignment) -> Layout:
-    """Return the layout of a member whose dimensions run over some indices."""
-    return tuple(() if index == REPEATED else axes.get(index, ()) for index in over)
+@lru_cache(maxsize=8)
+def _moves_on(mesh: Mesh) -> Moves:
+    """Return the times of moves on a mesh: functions share them."""
+    return Moves(mesh, CostModel(), waits=False)
 
 
-def summed(relation: Relation, axes: Assignment) -> frozenset[str]:
-    """Return the sub-axes of the indices that the result of a relation lacks."""
-    lacking = (own for index, own in axes.items() if index not in relation.indices[-1])
-    return frozenset(chain.from_iterable(lacking))
+def _with_rates(mesh: Mesh) -> Mesh:
+    """Return a mesh whose devices have a rate for everything."""
+    machine = mesh.machine
+    if machine.device is None and not machine.kinds:
+        return replace(mesh, machine=replace(machine, device=_UNSAID))
+    return replace(mesh, machine=machine.with_devices(lambda device: device.or_like(_UNSAID)))
+
+
+def _with_levels(mesh: Mesh) -> Mesh:
+    """Return a mesh whose axes are on levels: if they are not placed, each on one of its own, and
+    as fast as the fastest of the machine."""
+    if mesh.placed:
+        return mesh
+    port = max(level.port for level in mesh.machine.levels)
+    levels = tuple(Level(axis.name, axis.size, port, 0.0) for axis in mesh.axes)
+    machine = replace(mesh.machine.of_kinds(()), levels=levels)
+    axes = (replace(axis, factors=(Factor(axis.name, axis.size),)) for axis in mesh.axes)
+    return replace(mesh, machine=machine, axes=tuple(axes))
+
+
+def _level_of(axis: str) -> str:
+    """Return the sub-axis of an axis on a level of its own."""
+    return f"{axis}.{axis}"

@@ -97,9 +97,15 @@ class Relation:
         sizes.pop(REPEATED, None)
         return sizes
 
-    def bytes_of(self, member: Tensor) -> int:
-        """Return the bytes of a member that are moved at a time: of a stack, those of a slice."""
-        return member.bytes if self.op else min(x.bytes for x in self.members)
+    def slices_of(self, member: Tensor) -> int:
+        """Return in how many slices a member is moved: 1, but for a stack."""
+        return 1 if self.op else member.bytes // min(x.bytes for x in self.members)
+
+    @cached_property
+    def reduction(self) -> Reduction:
+        """How what is partial in the result is reduced."""
+        structure = self.op and self.op.structure
+        return (structure and structure.reduction) or Reduction.SUM
 
     @cached_property
     def passes_all(self) -> bool:

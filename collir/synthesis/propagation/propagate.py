@@ -102,8 +102,8 @@ def propagate_function(function: FuncOp, closed: bool, whole: StepKind | None = 
     """
     while True:
         graph = Graph.build(function, closed)
-        spread = _spread(graph)
-        fastest = min(spread, key=Spreading.seconds)
+        spread = _spread(function, graph)
+        fastest = _fastest(spread)
         composite = [
             x.op
             for x in fastest.divided()
@@ -115,20 +115,24 @@ def propagate_function(function: FuncOp, closed: bool, whole: StepKind | None = 
             expand_operation(op)
     for spreading in spread:
         improve(spreading)
-    fastest = min(spread, key=Spreading.seconds)
+    fastest = _fastest(spread)
     rewrite(function, graph, fastest.layouts, fastest.choices)
     reduce_behind_loops(function)
     del function.attributes[AUTO]
 
 
-def _spread(graph: Graph) -> list[Spreading]:
+def _spread(function: FuncOp, graph: Graph) -> list[Spreading]:
     """Return the layouts of a function where weights come before inputs over no sub-axes, and over
     some."""
-    estimates = Estimates(graph.mesh)
+    estimates = Estimates(function, graph.mesh)
     spread = [Spreading(graph, estimates, first) for first in _subsets(_contended(graph))]
     for spreading in spread:
         spreading.run()
     return spread
+
+
+def _fastest(spread: list[Spreading]) -> Spreading:
+    return min(spread, key=Spreading.seconds) if len(spread) > 1 else spread[0]
 
 
 def _contended(graph: Graph) -> list[str]:

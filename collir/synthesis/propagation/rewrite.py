@@ -9,7 +9,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Block, SSAValue
 
 from collir.dialects.nested import RepeatOp, YieldOp
-from collir.dialects.operation import DistOp, attribute_of
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.expansion import expanded, expansion_on
@@ -18,21 +18,15 @@ from collir.ir.remarks import remark
 from collir.ir.roles import Role, pass_role, role_of
 from collir.ir.terms import Steps
 from collir.layout import DistType, LayoutError, Mesh
-from collir.layout.steps import TO, ArgumentKind
+from collir.layout.steps import TO
 from collir.layout.types import Dim
+from collir.synthesis.propagation.choice import Choice, layout_with, properties_in, with_layout
 from collir.synthesis.propagation.disagreement import disagreements
-from collir.synthesis.propagation.estimate import Choice, layout_with
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
 from collir.synthesis.propagation.ways import bring
 
 Chosen = Callable[[Relation], Sequence[Choice]]
 """A function from a step to the layouts in which it may run, the best first."""
-
-
-def with_layout(x: DistType, layout: Layout) -> DistType:
-    """Return a type whose dimensions are sharded as a layout says."""
-    dims = (Dim(dim.size, axes) for dim, axes in zip(x.dims, layout, strict=True))
-    return replace(x, dims=tuple(dims))
 
 
 def _block_like(block: Block, types: Sequence[DistType]) -> tuple[Block, dict[SSAValue, SSAValue]]:
@@ -277,23 +271,3 @@ def _is_for_a_step(op: DistOp) -> bool:
     if len(users) != 1 or not isinstance(users[0], DistOp):
         return False
     return not users[0].kind.layout_only and users[0].parent is op.parent
-
-
-def properties_in(
-    op: DistOp, layout: Layout, operands: Sequence[DistType], summed: frozenset[str]
-) -> dict[str, Attribute]:
-    """Return the properties of a step whose result is in a layout.
-
-    Args:
-        summed: the sub-axes of indices that the result lacks.
-    """
-    properties = dict(op.properties)
-    structure = op.structure
-    for parameter in op.kind.parameters:
-        if parameter.kind is ArgumentKind.TYPE:
-            partial = summed.union(*(x.partial for x in operands))
-            reduction = structure.reduction if partial and structure else None
-            x = with_layout(op.layout(parameter.name), layout)
-            x = replace(x, partial=partial, reduction=reduction)
-            properties[parameter.name] = attribute_of(parameter.kind, x)
-    return properties

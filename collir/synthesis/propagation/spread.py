@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterator
 
 from collir.ir.roles import Role
 from collir.layout.structure import REPEATED
-from collir.synthesis.propagation.estimate import Choice, Estimates, layout_with
+from collir.synthesis.propagation.choice import Choice, layout_with
+from collir.synthesis.propagation.estimate import Estimates
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
 
 STAGES = 3
@@ -205,10 +206,8 @@ class Spreading:
                 there = layout_with(over, choice.axes)
                 own = self.layouts[tensor.number]
                 if not tensor.made and there != own:
-                    seconds = relation.times * self.estimates.move(
-                        relation.bytes_of(tensor), own, there
-                    )
-                    moved[tensor.number, there, relation.times] = seconds
+                    seconds = self.estimates.moved(relation, tensor, own, there)
+                    moved[tensor.number, there, relation.times] = relation.times * seconds
         return total + sum(moved.values())
 
     def divided(self) -> Iterator[Relation]:

@@ -25,7 +25,6 @@ from collir.layout import DistType, LayoutError, Mesh
 from collir.layout.formulas import Formula
 from collir.layout.steps import Argument, StepKind
 from collir.synthesis.programs.build import Plan, planned, stand_in
-from collir.synthesis.programs.cheapest import synthesise
 from collir.synthesis.programs.layouts import LayoutPaths
 from collir.synthesis.programs.pricing import Pricing
 from collir.synthesis.programs.search_options import TIE, SearchOptions
@@ -237,12 +236,9 @@ class Prices:
             return None
         start = monotonic()
         try:
-            model = self.options.model
             limit = None if math.isinf(seconds) else seconds
-            options = SearchOptions(model, 1, seconds=limit)
-            found = Pricing(self.mesh, source, target, options).best(
-                lambda top: synthesise(self.mesh, source, target, model, top, seconds=limit)
-            )
+            options = SearchOptions(self.options.model, 1, seconds=limit)
+            found = Pricing(self.mesh, source, target, options).searched()
             if found.cut:
                 record_cut_off(found.cut, self.options.seconds)
             candidates = found.candidates

@@ -43,6 +43,7 @@ from collir.ir.roles import pass_role
 from collir.ir.straight import on_straight_programs
 from collir.layout import LayoutError, Mesh
 from collir.synthesis.programs.choices import needs_search, priced_programs
+from collir.synthesis.programs.paying import Kinds, Rank, left_out_of
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.synthesis.scheduling.memory import checked_simulation, fits_memory, has_collectives
 from collir.synthesis.scheduling.ordering import Steps, Work, sent_steps, work_of, write_in_order
@@ -223,12 +224,13 @@ class _Bucketing:
 
         Returns: False if the rule is given and no device has the memory for its buckets.
         """
+        left_out: Kinds | None = frozenset()
         if rule is None:
-            rule = self._best_rule()
+            rule, left_out = self._best_rule()
         elif not self._fits_packed(rule):
             return False
-        if rule is not None:
-            self._pack(self.function, rule)
+        if rule is not None and left_out is not None:
+            _ = self._pack(self.function, rule, left_out)
         return True
 
     def _fits_packed(self, rule: Rule) -> bool:
@@ -237,24 +239,38 @@ class _Bucketing:
                 simulate_function(copy, self.options.model)
             )
 
-    def _best_rule(self) -> Rule | None:
-        """Return the rule with the fastest schedule, or None if no rule makes the function faster.
+    def _best_rule(self) -> tuple[Rule | None, Kinds | None]:
+        """Return the rule with the fastest schedule, and the kinds of collectives that it leaves
+        out: some, if no rule makes the function faster as a whole. No rule, if none pays."""
+        ranks = {rule: self._tried(rule, frozenset()) for rule in RULES.values()}
+        paying = [rule for rule, (rank, made) in ranks.items() if rank.slower == 1 and made]
+        if paying:
+            return min(paying, key=lambda rule: ranks[rule][0]), frozenset()
+        if not any(made for _, made in ranks.values()):
+            return None, None
+        rule, otherwise = earliest_buckets, "be slower, or need more memory than a device has"
+        tried = partial(self._tried, rule)
+        return rule, left_out_of(self.function, "bucket", tried, otherwise)
 
-        A rule must not make the function slower as it is written, either.
+    def _tried(self, rule: Rule, left_out: Kinds) -> tuple[Rank, list[Hashable]]:
+        """Return the rank of the function packed by a rule, and the kinds that are packed.
+
+        It is to be faster than it is, if both are scheduled, not slower as it is written, and it
+        has to fit into memory.
         """
-        best_time = math.inf
-        best_rule: Rule | None = None
-        for rule in RULES.values():
-            with scratch_copy(self.function) as copy:
-                if not self._pack(copy, rule):
-                    continue
-                best_time = min(best_time, self._unpacked_time)
-                time = self._work(copy).best()[0]
-                written = simulate_function(copy, self.options.model)
-                faster = time < best_time * (1 - TIE) and written.time <= self.time * (1 + TIE)
-                if faster and fits_memory(written):
-                    best_time, best_rule = time, rule
-        return best_rule
+        with scratch_copy(self.function) as copy:
+            made = self._pack(copy, rule, left_out)
+            if not made:
+                return Rank(1.0, self._unpacked_time), made
+            time = self._work(copy).best()[0]
+            written = simulate_function(copy, self.options.model)
+        if not fits_memory(written):
+            return Rank(math.inf, time), made
+        slower = max(
+            Rank.of(written.time, self.time).slower,
+            Rank.of(time, self._unpacked_time * (1 - 2 * TIE)).slower,
+        )
+        return Rank(slower, time), made
 
     @cached_property
     def _unpacked(self) -> Work:
@@ -294,27 +310,29 @@ class _Bucketing:
 
     # --- packing ----------------------------------------------------------------------------
 
-    def _pack(self, function: FuncOp, rule: Rule) -> bool:
-        """Pack the collectives of a function kind by kind; return whether any were packed."""
+    def _pack(self, function: FuncOp, rule: Rule, left_out: Kinds = frozenset()) -> list[Hashable]:
+        """Pack the collectives of a function kind by kind; return the kinds that were packed."""
         mesh = mesh_of(function)
         kinds = Counter(
             kind
             for op in function.body.ops
             if isinstance(op, DistOp) and (kind := kind_of(op, mesh)) is not None
         )
-        several = [kind for kind, count in kinds.items() if count > 1]
+        several = [kind for kind, count in kinds.items() if count > 1 and kind not in left_out]
         if not several:
-            return False
+            return []
         copies = dict(zip(self.function.body.ops, function.body.ops, strict=True))
         work = replace(self._unpacked, ops=tuple(copies[op] for op in self._unpacked.ops))
-        changed = stale = False
+        made: list[Hashable] = []
+        stale = False
         for kind in several:
             work, stale = self._work(function) if stale else work, False
             group = self._group(function, work, kind)
             if buckets := [bucket for bucket in rule(group) if len(bucket) > 1]:
                 self._pack_group(function, mesh, group, buckets)
-                changed = stale = True
-        return changed
+                made.append(kind)
+                stale = True
+        return made
 
     def _group(self, function: FuncOp, work: Work, kind: Hashable) -> Bucketable:
         """Return the collectives of a kind."""

@@ -11,9 +11,8 @@ from collir.dialects.operation import value_text
 from collir.layout import Mesh
 from collir.layout.structure import index_text
 from collir.syntax.units import seconds_text
-from collir.synthesis.propagation.estimate import Assignment
+from collir.synthesis.propagation.choice import Assignment, with_layout
 from collir.synthesis.propagation.graph import Graph, Relation
-from collir.synthesis.propagation.rewrite import with_layout
 from collir.synthesis.searching import TIME
 from collir.synthesis.sharding.problem import Sharding, is_kept, moves_of
 from collir.synthesis.sharding.solver import Solution, least_sum

@@ -26,13 +26,13 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh
 from collir.layout.sizes import without_formula
 from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.moves import Moves, Step
 from collir.synthesis.propagation.propagate import lay_out
+from collir.synthesis.propagation.work import Times, Work
 from collir.synthesis.sharding.linear import Vector, minimum
-from collir.synthesis.sharding.moves import Moves, Step
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.solver import Solution, least_sum
 from collir.synthesis.sharding.ways import Ways
-from collir.synthesis.sharding.work import Times, Work
 
 _COUNTS = {
     "layer_norm": 10,

@@ -16,7 +16,7 @@ from collir.layout import Mesh
 from collir.syntax.parsing import no_gc
 from collir.syntax.units import bytes_text
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
-from collir.synthesis.propagation.estimate import Choice
+from collir.synthesis.propagation.choice import Choice
 from collir.synthesis.propagation.graph import Graph
 from collir.synthesis.propagation.propagate import propagate_function
 from collir.synthesis.propagation.rewrite import rewrite

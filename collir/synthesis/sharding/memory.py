@@ -20,8 +20,8 @@ from xdsl.ir import Block, Operation, SSAValue
 from collir.dialects.nested import RepeatOp
 from collir.ir.roles import Role, result_roles
 from collir.layout import DistType, Mesh
+from collir.synthesis.propagation.choice import with_layout
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
-from collir.synthesis.propagation.rewrite import with_layout
 from collir.synthesis.sharding.factors import Costs, Table, Values
 from collir.synthesis.sharding.problem import Sharding, is_kept
 

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from collir.layout import DistType
+from collir.synthesis.propagation.choice import with_layout
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
-from collir.synthesis.propagation.rewrite import with_layout
 from collir.synthesis.searching import check_time
 from collir.synthesis.sharding.alike import alike, tied
 from collir.synthesis.sharding.factors import Costs, Fan, Numbers, Sum, Table, Values

@@ -14,19 +14,19 @@ from collir.layout import Axis, unplaced_message
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.placement.meshes import functions_on
 from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.moves import Moves
 from collir.synthesis.propagation.propagate import lay_out
+from collir.synthesis.propagation.work import Work
 from collir.synthesis.searching import gap_of
 from collir.synthesis.sharding.descent.descent import Descent
 from collir.synthesis.sharding.explain import Reason, explanation
 from collir.synthesis.sharding.fitting import DoesNotFitError, least_that_fits
 from collir.synthesis.sharding.layouts import Layouts, ShardOptions, choose_layouts
 from collir.synthesis.sharding.memory import Memory
-from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.solver import Solution, least_sum
 from collir.synthesis.sharding.uneven import recut, unlike_axes
 from collir.synthesis.sharding.ways import Ways
-from collir.synthesis.sharding.work import Work
 
 
 def shard(module: ModuleOp, options: ShardOptions) -> None:

@@ -26,13 +26,13 @@ from collir.cost.model import CostModel
 from collir.layout import Axis, Mesh
 from collir.layout.cuts import units
 from collir.synthesis.propagation.graph import Graph
+from collir.synthesis.propagation.moves import Moves
+from collir.synthesis.propagation.work import Work
 from collir.synthesis.searching import Limit
 from collir.synthesis.sharding.linear import Vector, minimum
-from collir.synthesis.sharding.moves import Moves
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.solver import Solution, least_sum
 from collir.synthesis.sharding.ways import Ways
-from collir.synthesis.sharding.work import Work
 
 _SUMS, _LARGEST = 8, 16
 """The most sums of weights for some shares, and the largest sum for each coordinate."""
@@ -92,16 +92,17 @@ class _Recutting:
         self.even = graph.mesh
         self.work = Work(function, self.even)
         self.tried: dict[tuple[int, ...], tuple[Mesh, Sharding, Solution]] = {}
-        self.kind_of = _places_of_coordinates(self.even, axis, self.work)
+        self.equal = self._sharding(self.even, self.work)
+        ways = [self.equal.ways[self.equal.variable_of[x]][0] for x in graph.relations if x.op]
+        seconds = [sum(way.times.places[n] for way in ways) for n in range(len(self.work.places))]
+        self.kind_of = _places_of_coordinates(self.even, axis, self.work, seconds)
 
     def run(self) -> Recut | None:
         """Take turns, and return the best."""
-        equal = self._sharding(self.even, self.work)
-        best = least_sum(equal.sum, self.limit.left, branch=False)
+        best = least_sum(self.equal.sum, self.limit.left, branch=False)
         first, found = best.sum, None
         bound = self._bound()
-        self.equal = equal
-        shares = self._shares(equal, best)
+        shares = self._shares(self.equal, best)
         for _ in range(_TURNS):
             before = best.sum
             for weights in self._weights(shares):
@@ -227,9 +228,14 @@ def _rounded(shares: Vector, total: int) -> tuple[int, ...]:
     return tuple(weights)
 
 
-def _places_of_coordinates(mesh: Mesh, axis: Axis, work: Work) -> list[int]:
-    """Return the number of the slowest of the places of each coordinate of an axis."""
-    rates = [max(dict(p.device.compute).values()) if p.device else 1.0 for p in work.places]
+def _places_of_coordinates(
+    mesh: Mesh, axis: Axis, work: Work, seconds: Sequence[float]
+) -> list[int]:
+    """Return the number of the slowest of the places of each coordinate of an axis.
+
+    Args:
+        seconds: the time of the steps of the function at each place.
+    """
     names, found = mesh.of_axis[axis.name], [-1] * axis.size
     machine, level = mesh.machine, mesh.machine.kinds_level
     assert level is not None
@@ -242,6 +248,6 @@ def _places_of_coordinates(mesh: Mesh, axis: Axis, work: Work) -> list[int]:
             sub = mesh.by_name[name]
             at = at * sub.size + rank // sub.stride % sub.size
         own = number[machine.kind_of[kinds[rank // inside]]]
-        if found[at] < 0 or rates[own] < rates[found[at]]:
+        if found[at] < 0 or seconds[own] > seconds[found[at]]:
             found[at] = own
     return found

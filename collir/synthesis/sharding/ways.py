@@ -18,10 +18,15 @@ from collir.ir.expansion import expansion_on
 from collir.layout import DistType, LayoutError, Mesh, Reduction
 from collir.layout.cuts import undefined_cut, units
 from collir.layout.structure import REPEATED
-from collir.synthesis.propagation.estimate import Assignment, layout_with, summed
+from collir.synthesis.propagation.choice import (
+    Assignment,
+    layout_with,
+    properties_in,
+    summed,
+    with_layout,
+)
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
-from collir.synthesis.propagation.rewrite import properties_in, with_layout
-from collir.synthesis.sharding.work import Times, Work
+from collir.synthesis.propagation.work import Times, Work
 
 Move = Callable[[DistType, DistType], float]
 """A function from two types of a value to the seconds that bring it from one to the other."""

@@ -32,12 +32,12 @@ from collir.layout import DType, LayoutError, Mesh, check_type
 from collir.layout.nn_rows import NN
 from collir.layout.types import unsharded
 from collir.machine import Device
-from collir.synthesis.propagation.estimate import Choice
+from collir.synthesis.propagation.choice import Choice
 from collir.synthesis.propagation.graph import Graph, Relation, layout_of
+from collir.synthesis.propagation.moves import Moves
 from collir.synthesis.propagation.rewrite import rewrite
-from collir.synthesis.sharding.moves import Moves
+from collir.synthesis.propagation.work import Work
 from collir.synthesis.sharding.ways import Way, Ways
-from collir.synthesis.sharding.work import Work
 
 MOST = 2000
 """The most elements of a value."""

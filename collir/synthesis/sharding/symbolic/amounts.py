@@ -18,11 +18,11 @@ from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import DistType, Mesh
 from collir.layout.cuts import units
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
+from collir.synthesis.propagation.moves import Moves, Step, bytes_of
+from collir.synthesis.propagation.work import Times, Work
 from collir.synthesis.sharding.factors import Costs, Table, Values
-from collir.synthesis.sharding.moves import Moves, Step, bytes_of
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.ways import Decided, Way, Ways
-from collir.synthesis.sharding.work import Times, Work
 
 _HELD = 1e-6
 """Bytes received that count as much as a byte held on a device: of equal amounts, those are best

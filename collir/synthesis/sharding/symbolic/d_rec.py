@@ -17,8 +17,8 @@ from collir.cost.model import CostModel
 from collir.layout import DistType, Mesh
 from collir.layout.cuts import units
 from collir.synthesis.propagation.graph import Graph, Relation
+from collir.synthesis.propagation.moves import Moves, bytes_of
 from collir.synthesis.sharding.descent.descent import Descent
-from collir.synthesis.sharding.moves import Moves, bytes_of
 from collir.synthesis.sharding.problem import Sharding
 from collir.synthesis.sharding.symbolic.amounts import (
     Divided,

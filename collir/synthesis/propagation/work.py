@@ -8,6 +8,7 @@ another layout, the kernel is two in the end, and takes longer than it costs her
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from xdsl.dialects.func import FuncOp
@@ -20,7 +21,7 @@ from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import DistType, Mesh
-from collir.synthesis.sharding.devices import places_of
+from collir.synthesis.propagation.devices import places_of
 
 
 class Times(NamedTuple):
@@ -37,17 +38,18 @@ class Work:
 
     Attributes:
         places: the devices that differ.
+        waits: whether times have launches; without these, they are lower bounds.
         shared: sub-axes, and the number of the place of each coordinate along them: what is divided
             over these takes as long as if each device had the best share of it.
     """
 
-    def __init__(self, function: FuncOp, mesh: Mesh):
-        self.mesh = mesh
+    def __init__(self, function: FuncOp, mesh: Mesh, waits: bool = True):
+        self.mesh, self.waits = mesh, waits
         self.places = places_of(mesh)
         self._kernels: dict[Block, Kernels] = {}
         self._read: set[tuple[DistOp, int]] = set()
         self.shared: tuple[frozenset[str], Sequence[int]] | None = None
-        self._known: dict[object, Times] = {}
+        self._known = _known_on(mesh, waits)
         self.add(function.body.block)
 
     def add(self, block: Block) -> None:
@@ -139,5 +141,12 @@ class Work:
             less = sum(n * (1 - place.part(self.mesh, dist_type(x))) for n, x in parts)
             less += written * (1 - place.part(self.mesh, values[-1]))
             own = replace(own, size=max(0.0, local.size - less))
-            times.append(local_times(own, place.device).seconds)
+            done = local_times(own, place.device)
+            times.append(done.seconds if self.waits else done.without_waits)
         return Times(tuple(times), axes, values[-1])
+
+
+@lru_cache(maxsize=8)
+def _known_on(mesh: Mesh, waits: bool) -> dict[object, Times]:
+    """Return the times on a mesh that are known: functions share them."""
+    return {}

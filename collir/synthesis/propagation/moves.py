@@ -25,10 +25,14 @@ IMPOSSIBLE = 1e5
 
 
 class Moves:
-    """The times of moves on a mesh, each computed once."""
+    """The times of moves on a mesh, each computed once.
 
-    def __init__(self, mesh: Mesh, model: CostModel):
-        self.mesh, self.model = mesh, model
+    Attributes:
+        waits: whether times have latencies and launches; without these, they are lower bounds.
+    """
+
+    def __init__(self, mesh: Mesh, model: CostModel, waits: bool = True):
+        self.mesh, self.model, self.waits = mesh, model, waits
         self.apart = bool(mesh.uneven)
         self._paths = lru_cache(maxsize=None)(self._path)
         self._known: dict[tuple[object, ...], float] = {}
@@ -61,9 +65,9 @@ class Moves:
 
     def _copy(self, *sizes: int) -> float:
         """Return the time of a kernel that reads and writes some bytes."""
-        return local_times(
-            LocalStep(COPY, float(sum(map(int, sizes)))), self.mesh.machine.slowest
-        ).seconds
+        step = LocalStep(COPY, float(sum(map(int, sizes))))
+        times = local_times(step, self.mesh.machine.slowest)
+        return times.seconds if self.waits else times.without_waits
 
     def _path(
         self,
@@ -173,7 +177,8 @@ class Moves:
             done = step_cost(collective, self.model)
         except CostError:
             return IMPOSSIBLE
-        return sum(phase.time for phase in sent_phases(done))
+        phases = sent_phases(done)
+        return sum(phase.time if self.waits else phase.without_waits for phase in phases)
 
 
 class Step(NamedTuple):
