@@ -80,11 +80,17 @@ def signatures(module: ModuleOp) -> dict[str, Signature]:
     return {f.sym_name.data: (argument_names(f), result_names(f)) for f in functions_of(module)}
 
 
-def as_printed(module: ModuleOp, folder: Path) -> list[dict[str, Signature]]:
-    """Return the names of arguments and results after ways through ``.coll`` and MLIR."""
+def as_printed(
+    module: ModuleOp, folder: Path, beside: str = "x.coll"
+) -> list[dict[str, Signature]]:
+    """Return the names of arguments and results after ways through ``.coll`` and MLIR.
+
+    Args:
+        beside: a file in the folder in which files lie that the module reads.
+    """
     (folder / "x.mlir").write_text(collir.emit(module, "mlir"))
     return [
-        signatures(collir.parse(collir.emit(module, "coll"))),
+        signatures(collir.parse(collir.emit(module, "coll"), beside)),
         signatures(collir.parse(folder / "x.mlir")),
     ]
 
@@ -106,7 +112,8 @@ def check_kept(text: str | Path, passes: str, folder: Path) -> None:
     before, after = map(signatures, modules)
     both = before.keys() & after.keys()
     assert {name: after[name] for name in both} == {name: before[name] for name in both}
-    for again in as_printed(modules[1], folder):
+    beside = str(text) if isinstance(text, Path) else "x.coll"
+    for again in as_printed(modules[1], folder, beside):
         assert again == after
 
 
