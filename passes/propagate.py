@@ -35,8 +35,8 @@ When not: a value that is held at one place has none in an ``auto`` function, an
 what devices do, such as collectives, find nothing to do there.
 
 Cost: it is not an exact search: layouts are improved by single steps at the end, in which no value
-gets larger on a device. Its times are prices without latencies and
-launches: lower bounds, so that the layouts of a program do not change where it is small.
+gets larger on a device. Its times are those of a
+simulation; what a machine does not say is filled in.
 """
 
 from xdsl.context import Context

@@ -18,9 +18,9 @@ plant(
     "synthesis/propagation/estimate.py",
     PROPAGATED,
     (
-        "latencies decide between layouts",
-        "CostModel(), waits=False)",
-        "CostModel())",
+        "axes that are on no level have the slowest one",
+        "port = max(level.port",
+        "port = min(level.port",
     ),
     (
         "results that are added up are reduced one by one",

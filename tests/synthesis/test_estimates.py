@@ -1,23 +1,13 @@
-"""Estimates of the time of steps, by which layouts are chosen: the prices without what waits."""
-
-import random
-from dataclasses import replace
+"""Estimates of the time of steps, by which layouts are chosen: those of rings, by hand, where bytes
+are so many that latencies do not count."""
 
 import pytest
 from checks import functions_of
-from hypothesis import given, settings
-from machines import meshes
-from programs import RANDOM
-from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.cost.model import CostModel
 from collir.dialects.machine import mesh_of
-from collir.layout import Dim, DistType, DType, Mesh, Reduction
-from collir.synthesis.propagation.choice import with_layout
+from collir.layout import Dim, DistType, DType, Reduction
 from collir.synthesis.propagation.estimate import Estimates
-from collir.synthesis.propagation.graph import Layout
-from collir.synthesis.propagation.moves import IMPOSSIBLE, Moves
 
 TEXT = """
 machine @rack { level node[2] { port = 10 GB/s, latency = 20 us }
@@ -55,34 +45,4 @@ def test_the_time_of_a_move_is_that_of_rings(
     x = DistType(DType.F32, (Dim(SIZE // 4),))
     reduction = Reduction.SUM if partial else None
     seen = estimates.move(x, before, after, frozenset(partial), reduction)
-    assert seen == pytest.approx(seconds)
-
-
-def some_layout(rng: random.Random, mesh: Mesh, axes: list[str]) -> Layout:
-    """Return a layout of two dimensions over some of the sub-axes."""
-    dims: tuple[list[str], list[str]] = ([], [])
-    for axis in rng.sample(axes, rng.randint(0, len(axes))):
-        rng.choice(dims).append(axis)
-    return tuple(mesh.ordered(dim) for dim in dims)
-
-
-@given(mesh=meshes().filter(lambda mesh: bool(mesh.sub_axes)), rng=RANDOM)
-@settings(max_examples=60)
-def test_the_estimate_of_a_move_is_a_lower_bound_of_its_price(
-    mesh: Mesh, rng: random.Random
-) -> None:
-    function = FuncOp("f", ((), ()))
-    size = rng.choice([1, 1000, 10**6])
-    x = DistType(DType.F32, (Dim(size * mesh.devices), Dim(mesh.devices)))
-    axes = list(mesh.by_name)
-    partial = frozenset(rng.sample(axes, rng.choice([0, 0, 1])))
-    before = some_layout(rng, mesh, [axis for axis in axes if axis not in partial])
-    after = some_layout(rng, mesh, axes)
-    reduction = Reduction.SUM if partial else None
-    estimates = Estimates(function, mesh)
-    estimate = estimates.move(x, before, after, partial, reduction)
-    own = replace(with_layout(x, before), partial=partial, reduction=reduction)
-    price = Moves(estimates.mesh, CostModel()).seconds(own, with_layout(x, after))
-    assert price < IMPOSSIBLE
-    assert estimate <= price * (1 + 1e-9)
-    assert estimate > 0 or price == 0 or (before, partial) == (after, frozenset())
+    assert seen == pytest.approx(seconds, rel=1e-3)

@@ -54,7 +54,6 @@ class Phase:
         uses: the resources that it uses, each with the part of it used at full speed, 0 to 1.
         rate: bytes per second of each of its messages, if it runs alone. Phases that share a port
             get equal rates.
-        begins: those seconds of its work in which it is launched.
     """
 
     latencies: Latencies = ()
@@ -62,7 +61,6 @@ class Phase:
     work: float = 0.0
     uses: tuple[tuple[Resource, float], ...] = ()
     rate: float = 1.0
-    begins: float = 0.0
 
     @property
     def latency(self) -> float:
@@ -83,11 +81,6 @@ class Phase:
     def time(self) -> float:
         """Seconds that it takes alone."""
         return self.latency + self.transfer + self.work
-
-    @property
-    def without_waits(self) -> float:
-        """A lower bound of its seconds: those in which bytes flow and devices work."""
-        return self.transfer + self.work - self.begins
 
 
 def phases_of(group: Group, rounds: Iterable[Rounds]) -> tuple[Phase, ...]:

@@ -68,9 +68,8 @@ class LocalStep:
 def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:
     """Return the phases of a local step; none if it takes no time on the device, as on one whose
     memory has no bandwidth."""
-    times = local_times(local, device)
-    work = times.seconds
-    return (Phase(work=work, begins=work - times.without_waits),) if work else ()
+    work = local_times(local, device).seconds
+    return (Phase(work=work),) if work else ()
 
 
 @dataclass(frozen=True)
@@ -91,11 +90,6 @@ class LocalTimes:
     def seconds(self) -> float:
         """Seconds of the step."""
         return self.total(max)
-
-    @property
-    def without_waits(self) -> float:
-        """A lower bound of the seconds: without the launch, and without copies of operands."""
-        return max(self.operations, self.memory)
 
 
 @dataclass(frozen=True)

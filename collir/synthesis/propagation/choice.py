@@ -2,8 +2,9 @@
 its properties, and for the types of its operands and its result."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Any
 
 from xdsl.ir import Attribute
 
@@ -18,6 +19,10 @@ Assignment = Mapping[str, tuple[str, ...]]
 """The sub-axes of every index of a relation."""
 
 
+Moved = tuple[int, Layout, int]
+"""A tensor that is brought somewhere: its number, its layout there, and how often."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """The layouts in which a step may run.
@@ -25,16 +30,25 @@ class Choice:
     Attributes:
         axes: the sub-axes of the indices that are sharded.
         seconds: the time of the step, and of bringing operands and result there and back.
-        moves: the part of it in which operands are brought.
+        moves: the part of it in which operands are brought, of each a share.
+        brought: the numbers of the operands that are brought, and the layouts, with the seconds.
     """
 
     axes: Assignment
-    seconds: float
-    moves: float
+    seconds: float = 0.0
+    moves: float = 0.0
+    brought: Mapping[tuple[int, Layout], float] = field(default_factory=dict[Any, float])
 
     def summed(self, relation: Relation) -> frozenset[str]:
         """Return the sub-axes of the indices that the result lacks."""
         return summed(relation, self.axes)
+
+    def moves_of(self, relation: Relation) -> dict["Moved", float]:
+        """Return the tensors that are brought somewhere, with the seconds of all times."""
+        return {
+            (relation.members[number].number, there, relation.times): relation.times * seconds
+            for (number, there), seconds in self.brought.items()
+        }
 
 
 def layout_with(over: tuple[str, ...], axes: Assignment) -> Layout:

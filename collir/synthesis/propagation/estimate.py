@@ -1,7 +1,6 @@
-"""How long a step takes in a layout: what it sends, copies and computes, without latencies.
+"""How long a step takes in a layout: what it sends, copies and computes, as a simulation has it.
 
-These are the prices of a simulation but for what a step waits: latencies, launches and the like. So
-they are lower bounds, and the layouts of a program do not change where it is small.
+What a machine does not say is filled in, so that layouts can be compared on any.
 """
 
 from collections import Counter
@@ -41,7 +40,7 @@ class Estimates:
     def __init__(self, function: FuncOp, mesh: Mesh):
         self.mesh = _with_rates(mesh)
         self._moves = _moves_on(_with_levels(self.mesh))
-        self._work = Work(function, self.mesh, waits=False)
+        self._work = Work(function, self.mesh)
         self._known: dict[tuple[object, ...], float] = {}
         self._number: dict[Relation, int] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
@@ -153,10 +152,14 @@ class Estimates:
         needed = [layout_with(over, axes) for over in relation.indices]
         partial = summed(relation, axes)
         seconds, moves = self._computes(relation, needed, partial), 0.0
-        for member, own, there in zip(relation.members[:-1], layouts[:-1], needed, strict=False):
-            if own is not None and not member.made:
+        brought: dict[tuple[int, Layout], float] = {}
+        listed = zip(relation.members[:-1], layouts[:-1], needed, strict=False)
+        for place, (member, own, there) in enumerate(listed):
+            if own is not None and own != there and not member.made:
+                move = self.moved(relation, member, own, there)
+                brought[place, there] = move
                 # It is brought there once for all that need it so.
-                moves += self.moved(relation, member, own, there) / max(1, member.uses)
+                moves += move / max(1, member.uses)
         result, own, there = relation.members[-1], layouts[-1], needed[-1]
         if own is None and partial:  # someone has to reduce it
             own = there
@@ -166,7 +169,7 @@ class Estimates:
             seconds += reduces / relation.addends
         elif own is not None:
             seconds += self.moved(relation, result, there, own)
-        return Choice(axes, seconds + moves, moves)
+        return Choice(axes, seconds + moves, moves, brought)
 
     def _computes(self, relation: Relation, needed: list[Layout], partial: frozenset[str]) -> float:
         """Return the time of the computation alone."""
@@ -182,7 +185,7 @@ class Estimates:
 @lru_cache(maxsize=8)
 def _moves_on(mesh: Mesh) -> Moves:
     """Return the times of moves on a mesh: functions share them."""
-    return Moves(mesh, CostModel(), waits=False)
+    return Moves(mesh, CostModel())
 
 
 def _with_rates(mesh: Mesh) -> Mesh:

@@ -25,14 +25,10 @@ IMPOSSIBLE = 1e5
 
 
 class Moves:
-    """The times of moves on a mesh, each computed once.
+    """The times of moves on a mesh, each computed once."""
 
-    Attributes:
-        waits: whether times have latencies and launches; without these, they are lower bounds.
-    """
-
-    def __init__(self, mesh: Mesh, model: CostModel, waits: bool = True):
-        self.mesh, self.model, self.waits = mesh, model, waits
+    def __init__(self, mesh: Mesh, model: CostModel):
+        self.mesh, self.model = mesh, model
         self.apart = bool(mesh.uneven)
         self._paths = lru_cache(maxsize=None)(self._path)
         self._known: dict[tuple[object, ...], float] = {}
@@ -66,8 +62,7 @@ class Moves:
     def _copy(self, *sizes: int) -> float:
         """Return the time of a kernel that reads and writes some bytes."""
         step = LocalStep(COPY, float(sum(map(int, sizes))))
-        times = local_times(step, self.mesh.machine.slowest)
-        return times.seconds if self.waits else times.without_waits
+        return local_times(step, self.mesh.machine.slowest).seconds
 
     def _path(
         self,
@@ -177,8 +172,7 @@ class Moves:
             done = step_cost(collective, self.model)
         except CostError:
             return IMPOSSIBLE
-        phases = sent_phases(done)
-        return sum(phase.time if self.waits else phase.without_waits for phase in phases)
+        return sum(phase.time for phase in sent_phases(done))
 
 
 class Step(NamedTuple):

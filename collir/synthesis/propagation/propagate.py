@@ -20,6 +20,7 @@ from collir.synthesis.propagation.estimate import Estimates
 from collir.synthesis.propagation.graph import Graph
 from collir.synthesis.propagation.improve import improve
 from collir.synthesis.propagation.rewrite import rewrite
+from collir.synthesis.propagation.sharing import share
 from collir.synthesis.propagation.spread import Spreading
 
 
@@ -115,6 +116,7 @@ def propagate_function(function: FuncOp, closed: bool, whole: StepKind | None = 
             expand_operation(op)
     for spreading in spread:
         improve(spreading)
+        share(spreading)
     fastest = _fastest(spread)
     rewrite(function, graph, fastest.layouts, fastest.choices)
     reduce_behind_loops(function)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 
 from collir.ir.roles import Role
 from collir.layout.structure import REPEATED
-from collir.synthesis.propagation.choice import Choice, layout_with
+from collir.synthesis.propagation.choice import Choice, Moved, layout_with
 from collir.synthesis.propagation.estimate import Estimates
 from collir.synthesis.propagation.graph import Graph, Layout, Relation, Tensor
 
@@ -41,6 +41,7 @@ class Spreading:
     Attributes:
         layouts: the layout of each tensor, by its number.
         around: the numbers of the relations of each tensor.
+        taken: how steps run that share operands which are brought somewhere.
     """
 
     def __init__(self, graph: Graph, estimates: Estimates, first: Collection[str] = ()):
@@ -53,6 +54,7 @@ class Spreading:
         for number, relation in enumerate(graph.relations):
             for tensor in relation.members:
                 self.around[tensor.number].append(number)
+        self.taken: dict[Relation, Choice] = {}
         self._waiting: tuple[dict[int, None], ...] = ({}, {}, {})
 
     def run(self) -> None:
@@ -187,9 +189,12 @@ class Spreading:
     # --- what it costs ------------------------------------------------------------------------
 
     def choices(self, relation: Relation) -> list[Choice]:
-        """Return how a step may run in the layouts of its members, the fastest first."""
+        """Return how a step may run in the layouts of its members, the one to take first."""
         layouts = tuple(self.layouts[tensor.number] for tensor in relation.members)
-        return self.estimates.choices(relation, layouts)
+        choices = self.estimates.choices(relation, layouts)
+        if (taken := self.taken.get(relation)) is None:
+            return choices
+        return [taken, *(choice for choice in choices if choice is not taken)]
 
     def best(self, relation: Relation) -> Choice:
         """Return how a step runs in the layouts of its members."""
@@ -198,16 +203,11 @@ class Spreading:
     def seconds(self) -> float:
         """Return the time of the whole program, in which a tensor is brought to a layout once."""
         total = 0.0
-        moved: dict[tuple[int, Layout, int], float] = {}
+        moved: dict[Moved, float] = {}
         for relation in self.graph.relations:
             choice = self.best(relation)
             total += relation.times * (choice.seconds - choice.moves)
-            for tensor, over in zip(relation.members[:-1], relation.indices, strict=False):
-                there = layout_with(over, choice.axes)
-                own = self.layouts[tensor.number]
-                if not tensor.made and there != own:
-                    seconds = self.estimates.moved(relation, tensor, own, there)
-                    moved[tensor.number, there, relation.times] = relation.times * seconds
+            moved |= choice.moves_of(relation)
         return total + sum(moved.values())
 
     def divided(self) -> Iterator[Relation]:

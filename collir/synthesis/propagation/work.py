@@ -38,18 +38,17 @@ class Work:
 
     Attributes:
         places: the devices that differ.
-        waits: whether times have launches; without these, they are lower bounds.
         shared: sub-axes, and the number of the place of each coordinate along them: what is divided
             over these takes as long as if each device had the best share of it.
     """
 
-    def __init__(self, function: FuncOp, mesh: Mesh, waits: bool = True):
-        self.mesh, self.waits = mesh, waits
+    def __init__(self, function: FuncOp, mesh: Mesh):
+        self.mesh = mesh
         self.places = places_of(mesh)
         self._kernels: dict[Block, Kernels] = {}
         self._read: set[tuple[DistOp, int]] = set()
         self.shared: tuple[frozenset[str], Sequence[int]] | None = None
-        self._known = _known_on(mesh, waits)
+        self._known = _known_on(mesh)
         self.add(function.body.block)
 
     def add(self, block: Block) -> None:
@@ -141,12 +140,11 @@ class Work:
             less = sum(n * (1 - place.part(self.mesh, dist_type(x))) for n, x in parts)
             less += written * (1 - place.part(self.mesh, values[-1]))
             own = replace(own, size=max(0.0, local.size - less))
-            done = local_times(own, place.device)
-            times.append(done.seconds if self.waits else done.without_waits)
+            times.append(local_times(own, place.device).seconds)
         return Times(tuple(times), axes, values[-1])
 
 
 @lru_cache(maxsize=8)
-def _known_on(mesh: Mesh, waits: bool) -> dict[object, Times]:
+def _known_on(mesh: Mesh) -> dict[object, Times]:
     """Return the times on a mesh that are known: functions share them."""
     return {}

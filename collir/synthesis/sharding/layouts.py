@@ -168,7 +168,7 @@ class Layouts(ABC):
                 self.function,
                 self.graph,
                 layouts,
-                lambda step: [Choice(sharding.way(values, step).axes, 0.0, 0.0)],
+                lambda step: [Choice(sharding.way(values, step).axes)],
             )
         reduce_behind_loops(self.function)
 
