@@ -8,10 +8,10 @@ from collir.cost.collectives.uneven import uneven_sizes
 from collir.cost.model import CostModel, StepCost, is_grouped, step_cost
 from collir.cost.network.group import CostError
 from collir.dialects.operation import DistOp
+from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DistType, Mesh, Place
-from collir.layout.coll import STEPS
 from collir.layout.sizes import as_number
 from collir.layout.steps import OVER, Arguments, StepKind
 
@@ -99,7 +99,7 @@ def collective_between(
         shift=(distance, "open" in arguments) if isinstance(distance, int) else None,
         base=sum(n * mesh.by_name[axis].stride for axis, n in x.place if axis not in axes),
         uneven=uneven,
-        rows=_rows(STEPS[kind], mesh, x, y),
+        rows=_rows(OPERATIONS[kind].KIND, mesh, x, y),
     )
 
 
