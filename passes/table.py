@@ -16,6 +16,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "fuse": Lazy("collir.passes.fuse", "FusePass"),
     "inline": Lazy("collir.passes.inline", "InlinePass"),
     "instantiate": Lazy("collir.passes.instantiate", "InstantiatePass"),
+    "localize": Lazy("collir.passes.localize", "LocalizePass"),
     "overlap": Lazy("collir.passes.overlap", "OverlapPass"),
     "microbatch": Lazy("collir.passes.microbatch", "MicrobatchPass"),
     "pipeline": Lazy("collir.passes.pipeline", "PipelinePass"),

@@ -19,6 +19,7 @@ ORDER = [
     "dialects",
     "ir",
     "syntax",
+    "localize",
     ("cost", "semantics", "search"),
     ("synthesis", "problems"),
     ("passes", "targets", "importing"),

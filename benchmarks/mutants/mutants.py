@@ -660,11 +660,28 @@ MUTANTS = [
         "                for number in self.started[op][:1]:",
         ("tests/filecheck/targets", "tests/targets/test_async.py"),
     ),
+    # --- the local level ----------------------------------------------------------------------
+    Mutant(
+        "localize",
+        "memory ends where a collective starts to use it",
+        "collir/localize/lifetimes.py",
+        "                used |= _used(started)",
+        "                pass",
+        ("tests/semantics/test_local.py", "tests/filecheck/passes/localize"),
+    ),
+    Mutant(
+        "localize",
+        "any gap in an arena is large enough",
+        "collir/localize/arena.py",
+        "            if start - end >= count:",
+        "            if start > end:",
+        ("tests/semantics/test_local.py", "tests/filecheck/passes/localize"),
+    ),
     # --- syntax -------------------------------------------------------------------------------
     Mutant(
         "syntax",
         "-0 is written as the default 0",
-        "collir/syntax/writer.py",
+        "collir/syntax/step_writer.py",
         "argument != str(",
         "float(argument) != float(",
         SYNTAX,

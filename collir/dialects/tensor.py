@@ -157,14 +157,18 @@ class AxesAttr(Data[tuple[str, ...]]):
 
 @irdl_attr_definition
 class PlaceAttr(Data[Place]):
-    """A coordinate on each of some sub-axes: ``<pipe.gpu = 0, pipe.node = 1>``."""
+    """A coordinate on each of some sub-axes: ``<pipe.gpu = 0, pipe.node = 1>``; maybe of none."""
 
     name = "coll.place"
 
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Place:
-        with parser.in_angle_brackets():
-            return place_at(_parse_place(parser, {}))
+        parser.parse_punctuation("<")
+        if parser.parse_optional_punctuation(">"):
+            return ()
+        place = place_at(_parse_place(parser, {}))
+        parser.parse_punctuation(">")
+        return place
 
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():

@@ -7,6 +7,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.utils.exceptions import VerifyException
 
+from collir.dialects.local import LocalFuncOp
 from collir.dialects.machine import MESH_ATTRIBUTE, MachineOp, MeshOp, mesh_of, module_of
 from collir.dialects.nested import CallOp, NestedOp, YieldOp
 from collir.dialects.operation import DistOp, is_placeholder, value_text
@@ -27,7 +28,15 @@ def meshes_of(module: ModuleOp) -> list[MeshOp]:
 
 
 def functions_of(module: ModuleOp) -> list[FuncOp]:
-    """Return the functions of a module that have a body, in order."""
+    """Return the functions of a module that have a body, in order.
+
+    Raises:
+        DiagnosticError: a function is the program of a rank.
+    """
+    for op in module.ops:
+        if isinstance(op, LocalFuncOp):
+            text = f"@{op.sym_name.data} is the program of a rank, and this is for the level above"
+            raise DiagnosticError.at(op, f"{text}: use it in front of localize")
     return [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
 
 

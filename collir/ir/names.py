@@ -1,13 +1,13 @@
 """The names of values and of symbols."""
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeGuard
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import OpResult, Region, SSAValue
+from xdsl.ir import Block, OpResult, Region, SSAValue
 from xdsl.traits import IsolatedFromAbove
 from xdsl.utils.exceptions import VerifyException
 
@@ -71,6 +71,34 @@ def unique_names(function: FuncOp, hidden: Container[SSAValue] = ()) -> dict[SSA
         names_used.add(name)
         names[value] = name
     return {value: names[value] for value in hints}
+
+
+def names_in_block(block: Block) -> dict[SSAValue, str]:
+    """Return a distinct name (without %) for every value of a block, and of the blocks inside of
+    it, which see its values: each keeps its name unless an earlier one has the same; a value
+    without a name gets a number."""
+    values = list(_values_in(block))
+    hints = {value.name_hint for value in values}
+    names: dict[SSAValue, str] = {}
+    used = set[str]()
+    number = 0
+    for value in values:
+        if (hint := value.name_hint) is None or not IDENTIFIER.fullmatch(hint):
+            names[value] = str(number)
+            number += 1
+        else:
+            names[value] = _unused(hint, used, hints)
+        used.add(names[value])
+    return names
+
+
+def _values_in(block: Block) -> Iterator[SSAValue]:
+    """Yield the values of a block, and of those inside, in the order of the text."""
+    yield from block.args
+    for op in block.ops:
+        yield from op.results
+        for inner in (x for region in op.regions for x in region.blocks):
+            yield from _values_in(inner)
 
 
 def _unused(name: str, used: Container[str], avoided: Container[str | None]) -> str:

@@ -3,15 +3,17 @@
 xDSL's own verifier stops at the first error and prints the entire module.
 """
 
+from collections.abc import Set
 from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
+from collir.dialects.local import LocalFuncOp
 from collir.dialects.machine import (
     MESH_ATTRIBUTE,
     MachineOp,
@@ -133,6 +135,9 @@ def _errors_at(op: Operation) -> list[Diagnostic]:
                 check_roles(op)
                 check_names(op)
                 return _used_before(op)
+            case LocalFuncOp():
+                op.verify(verify_nested_ops=False)
+                return _used_early(op.body.block, set())
             case RepeatOp():
                 op.verify(verify_nested_ops=False)
                 _verify_formulas(op)
@@ -193,6 +198,21 @@ def _used_before(function: FuncOp | RepeatOp) -> list[Diagnostic]:
                 here = note("it is defined here", Position.of(operand))
                 message = f"{_name(operand)} is used before it is defined"
                 errors.append(Diagnostic(message, Position.of(op), (here,)))
+        known.update(op.results)
+    return errors
+
+
+def _used_early(block: Block, outside: Set[SSAValue]) -> list[Diagnostic]:
+    """Return the errors at uses of values before their definition, in blocks inside too."""
+    known = {*outside, *block.args}
+    errors: list[Diagnostic] = []
+    for op in block.ops:
+        for operand in op.operands:
+            if operand not in known:
+                message = f"{_name(operand)} is used before it is defined"
+                errors.append(Diagnostic(message, Position.of(op)))
+        for inner in (x for region in op.regions for x in region.blocks):
+            errors += _used_early(inner, known)
         known.update(op.results)
     return errors
 

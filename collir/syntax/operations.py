@@ -28,8 +28,12 @@ def keywords(*kinds: ArgumentKind) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def usage(kind: StepKind) -> str:
-    """Return the usage of an operation, such as ``all_gather %x over AXES dim N``."""
+def usage(kind: StepKind, written: str = "") -> str:
+    """Return the usage of an operation, such as ``all_gather %x over AXES dim N``.
+
+    Args:
+        written: what stands behind the operands.
+    """
     operands = (
         "%x, ..."
         if kind.operands is None
@@ -42,4 +46,4 @@ def usage(kind: StepKind) -> str:
             continue
         text = f"{parameter.keyword} {SHOWN[parameter.kind][0]}".rstrip()
         clauses.append(text if parameter.required else f"[{text}]")
-    return " ".join([kind.name, *texts, *([operands] if operands else []), *clauses])
+    return " ".join([kind.name, *texts, *filter(None, [operands, written]), *clauses])

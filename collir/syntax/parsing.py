@@ -22,7 +22,7 @@ from collir.syntax.operations import keywords
 SyntaxTree = Any
 """A Lark tree; the grammar says whether its children are tokens or trees."""
 
-_DECLARATION = re.compile(r"^(?:machine|mesh|func)[ \t]+@?(\w+)", re.MULTILINE)
+_DECLARATION = re.compile(r"^(?:machine|mesh|func|local)[ \t]+@?(\w+)", re.MULTILINE)
 
 
 _OWN_TERMINALS = (ArgumentKind.AXES, ArgumentKind.PLACE, ArgumentKind.FLAG)
@@ -79,6 +79,7 @@ _TERMINALS = {
     "UNIT": "a unit",
     "STRING": 'a file name in ""',
     "_AT": "`at(`",
+    "WITHIN": "`at(`",
     "ANY": "`any`",
     "AUTO": "`auto`",
     "_EVERY": "`...`",
@@ -127,6 +128,7 @@ def _expected(terminals: set[str]) -> str:
     if len(terminals) > 1:  # few values have a role
         words.add("ROLE")
         words |= {"COLON"} if "EQUAL" in terminals else set()
+        words |= {"LOCAL"}  # few local functions are written by hand
     names = sorted({shown(name) for name in terminals - words})
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
@@ -141,6 +143,9 @@ _HINTS = {
     ("LBRACE", "ON"): "a function says which mesh it is on: `-> f32[8] on @m {`",
     ("RPAR", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
     ("COMMA", "LSQB"): "a type has its shape behind it: `f32[8, 4]`, or `f32[]`",
+    ("SYMBOL", "RSQB"): "a buffer is the block of a rank, which has no axes: `f32[4, 8]`",
+    ("START", "COPY"): "a start has a name, for its wait: `%t = start ...`",
+    ("COMPUTE", "VIEW"): "what is written stands behind: `compute relu %x -> %y`",
     ("COLON", "EQUAL"): "values have a %: `%x: f32[8]`; parameters have a default: `batch = 8`",
     ("RPAR", "EQUAL"): "a parameter has a value: `batch = 8`",
     ("AXIS", "ROLE"): "a value may have a role: parameter, gradient, state or activation",

@@ -14,6 +14,7 @@ from lark import Token
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from collir.dialects.local import LocalFuncOp
 from collir.dialects.machine import MachineOp, MeshOp
 from collir.ir.alternatives import alternative_errors
 from collir.ir.builders import mesh_op
@@ -31,6 +32,7 @@ from collir.syntax.imports import (
     Template,
     declared_functions,
 )
+from collir.syntax.local_reader import LocalLowering
 from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
 from collir.syntax.parsing import SyntaxTree, no_gc
@@ -105,6 +107,7 @@ class _ModuleLowering(MachineLowering):
             if any(tree.data == "func" and called_symbols(tree) for _, tree in items):
                 self.declare_signatures([t for _, t in items if t.data in ("func", IMPORT)])
             self.declare("func", items, self.function)
+            self.declare("local", items, self.local_function)
             self.declare(IMPORT, items, self.imported)
             self.taken.lower_waiting()
         module = ModuleOp(
@@ -263,6 +266,12 @@ class _ModuleLowering(MachineLowering):
             return None
         lowering = FunctionLowering(self.file, self.errors, mesh, signatures=self.signatures)
         return lowering.lower(tree, bare(tree.children[0]))
+
+    def local_function(self, tree: SyntaxTree) -> LocalFuncOp | None:
+        mesh = self.mesh_named(next(x for x in tree.children[1:] if is_symbol(x)))
+        if mesh is None:
+            return None
+        return LocalLowering(self.file, self.errors, mesh).lower(tree, bare(tree.children[0]))
 
     def imported(self, tree: SyntaxTree) -> FuncOp | None:
         """Return a function with the text of another, typed on the mesh that the import names."""

@@ -112,7 +112,7 @@ class StepLowering(TypeLowering):
             self.error(
                 name,
                 f"{name} takes {count} operand{'s' * (count != 1)}, not {len(tokens)}: "
-                f"`{usage(kind)}`",
+                f"`{self.usage(kind)}`",
             )
         places: dict[str, list[Token]] = {}
         defined = [operand for operand in operands if operand is not None]
@@ -204,11 +204,15 @@ class StepLowering(TypeLowering):
                 properties[parameter.name] = attribute_of(parameter.kind, value)
         if missing:
             needed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
-            self.error(name, f"{name} needs {needed}: `{usage(kind)}`")
+            self.error(name, f"{name} needs {needed}: `{self.usage(kind)}`")
         for word, (keyword, _) in written.items():
             shown = f"`{word}`" if word else "text before its operands"
-            self.error(keyword, f"{name} has no {shown}: `{usage(kind)}`")
+            self.error(keyword, f"{name} has no {shown}: `{self.usage(kind)}`")
         return properties
+
+    def usage(self, kind: StepKind) -> str:
+        """Return how a step is written, for errors."""
+        return usage(kind)
 
     def argument(
         self, keyword: Token, argument: SyntaxTree, argument_kind: ArgumentKind, kind: StepKind
@@ -253,7 +257,7 @@ class StepLowering(TypeLowering):
             case _:
                 place = next(iter(_tokens(argument)), keyword)
                 shown = SHOWN[argument_kind][1]
-                self.error(place, f"`{keyword}` takes {shown} here: `{usage(kind)}`")
+                self.error(place, f"`{keyword}` takes {shown} here: `{self.usage(kind)}`")
                 return None
 
     def is_formula(self, argument: SyntaxTree) -> bool:

@@ -1,6 +1,5 @@
 """The writer of ``.coll``: ``read(write(m))`` is ``m``, and writing twice gives the same text."""
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
@@ -10,6 +9,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
+from collir.dialects.local import LocalFuncOp, local_functions
 from collir.dialects.machine import (
     DeviceAttr,
     EfficiencyAttr,
@@ -30,17 +30,18 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import (
     IDENTIFIER,
     keep_names,
+    names_in_block,
     set_name,
     unique_names,
     written_result_names,
 )
 from collir.ir.parameters import parameters_of
 from collir.ir.roles import Role, argument_roles, result_roles, role_of
-from collir.layout import DistType, Mesh
+from collir.layout import Mesh
 from collir.layout.sizes import written
-from collir.layout.steps import Argument, ArgumentKind
-from collir.layout.types import place_text
 from collir.machine import SHARES, Efficiency, Execution, LinkKind
+from collir.syntax.local_writer import local_text
+from collir.syntax.step_writer import step_text
 from collir.syntax.units import Quantity, plain
 
 _ROWS = 4
@@ -62,6 +63,9 @@ def write(module: ModuleOp) -> str:
                 blocks.append(_mesh(op))
             case FuncOp():
                 blocks.append(_function(op))
+            case LocalFuncOp():
+                _check_names(op, op.sym_name.data)
+                blocks.append(local_text(op))
             case _:
                 raise DiagnosticError.at(op, f"{op.name} cannot be written in .coll: use -t mlir")
     return "\n".join(blocks)
@@ -78,6 +82,9 @@ def settle_names(module: ModuleOp) -> None:
         if isinstance(function, FuncOp):
             for value, name in unique_names(function).items():
                 set_name(value, None if name.isdigit() else name)
+    for local in local_functions(module):
+        for value, name in names_in_block(local.body.block).items():
+            set_name(value, None if name.isdigit() else name)
 
 
 def _check_names(op: Operation, *names: str) -> None:
@@ -387,45 +394,3 @@ def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:
 def _type_text(attribute: Attribute, mesh: Mesh) -> str:
     assert isinstance(attribute, DistTensorType)
     return attribute.data.text(mesh, formulas=True)
-
-
-def step_text(op: DistOp, mesh: Mesh, operands: str) -> str:
-    """Return an operation as it is written in ``.coll``, without its result."""
-    arguments = op.arguments
-    texts = [x.name for x in op.kind.parameters if x.kind is ArgumentKind.TEXT]
-    quoted = "".join(f' "{arguments[name]}"' for name in texts)
-    listed = f" {operands}" if operands else ""
-    return f"{op.mnemonic}{quoted}{listed}{_clauses(op, mesh)}"
-
-
-def _clauses(op: DistOp, mesh: Mesh) -> str:
-    text, arguments = "", op.arguments
-    for parameter in op.kind.parameters:
-        if parameter.name not in arguments or parameter.kind is ArgumentKind.TEXT:
-            continue
-        if parameter.kind is ArgumentKind.FLAG:
-            text += f" {parameter.keyword}"
-            continue
-        argument = _argument(parameter.kind, arguments[parameter.name], mesh)
-        if parameter.default is None or argument != str(parameter.default):  # -0 is not 0
-            text += f" {parameter.keyword} {argument}"
-    return text
-
-
-def _argument(kind: ArgumentKind, value: Argument, mesh: Mesh) -> str:
-    """Return an argument as it is written."""
-    match value:
-        case DistType():
-            return value.text(mesh, formulas=True)
-        case tuple() if kind is ArgumentKind.PLACE:
-            return place_text(tuple(pair for pair in value if isinstance(pair, tuple)), mesh)
-        case tuple() if kind is ArgumentKind.AXES:
-            return ", ".join(mesh.short([str(axis) for axis in value]))
-        case tuple():
-            return f"[{', '.join(written(size) for size in value if isinstance(size, int))}]"
-        case float() if math.isinf(value):
-            return repr(value)
-        case float():
-            return plain(Decimal(repr(value)))
-        case int() | str():
-            return written(value)

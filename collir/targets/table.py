@@ -19,6 +19,7 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "hostfile": Lazy("collir.targets.launch.hostfile", "HostfileTarget"),
     "jax": Lazy("collir.targets.code.jax", "JaxTarget"),
     "jax-mesh": Lazy("collir.targets.launch.jax_mesh", "JaxMeshTarget"),
+    "local": Lazy("collir.targets.code.local", "LocalTarget"),
     "mpi": Lazy("collir.targets.code.mpi", "MpiTarget"),
     "mpi4py": Lazy("collir.targets.code.mpi4py", "Mpi4pyTarget"),
     "nccl": Lazy("collir.targets.code.nccl", "NcclTarget"),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass, PassPipeline
 from xdsl.utils.arg_spec import parse_spec
 from xdsl.utils.exceptions import ArgSpecParseError
@@ -276,8 +277,10 @@ def validate_after(done: ModulePass, before: ModuleOp, after: ModuleOp) -> list[
         if comparison.verdict.how != "proof"
     ] + [
         f"pass {done.name}, @{function.sym_name.data}: new, so there is nothing to compare it with"
-        for function in functions_of(after)
-        if function not in compared and function.sym_name.data not in called
+        for function in after.ops
+        if isinstance(function, FuncOp)
+        and function not in compared
+        and function.sym_name.data not in called
     ]
 
 

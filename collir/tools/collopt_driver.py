@@ -14,6 +14,7 @@ from xdsl.utils.arg_spec import parse_spec
 from xdsl.utils.exceptions import DiagnosticException, ShrinkException
 
 from collir.cost.options import CostOptions
+from collir.dialects.local import local_functions
 from collir.ir.diagnostics import (
     MAX_ERRORS,
     Diagnostic,
@@ -256,7 +257,8 @@ class CollOpt:
 
     def _chosen(self, module: ModuleOp, target: str) -> ModuleOp:
         """Return the module that a target gets: with the functions that it is about."""
-        if target not in TARGETS:
+        is_lowered = target == "local" and any(local_functions(module))
+        if target not in TARGETS or is_lowered:
             return module
         names = reported(module, self.args.function)
         if issubclass(TARGETS[target](), CostOptions):

@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("file", type=Path, help="a .coll or .mlir file")
     parser.add_argument(
         "--engine",
-        choices=["numpy", "mpi", "mpi4py", "jax", "torch"],
+        choices=["numpy", "local", "mpi", "mpi4py", "jax", "torch"],
         default="numpy",
         help="what runs the functions: numpy (default), C or Python on MPI ranks, jax on CPU "
         "devices, or torch on processes with gloo",

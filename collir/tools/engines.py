@@ -16,7 +16,7 @@ from collir.ir.inlining import function_without_calls
 from collir.ir.models import has_models
 from collir.ir.rotation import function_as_run
 from collir.targets.reports.text import seconds_text
-from collir.tools import jax_run, mpi4py_run, mpi_run, torch_run
+from collir.tools import jax_run, local_run, mpi4py_run, mpi_run, torch_run
 from collir.tools.comparison import Case, cases_in_double, part_of, report, wrong_buffers
 from collir.tools.processes import Call, Outcome, check_installed
 
@@ -94,6 +94,12 @@ ENGINES = {
         False,
         _rounds,
         package="torch",
+    ),
+    "local": Engine(
+        "programs of ranks",
+        lambda module, calls, folder, _: local_run.run(module, calls),
+        False,
+        lambda case: False,
     ),
 }
 """The engines by the words for them on the command line."""

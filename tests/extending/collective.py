@@ -51,6 +51,7 @@ COSTS["reduce_broadcast"] = replace(
 from collir.dialects.machine import mesh_of  # noqa: E402
 from collir.dialects.operation import DistOp  # noqa: E402
 from collir.dialects.tensor import dist_type  # noqa: E402
+from collir.semantics.local.groups import GROUPS, GroupMeaning, combined  # noqa: E402
 from collir.semantics.reference import collectives  # noqa: E402
 from collir.semantics.reference.collectives import Buffers  # noqa: E402
 from collir.semantics.reference.steps import MEANINGS, Args, Meaning  # noqa: E402
@@ -76,6 +77,7 @@ def run(op: DistOp, args: Args) -> Buffers:
 
 MEANINGS["reduce_broadcast"] = Meaning(run)
 execution.RULES["reduce_broadcast"] = lambda run, op, xs: run.reduce(op, xs[0], op.over)
+GROUPS["reduce_broadcast"] = GroupMeaning(lambda op, parts: [combined(op, parts)] * len(parts))
 
 # 4. The line of each code target: a section of a runtime, or a method.
 c_file.sections("mpi_runtime.c")["reduce_broadcast"] = (

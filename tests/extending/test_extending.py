@@ -20,6 +20,7 @@ from collir.cost.collectives.table import COSTS
 from collir.dialects.tables import OPERATIONS
 from collir.layout.coll import STEPS
 from collir.layout.nn_rows import NN
+from collir.semantics.local import groups
 from collir.semantics.reference import exactness, nn
 from collir.semantics.reference.steps import MEANINGS, Effect, meaning_of
 from collir.semantics.symbolic import execution
@@ -73,6 +74,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         "COSTS",
         "MEANINGS",
         "execution.RULES",
+        "GROUPS",
         "c_file.sections('mpi_runtime.c')",
         "nccl_function.NcclFunction.COLLECTIVES",
         "mpi4py.Mpi4pyFunction.COLLECTIVES",
@@ -90,6 +92,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (nn.FUNCTIONS | MEANINGS, {*STEPS, *NN}),
         (nn.FUNCTIONS | execution.RULES, {*STEPS, *NN}),
         (nn.FUNCTIONS, set(NN)),
+        (groups.GROUPS, SENDING - {"permute"}),
         (
             exactness.GRIDS,
             {n for n in OPERATIONS if meaning_of(n).effect is Effect.VALUES},
@@ -152,6 +155,7 @@ TABLES = {
     "layout/rules.py",
     "layout/requirements.py",
     "semantics/reference/steps.py",
+    "semantics/local/groups.py",
     "semantics/symbolic/execution.py",
     "cost/collectives/table.py",
     "targets/code/mpi_function.py",

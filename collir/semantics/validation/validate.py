@@ -7,11 +7,13 @@ contributions. Rounding is no difference, except for underflow whose loss is mul
 that their buffers are small enough. The verdict says which method was used.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 
+from collir.dialects.local import LocalFuncOp, local_functions
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
 from collir.dialects.nested import NestedOp, YieldOp
 from collir.dialects.operation import DistOp, value_text
@@ -24,6 +26,7 @@ from collir.ir.functions import copied_beside, functions_of
 from collir.ir.inlining import function_without_calls
 from collir.ir.unstaging import UnstagedError, without_stages
 from collir.layout import Mesh
+from collir.semantics.validation.local import compare_local
 from collir.semantics.validation.loops import decided
 from collir.semantics.validation.proof import result_types, type_of_attribute
 from collir.semantics.validation.runs import memory_of_runs, run_both
@@ -36,7 +39,7 @@ from collir.syntax.parsing import no_gc
 class Checked:
     """A function of the later module with the verdict on it."""
 
-    function: FuncOp
+    function: FuncOp | LocalFuncOp
     verdict: Verdict
 
 
@@ -198,6 +201,8 @@ def compare_modules(
     Raises:
         DiagnosticError: functions differ, or one of the modules lacks a function.
     """
+    if programs := list(local_functions(after)):
+        return _compared_with_ranks(before, programs, seed, memory)
     old = {f.sym_name.data: f for f in functions_of(before)}
     later = {f.sym_name.data: f for f in functions_of(after)}
     errors = [
@@ -219,6 +224,36 @@ def compare_modules(
         checked.append(Checked(function, verdict))
         if verdict.outcome is Outcome.DIFFERENT:
             errors.append(_diagnostic(name, original, function, verdict))
+    if errors:
+        raise DiagnosticError(errors)
+    return checked
+
+
+def _compared_with_ranks(
+    before: ModuleOp, programs: Sequence[LocalFuncOp], seed: int, memory: int
+) -> list[Checked]:
+    """Compare programs of ranks with the functions that they were made of.
+
+    Raises:
+        DiagnosticError: they differ.
+    """
+    old = {op.sym_name.data: op for op in before.ops if isinstance(op, FuncOp | LocalFuncOp)}
+    checked: list[Checked] = []
+    errors: list[Diagnostic] = []
+    for program in programs:
+        name = program.sym_name.data
+        match old.get(name):
+            case FuncOp() as function:
+                verdict = compare_local(function, program, seed, memory)
+            case LocalFuncOp() as same if same.is_structurally_equivalent(program):
+                verdict = Verdict(Outcome.SAME, "proof", "it is the same program")
+            case _:
+                text = "not run: it is the program of a rank, and no function is beside it"
+                verdict = Verdict(Outcome.UNKNOWN, "none", text)
+        checked.append(Checked(program, verdict))
+        if verdict.outcome is Outcome.DIFFERENT:
+            text = f"@{name} computes something else: {verdict.explanation} (seen in a run of both)"
+            errors.append(Diagnostic(text, Position.of(program)))
     if errors:
         raise DiagnosticError(errors)
     return checked

@@ -10,7 +10,7 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh
 from collir.layout.cuts import cuts, is_even, places, units
 from collir.layout.structure import REPEATED, Structure, map_structure
-from collir.syntax.writer import step_text
+from collir.syntax.step_writer import step_text
 from collir.targets.code.c_nest import Array, Loop, is_one
 from collir.targets.code.c_text import (
     AS_BITS,

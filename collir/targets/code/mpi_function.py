@@ -18,11 +18,11 @@ from collir.ir.steps import is_free
 from collir.layout import DistType, DType, Reduction
 from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import OpenSize
+from collir.localize.arena import Arena
 from collir.targets.code.c_file import sections
 from collir.targets.code.c_function import CFunction
 from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_local import HostSteps
-from collir.targets.code.c_memory import Arena
 from collir.targets.code.c_models import BODIES
 from collir.targets.code.c_text import (
     AS_BITS,
@@ -150,14 +150,14 @@ class MpiFunction(CFunction):
     fallible: bool = False
     spares: dict[str, str] = field(default_factory=dict[str, str])
     kernels: Kernels = field(default_factory=lambda: Kernels(BODIES))
-    arena: Arena | None = None
+    arena: Arena[str] | None = None
     kinds: dict[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._local = HostSteps()
         if has_models(self.function) and not self.mesh.uneven:
-            self.arena = Arena()
+            self.arena = Arena[str]()
         remark_waits(self.function, self._is_started)
 
     @property
@@ -231,7 +231,7 @@ class MpiFunction(CFunction):
     def new(self, name: str, y: DistType) -> list[str]:
         self.fallible = True
         if self.arena is not None:
-            self.arena.take(name, element_count(y, self.mesh) * y.dtype.bytes)
+            _ = self.arena.take(name, element_count(y, self.mesh) * y.dtype.bytes)
             self.kinds[name] = C_TYPES[y.dtype]
             return []
         return [f"NEW({name}, {self.bytes_of(y)});"]

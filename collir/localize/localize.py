@@ -1,0 +1,68 @@
+"""Modules at the local level."""
+
+from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, Region
+
+from collir.dialects.local import BufferType, LocalFuncOp, number
+from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
+from collir.dialects.tensor import PlaceAttr, dist_type
+from collir.ir.functions import check_programs, functions_of
+from collir.ir.names import result_names, set_name
+from collir.ir.rotation import write_out_pipelines
+from collir.localize.arena import plan_arena
+from collir.localize.blocks import local_buffer
+from collir.localize.function import Function
+from collir.localize.lifetimes import free_memory
+
+
+def localize(module: ModuleOp) -> None:
+    """Replace the functions of a module by what each rank executes, in place.
+
+    Calls and tasks of pipelines become steps.
+
+    Raises:
+        DiagnosticError: a function has a step that has to be replaced first, or blocks that differ
+            in size.
+    """
+    functions = functions_of(module)
+    check_programs(functions, "is lowered to no program of a rank", even=True, nested=True)
+    write_out_pipelines(module, tasks=False)
+    for function in functions_of(module):
+        new = _localized(function)
+        block = function.parent
+        assert block is not None
+        block.insert_op_before(new, function)
+        function.detach()
+        function.erase()
+
+
+def _localized(function: FuncOp) -> LocalFuncOp:
+    mesh = mesh_of(function)
+    last = function.body.block.last_op
+    assert last is not None
+    types = [dist_type(x) for x in (*function.args, *last.operands)]
+    block = Block(arg_types=[BufferType(local_buffer(x, mesh)) for x in types])
+    reference = function.attributes[MESH_ATTRIBUTE]
+    assert isinstance(reference, SymbolRefAttr)
+    new = LocalFuncOp.create(
+        properties={
+            "sym_name": function.sym_name,
+            "mesh": reference,
+            "places": ArrayAttr(PlaceAttr(x.place) for x in types),
+            "returned": number(len(last.operands)),
+        },
+        regions=[Region(block)],
+    )
+    new.location = function.location
+    count = len(function.args)
+    inputs, outputs = block.args[:count], block.args[count:]
+    for argument, buffer in zip(function.args, inputs, strict=True):
+        set_name(buffer, argument.name_hint)
+    for name, buffer in zip(result_names(function), outputs, strict=True):
+        set_name(buffer, None if name.isdigit() else name)
+    with meshes_remembered():
+        Function(function, mesh, block, inputs, outputs).run()
+    free_memory(block)
+    plan_arena(new)
+    return new

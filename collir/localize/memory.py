@@ -1,0 +1,100 @@
+"""The memory that operations read and write, and what is under way in it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from xdsl.ir import Operation, SSAValue
+
+from collir.dialects.local import (
+    AllocOp,
+    AtOp,
+    ComputeOp,
+    CopyOp,
+    LocalRepeatOp,
+    StartOp,
+    ViewOp,
+    bounds,
+    buffer_of,
+)
+from collir.layout import Mesh, Place
+
+
+class Memory(NamedTuple):
+    """Elements of an allocation, or of an argument, that some rank may use."""
+
+    base: SSAValue
+    low: int
+    high: int
+
+    def meets(self, other: "Memory") -> bool:
+        """Return whether both have an element in common."""
+        return self.base is other.base and self.low < other.high and other.low < self.high
+
+
+def memory_of(value: SSAValue, mesh: Mesh) -> Memory:
+    """Return the memory of a buffer."""
+    low, high = 0, buffer_of(value).span
+    while isinstance(value.owner, ViewOp):
+        least, most = bounds(value.owner.offset.data, mesh)
+        low, high, value = low + least, high + most, value.owner.whole
+    return Memory(value, low, high)
+
+
+def accesses(op: Operation) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
+    """Return the buffers that an operation reads, and those that it writes."""
+    match op:
+        case CopyOp() | StartOp():
+            return [op.source], [op.target]
+        case ComputeOp():
+            return list(op.inputs), list(op.outputs)
+        case LocalRepeatOp():
+            inside = [accesses(x) for x in op.body.walk()]
+            reads = [*op.begins, *op.stacks, *(x for read, _ in inside for x in read)]
+            writes = [*op.ends, *op.spares, *op.stacks, *(x for _, w in inside for x in w)]
+            return reads, writes
+        case AtOp():
+            inside = [accesses(x) for x in op.body.walk()]
+            return [x for read, _ in inside for x in read], [x for _, w in inside for x in w]
+        case _:
+            return [], []
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A collective that was started.
+
+    Attributes:
+        place: the place of the ranks that started it.
+        reads, writes: the memory that it uses until the end of what follows.
+        then: what follows when it is waited for.
+    """
+
+    place: Place
+    reads: Sequence[Memory]
+    writes: Sequence[Memory]
+    then: Sequence[tuple[Place, Sequence[Operation]]] = ()
+
+
+@dataclass
+class Pending:
+    """What is under way, by its token."""
+
+    mesh: Mesh
+    started: dict[SSAValue, UnderWay] = field(default_factory=dict[SSAValue, UnderWay])
+
+    def disturbed_by(self, ops: Iterable[Operation]) -> Iterator[SSAValue]:
+        """Yield the tokens of what has to end before some operations run: they read what it writes,
+        or write what it reads or writes."""
+        pairs = [accesses(op) for op in ops]
+        reads = [memory_of(x, self.mesh) for read, _ in pairs for x in read]
+        writes = [memory_of(x, self.mesh) for _, written in pairs for x in written]
+        for token, own in self.started.items():
+            read = any(a.meets(b) for a in own.writes for b in (*reads, *writes))
+            if read or any(a.meets(b) for a in own.reads for b in writes):
+                yield token
+
+
+def allocations(ops: Iterable[Operation]) -> Iterator[AllocOp]:
+    """Yield the allocations among operations."""
+    return (op for op in ops if isinstance(op, AllocOp))

@@ -1,0 +1,189 @@
+"""Steps that send nothing: copies between buffers, and computations on blocks."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, Operation, SSAValue
+
+from collir.dialects.local import MASK, ComputeOp, CopyOp, buffer_of, number, on_one_device
+from collir.dialects.machine import NumberAttr
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType, SizeAttr, dist_type
+from collir.layout import DistType, Mesh, Place
+from collir.layout.local import Affine, Buffer
+from collir.layout.steps import ArgumentKind
+from collir.localize.blocks import Blocks, local_buffer, part, permuted, repeated
+from collir.localize.writer import Steps, Writer
+
+
+@dataclass
+class Step:
+    """A step with the buffers of its operands and its result.
+
+    Attributes:
+        held: where each operand begins in the memory of the result, in elements, if it lies there.
+    """
+
+    op: DistOp
+    mesh: Mesh
+    writer: Writer
+    inputs: Sequence[SSAValue]
+    output: SSAValue
+    held: Sequence[int | None]
+
+    @property
+    def place(self) -> Place:
+        """The place of the ranks that run it."""
+        return dist_type(self.op.result).place
+
+    @property
+    def x(self) -> Buffer:
+        """The buffer of the first operand."""
+        return buffer_of(self.inputs[0])
+
+    @property
+    def y(self) -> Buffer:
+        """The buffer of the result."""
+        return buffer_of(self.output)
+
+    def copy(
+        self,
+        source: Buffer,
+        target: Buffer,
+        *,
+        number: int = 0,
+        read_from: Affine | int = 0,
+        write_from: int = 0,
+    ) -> Operation:
+        """Return the copy of a view of an operand to a view of the result."""
+        read = self.writer.view(self.inputs[number], source, read_from)
+        written = self.writer.view(self.output, target, write_from)
+        return CopyOp.create(operands=[read, written])
+
+    def starts(self, x: DistType) -> list[Affine]:
+        """Return where the block of a value begins in each dimension."""
+        shape = local_buffer(x, self.mesh).shape
+        pairs = zip(x.dims, shape, strict=True)
+        return [Affine.index(self.mesh, dim.axes) * size for dim, size in pairs]
+
+
+Lowering = Callable[[Step], list[Operation]]
+"""A function from a step to the operations of the ranks at its place."""
+
+
+def _sliced(s: Step) -> list[Operation]:
+    blocks = Blocks.of(s.x, s.op.integer("dim"), s.mesh.group_size(s.op.over))
+    flat = Buffer(s.y.dtype, (blocks.rows, blocks.inner))
+    index = Affine.index(s.mesh, s.op.over) * blocks.inner
+    return [s.copy(blocks.single, flat, read_from=index)]
+
+
+def _masked(s: Step) -> list[Operation]:
+    index = Affine.index(s.mesh, s.op.over)
+    word = {"reduction": StringAttr(s.op.word("reduction"))}
+    return [ComputeOp.of(MASK, word, s.inputs, [s.output], [index])]
+
+
+def _transposed(s: Step) -> list[Operation]:
+    return [s.copy(permuted(s.x, s.op.sizes("order")), s.y)]
+
+
+def _padded(s: Step) -> list[Operation]:
+    dim, low, high = (s.op.integer(name) for name in ("dim", "low", "high"))
+    kept = s.x.shape[dim] + min(0, low) + min(0, high)
+    x_step, y_step = s.x.steps[dim], s.y.steps[dim]
+    ops: list[Operation] = []
+    for size, start in ((low, 0), (high, max(0, low) + kept)):
+        if size > 0:
+            edge = part(s.y, dim, size)
+            view = s.writer.view(s.output, edge, start * y_step)
+            value = {
+                "value": NumberAttr(s.op.number("value")),
+                "to": DistTensorType(on_one_device(edge)),
+            }
+            ops.append(ComputeOp.of("constant", value, [], [view]))
+    if kept > 0:
+        source, target = part(s.x, dim, kept), part(s.y, dim, kept)
+        begin = max(0, -low) * x_step
+        ops.append(s.copy(source, target, read_from=begin, write_from=max(0, low) * y_step))
+    return ops
+
+
+def _joined(s: Step) -> list[Operation]:
+    dim, done = s.op.integer("dim"), 0
+    ops: list[Operation] = []
+    for place, value in enumerate(s.inputs):
+        x = buffer_of(value)
+        begin = done * s.y.steps[dim]
+        if s.held[place] != begin:
+            target = part(s.y, dim, x.shape[dim])
+            ops.append(s.copy(x, target, number=place, write_from=begin))
+        done += x.shape[dim]
+    return ops
+
+
+def _repeated(s: Step) -> list[Operation]:
+    return [s.copy(repeated(s.x, s.y.shape), s.y)]
+
+
+COPIES: dict[str, Lowering] = {
+    "slice": _sliced,
+    "mask": _masked,
+    "transpose": _transposed,
+    "pad": _padded,
+    "concat": _joined,
+    "broadcast_to": _repeated,
+}
+"""The steps that are no computations of their name, by their names."""
+
+OF_OPERAND, OF_RESULT = "operand", "result"
+
+PLACED = {
+    "iota": OF_RESULT,
+    "uniform": OF_RESULT,
+    "take": OF_OPERAND,
+    "take_transpose": OF_RESULT,
+    "one_hot": OF_RESULT,
+}
+"""The computations that depend on where a block lies in the whole, and whose block."""
+
+
+def lowered(s: Step) -> Steps:
+    """Return the operations of a step that sends nothing, whose result has memory of its own."""
+    if s.op.kind.assembles:
+        return list(_assembled(s))
+    lowering = COPIES.get(s.op.mnemonic, _computed)
+    return [(s.place, lowering(s))]
+
+
+def _assembled(s: Step) -> Iterator[tuple[Place, list[Operation]]]:
+    for place, operand in enumerate(s.op.operands):
+        if s.held[place] != 0:
+            copy = s.copy(buffer_of(s.inputs[place]), s.y, number=place)
+            yield dist_type(operand).place, [copy]
+
+
+def _computed(s: Step) -> list[Operation]:
+    op = s.op
+    whose = PLACED.get(op.mnemonic)
+    x = dist_type(op.operands[0] if whose == OF_OPERAND else op.result)
+    starts = s.starts(x) if whose else ()
+    whole = [int(n) for n in x.shape] if whose else ()
+    arguments = localised(op, s.mesh)
+    return [ComputeOp.of(op.mnemonic, arguments, s.inputs, [s.output], starts, whole)]
+
+
+def localised(op: DistOp, mesh: Mesh) -> dict[str, Attribute]:
+    """Return the properties of a step as they are on the blocks of a rank."""
+    kept: dict[str, Attribute] = {}
+    numbers = {x.name for x in op.kind.parameters if x.kind is ArgumentKind.NUMBER}
+    for name, value in op.properties.items():
+        if isinstance(value, DistTensorType):
+            kept[name] = DistTensorType(on_one_device(local_buffer(value.data, mesh)))
+        elif isinstance(value, SizeAttr):
+            as_number = name in numbers
+            kept[name] = NumberAttr(op.number(name)) if as_number else number(op.integer(name))
+        elif name not in op.timing:
+            kept[name] = value
+    return kept

@@ -1,0 +1,61 @@
+"""What computations do on the blocks of a rank."""
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.ir import Attribute
+
+from collir.dialects.local import ComputeOp
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import DistTensorType
+from collir.layout import Dim, DistType, Reduction
+from collir.semantics.reference import nn, selections
+from collir.semantics.reference.buffers import NUMPY
+from collir.semantics.reference.collectives import Array
+from collir.semantics.reference.steps import meaning_of
+
+
+def computed(
+    op: ComputeOp, step: DistOp, inputs: Sequence[Array], coordinates: Mapping[str, int]
+) -> Array:
+    """Return the result of a computation on the arrays of a rank.
+
+    Args:
+        step: the same on tensors of a single device.
+    """
+    name = op.kernel.data
+    starts = [start.data.at(coordinates) for start in op.starts or ()]
+    match name:
+        case "mask":
+            [x] = inputs
+            neutral = int(Reduction(step.word("reduction")) is Reduction.PROD)
+            return x if starts == [0] else x * x.dtype.type(0) + x.dtype.type(neutral)
+        case "iota" | "uniform":
+            assert op.whole is not None
+            blocks = zip(starts, step.layout("to").shape, strict=True)
+            whole = nn.FUNCTIONS[name](_on_whole(step, op.whole.data), inputs)
+            return whole[tuple(slice(start, start + size) for start, size in blocks)]
+        case "constant":
+            return nn.FUNCTIONS[name](step, inputs)
+        case "take":
+            dim = step.integer("dim")
+            return selections.take(inputs[0], inputs[1], dim, starts[dim])
+        case "take_transpose":
+            dim = step.integer("dim")
+            end = starts[dim] + step.layout("to").shape[dim]
+            return selections.take_transpose(inputs[0], inputs[1], dim, starts[dim], end)
+        case "one_hot":
+            to = step.layout("to")
+            return selections.one_hot(
+                inputs[0], starts[-1], starts[-1] + to.shape[-1], NUMPY[to.dtype]
+            )
+        case _:
+            [result] = meaning_of(name).run(step, tuple([x] for x in inputs))
+            assert result is not None
+            return result
+
+
+def _on_whole(step: DistOp, shape: Sequence[int]) -> DistOp:
+    """Return an operation that makes the whole of which a rank has a block."""
+    to = DistTensorType(DistType(step.layout("to").dtype, tuple(map(Dim, shape))))
+    properties: dict[str, Attribute] = {**step.properties, "to": to}
+    return type(step).create(operands=step.operands, properties=properties, result_types=[to])

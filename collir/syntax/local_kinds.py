@@ -1,0 +1,45 @@
+"""The rows of what local functions start and compute: those of the tables, as they are written.
+
+A collective takes blocks, so it has no dimensions; its groups have a root where a global type has a
+place. A computation is of one device, so it has no sub-axes.
+"""
+
+from dataclasses import replace
+
+from collir.dialects.local import MASK
+from collir.layout.steps import OVER, USING, Argument, ArgumentKind, Parameter, StepKind
+from collir.layout.types import DistType
+
+NUMBERS = ("sender", "receiver", "distance", "open")
+"""What only some collectives have, and write as they do elsewhere."""
+
+
+def start_kind(kind: StepKind) -> StepKind:
+    """Return the row of a collective, with the properties of its start as parameters."""
+    kept = [x for x in kind.parameters if x in (OVER, USING) or x.name in NUMBERS]
+    if OVER not in kind.parameters:  # of a permute
+        kept += [
+            Parameter("from", "before", ArgumentKind.TYPE),
+            Parameter("to", "after", ArgumentKind.TYPE),
+        ]
+    elif not kind.pairs:
+        for keyword, state in (("from", kind.before), ("to", kind.after)):
+            if state == "root":
+                kept.append(Parameter(keyword, "root", ArgumentKind.COORDINATE, hint=True))
+    return replace(kind, parameters=tuple(kept))
+
+
+def kernel_kind(kind: StepKind) -> StepKind | None:
+    """Return the row of a computation, without what depends on a mesh; None if it is none."""
+    of_mesh = [x for x in kind.parameters if x.kind in (ArgumentKind.AXES, ArgumentKind.PLACE)]
+    if not kind.local or (of_mesh and kind.name != MASK):
+        return None
+    return replace(kind, parameters=tuple(x for x in kind.parameters if x not in of_mesh))
+
+
+def without_formulas(argument: Argument) -> Argument:
+    """Return an argument whose sizes are plain numbers: a local function has no parameters."""
+    if not isinstance(argument, DistType):
+        return argument
+    dims = (replace(dim, size=int(dim.size)) for dim in argument.dims)
+    return replace(argument, dims=tuple(dims))

@@ -1,0 +1,24 @@
+"""Lower every function to what each rank executes: buffers, copies, starts and waits.
+
+What: a function becomes the program of a rank, written once for all ranks. Its values lie in
+buffers with local shapes; collectives have a start and a wait; blocks that do not lie one behind
+the other are copied into a buffer before they are sent, or out of one behind. What differs by rank
+depends on its coordinates, or stands in an ``at``.
+
+Why: everything that a rank has to decide is decided once, and is there to be read, run and checked.
+"""
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+from collir.localize.localize import localize
+
+
+class LocalizePass(ModulePass):
+    """Lower every function to what each rank executes: buffers, copies, starts and waits."""
+
+    name = "localize"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        localize(op)

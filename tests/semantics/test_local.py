@@ -1,0 +1,222 @@
+"""Programs of ranks: they compute what functions do, and the executor finds what is planted."""
+
+import random
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+from checks import functions_of
+from hypothesis import given, settings
+from programs import RANDOM, random_module
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Block, Operation
+
+import collir
+from collir.dialects.local import (
+    AllocOp,
+    AtOp,
+    ComputeOp,
+    CopyOp,
+    FreeOp,
+    LocalFuncOp,
+    LocalYieldOp,
+    StartOp,
+    WaitOp,
+    local_functions,
+    number,
+)
+from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
+from collir.localize.localize import localize
+from collir.semantics.local.executor import execute_local
+from collir.semantics.local.memory import LocalError
+from collir.semantics.reference.buffers import distribute, random_tensor
+from collir.semantics.reference.collectives import Buffers
+from collir.semantics.reference.executor import execute
+
+
+def lowered(module: ModuleOp) -> dict[str, LocalFuncOp]:
+    """Return the local functions of a module by name."""
+    copy = module.clone()
+    localize(copy)
+    copy.verify()
+    return {function.sym_name.data: function for function in local_functions(copy)}
+
+
+def inputs(function: FuncOp, seed: int) -> list[Buffers]:
+    """Return random buffers for the arguments of a function."""
+    rng, mesh = np.random.default_rng(seed), mesh_of(function)
+    types = map(dist_type, function.args)
+    return [distribute(mesh, random_tensor(x, rng), x, rng) for x in types]
+
+
+def assert_same(got: list[Buffers], expected: list[Buffers]) -> None:
+    for ours, theirs in zip(got, expected, strict=True):
+        for x, y in zip(ours, theirs, strict=True):
+            assert (x is None) == (y is None)
+            if x is not None and y is not None:
+                assert (x.shape, x.dtype) == (y.shape, y.dtype)
+                close = 64 * np.finfo(x.dtype).eps if x.dtype.kind == "f" else 0
+                np.testing.assert_allclose(x, y, rtol=close, atol=close * np.abs(y).max(initial=0))
+
+
+def check_module(module: ModuleOp, rng: random.Random) -> None:
+    """Check that programs of ranks compute what the functions of a module do."""
+    programs, seed = lowered(module), rng.randrange(1000)
+    for function in functions_of(module):
+        arguments = inputs(function, seed)
+        expected = execute(module, function, arguments)
+        assert_same(execute_local(programs[function.sym_name.data], arguments, rng), expected)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=60)
+def test_programs_of_ranks_compute_what_functions_do(rng: random.Random) -> None:
+    check_module(random_module(rng), rng)
+
+
+@pytest.mark.turns
+@given(rng=RANDOM)
+@settings(max_examples=30)
+def test_so_do_those_of_models(rng: random.Random) -> None:
+    check_module(random_module(rng, models=True), rng)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_many_programs_of_ranks(seed: int) -> None:
+    rng = random.Random(seed)
+    for count in range(40):
+        check_module(random_module(rng, models=count % 2 == 0), rng)
+
+
+# --- what the executor finds ----------------------------------------------------------------------
+
+TEXT = """
+machine @c { level node[2] { port = 8 GB/s, latency = 20 us }
+             level gpu[2] { port = 80 GB/s, latency = 3 us } }
+mesh @m on @c { data = node:2, model = gpu:2 }
+func @f(%x: f32[4@data, 6], %y: f32[8] partial(sum: model)) -> (f32[4, 6], f32[8], f32[4@data, 6])
+    on @m {
+  %s = all_reduce %y over model async
+  %a = relu %x
+  %b = add %a, %x
+  %g = all_gather %b over data dim 0
+  %r = scale %s by 2
+  return %g, %r, %b
+}
+"""
+
+
+@cache
+def example() -> tuple[ModuleOp, FuncOp]:
+    module = collir.parse(TEXT)
+    [function] = functions_of(module)
+    return module, function
+
+
+def run_with(change: Callable[[LocalFuncOp], None], seed: int = 0) -> None:
+    """Run the example with a change of its program."""
+    module, function = example()
+    [program] = lowered(module).values()
+    change(program)
+    arguments = inputs(function, 0)
+    got = execute_local(program, arguments, random.Random(seed))
+    assert_same(got, execute(module, function, arguments))
+
+
+def of_kind(program: LocalFuncOp, kind: type[Operation]) -> Iterator[Operation]:
+    return (op for op in program.walk() if isinstance(op, kind))
+
+
+def erase(op: Operation) -> None:
+    op.detach()
+    op.erase()
+
+
+def test_the_example_runs() -> None:
+    run_with(lambda program: None)
+
+
+def test_a_wait_behind_a_read_is_found() -> None:
+    def late(program: LocalFuncOp) -> None:
+        """Wait behind the computation that reads the result."""
+        wait = list(of_kind(program, WaitOp))[-1]
+        last = [op for op in program.body.block.ops if isinstance(op, ComputeOp)][-1]
+        wait.detach()
+        program.body.block.insert_op_after(wait, last)
+
+    with pytest.raises(LocalError, match=r"is (read|written) while a collective uses it"):
+        run_with(late)
+
+
+def test_memory_that_nothing_has_written_is_found() -> None:
+    with pytest.raises(LocalError, match="is read before it is written"):
+        run_with(lambda program: erase(next(of_kind(program, ComputeOp))))
+
+
+def test_two_values_in_one_place_are_found() -> None:
+    def crowd(program: LocalFuncOp) -> None:
+        for op in of_kind(program, AllocOp):
+            op.properties["start"] = number(0)
+
+    with pytest.raises(LocalError, match="lies where memory does"):
+        run_with(crowd)
+
+
+def test_an_arena_that_is_too_small_is_found() -> None:
+    def shrink(program: LocalFuncOp) -> None:
+        program.properties["arena"] = number(4)
+
+    with pytest.raises(LocalError, match="lies outside of the arena"):
+        run_with(shrink)
+
+
+def test_a_use_behind_the_end_is_found() -> None:
+    def end_early(program: LocalFuncOp) -> None:
+        free = next(of_kind(program, FreeOp))
+        made = free.operands[0].owner
+        assert isinstance(made, Operation)
+        free.detach()
+        program.body.block.insert_op_after(free, made)
+
+    with pytest.raises(LocalError, match="behind its end"):
+        run_with(end_early)
+
+
+def test_a_result_that_is_not_written_is_found() -> None:
+    def forget(program: LocalFuncOp) -> None:
+        last = list(of_kind(program, CopyOp))
+        erase(last[-1] if last else next(of_kind(program, ComputeOp)))
+
+    with pytest.raises(LocalError, match="is read before it is written"):
+        run_with(forget)
+
+
+CROSSED = """
+machine @c { level gpu[2] { port = 80 GB/s, latency = 3 us } }
+mesh @m on @c { data = gpu:2 }
+func @f(%x: f32[4] partial(sum: data), %y: f32[4@data]) -> (f32[4], f32[4]) on @m {
+  %a = all_reduce %x over data
+  %b = all_gather %y over data dim 0
+  return %a, %b
+}
+"""
+
+
+def test_a_collective_that_a_rank_leaves_out_is_found() -> None:
+    """The others wait for it forever."""
+    module = collir.parse(CROSSED)
+    [program] = lowered(module).values()
+    start, wait = next(of_kind(program, StartOp)), next(of_kind(program, WaitOp))
+    start.detach()
+    wait.detach()
+    body = Block([start, wait, LocalYieldOp.create()])
+    first = program.body.block.first_op
+    assert first is not None
+    program.body.block.insert_op_before(AtOp.of((("data.gpu", 1),), body), first)
+    [original] = functions_of(module)
+    with pytest.raises(LocalError, match=r"forever|where others"):
+        execute_local(program, inputs(original, 0), random.Random(0))

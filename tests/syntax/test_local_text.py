@@ -1,0 +1,91 @@
+"""Local functions survive the way through ``.coll``, custom MLIR and generic MLIR unchanged."""
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.printer import Printer
+
+from collir.dialects.local import Local, local_functions
+from collir.ir.diagnostics import Sources
+from collir.ir.verification import verify
+from collir.localize.localize import localize
+from collir.syntax.mlir import read_mlir
+from collir.syntax.reader import read
+from collir.syntax.writer import settle_names, write
+from collir.tools.api import context
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = (
+    "accumulate",
+    "hierarchical",
+    "layer",
+    "layers",
+    "parallelism",
+    "reshard",
+    "ring",
+    "stages",
+    "sync_gradients",
+    "towers",
+    "models/gpt",
+    "models/mixtral",
+    "models/resnet50",
+)
+FILES = [ROOT / "examples" / f"{name}.coll" for name in EXAMPLES]
+STATEMENTS = sorted((ROOT / "tests" / "filecheck" / "dialects" / "local").glob("*.coll"))
+
+
+def localized(path: Path) -> ModuleOp:
+    """Return the program of a rank of every function of a file."""
+    module = read(path.read_text(encoding="utf-8"), str(path))
+    if not any(local_functions(module)):
+        localize(module)
+    verify(module)
+    return module
+
+
+def mlir(module: ModuleOp, *, generic: bool = True) -> str:
+    settle_names(module)
+    output = StringIO()
+    Printer(output, print_generic_format=generic).print_op(module)
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("path", [*FILES, *STATEMENTS], ids=lambda path: path.stem)
+def test_local_functions_are_a_fixed_point(path: Path) -> None:
+    module = localized(path)
+    text = write(module)
+    again = read(text, str(path))
+    verify(again)
+    assert write(again) == text
+    assert mlir(again) == mlir(module)
+    assert again.is_structurally_equivalent(module)
+
+
+@pytest.mark.parametrize("path", [*FILES[::4], *STATEMENTS], ids=lambda path: path.stem)
+def test_mlir_loses_nothing_of_local_functions(path: Path) -> None:
+    module = localized(path)
+    text = write(module)
+    for generic in (False, True):
+        again = read_mlir(context(), mlir(module, generic=generic), "<mlir>", Sources())
+        verify(again)
+        assert again.is_structurally_equivalent(module)
+        assert write(again) == text
+
+
+def test_every_operation_of_the_dialect_has_its_statement() -> None:
+    modules = [read(path.read_text(encoding="utf-8"), str(path)) for path in STATEMENTS]
+    there = {type(op) for module in modules for op in module.walk()}
+    assert there >= {*Local.operations}
+
+
+def test_every_operation_knows_its_position() -> None:
+    for path in STATEMENTS:
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        for function in local_functions(read(text, "x.coll")):
+            for op in function.walk():
+                file, line, column = str(op.location).removeprefix("loc(").rstrip(")").split(":")
+                assert file == '"x.coll"', op.name
+                assert lines[int(line) - 1][int(column) - 1 :].strip(), op.name
