@@ -22,18 +22,14 @@ from xdsl.dialects.builtin import (
 from xdsl.ir import (
     Attribute,
     Block,
-    Data,
     Dialect,
     Operation,
-    ParametrizedAttribute,
     Region,
     SSAValue,
-    TypeAttribute,
 )
 from xdsl.irdl import (
     AttrSizedOperandSegments,
     IRDLOperation,
-    irdl_attr_definition,
     irdl_op_definition,
     operand_def,
     opt_prop_def,
@@ -44,8 +40,6 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.parser import AttrParser
-from xdsl.printer import Printer
 from xdsl.traits import (
     IsolatedFromAbove,
     IsTerminator,
@@ -55,106 +49,19 @@ from xdsl.traits import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from collir.dialects.local_types import (
+    AffineAttr,
+    BufferType,
+    TokenType,
+    buffer_of,
+    on_one_device,
+)
 from collir.dialects.machine import MeshOp
 from collir.dialects.operation import DistOp, arguments_of, value_text
 from collir.dialects.tables import OPERATIONS, register
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr
-from collir.layout import Dim, DistType, DType, LayoutError, Mesh, Place, Reduction
+from collir.layout import LayoutError, Mesh, Place, Reduction
 from collir.layout.local import Affine, Buffer
-
-# ---------------------------------------------------------------------------------------------
-# Types and attributes
-# ---------------------------------------------------------------------------------------------
-
-
-@irdl_attr_definition
-class BufferType(Data[Buffer], TypeAttribute):
-    """Memory of a rank: ``!local.buffer<f32[4, 8]>``, or ``<f32[4, 8] strides [16, 1]>``."""
-
-    name = "local.buffer"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Buffer:
-        with parser.in_angle_brackets():
-            dtype = DType(parser.parse_keyword_in(list(DType)))
-            shape = _parse_integers(parser)
-            if parser.parse_optional_keyword("strides") is None:
-                return Buffer(dtype, shape)
-            strides = _parse_integers(parser)
-            if len(strides) != len(shape):
-                parser.raise_error("every dimension has a stride")
-            return Buffer.strided(dtype, shape, strides)
-
-    def print_parameter(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_string(str(self.data))
-
-
-@irdl_attr_definition
-class TokenType(ParametrizedAttribute, TypeAttribute):
-    """Something that is under way."""
-
-    name = "local.token"
-
-
-@irdl_attr_definition
-class AffineAttr(Data[Affine]):
-    """A number of each rank: ``<8 * data.gpu + 3>``."""
-
-    name = "local.affine"
-
-    @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Affine:
-        with parser.in_angle_brackets():
-            return _parse_affine(parser)
-
-    def print_parameter(self, printer: Printer) -> None:
-        with printer.in_angle_brackets():
-            printer.print_string(str(self.data))
-
-
-def _parse_integers(parser: AttrParser) -> tuple[int, ...]:
-    return tuple(
-        parser.parse_comma_separated_list(
-            parser.Delimiter.SQUARE, lambda: parser.parse_integer(allow_boolean=False)
-        )
-    )
-
-
-def _parse_affine(parser: AttrParser) -> Affine:
-    number, sign = Affine(), 1
-    while True:
-        factor = parser.parse_optional_integer(allow_boolean=False, allow_negative=True)
-        if factor is None:
-            term = Affine.of(0, {parser.parse_identifier("a sub-axis"): 1})
-        elif parser.parse_optional_punctuation("*"):
-            term = Affine.of(0, {parser.parse_identifier("a sub-axis"): factor})
-        else:
-            term = Affine(factor)
-        number += term * sign
-        if parser.parse_optional_punctuation("+"):
-            sign = 1
-        elif parser.parse_optional_punctuation("-"):
-            sign = -1
-        else:
-            return number
-
-
-def buffer_of(value: SSAValue) -> Buffer:
-    """Return the buffer that a value is.
-
-    Raises:
-        VerifyException: it is none.
-    """
-    if isinstance(value.type, BufferType):
-        return value.type.data
-    raise VerifyException(f"expected a buffer (!local.buffer), not {value.type}")
-
-
-def on_one_device(x: Buffer) -> DistType:
-    """Return a buffer as a tensor of a single device."""
-    return DistType(x.dtype, tuple(map(Dim, x.shape)))
-
 
 # ---------------------------------------------------------------------------------------------
 # Memory

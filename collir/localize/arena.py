@@ -6,7 +6,8 @@ from typing import Any, Generic, TypeVar
 
 from xdsl.ir import Block, SSAValue
 
-from collir.dialects.local import AllocOp, FreeOp, LocalFuncOp, LocalRepeatOp, buffer_of, number
+from collir.dialects.local import AllocOp, FreeOp, LocalFuncOp, LocalRepeatOp, number
+from collir.dialects.local_types import buffer_of
 
 ALIGNMENT = 64
 """The bytes that the start of a place is a multiple of: a cache line, and the widest vector."""

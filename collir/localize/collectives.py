@@ -6,7 +6,8 @@ from dataclasses import replace
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from collir.dialects.local import CopyOp, StartOp, buffer_of, number
+from collir.dialects.local import CopyOp, StartOp, number
+from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.layout import Dim, DistType, Place, at_root, place_at

@@ -6,14 +6,8 @@ from xdsl.dialects.builtin import UnitAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from collir.dialects.local import (
-    BufferType,
-    ComputeOp,
-    CopyOp,
-    LocalRepeatOp,
-    buffer_of,
-    number,
-)
+from collir.dialects.local import ComputeOp, CopyOp, LocalRepeatOp, number
+from collir.dialects.local_types import BufferType, buffer_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type

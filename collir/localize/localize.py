@@ -4,7 +4,8 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Region
 
-from collir.dialects.local import BufferType, LocalFuncOp, number
+from collir.dialects.local import LocalFuncOp, number
+from collir.dialects.local_types import BufferType
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
 from collir.dialects.tensor import PlaceAttr, dist_type
 from collir.ir.functions import check_programs, functions_of

@@ -15,8 +15,8 @@ from collir.dialects.local import (
     StartOp,
     ViewOp,
     bounds,
-    buffer_of,
 )
+from collir.dialects.local_types import buffer_of
 from collir.layout import Mesh, Place
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from collir.dialects.local import MASK, ComputeOp, CopyOp, buffer_of, number, on_one_device
+from collir.dialects.local import MASK, ComputeOp, CopyOp, number
+from collir.dialects.local_types import buffer_of, on_one_device
 from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizeAttr, dist_type

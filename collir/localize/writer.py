@@ -5,16 +5,8 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from collir.dialects.local import (
-    AllocOp,
-    AtOp,
-    LocalYieldOp,
-    StartOp,
-    TokenType,
-    ViewOp,
-    WaitOp,
-    buffer_of,
-)
+from collir.dialects.local import AllocOp, AtOp, LocalYieldOp, StartOp, ViewOp, WaitOp
+from collir.dialects.local_types import TokenType, buffer_of
 from collir.layout import Mesh, Place
 from collir.layout.local import Affine, Buffer
 from collir.localize.memory import Pending, UnderWay, accesses, memory_of

@@ -14,7 +14,6 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from collir.dialects.local import (
     AllocOp,
     AtOp,
-    BufferType,
     ComputeOp,
     CopyOp,
     FreeOp,
@@ -24,9 +23,9 @@ from collir.dialects.local import (
     StartOp,
     ViewOp,
     WaitOp,
-    buffer_of,
     number,
 )
+from collir.dialects.local_types import BufferType, buffer_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import PlaceAttr
 from collir.ir.diagnostics import Diagnostic

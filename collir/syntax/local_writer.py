@@ -18,9 +18,9 @@ from collir.dialects.local import (
     StartOp,
     ViewOp,
     WaitOp,
-    buffer_of,
     mesh_at,
 )
+from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import arguments_of
 from collir.dialects.tables import OPERATIONS
 from collir.ir.diagnostics import DiagnosticError

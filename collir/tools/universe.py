@@ -28,6 +28,7 @@ COLLIR = Universe(
         "machine": Lazy("collir.dialects.machine", "Machines"),
         "coll": Lazy("collir.dialects.coll", "Coll"),
         "nn": Lazy("collir.dialects.nn", "Nn"),
+        "local": Lazy("collir.dialects.local", "Local"),
     },
     all_passes={name: factory for name, factory in PASSES.items() if name not in _OF_XDSL},
     all_targets=dict(TARGETS),

@@ -26,9 +26,9 @@ from collir.dialects.local import (
     StartOp,
     ViewOp,
     WaitOp,
-    buffer_of,
     mesh_at,
 )
+from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
 from collir.layout import Mesh
 from collir.layout.local import Buffer
