@@ -10,6 +10,8 @@ from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
 from collir.dialects.tensor import PlaceAttr, dist_type
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.names import result_names, set_name
+from collir.ir.parameters import parameters_of
+from collir.ir.remarks import remark
 from collir.ir.rotation import write_out_pipelines
 from collir.localize.arena import plan_arena
 from collir.localize.blocks import local_buffer
@@ -28,6 +30,11 @@ def localize(module: ModuleOp) -> None:
     """
     functions = functions_of(module)
     check_programs(functions, "is lowered to no program of a rank", even=True, nested=True)
+    for function in functions:
+        if parameters := parameters_of(function):
+            sizes = ", ".join(f"{name} = {size}" for name, size in parameters.items())
+            name = function.sym_name.data
+            remark(function, f"@{name} is lowered for {sizes}: a rank's program has no parameters")
     write_out_pipelines(module, tasks=False)
     for function in functions_of(module):
         new = _localized(function)

@@ -5,15 +5,19 @@ import random
 import pytest
 from hypothesis import given, settings
 from programs import RANDOM
+from xdsl.dialects.builtin import ModuleOp
 
 import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.collectives import op_cost
 from collir.cost.steps import copy_seconds, seconds_of
+from collir.dialects.local import CopyOp, StartOp, local_functions
+from collir.dialects.local_types import buffer_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
+from collir.localize.localize import localize
 from collir.synthesis.propagation.moves import Moves
 
 HEAD = """
@@ -47,11 +51,26 @@ def program(rng: random.Random) -> str:
     return f"{HEAD}func @f(%v: {ends[0]}) -> {ends[1]} on @m {{\n  {step}\n  return %r\n}}\n"
 
 
+def copies_in_rank(module: ModuleOp) -> tuple[list[int], list[int]]:
+    """Return the bytes of the copies before and behind the collective of the only function, in the
+    program of a rank."""
+    lowered = module.clone()
+    localize(lowered)
+    [program] = local_functions(lowered)
+    copies: tuple[list[int], list[int]] = ([], [])
+    is_started = False
+    for op in program.walk():
+        is_started |= isinstance(op, StartOp)
+        if isinstance(op, CopyOp):
+            copies[is_started].append(buffer_of(op.source).bytes)
+    return copies
+
+
 @given(rng=RANDOM)
 @settings(max_examples=40)
 def test_what_is_packed_in_the_code_is_in_the_price(rng: random.Random) -> None:
-    """The buffers of the code for NCCL are those of the price, and each is copied at the rate of
-    the memory."""
+    """The buffers of the code for NCCL and the copies of a rank's program are those of the price;
+    each is copied at the rate of the memory."""
     module = collir.parse(program(rng))
     (function,) = functions_of(module)
     mesh, model = mesh_of(function), CostModel()
@@ -60,6 +79,9 @@ def test_what_is_packed_in_the_code_is_in_the_price(rng: random.Random) -> None:
     code = collir.emit(module, "nccl")
     declared = tuple(f"> {name}(stream)" in code for name in ("packed", "coming"))
     assert cost.collective.packs == declared, code
+    assert copies_in_rank(module) == tuple(
+        [cost.collective.size] * packs for packs in cost.collective.packs
+    )
     copies = sum(cost.collective.packs) * copy_seconds(cost.collective.size, mesh)
     assert seconds_of(op, mesh, model) == pytest.approx(cost.time + copies)
     [simulation] = collir.simulate(module)

@@ -72,7 +72,7 @@ OPTIONS = {
 }
 """The passes that need options, or other passes in front of them."""
 
-PASSES_ALONE = [OPTIONS.get(name, name) for name in PASSES if name not in ("validate", "pipeline")]
+PASSES_ALONE = [OPTIONS.get(name, name) for name in PASSES if name not in ("validate", "pipeline", "localize")]
 
 
 def signatures(module: ModuleOp) -> dict[str, Signature]:
