@@ -72,7 +72,9 @@ OPTIONS = {
 }
 """The passes that need options, or other passes in front of them."""
 
-PASSES_ALONE = [OPTIONS.get(name, name) for name in PASSES if name not in ("validate", "pipeline", "localize")]
+PASSES_ALONE = [
+    OPTIONS.get(name, name) for name in PASSES if name not in ("validate", "pipeline", "localize")
+]
 
 
 def signatures(module: ModuleOp) -> dict[str, Signature]:
