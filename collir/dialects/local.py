@@ -61,7 +61,7 @@ from collir.dialects.operation import DistOp, arguments_of, value_text
 from collir.dialects.tables import OPERATIONS, register
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr
 from collir.layout import LayoutError, Mesh, Place, Reduction
-from collir.layout.local import Affine, Buffer
+from collir.layout.local import Affine, LocalBuffer
 
 # ---------------------------------------------------------------------------------------------
 # Memory
@@ -86,7 +86,7 @@ class AllocOp(IRDLOperation):
     assembly_format = "(`at` $place^)? (`from` $start^)? attr-dict `:` type($result)"
 
     @staticmethod
-    def of(x: Buffer, place: Place = ()) -> "AllocOp":
+    def of(x: LocalBuffer, place: Place = ()) -> "AllocOp":
         """Return an allocation."""
         properties: dict[str, Attribute] = {"place": PlaceAttr(place)} if place else {}
         return AllocOp.create(properties=properties, result_types=[BufferType(x)])
@@ -128,7 +128,7 @@ class ViewOp(IRDLOperation):
     assembly_format = "$whole `from` $offset attr-dict `:` type($whole) `to` type($result)"
 
     @staticmethod
-    def of(whole: SSAValue, x: Buffer, offset: Affine | int = 0) -> "ViewOp":
+    def of(whole: SSAValue, x: LocalBuffer, offset: Affine | int = 0) -> "ViewOp":
         """Return a view of a contiguous buffer."""
         start = offset if isinstance(offset, Affine) else Affine(offset)
         return ViewOp.create(
@@ -159,6 +159,11 @@ class CopyOp(IRDLOperation):
     source = operand_def(BufferType)
     target = operand_def(BufferType)
 
+    @staticmethod
+    def of(source: SSAValue, target: SSAValue) -> "CopyOp":
+        """Return a copy."""
+        return CopyOp.create(operands=[source, target])
+
     assembly_format = "$source `to` $target attr-dict `:` type($source) `to` type($target)"
 
     def verify_(self) -> None:
@@ -170,7 +175,7 @@ class CopyOp(IRDLOperation):
         _check_target(target)
 
 
-def _check_target(x: Buffer) -> None:
+def _check_target(x: LocalBuffer) -> None:
     if x.repeats:
         raise VerifyException(f"elements of {x} share memory: nothing is written to them")
 
@@ -236,7 +241,7 @@ class StartOp(IRDLOperation):
 
     @property
     def operation(self) -> Reduction | None:
-        """How it reduces."""
+        """The reduction; None if it does not reduce."""
         return Reduction(self.reduction.data) if self.reduction else None
 
     def number(self, name: str) -> int:
@@ -327,7 +332,7 @@ class ComputeOp(IRDLOperation):
         starts: Sequence[Affine] = (),
         whole: Sequence[int] = (),
     ) -> "ComputeOp":
-        """Return a computation; integers among its arguments are numbers where its row has such."""
+        """Return a computation."""
         properties: dict[str, Attribute] = {
             "kernel": StringAttr(kernel),
             "arguments": DictionaryAttr(dict(arguments)),
@@ -479,7 +484,7 @@ class LocalRepeatOp(IRDLOperation):
         for stack in map(buffer_of, self.stacks):
             if not stack.is_contiguous or stack.shape[:1] != (self.count,):
                 raise VerifyException(f"{stack} is no stack of {self.count} slices")
-            expected.append(Buffer(stack.dtype, stack.shape[1:]))
+            expected.append(LocalBuffer(stack.dtype, stack.shape[1:]))
         if [buffer_of(x) for x in self.body.block.args] != expected:
             raise VerifyException("the body takes other buffers")
         for begin, end, spare in zip(carries, self.ends, self.spares, strict=True):

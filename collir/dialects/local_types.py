@@ -7,26 +7,26 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from collir.layout import Dim, DistType, DType
-from collir.layout.local import Affine, Buffer
+from collir.layout.local import Affine, LocalBuffer
 
 
 @irdl_attr_definition
-class BufferType(Data[Buffer], TypeAttribute):
+class BufferType(Data[LocalBuffer], TypeAttribute):
     """Memory of a rank: ``!local.buffer<f32[4, 8]>``, or ``<f32[4, 8] strides [16, 1]>``."""
 
     name = "local.buffer"
 
     @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Buffer:
+    def parse_parameter(cls, parser: AttrParser) -> LocalBuffer:
         with parser.in_angle_brackets():
             dtype = DType(parser.parse_keyword_in(list(DType)))
             shape = _parse_integers(parser)
             if parser.parse_optional_keyword("strides") is None:
-                return Buffer(dtype, shape)
+                return LocalBuffer(dtype, shape)
             strides = _parse_integers(parser)
             if len(strides) != len(shape):
                 parser.raise_error("every dimension has a stride")
-            return Buffer.strided(dtype, shape, strides)
+            return LocalBuffer.strided(dtype, shape, strides)
 
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
@@ -83,7 +83,7 @@ def _parse_affine(parser: AttrParser) -> Affine:
             return number
 
 
-def buffer_of(value: SSAValue) -> Buffer:
+def buffer_of(value: SSAValue) -> LocalBuffer:
     """Return the buffer that a value is.
 
     Raises:
@@ -94,6 +94,6 @@ def buffer_of(value: SSAValue) -> Buffer:
     raise VerifyException(f"expected a buffer (!local.buffer), not {value.type}")
 
 
-def on_one_device(x: Buffer) -> DistType:
+def on_one_device(x: LocalBuffer) -> DistType:
     """Return a buffer as a tensor of a single device."""
     return DistType(x.dtype, tuple(map(Dim, x.shape)))

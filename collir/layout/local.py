@@ -1,4 +1,4 @@
-"""What a rank sees: buffers of its own, and numbers that depend on its coordinates.
+"""Buffers of a rank, and numbers that depend on its coordinates.
 
 The program of a rank is written once for all of them. Where they differ, it says how: as a sum of
 multiples of coordinates on sub-axes.
@@ -72,7 +72,7 @@ class Affine:
 
 
 @dataclass(frozen=True)
-class Buffer:
+class LocalBuffer:
     """Memory of a rank as an array of elements.
 
     Attributes:
@@ -85,19 +85,24 @@ class Buffer:
     strides: tuple[int, ...] | None = None
 
     @staticmethod
-    def strided(dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> "Buffer":
+    def strided(dtype: DType, shape: Sequence[int], strides: Sequence[int]) -> "LocalBuffer":
         """Return a buffer with some strides; those of dimensions of size 1 do not count."""
-        dense = Buffer(dtype, tuple(shape)).steps
+        dense = LocalBuffer(dtype, tuple(shape)).steps
         pairs = zip(shape, strides, dense, strict=True)
         own = tuple(usual if size == 1 else step for size, step, usual in pairs)
-        return Buffer(dtype, tuple(shape), None if own == dense else own)
+        return LocalBuffer(dtype, tuple(shape), None if own == dense else own)
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
-        """The strides."""
+        """Elements from one index of each dimension to the next."""
         if self.strides is not None:
             return self.strides
         return tuple(math.prod(self.shape[dim + 1 :]) for dim in range(len(self.shape)))
+
+    @property
+    def packed(self) -> "LocalBuffer":
+        """The same elements, with rows one behind the other."""
+        return LocalBuffer(self.dtype, self.shape)
 
     @property
     def is_contiguous(self) -> bool:

@@ -14,7 +14,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.loops import as_function
 from collir.layout import Mesh
-from collir.layout.local import Buffer
+from collir.layout.local import LocalBuffer
 from collir.localize import collectives, steps
 from collir.localize.blocks import local_buffer
 from collir.localize.writer import Writer
@@ -52,7 +52,7 @@ class Function:
         self.writer.wait_for_all()
         for index, value in enumerate(self.plan.returned):
             if self.plan.result_of.get(self.plan.owner[value]) != index:
-                copy = CopyOp.create(operands=[self.of(value), self.outputs[index]])
+                copy = CopyOp.of(self.of(value), self.outputs[index])
                 self.writer.run([(dist_type(value).place, [copy])])
 
     # --- where values lie ---------------------------------------------------------------------
@@ -103,7 +103,7 @@ class Function:
             collectives.start(op, inputs[0], output, self.writer, not op.is_async)
             return
         held = [self._begin(x, op.result) for x in op.operands]
-        step = steps.Step(op, self.mesh, self.writer, inputs, output, held)
+        step = steps.BufferedStep(op, self.mesh, self.writer, inputs, output, held)
         self.writer.run(steps.lowered(step))
 
     def _inputs(self, op: Operation) -> list[SSAValue]:
@@ -124,7 +124,7 @@ class Function:
         written = [self.of(x) for x in op.results[carries:]]
         stacks = [*read, *written]
         kinds = [buffer_of(x) for x in begins for _ in range(2)]
-        kinds += [Buffer(x.dtype, x.shape[1:]) for x in map(buffer_of, stacks)]
+        kinds += [LocalBuffer(x.dtype, x.shape[1:]) for x in map(buffer_of, stacks)]
         body = Block(arg_types=[BufferType(x) for x in kinds])
         now, after = body.args[: 2 * carries : 2], body.args[1 : 2 * carries : 2]
         rows = body.args[2 * carries :]

@@ -7,11 +7,8 @@ from typing import NamedTuple
 from xdsl.ir import Operation, SSAValue
 
 from collir.dialects.local import (
-    AllocOp,
-    AtOp,
     ComputeOp,
     CopyOp,
-    LocalRepeatOp,
     StartOp,
     ViewOp,
     bounds,
@@ -20,25 +17,25 @@ from collir.dialects.local_types import buffer_of
 from collir.layout import Mesh, Place
 
 
-class Memory(NamedTuple):
+class MemoryRange(NamedTuple):
     """Elements of an allocation, or of an argument, that some rank may use."""
 
     base: SSAValue
     low: int
     high: int
 
-    def meets(self, other: "Memory") -> bool:
+    def meets(self, other: "MemoryRange") -> bool:
         """Return whether both have an element in common."""
         return self.base is other.base and self.low < other.high and other.low < self.high
 
 
-def memory_of(value: SSAValue, mesh: Mesh) -> Memory:
+def memory_of(value: SSAValue, mesh: Mesh) -> MemoryRange:
     """Return the memory of a buffer."""
     low, high = 0, buffer_of(value).span
     while isinstance(value.owner, ViewOp):
         least, most = bounds(value.owner.offset.data, mesh)
         low, high, value = low + least, high + most, value.owner.whole
-    return Memory(value, low, high)
+    return MemoryRange(value, low, high)
 
 
 def accesses(op: Operation) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
@@ -48,14 +45,6 @@ def accesses(op: Operation) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
             return [op.source], [op.target]
         case ComputeOp():
             return list(op.inputs), list(op.outputs)
-        case LocalRepeatOp():
-            inside = [accesses(x) for x in op.body.walk()]
-            reads = [*op.begins, *op.stacks, *(x for read, _ in inside for x in read)]
-            writes = [*op.ends, *op.spares, *op.stacks, *(x for _, w in inside for x in w)]
-            return reads, writes
-        case AtOp():
-            inside = [accesses(x) for x in op.body.walk()]
-            return [x for read, _ in inside for x in read], [x for _, w in inside for x in w]
         case _:
             return [], []
 
@@ -71,14 +60,14 @@ class UnderWay:
     """
 
     place: Place
-    reads: Sequence[Memory]
-    writes: Sequence[Memory]
+    reads: Sequence[MemoryRange]
+    writes: Sequence[MemoryRange]
     then: Sequence[tuple[Place, Sequence[Operation]]] = ()
 
 
 @dataclass
 class Pending:
-    """What is under way, by its token."""
+    """Collectives under way, by their tokens."""
 
     mesh: Mesh
     started: dict[SSAValue, UnderWay] = field(default_factory=dict[SSAValue, UnderWay])
@@ -93,8 +82,3 @@ class Pending:
             read = any(a.meets(b) for a in own.writes for b in (*reads, *writes))
             if read or any(a.meets(b) for a in own.reads for b in writes):
                 yield token
-
-
-def allocations(ops: Iterable[Operation]) -> Iterator[AllocOp]:
-    """Yield the allocations among operations."""
-    return (op for op in ops if isinstance(op, AllocOp))

@@ -12,14 +12,14 @@ from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizeAttr, dist_type
 from collir.layout import DistType, Mesh, Place
-from collir.layout.local import Affine, Buffer
+from collir.layout.local import Affine, LocalBuffer
 from collir.layout.steps import ArgumentKind
-from collir.localize.blocks import Blocks, local_buffer, part, permuted, repeated
+from collir.localize.blocks import CutBlocks, local_buffer, part, permuted, repeated
 from collir.localize.writer import Steps, Writer
 
 
 @dataclass
-class Step:
+class BufferedStep:
     """A step with the buffers of its operands and its result.
 
     Attributes:
@@ -39,19 +39,19 @@ class Step:
         return dist_type(self.op.result).place
 
     @property
-    def x(self) -> Buffer:
+    def x(self) -> LocalBuffer:
         """The buffer of the first operand."""
         return buffer_of(self.inputs[0])
 
     @property
-    def y(self) -> Buffer:
+    def y(self) -> LocalBuffer:
         """The buffer of the result."""
         return buffer_of(self.output)
 
     def copy(
         self,
-        source: Buffer,
-        target: Buffer,
+        source: LocalBuffer,
+        target: LocalBuffer,
         *,
         number: int = 0,
         read_from: Affine | int = 0,
@@ -60,7 +60,7 @@ class Step:
         """Return the copy of a view of an operand to a view of the result."""
         read = self.writer.view(self.inputs[number], source, read_from)
         written = self.writer.view(self.output, target, write_from)
-        return CopyOp.create(operands=[read, written])
+        return CopyOp.of(read, written)
 
     def starts(self, x: DistType) -> list[Affine]:
         """Return where the block of a value begins in each dimension."""
@@ -69,28 +69,28 @@ class Step:
         return [Affine.index(self.mesh, dim.axes) * size for dim, size in pairs]
 
 
-Lowering = Callable[[Step], list[Operation]]
+Lowering = Callable[[BufferedStep], list[Operation]]
 """A function from a step to the operations of the ranks at its place."""
 
 
-def _sliced(s: Step) -> list[Operation]:
-    blocks = Blocks.of(s.x, s.op.integer("dim"), s.mesh.group_size(s.op.over))
-    flat = Buffer(s.y.dtype, (blocks.rows, blocks.inner))
+def _sliced(s: BufferedStep) -> list[Operation]:
+    blocks = CutBlocks.of(s.x, s.op.integer("dim"), s.mesh.group_size(s.op.over))
+    flat = LocalBuffer(s.y.dtype, (blocks.rows, blocks.inner))
     index = Affine.index(s.mesh, s.op.over) * blocks.inner
     return [s.copy(blocks.single, flat, read_from=index)]
 
 
-def _masked(s: Step) -> list[Operation]:
+def _masked(s: BufferedStep) -> list[Operation]:
     index = Affine.index(s.mesh, s.op.over)
     word = {"reduction": StringAttr(s.op.word("reduction"))}
     return [ComputeOp.of(MASK, word, s.inputs, [s.output], [index])]
 
 
-def _transposed(s: Step) -> list[Operation]:
+def _transposed(s: BufferedStep) -> list[Operation]:
     return [s.copy(permuted(s.x, s.op.sizes("order")), s.y)]
 
 
-def _padded(s: Step) -> list[Operation]:
+def _padded(s: BufferedStep) -> list[Operation]:
     dim, low, high = (s.op.integer(name) for name in ("dim", "low", "high"))
     kept = s.x.shape[dim] + min(0, low) + min(0, high)
     x_step, y_step = s.x.steps[dim], s.y.steps[dim]
@@ -111,7 +111,7 @@ def _padded(s: Step) -> list[Operation]:
     return ops
 
 
-def _joined(s: Step) -> list[Operation]:
+def _joined(s: BufferedStep) -> list[Operation]:
     dim, done = s.op.integer("dim"), 0
     ops: list[Operation] = []
     for place, value in enumerate(s.inputs):
@@ -124,7 +124,7 @@ def _joined(s: Step) -> list[Operation]:
     return ops
 
 
-def _repeated(s: Step) -> list[Operation]:
+def _repeated(s: BufferedStep) -> list[Operation]:
     return [s.copy(repeated(s.x, s.y.shape), s.y)]
 
 
@@ -150,7 +150,7 @@ PLACED = {
 """The computations that depend on where a block lies in the whole, and whose block."""
 
 
-def lowered(s: Step) -> Steps:
+def lowered(s: BufferedStep) -> Steps:
     """Return the operations of a step that sends nothing, whose result has memory of its own."""
     if s.op.kind.assembles:
         return list(_assembled(s))
@@ -158,14 +158,14 @@ def lowered(s: Step) -> Steps:
     return [(s.place, lowering(s))]
 
 
-def _assembled(s: Step) -> Iterator[tuple[Place, list[Operation]]]:
+def _assembled(s: BufferedStep) -> Iterator[tuple[Place, list[Operation]]]:
     for place, operand in enumerate(s.op.operands):
         if s.held[place] != 0:
             copy = s.copy(buffer_of(s.inputs[place]), s.y, number=place)
             yield dist_type(operand).place, [copy]
 
 
-def _computed(s: Step) -> list[Operation]:
+def _computed(s: BufferedStep) -> list[Operation]:
     op = s.op
     whose = PLACED.get(op.mnemonic)
     x = dist_type(op.operands[0] if whose == OF_OPERAND else op.result)

@@ -8,7 +8,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from collir.dialects.local import AllocOp, AtOp, LocalYieldOp, StartOp, ViewOp, WaitOp
 from collir.dialects.local_types import TokenType, buffer_of
 from collir.layout import Mesh, Place
-from collir.layout.local import Affine, Buffer
+from collir.layout.local import Affine, LocalBuffer
 from collir.localize.memory import Pending, UnderWay, accesses, memory_of
 
 Steps = Sequence[tuple[Place, Sequence[Operation]]]
@@ -29,19 +29,19 @@ class Writer:
 
     def __post_init__(self) -> None:
         self.pending = Pending(self.mesh)
-        self._views: dict[tuple[SSAValue, Buffer, Affine], SSAValue] = {}
+        self._views: dict[tuple[SSAValue, LocalBuffer, Affine], SSAValue] = {}
 
     def add(self, op: Operation) -> None:
         """Write an operation that all ranks run."""
         self.block.add_op(op)
 
-    def alloc(self, x: Buffer, place: Place = ()) -> SSAValue:
+    def alloc(self, x: LocalBuffer, place: Place = ()) -> SSAValue:
         """Return new memory of the ranks at a place."""
         op = AllocOp.of(x, place)
         self.add(op)
         return op.result
 
-    def view(self, whole: SSAValue, x: Buffer, offset: Affine | int = 0) -> SSAValue:
+    def view(self, whole: SSAValue, x: LocalBuffer, offset: Affine | int = 0) -> SSAValue:
         """Return a part of a contiguous buffer, or all of it in another shape."""
         start = offset if isinstance(offset, Affine) else Affine(offset)
         if isinstance(whole.owner, ViewOp) and buffer_of(whole).is_contiguous:

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from collir.dialects.local import MASK
 from collir.layout.steps import OVER, USING, Argument, ArgumentKind, Parameter, StepKind
-from collir.layout.types import DistType
+from collir.layout.types import DistType, with_sizes
 
 NUMBERS = ("sender", "receiver", "distance", "open")
-"""What only some collectives have, and write as they do elsewhere."""
+"""Properties of some collectives, written as in other functions."""
 
 
 def start_kind(kind: StepKind) -> StepKind:
@@ -41,5 +41,4 @@ def without_formulas(argument: Argument) -> Argument:
     """Return an argument whose sizes are plain numbers: a local function has no parameters."""
     if not isinstance(argument, DistType):
         return argument
-    dims = (replace(dim, size=int(dim.size)) for dim in argument.dims)
-    return replace(argument, dims=tuple(dims))
+    return with_sizes(argument, map(int, argument.shape))

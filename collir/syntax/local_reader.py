@@ -31,7 +31,7 @@ from collir.dialects.tensor import PlaceAttr
 from collir.ir.diagnostics import Diagnostic
 from collir.ir.names import set_name
 from collir.layout import Mesh, place_at
-from collir.layout.local import Buffer
+from collir.layout.local import LocalBuffer
 from collir.layout.steps import Argument, ArgumentKind, StepKind
 from collir.syntax.functions import DEEPEST_LOOP
 from collir.syntax.local_kinds import kernel_kind, start_kind
@@ -293,7 +293,7 @@ class LocalLowering(LocalTypeLowering):
         if None not in groups:
             kinds = [buffer_of(x) for x in operands[0] for _ in range(2)]
             stacks = map(buffer_of, operands[3])
-            kinds += [Buffer(x.dtype, x.shape[1:]) for x in stacks]
+            kinds += [LocalBuffer(x.dtype, x.shape[1:]) for x in stacks]
             inner = Block(arg_types=[BufferType(x) for x in kinds])
         outer = dict(self.values), dict(self.tokens)
         for token, argument in zip(names, inner.args or [None] * len(names), strict=True):

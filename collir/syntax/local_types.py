@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from lark import Token
 
 from collir.layout import Place, place_at
-from collir.layout.local import Affine, Buffer
+from collir.layout.local import Affine, LocalBuffer
 from collir.layout.types import unknown_axis_message
 from collir.syntax.lowering import is_token, is_tree
 from collir.syntax.parsing import SyntaxTree
@@ -16,7 +16,7 @@ from collir.syntax.steps import StepLowering
 class LocalTypeLowering(StepLowering):
     """The base class of lowerings that read buffers on a mesh."""
 
-    def buffer(self, tree: SyntaxTree) -> Buffer | None:
+    def buffer(self, tree: SyntaxTree) -> LocalBuffer | None:
         """Return the type of a buffer, or None after an error."""
         name, *sizes = tree.children
         steps = sizes.pop() if is_tree(sizes[-1]) else None
@@ -29,7 +29,11 @@ class LocalTypeLowering(StepLowering):
             )
         if len(self.errors) > errors_before:
             return None
-        return Buffer(dtype, shape) if strides is None else Buffer.strided(dtype, shape, strides)
+        return (
+            LocalBuffer(dtype, shape)
+            if strides is None
+            else LocalBuffer.strided(dtype, shape, strides)
+        )
 
     def counts(self, tokens: Sequence[Token | None]) -> tuple[int, ...]:
         """Return numbers from 0; those with errors are 0."""

@@ -31,10 +31,10 @@ from collir.dialects.local import (
 from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
 from collir.layout import Mesh
-from collir.layout.local import Buffer
+from collir.layout.local import LocalBuffer
 from collir.semantics.local.groups import GROUPS, reads, writes
 from collir.semantics.local.kernels import computed
-from collir.semantics.local.memory import LocalError, Memory, View
+from collir.semantics.local.memory import LocalError, RankMemory, View
 from collir.semantics.reference import collectives
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Array, Buffers
@@ -45,7 +45,7 @@ Key = tuple[tuple[str, ...], int]
 
 
 @dataclass(eq=False)
-class Collective:
+class StartedCollective:
     """A collective of a group.
 
     Attributes:
@@ -77,10 +77,10 @@ def execute_local(
     Raises:
         LocalError: a rank does what it must not do.
     """
-    return Execution(function, rng).run(arguments)
+    return LocalExecution(function, rng).run(arguments)
 
 
-class Execution:
+class LocalExecution:
     """One run of a function on all ranks."""
 
     def __init__(self, function: LocalFuncOp, rng: random.Random):
@@ -91,8 +91,8 @@ class Execution:
             for rank in range(self.mesh.devices)
         ]
         self.groups: dict[tuple[str, ...], dict[int, list[int]]] = {}
-        self.queues: dict[Key, list[Collective]] = {}
-        self.ready: list[Collective] = []
+        self.queues: dict[Key, list[StartedCollective]] = {}
+        self.ready: list[StartedCollective] = []
         self.steps: dict[ComputeOp, DistOp] = {}
 
     def run(self, arguments: Sequence[Buffers]) -> list[Buffers]:
@@ -101,7 +101,7 @@ class Execution:
         Raises:
             LocalError: a rank does what it must not do.
         """
-        ranks = [Rank(self, rank) for rank in range(self.mesh.devices)]
+        ranks = [RankRun(self, rank) for rank in range(self.mesh.devices)]
         for rank in ranks:
             rank.take([values[rank.number] for values in arguments])
         with np.errstate(all="ignore"):
@@ -109,10 +109,10 @@ class Execution:
         outputs = [rank.outputs() for rank in ranks]
         return [list(values) for values in zip(*outputs, strict=True)]
 
-    def _interleave(self, ranks: Sequence["Rank"]) -> None:
+    def _interleave(self, ranks: Sequence["RankRun"]) -> None:
         """Run all ranks to their ends, in an order that is drawn."""
         running = {rank: rank.run(self.function.body.block) for rank in ranks}
-        waiting: dict[Rank, Collective] = {}
+        waiting: dict[RankRun, StartedCollective] = {}
         while running:
             free = [rank for rank in running if rank not in waiting or waiting[rank].is_done]
             if not free and not self.ready:
@@ -152,14 +152,14 @@ class Execution:
         members = self.groups[axes][rank]
         return (axes, members[0]), members
 
-    def start(self, op: StartOp, rank: "Rank") -> Collective:
+    def start(self, op: StartOp, rank: "RankRun") -> StartedCollective:
         """Return the collective that a rank starts: the next one of its group."""
         key, members = self.group_of(op, rank.number)
         queue = self.queues.setdefault(key, [])
         number = rank.begun.get(key, 0)
         rank.begun[key] = number + 1
         if number == len(queue):
-            queue.append(Collective(op, members))
+            queue.append(StartedCollective(op, members))
         own = queue[number]
         if own.op is not op:
             raise LocalError(
@@ -180,7 +180,7 @@ class Execution:
             self.ready.append(own)
         return own
 
-    def complete(self, own: Collective) -> None:
+    def complete(self, own: StartedCollective) -> None:
         """Carry out a collective that all ranks have started."""
         views = [own.started[rank] for rank in own.members]
         parts = [None if x is None else x.held().reshape(-1) for x, _ in views]
@@ -194,7 +194,9 @@ class Execution:
                 target.put(result.reshape(target.buffer.shape))
         own.is_done = True
 
-    def _permuted(self, own: Collective, parts: Sequence[Array | None]) -> Sequence[Array | None]:
+    def _permuted(
+        self, own: StartedCollective, parts: Sequence[Array | None]
+    ) -> Sequence[Array | None]:
         before, after = own.op.before, own.op.after
         assert before is not None and after is not None
         xs: Buffers = [None] * self.mesh.devices
@@ -205,18 +207,18 @@ class Execution:
         return [collectives.permute(self.mesh, xs, before.data, after.data)[r] for r in own.members]
 
 
-class Rank:
+class RankRun:
     """One rank: its memory, and where it is in the program."""
 
-    def __init__(self, execution: Execution, number: int):
+    def __init__(self, execution: LocalExecution, number: int):
         self.execution, self.number = execution, number
         self.coordinates: Mapping[str, int] = execution.at[number]
         self.values: dict[SSAValue, View | None] = {}
-        self.tokens: dict[SSAValue, Collective] = {}
+        self.tokens: dict[SSAValue, StartedCollective] = {}
         self.begun: dict[Key, int] = {}
         arena = execution.function.arena
         self.arena = np.zeros(arena.value.data if arena else 0, dtype=np.uint8)
-        self.live: dict[Memory, tuple[int, int]] = {}
+        self.live: dict[RankMemory, tuple[int, int]] = {}
 
     def view(self, value: SSAValue) -> View:
         """Return the elements that a value is.
@@ -241,14 +243,16 @@ class Rank:
             flat = np.ascontiguousarray(x).reshape(-1)
             known = np.ones(flat.size, dtype=np.bool_)
             self.values[value] = View(
-                Memory(_name(value), flat, known, is_constant=True), 0, buffer_of(value)
+                RankMemory(_name(value), flat, known, is_constant=True), 0, buffer_of(value)
             )
         places = list(function.places)[len(function.inputs) :]
         for value, place in zip(function.outputs, places, strict=True):
             x = buffer_of(value)
             data, unknown = np.zeros(x.elements, NUMPY[x.dtype]), np.zeros(x.elements, np.bool_)
             held = self._is_at(place.data)
-            self.values[value] = View(Memory(_name(value), data, unknown), 0, x) if held else None
+            self.values[value] = (
+                View(RankMemory(_name(value), data, unknown), 0, x) if held else None
+            )
 
     def outputs(self) -> list[Array | None]:
         """Return the results.
@@ -264,7 +268,7 @@ class Rank:
 
     # --- operations ---------------------------------------------------------------------------
 
-    def run(self, block: Block) -> Generator[Collective | None]:
+    def run(self, block: Block) -> Generator[StartedCollective | None]:
         """Run a block; yield what is waited for, or None behind each operation."""
         for op in block.ops:
             match op:
@@ -318,7 +322,7 @@ class Rank:
             steps[op] = op.step()
         self.view(op.outputs[0]).write(computed(op, steps[op], inputs, self.coordinates))
 
-    def _repeat(self, op: LocalRepeatOp) -> Generator[Collective | None]:
+    def _repeat(self, op: LocalRepeatOp) -> Generator[StartedCollective | None]:
         begins, ends, spares, stacks = (
             [self.values[x] for x in values]
             for values in (op.begins, op.ends, op.spares, op.stacks)
@@ -334,7 +338,7 @@ class Rank:
                 if stack is None:
                     values.append(None)
                     continue
-                row = Buffer(stack.buffer.dtype, stack.buffer.shape[1:])
+                row = LocalBuffer(stack.buffer.dtype, stack.buffer.shape[1:])
                 values.append(View(stack.memory, stack.start + number * row.elements, row))
             self.values |= zip(args, values, strict=True)
             yield from self.run(op.body.block)
@@ -358,7 +362,7 @@ class Rank:
             if end > self.arena.size:
                 raise LocalError(f"{name} lies outside of the arena")
             data = self.arena[start:end].view(NUMPY[x.dtype])
-        memory = Memory(name, data, np.zeros(x.elements, np.bool_))
+        memory = RankMemory(name, data, np.zeros(x.elements, np.bool_))
         if op.start is not None:
             self.live[memory] = op.start.value.data, op.start.value.data + x.bytes
         return View(memory, 0, x)
@@ -372,7 +376,7 @@ class Rank:
         view.memory.is_gone = True
         self.live.pop(view.memory, None)
 
-    def use(self, own: Collective, x: View, writes: bool) -> None:
+    def use(self, own: StartedCollective, x: View, writes: bool) -> None:
         """Note that a collective uses elements until the rank waits."""
         x.memory.uses[own, writes] = x.start, x.start + x.buffer.elements, writes
 

@@ -60,7 +60,7 @@ def _shifted(op: StartOp, parts: Parts) -> Parts:
 
 @dataclass(frozen=True)
 class GroupMeaning:
-    """What a collective does in a group.
+    """The meaning of a collective in a group.
 
     Attributes:
         run: a function from the operands of all ranks, as flat arrays, to their results.

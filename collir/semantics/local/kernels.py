@@ -1,4 +1,4 @@
-"""What computations do on the blocks of a rank."""
+"""Results of computations on the blocks of a rank."""
 
 from collections.abc import Mapping, Sequence
 

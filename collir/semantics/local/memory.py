@@ -7,7 +7,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from collir.layout.local import Buffer
+from collir.layout.local import LocalBuffer
 from collir.semantics.reference.collectives import Array
 
 
@@ -16,7 +16,7 @@ class LocalError(RuntimeError):
 
 
 @dataclass(eq=False)
-class Memory:
+class RankMemory:
     """Elements that a rank has.
 
     Attributes:
@@ -47,9 +47,9 @@ class View:
         start: the first of them.
     """
 
-    memory: Memory
+    memory: RankMemory
     start: int
-    buffer: Buffer
+    buffer: LocalBuffer
 
     def _of(self, flat: NDArray[Any]) -> NDArray[Any]:
         """Return the elements of an array, in the shape of the buffer, without a copy."""

@@ -29,7 +29,7 @@ from collir.synthesis.propagation.moves import Moves
 from collir.synthesis.propagation.work import Work
 
 _UNSAID = Device(tuple((x.value, 100e12) for x in DType), memory_bandwidth=1e12)
-"""What is taken for the rates that a machine does not say."""
+"""Rates of a device for those that a machine does not say."""
 
 _NOTHING: frozenset[str] = frozenset()
 

@@ -103,7 +103,7 @@ class Relation:
 
     @cached_property
     def reduction(self) -> Reduction:
-        """How what is partial in the result is reduced."""
+        """The reduction of what is partial in the result."""
         structure = self.op and self.op.structure
         return (structure and structure.reduction) or Reduction.SUM
 

@@ -23,6 +23,7 @@ from collir.layout.coll import PAD
 from collir.layout.formulas import Formula
 from collir.layout.mesh import digits_over, index_over
 from collir.layout.sizes import OpenSize
+from collir.localize.places import root_place, taking_part
 from collir.syntax.writer import nested_text
 from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (
@@ -38,7 +39,7 @@ from collir.targets.code.c_text import (
     size_text,
     variables,
 )
-from collir.targets.code.emitters import StepEmitter, root_place, taking_part, written_step
+from collir.targets.code.emitters import StepEmitter, written_step
 
 
 class Carry(NamedTuple):

@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 from xdsl.ir import SSAValue
 
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import DiagnosticError
-from collir.layout import Mesh, Place, at_root
+from collir.layout import Mesh
 from collir.layout.operation_table import OperationTable
 from collir.syntax.writer import step_text
 
@@ -18,20 +17,6 @@ Seen = TypeVar("Seen")
 
 Emitters = OperationTable[Callable[[Any, Seen], list[str]]]
 """The methods of a class that print the statements of steps, by the names of the steps."""
-
-
-def taking_part(op: DistOp) -> Place:
-    """Return the place of the ranks that carry out a step."""
-    if op.kind.sends:
-        return dist_type(op.operands[0]).without_place(op.over).place
-    return dist_type(op.result).place
-
-
-def root_place(op: DistOp) -> Place:
-    """Return the place of the root of a collective in each group over its sub-axes."""
-    if op.kind.before != "root":
-        return at_root(op.over)
-    return tuple(item for item in dist_type(op.operands[0]).place if item[0] in op.over)
 
 
 def check_uneven(op: DistOp, known: Container[str], name: str = "") -> None:

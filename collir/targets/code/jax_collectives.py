@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from collir.layout import DType, Reduction
 from collir.layout.cuts import places
 from collir.layout.mesh import digits_over, index_over
-from collir.targets.code.emitters import root_place
+from collir.localize.places import root_place
 from collir.targets.code.forms import Expression
 from collir.targets.code.jax_step import JaxStep, literal
 from collir.targets.code.python_text import tuple_text

@@ -14,7 +14,8 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Reduction
 from collir.layout.mesh import index_over
 from collir.layout.operation_table import OperationTable
-from collir.targets.code.emitters import Emitters, root_place
+from collir.localize.places import root_place
+from collir.targets.code.emitters import Emitters
 from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
 from collir.targets.code.numpy_methods import USES
 from collir.targets.code.numpy_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, VIEWS, NumpyStep

@@ -19,6 +19,7 @@ from collir.layout import DistType, DType, Reduction
 from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import OpenSize
 from collir.localize.arena import Arena
+from collir.localize.places import root_place, taking_part
 from collir.targets.code.c_file import sections
 from collir.targets.code.c_function import CFunction
 from collir.targets.code.c_kernels import Kernels
@@ -36,7 +37,7 @@ from collir.targets.code.c_text import (
     size_text,
     with_comments_kept,
 )
-from collir.targets.code.emitters import check_uneven, root_place, taking_part
+from collir.targets.code.emitters import check_uneven
 from collir.targets.code.mpi_mesh import custom_operator
 from collir.targets.code.ranks import outermost
 from collir.targets.code.waits import remark_waits

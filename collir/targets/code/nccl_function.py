@@ -17,6 +17,7 @@ from collir.ir.blocks import Part, parts_of
 from collir.layout import DistType, DType, Reduction
 from collir.layout.coll import PERMUTE
 from collir.layout.operation_table import OperationTable
+from collir.localize.places import root_place
 from collir.targets.code.c_file import sections
 from collir.targets.code.c_function import CFunction
 from collir.targets.code.c_mesh import LINKAGE
@@ -28,7 +29,7 @@ from collir.targets.code.c_text import (
     size_text,
     with_comments_kept,
 )
-from collir.targets.code.emitters import Emitters, check_uneven, root_place
+from collir.targets.code.emitters import Emitters, check_uneven
 from collir.targets.code.nccl_mesh import Workspace
 from collir.targets.code.nccl_streams import CALLERS, Streams
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES, CudaText

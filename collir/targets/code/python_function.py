@@ -23,15 +23,9 @@ from collir.layout import DistType, DType, Reduction, place_at
 from collir.layout.coll import MASK, PAD, SEND
 from collir.layout.mesh import digits_over
 from collir.layout.operation_table import OperationTable
+from collir.localize.places import root_place, taking_part
 from collir.syntax.writer import nested_text
-from collir.targets.code.emitters import (
-    Emitters,
-    StepEmitter,
-    check_uneven,
-    root_place,
-    taking_part,
-    written_step,
-)
+from collir.targets.code.emitters import Emitters, StepEmitter, check_uneven, written_step
 from collir.targets.code.python_lines import lines_of
 from collir.targets.code.python_steps import Blocks, CutDim, Local, Sent
 from collir.targets.code.python_text import (

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType
-from collir.targets.code.emitters import taking_part
+from collir.localize.places import taking_part
 from collir.targets.code.forms import Expression
 from collir.targets.code.python_function import PythonFunction
 from collir.targets.code.python_lines import lines_of

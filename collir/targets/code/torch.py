@@ -16,7 +16,8 @@ from collir.layout.coll import CAST, PAD, SLICE, TRANSPOSE
 from collir.layout.cuts import places
 from collir.layout.mesh import digits_over, index_over
 from collir.layout.operation_table import OperationTable
-from collir.targets.code.emitters import Emitters, root_place
+from collir.localize.places import root_place
+from collir.targets.code.emitters import Emitters
 from collir.targets.code.python_file import classes, example, header, helpers
 from collir.targets.code.python_function import PythonFunction, is_first
 from collir.targets.code.python_steps import Blocks, CutDim, Sent
