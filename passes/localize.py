@@ -8,17 +8,28 @@ depends on its coordinates, or stands in an ``at``.
 Why: everything that a rank has to decide is decided once, and is there to be read, run and checked.
 """
 
+from dataclasses import dataclass
+
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.localize.localize import localize
+from collir.localize.writer import GroupRules
 
 
+@dataclass(frozen=True)
 class LocalizePass(ModulePass):
     """Lower every function to what each rank executes: buffers, copies, starts and waits."""
 
     name = "localize"
 
+    ascending: bool = False
+    """Whether groups count their ranks in ascending order, as those of torch do: blocks are copied
+    into that order."""
+    padded: bool = False
+    """Whether blocks that differ in size are padded to the largest, but for an all_to_all, as for
+    torch."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        localize(op)
+        localize(op, GroupRules(self.ascending, self.padded))

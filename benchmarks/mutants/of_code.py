@@ -29,12 +29,6 @@ plant(
     "targets/code/rank_forms.py",
     NUMPY,
     (
-        "blocks of different sizes begin where even ones would",
-        "begins = [cuts(self.mesh, size, axes, at)[0] for at in places(self.mesh, axes)]",
-        "begins = [n * size // len(list(places(self.mesh, axes))) for n, _ in "
-        "enumerate(places(self.mesh, axes))]",
-    ),
-    (
         "the padding of a maximum is 0",
         'function, _windows(s, s.x, s.op.sizes("window"), _lowest(s, 0)), _last(s)',
         'function, _windows(s, s.x, s.op.sizes("window")), _last(s)',

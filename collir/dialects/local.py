@@ -2,11 +2,11 @@
 
 Values are buffers of the rank and tokens of what is under way. A collective has a start and a wait;
 in between its operand may be read by others, and its result by nobody. Only ``copy`` moves memory
-inside a device. What differs by rank depends on its coordinates (``Affine``), or stands in an
-``at``.
+inside a device. What differs by rank is a number of its coordinates, or stands in an ``at``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from xdsl.dialects.builtin import (
     I64,
@@ -50,8 +50,8 @@ from xdsl.traits import (
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.local_types import (
-    AffineAttr,
     BufferType,
+    RankNumberAttr,
     TokenType,
     buffer_of,
     on_one_device,
@@ -60,8 +60,22 @@ from collir.dialects.machine import MeshOp
 from collir.dialects.operation import DistOp, arguments_of, value_text
 from collir.dialects.tables import OPERATIONS, register
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr, SizesAttr
-from collir.layout import LayoutError, Mesh, Place, Reduction
-from collir.layout.local import Affine, LocalBuffer
+from collir.layout import LayoutError, Mesh, Place, Reduction, place_at
+from collir.layout.cuts import places
+from collir.layout.local import (
+    CoordinateTable,
+    LocalBuffer,
+    atoms_in,
+    axes_of,
+    number_at,
+    rank_text,
+)
+from collir.layout.local import bounds as bounds_on
+from collir.layout.mesh import index_over
+from collir.layout.steps import ArgumentKind
+
+STEP = "step"
+"""The attribute of an operation with the text of the step whose first one it is, for readers."""
 
 # ---------------------------------------------------------------------------------------------
 # Memory
@@ -92,8 +106,10 @@ class AllocOp(IRDLOperation):
         return AllocOp.create(properties=properties, result_types=[BufferType(x)])
 
     def verify_(self) -> None:
-        if not buffer_of(self.result).is_contiguous:
+        x = buffer_of(self.result)
+        if not x.is_contiguous:
             raise VerifyException("memory is contiguous: a view has strides")
+        check_numbers(x.numbers, mesh_at(self))
 
 
 @irdl_op_definition
@@ -117,23 +133,27 @@ class ViewOp(IRDLOperation):
 
     Attributes:
         offset: where it begins, in elements.
+        place: the coordinates of the ranks that have it; none: all do.
     """
 
     name = "local.view"
 
-    offset = prop_def(AffineAttr)
+    offset = prop_def(RankNumberAttr)
+    place = opt_prop_def(PlaceAttr)
     whole = operand_def(BufferType)
     result = result_def(BufferType)
 
-    assembly_format = "$whole `from` $offset attr-dict `:` type($whole) `to` type($result)"
+    assembly_format = (
+        "$whole (`at` $place^)? `from` $offset attr-dict `:` type($whole) `to` type($result)"
+    )
 
     @staticmethod
-    def of(whole: SSAValue, x: LocalBuffer, offset: Affine | int = 0) -> "ViewOp":
+    def of(whole: SSAValue, x: LocalBuffer, offset: int = 0, place: Place = ()) -> "ViewOp":
         """Return a view of a contiguous buffer."""
-        start = offset if isinstance(offset, Affine) else Affine(offset)
+        properties: dict[str, Attribute] = {"offset": RankNumberAttr(offset)}
         return ViewOp.create(
             operands=[whole],
-            properties={"offset": AffineAttr(start)},
+            properties=properties | ({"place": PlaceAttr(place)} if place else {}),
             result_types=[BufferType(x)],
         )
 
@@ -143,11 +163,13 @@ class ViewOp(IRDLOperation):
             raise VerifyException("a view is of a contiguous buffer")
         if whole.dtype is not part.dtype:
             raise VerifyException(f"a view of {whole.dtype} has no elements of {part.dtype}")
-        low, high = bounds(self.offset.data, mesh)
-        if low < 0 or high + part.span > whole.elements:
-            raise VerifyException(
-                f"elements {low} to {high + part.span} are not all among the {whole.elements}"
-            )
+        check_numbers(part.numbers, mesh)
+        start, end = self.offset.data, self.offset.data + part.span
+        at = self.place.data if self.place else ()
+        low, high = bounds(start, mesh, at)[0], bounds(end, mesh, at)[1]
+        if low < 0 or bounds(end - whole.elements, mesh, at)[1] > 0:
+            size = rank_text(whole.elements)
+            raise VerifyException(f"elements {low} to {high} are not all among the {size}")
 
 
 @irdl_op_definition
@@ -168,11 +190,22 @@ class CopyOp(IRDLOperation):
 
     def verify_(self) -> None:
         source, target = buffer_of(self.source), buffer_of(self.target)
-        if (source.dtype, source.shape) != (target.dtype, target.shape):
+        if source.dtype is not target.dtype or not _same(self, source.shape, target.shape):
             raise VerifyException(f"{source} has other elements than {target}")
         if self.source is self.target:
             raise VerifyException("a copy to itself does nothing")
         _check_target(target)
+
+
+def _same(op: Operation, sizes: Sequence[int], others: Sequence[int]) -> bool:
+    """Return whether sizes are the same on all ranks that run an operation."""
+    if len(sizes) != len(others):
+        return False
+    if sizes == others:
+        return True
+    mesh, place = mesh_at(op), place_around(op)
+    pairs = zip(sizes, others, strict=True)
+    return all(bounds(size - other, mesh, place) == (0, 0) for size, other in pairs)
 
 
 def _check_target(x: LocalBuffer) -> None:
@@ -199,6 +232,8 @@ class StartOp(IRDLOperation):
         sender, receiver: of a send, the numbers of these ranks in the group.
         distance, open: of a shift, the distance, and whether it is along a line.
         before, after: of a permute, the layouts; else it is over the axes.
+        sends, receives: of one whose blocks differ in size, the elements of the blocks that leave
+            for each rank of the group, and of those that come from each.
     """
 
     name = "local.start"
@@ -214,6 +249,8 @@ class StartOp(IRDLOperation):
     open = opt_prop_def(UnitAttr)
     before = opt_prop_def(DistTensorType)
     after = opt_prop_def(DistTensorType)
+    sends = opt_prop_def(ArrayAttr[RankNumberAttr])
+    receives = opt_prop_def(ArrayAttr[RankNumberAttr])
     source = operand_def(BufferType)
     target = operand_def(BufferType)
     token = result_def(TokenType)
@@ -249,6 +286,13 @@ class StartOp(IRDLOperation):
         value = self.properties.get(name)
         return value.value.data if isinstance(value, IntegerAttr) else 0
 
+    @property
+    def counts(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The elements of the blocks that leave for each rank, and that come from each; nothing
+        where all of them are equal."""
+        leave, come = ([x.data for x in side or ()] for side in (self.sends, self.receives))
+        return leave, come
+
     def verify_(self) -> None:
         mesh, name = mesh_at(self), self.kind.data
         operation = OPERATIONS.get(name)
@@ -268,17 +312,48 @@ class StartOp(IRDLOperation):
         if not (source.is_contiguous and target.is_contiguous):
             raise VerifyException(f"{name} takes contiguous buffers: copy into one")
         count = mesh.group_size(self.axes.data)
-        held = source.elements * (count if kind.gathers else 1)
-        left = target.elements * (count if kind.shards else 1)
-        if held != left:
-            raise VerifyException(f"{name} of {count} ranks does not make {target} of {source}")
+        if self.sends is not None or self.receives is not None:
+            self._check_counts(mesh, count)
+        elif self.before is None:
+            held = source.elements * (count if kind.gathers else 1)
+            left = target.elements * (count if kind.shards else 1)
+            if not _same(self, [held], [left]):
+                message = f"{name} of {count} ranks does not make {target} of {source}"
+                raise VerifyException(message)
         for word in ("root", "sender", "receiver"):
             if not 0 <= self.number(word) < max(1, count):
                 raise VerifyException(f"a group of {count} ranks has no {word} {self.number(word)}")
-        if kind.exchanges and source.elements % count:
+        if kind.exchanges and self.sends is None and source.elements % count:
             raise VerifyException(f"{source} has no {count} equal blocks")
         if len(list(self.token.uses)) != 1:
             raise VerifyException(f"this {name} has no wait, or several")
+
+    def _check_counts(self, mesh: Mesh, count: int) -> None:
+        """Check that blocks that differ in size are those of the buffers."""
+        name, kind, axes = self.called, OPERATIONS[self.called].KIND, self.axes.data
+        sides = zip(
+            ("sends", "receives"),
+            (kind.shards or kind.exchanges, kind.gathers or kind.exchanges),
+            self.counts,
+            map(buffer_of, (self.source, self.target)),
+            map(buffer_of, (self.target, self.source)),
+            strict=True,
+        )
+        for word, has, blocks, whole, other in sides:
+            if not has and blocks:
+                raise VerifyException(f"{name} has no blocks of sizes that `{word}` gives")
+            if not has:
+                continue
+            if len(blocks) != count:
+                raise VerifyException(f"`{word}` gives a size for each of {count} ranks")
+            check_numbers(blocks, mesh)
+            if bounds(sum(blocks) - whole.elements, mesh) != (0, 0):
+                raise VerifyException(f"the blocks of `{word}` are not all of {whole}")
+            named = (x for atom in atoms_in([*blocks, other.elements]) for x in axes_of(atom))
+            for at in places(mesh, list(dict.fromkeys([*axes, *named]))):
+                own = number_at(blocks[index_over(mesh, axes, at)], mesh, at)
+                if not kind.exchanges and own != number_at(other.elements, mesh, at):
+                    raise VerifyException(f"`{word}` gives {own} for the block of {other}")
 
 
 @irdl_op_definition
@@ -306,7 +381,7 @@ class ComputeOp(IRDLOperation):
 
     Attributes:
         kernel: the name of the operation.
-        arguments: its properties, whose types are those of blocks.
+        arguments: its properties, without the type of the result, which is that of its buffer.
         starts: where the block that it reads or writes begins in the whole, for each dimension, if
             it depends on that.
         whole: the shape of the whole, of a result that depends on it.
@@ -316,7 +391,7 @@ class ComputeOp(IRDLOperation):
 
     kernel = prop_def(StringAttr)
     arguments = prop_def(DictionaryAttr)
-    starts = opt_prop_def(ArrayAttr[AffineAttr])
+    starts = opt_prop_def(ArrayAttr[RankNumberAttr])
     whole = opt_prop_def(SizesAttr)
     inputs = var_operand_def(BufferType)
     outputs = var_operand_def(BufferType)
@@ -329,7 +404,7 @@ class ComputeOp(IRDLOperation):
         arguments: Mapping[str, Attribute],
         inputs: Sequence[SSAValue],
         outputs: Sequence[SSAValue],
-        starts: Sequence[Affine] = (),
+        starts: Sequence[int] = (),
         whole: Sequence[int] = (),
     ) -> "ComputeOp":
         """Return a computation."""
@@ -338,18 +413,32 @@ class ComputeOp(IRDLOperation):
             "arguments": DictionaryAttr(dict(arguments)),
         }
         if starts:
-            properties["starts"] = ArrayAttr(map(AffineAttr, starts))
+            properties["starts"] = ArrayAttr(map(RankNumberAttr, starts))
         if whole:
             properties["whole"] = SizesAttr(tuple(whole))
         return ComputeOp.build(operands=[inputs, outputs], properties=properties)
 
-    def step(self) -> DistOp:
-        """Return the operation on tensors of a single device."""
-        types = [DistTensorType(on_one_device(buffer_of(x))) for x in self.inputs]
-        results = [DistTensorType(on_one_device(buffer_of(x))) for x in self.outputs]
-        return OPERATIONS[self.kernel.data].create(
+    def step(
+        self, sizes: Callable[[LocalBuffer], LocalBuffer] | None = None, place: Place = ()
+    ) -> DistOp:
+        """Return the operation on tensors of a single device.
+
+        Args:
+            sizes: a function to buffers with other sizes, as those of one rank.
+            place: the place of the tensors, for who asks which devices have them.
+        """
+        buffers = [[buffer_of(x) for x in values] for values in (self.inputs, self.outputs)]
+        if sizes is not None:
+            buffers = [list(map(sizes, values)) for values in buffers]
+        types, results = (
+            [DistTensorType(replace(on_one_device(x), place=place)) for x in values]
+            for values in buffers
+        )
+        operation = OPERATIONS[self.kernel.data]
+        made = dict.fromkeys(type_parameters(operation), (results or types)[0])
+        return operation.create(
             operands=Block(arg_types=types).args,
-            properties=dict(self.arguments.data),
+            properties={**self.arguments.data, **made},
             result_types=results or types[:1],
         )
 
@@ -360,8 +449,9 @@ class ComputeOp(IRDLOperation):
             raise VerifyException(f"there is no operation {name} that sends nothing")
         for value in self.outputs:
             _check_target(buffer_of(value))
-        for start in self.starts or ():
-            _ = bounds(start.data, mesh_at(self))
+        check_numbers([start.data for start in self.starts or ()], mesh_at(self))
+        if given := [x for x in type_parameters(operation) if x in self.arguments.data]:
+            raise VerifyException(f"{name} takes no {given[0]}: its buffer has the type")
         inputs = [on_one_device(buffer_of(x)) for x in self.inputs]
         outputs = [on_one_device(buffer_of(x)) for x in self.outputs]
         if name == MASK:
@@ -382,7 +472,7 @@ class ComputeOp(IRDLOperation):
         if operation.KIND.computes:
             return
         try:
-            arguments = arguments_of(operation.KIND, self.arguments.data)
+            arguments = arguments_of(operation.KIND, step.properties)
             made = operation.KIND.result_type(mesh_at(self), inputs, arguments)
         except LayoutError as error:
             names = [value_text(value, "the operand") for value in self.inputs]
@@ -495,6 +585,52 @@ class LocalRepeatOp(IRDLOperation):
 
 
 @irdl_op_definition
+class LocalCallOp(IRDLOperation):
+    """The program of another function, on its buffers.
+
+    Attributes:
+        start: where the arena of the other function lies in that of this one, in bytes, once that
+            is planned.
+    """
+
+    name = "local.call"
+
+    callee = prop_def(SymbolRefAttr)
+    start = opt_prop_def(IntegerAttr[I64])
+    inputs = var_operand_def(BufferType)
+    outputs = var_operand_def(BufferType)
+
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+
+    @staticmethod
+    def of(callee: str, inputs: Sequence[SSAValue], outputs: Sequence[SSAValue]) -> "LocalCallOp":
+        """Return a call."""
+        properties = {"callee": SymbolRefAttr(callee)}
+        return LocalCallOp.build(operands=[inputs, outputs], properties=properties)
+
+    def function(self) -> "LocalFuncOp":
+        """Return the function that it calls.
+
+        Raises:
+            VerifyException: there is none.
+        """
+        found = SymbolTable.lookup_symbol(self, self.callee)
+        if not isinstance(found, LocalFuncOp):
+            raise VerifyException(f"there is no local function {self.callee}")
+        return found
+
+    def verify_(self) -> None:
+        function = self.function()
+        if function.mesh != enclosing(self).mesh:
+            raise VerifyException(f"{self.callee} is on another mesh")
+        for own, other in ((self.inputs, function.inputs), (self.outputs, function.outputs)):
+            if [x.type for x in own] != [x.type for x in other]:
+                raise VerifyException(f"{self.callee} takes other buffers")
+        if self.start is not None and function.arena is None:
+            raise VerifyException(f"{self.callee} has no arena that lies in this one")
+
+
+@irdl_op_definition
 class LocalFuncOp(IRDLOperation):
     """The program of each rank. Its last arguments are the buffers of its results.
 
@@ -529,10 +665,16 @@ class LocalFuncOp(IRDLOperation):
         args = self.body.block.args
         if len(self.places) != len(args) or not 0 <= self.returned.value.data <= len(args):
             raise VerifyException("every argument has a place, and results are among them")
+        mesh = mesh_at(self)
         for arg in args:
             if not buffer_of(arg).is_contiguous:
                 raise VerifyException("arguments are contiguous")
-        _ = mesh_at(self)
+            check_numbers(buffer_of(arg).numbers, mesh)
+
+
+def type_parameters(operation: type[DistOp]) -> list[str]:
+    """Return the properties of an operation that are the type of its result."""
+    return [x.name for x in operation.KIND.parameters if x.kind is ArgumentKind.TYPE]
 
 
 def number(value: int) -> IntegerAttr[I64]:
@@ -540,8 +682,8 @@ def number(value: int) -> IntegerAttr[I64]:
     return IntegerAttr(value, i64)
 
 
-def mesh_at(op: Operation) -> Mesh:
-    """Return the mesh of the local function that an operation is in, or is.
+def enclosing(op: Operation) -> LocalFuncOp:
+    """Return the local function that an operation is in, or is.
 
     Raises:
         VerifyException: there is none.
@@ -551,22 +693,57 @@ def mesh_at(op: Operation) -> Mesh:
         function = function.parent_op()
     if function is None:
         raise VerifyException("the operation is not in a local function, so it has no mesh")
+    return function
+
+
+def place_around(op: Operation) -> Place:
+    """Return the place of the ranks that run an operation: that of the ``at`` it is in."""
+    place: dict[str, int] = {}
+    parent = op.parent_op()
+    while parent is not None:
+        if isinstance(parent, AtOp):
+            place |= dict(parent.place.data)
+        parent = parent.parent_op()
+    return place_at(place)
+
+
+def mesh_at(op: Operation) -> Mesh:
+    """Return the mesh of the local function that an operation is in, or is.
+
+    Raises:
+        VerifyException: there is none.
+    """
+    function = enclosing(op)
     mesh = SymbolTable.lookup_symbol(function, function.mesh)
     if not isinstance(mesh, MeshOp):
         raise VerifyException(f"there is no mesh {function.mesh}")
     return mesh.value()
 
 
-def bounds(x: Affine, mesh: Mesh) -> tuple[int, int]:
-    """Return the least and the largest number of all ranks of a mesh.
+def bounds(x: int, mesh: Mesh, place: Place = ()) -> tuple[int, int]:
+    """Return the least and the largest number of all ranks of a mesh at a place.
 
     Raises:
-        VerifyException: it names a sub-axis that the mesh does not have.
+        VerifyException: it is of sub-axes that the mesh does not have.
     """
-    for axis, _ in x.terms:
-        if axis not in mesh.by_name:
-            raise VerifyException(f"@{mesh.name} has no sub-axis {axis}")
-    return x.bounds({name: sub.size for name, sub in mesh.by_name.items()})
+    check_numbers([x], mesh)
+    return bounds_on(x, mesh, place)
+
+
+def check_numbers(numbers: Iterable[int], mesh: Mesh) -> None:
+    """Check that numbers are of coordinates of a mesh.
+
+    Raises:
+        VerifyException: they are of sub-axes that it does not have, or a table has other numbers.
+    """
+    for atom in atoms_in(numbers):
+        for axis in axes_of(atom):
+            if axis not in mesh.by_name:
+                raise VerifyException(f"@{mesh.name} has no sub-axis {axis}")
+        if isinstance(atom, CoordinateTable):
+            count = mesh.group_size(atom.axes)
+            if len(atom.values) != count:
+                raise VerifyException(f"{atom} has {len(atom.values)} numbers, and not {count}")
 
 
 def local_functions(module: Operation) -> Iterator[LocalFuncOp]:
@@ -589,9 +766,10 @@ Local = Dialect(
         LocalYieldOp,
         AtOp,
         LocalRepeatOp,
+        LocalCallOp,
         LocalFuncOp,
     ],
-    [BufferType, TokenType, AffineAttr],
+    [BufferType, TokenType, RankNumberAttr],
 )
 
 register(Local)

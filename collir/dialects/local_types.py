@@ -1,5 +1,7 @@
 """The types and attributes of the local dialect: buffers, tokens, and numbers of each rank."""
 
+from typing import Literal
+
 from xdsl.ir import Data, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
@@ -7,7 +9,8 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from collir.layout import Dim, DistType, DType
-from collir.layout.local import Affine, LocalBuffer
+from collir.layout.formulas import Formula, read_formula
+from collir.layout.local import CoordinateTable, LocalBuffer, number_of, rank_text
 
 
 @irdl_attr_definition
@@ -20,10 +23,10 @@ class BufferType(Data[LocalBuffer], TypeAttribute):
     def parse_parameter(cls, parser: AttrParser) -> LocalBuffer:
         with parser.in_angle_brackets():
             dtype = DType(parser.parse_keyword_in(list(DType)))
-            shape = _parse_integers(parser)
+            shape = _parse_numbers(parser)
             if parser.parse_optional_keyword("strides") is None:
                 return LocalBuffer(dtype, shape)
-            strides = _parse_integers(parser)
+            strides = _parse_numbers(parser)
             if len(strides) != len(shape):
                 parser.raise_error("every dimension has a stride")
             return LocalBuffer.strided(dtype, shape, strides)
@@ -41,46 +44,47 @@ class TokenType(ParametrizedAttribute, TypeAttribute):
 
 
 @irdl_attr_definition
-class AffineAttr(Data[Affine]):
-    """A number of each rank: ``<8 * data.gpu + 3>``."""
+class RankNumberAttr(Data[int]):
+    """A number of each rank: ``<8 * data.gpu + 3>``, or ``<16 * [3, 1][data.gpu]>``."""
 
-    name = "local.affine"
+    name = "local.number"
 
     @classmethod
-    def parse_parameter(cls, parser: AttrParser) -> Affine:
+    def parse_parameter(cls, parser: AttrParser) -> int:
         with parser.in_angle_brackets():
-            return _parse_affine(parser)
+            return _parse_number(parser)
 
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
-            printer.print_string(str(self.data))
+            printer.print_string(rank_text(self.data))
 
 
-def _parse_integers(parser: AttrParser) -> tuple[int, ...]:
-    return tuple(
-        parser.parse_comma_separated_list(
-            parser.Delimiter.SQUARE, lambda: parser.parse_integer(allow_boolean=False)
-        )
+def _parse_numbers(parser: AttrParser) -> tuple[int, ...]:
+    numbers = parser.parse_comma_separated_list(
+        parser.Delimiter.SQUARE, lambda: _parse_number(parser)
     )
+    return tuple(numbers)
 
 
-def _parse_affine(parser: AttrParser) -> Affine:
-    number, sign = Affine(), 1
-    while True:
-        factor = parser.parse_optional_integer(allow_boolean=False, allow_negative=True)
-        if factor is None:
-            term = Affine.of(0, {parser.parse_identifier("a sub-axis"): 1})
-        elif parser.parse_optional_punctuation("*"):
-            term = Affine.of(0, {parser.parse_identifier("a sub-axis"): factor})
-        else:
-            term = Affine(factor)
-        number += term * sign
-        if parser.parse_optional_punctuation("+"):
-            sign = 1
-        elif parser.parse_optional_punctuation("-"):
-            sign = -1
-        else:
-            return number
+_SIGNS: dict[str, Literal["+", "-", "*"]] = {"+": "+", "-": "-", "*": "*"}
+
+
+def _parse_number(parser: AttrParser) -> int:
+    def accept(token: str) -> bool:
+        return token in _SIGNS and parser.parse_optional_punctuation(_SIGNS[token]) is not None
+
+    def operand() -> Formula:
+        number = parser.parse_optional_integer(allow_boolean=False, allow_negative=False)
+        if number is not None:
+            return Formula.constant(number)
+        square = parser.Delimiter.SQUARE
+        values = parser.parse_optional_comma_separated_list(square, parser.parse_integer)
+        if values is None:
+            return Formula.parameter(parser.parse_identifier("a number or a sub-axis"))
+        axes = parser.parse_comma_separated_list(square, parser.parse_identifier)
+        return Formula.parameter(CoordinateTable(axes, values))
+
+    return number_of(read_formula(accept, operand))
 
 
 def buffer_of(value: SSAValue) -> LocalBuffer:

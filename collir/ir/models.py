@@ -28,7 +28,10 @@ def not_called(module: ModuleOp) -> list[str]:
 
 
 def models_for_code(
-    module: ModuleOp, named: Collection[str] | None = None, tasks: bool = True
+    module: ModuleOp,
+    named: Collection[str] | None = None,
+    tasks: bool = True,
+    bodies: bool = True,
 ) -> tuple[ModuleOp, list[FuncOp]]:
     """Return a module as it runs in which tasks and the bodies of loops are functions, and those
     that are for the code of others only.
@@ -39,12 +42,13 @@ def models_for_code(
     Args:
         named: the functions to keep of a module with operations of models instead.
         tasks: whether tasks of pipelines are functions; else they are steps.
+        bodies: whether the bodies of loops are functions; else they stay loops.
     """
     own = not_called(module) if named is None else named
-    ready, bodies = ready_for_code(module, tasks)
+    ready, added = ready_for_code(module, tasks, bodies)
     if ready is module or not has_models(ready):
-        return ready, bodies
+        return ready, added
     erase_other_functions(ready, own)
     called = {call.symbol for function in functions_of(ready) for call in calls_in(function)}
-    hidden = {*bodies, *(f for f in functions_of(ready) if f.sym_name.data in called)}
+    hidden = {*added, *(f for f in functions_of(ready) if f.sym_name.data in called)}
     return ready, [function for function in functions_of(ready) if function in hidden]

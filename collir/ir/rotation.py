@@ -285,7 +285,9 @@ def _changes(function: FuncOp) -> bool:
     )
 
 
-def ready_for_code(module: ModuleOp, tasks: bool = True) -> tuple[ModuleOp, list[FuncOp]]:
+def ready_for_code(
+    module: ModuleOp, tasks: bool = True, bodies: bool = True
+) -> tuple[ModuleOp, list[FuncOp]]:
     """Return a module as it runs in which tasks and the bodies of loops are functions, and those
     that are new.
 
@@ -293,6 +295,7 @@ def ready_for_code(module: ModuleOp, tasks: bool = True) -> tuple[ModuleOp, list
 
     Args:
         tasks: whether tasks of pipelines are functions; else they are steps.
+        bodies: whether the bodies of loops are functions; else they stay loops.
     """
     functions = [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
     ops = [op for function in functions for op in function.body.block.ops]
@@ -300,7 +303,7 @@ def ready_for_code(module: ModuleOp, tasks: bool = True) -> tuple[ModuleOp, list
         return module, []
     copy = module.clone()
     write_out_pipelines(copy, tasks)
-    return copy, [*outline_tasks(copy), *outline_bodies(copy)]
+    return copy, [*outline_tasks(copy), *(outline_bodies(copy) if bodies else ())]
 
 
 def write_out_pipelines(module: ModuleOp, tasks: bool = True) -> None:

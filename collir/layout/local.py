@@ -1,74 +1,159 @@
 """Buffers of a rank, and numbers that depend on its coordinates.
 
-The program of a rank is written once for all of them. Where they differ, it says how: as a sum of
-multiples of coordinates on sub-axes.
+The program of a rank is written once for all of them. Where they differ, it says how: numbers are
+sums of products of coordinates, and of tables by coordinates, as where blocks differ in size.
+A number is an integer, or an open size whose formula is over such atoms.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from fractions import Fraction
+from functools import cached_property, lru_cache
 
+from collir.layout.cuts import Coordinates, places
 from collir.layout.dtypes import DType
-from collir.layout.mesh import Mesh
+from collir.layout.formulas import Formula
+from collir.layout.mesh import Mesh, index_over
+from collir.layout.sizes import OpenSize, formula_of
+from collir.layout.types import Place
 
 
-@dataclass(frozen=True)
-class Affine:
-    """A number of each rank: a constant and multiples of coordinates.
+class CoordinateTable(str):
+    """A number for each index over sub-axes, as an atom of formulas: ``[3, 1][data.gpu]``.
 
     Attributes:
-        terms: sub-axes, each with the factor of the rank's coordinate on it; no factor is 0.
+        axes: the sub-axes, the first most significant.
+        values: the numbers.
     """
 
-    constant: int = 0
-    terms: tuple[tuple[str, int], ...] = ()
+    __slots__ = ("axes", "values")
 
-    @staticmethod
-    def of(constant: int, terms: Mapping[str, int] | None = None) -> "Affine":
-        """Return a number; factors of 0 are left out."""
-        return Affine(constant, tuple((x, n) for x, n in (terms or {}).items() if n))
+    axes: tuple[str, ...]
+    values: tuple[int, ...]
 
-    @staticmethod
-    def index(mesh: Mesh, axes: Iterable[str]) -> "Affine":
-        """Return the mixed-radix index of a rank over sub-axes, the first most significant."""
-        terms: dict[str, int] = {}
-        for axis in axes:
-            size = mesh.by_name[axis].size
-            terms = {name: factor * size for name, factor in terms.items()} | {axis: 1}
-        return Affine.of(0, terms)
+    def __new__(cls, axes: Sequence[str], values: Sequence[int]) -> "CoordinateTable":
+        table = super().__new__(cls, f"[{', '.join(map(str, values))}][{', '.join(axes)}]")
+        table.axes, table.values = tuple(axes), tuple(values)
+        return table
 
-    def __add__(self, other: "Affine | int") -> "Affine":
-        if isinstance(other, int):
-            return Affine(self.constant + other, self.terms)
-        terms = dict(self.terms)
-        for name, factor in other.terms:
-            terms[name] = terms.get(name, 0) + factor
-        return Affine.of(self.constant + other.constant, terms)
 
-    def __mul__(self, factor: int) -> "Affine":
-        terms = {name: own * factor for name, own in self.terms}
-        return Affine.of(self.constant * factor, terms)
+def axes_of(atom: str) -> tuple[str, ...]:
+    """Return the sub-axes that an atom depends on: those of a table, or its own."""
+    return atom.axes if isinstance(atom, CoordinateTable) else (atom,)
 
-    def at(self, coordinates: Mapping[str, int]) -> int:
-        """Return the number of a rank with some coordinates."""
-        return self.constant + sum(factor * coordinates[name] for name, factor in self.terms)
 
-    def bounds(self, sizes: Mapping[str, int]) -> tuple[int, int]:
-        """Return the least and the largest number of all ranks.
+def number_of(formula: Formula) -> int:
+    """Return the number of each rank that a formula over coordinates and tables is."""
+    largest = {
+        atom: max(atom.values) if isinstance(atom, CoordinateTable) else 1
+        for atom in formula.parameters
+    }
+    value = int(formula.value(largest))
+    return OpenSize(value, formula) if formula.parameters else value
 
-        Args:
-            sizes: the sizes of sub-axes, by name.
-        """
-        ends = [factor * (sizes[name] - 1) for name, factor in self.terms]
-        low = self.constant + sum(min(0, end) for end in ends)
-        return low, self.constant + sum(max(0, end) for end in ends)
 
-    def __str__(self) -> str:
-        parts = [f"{factor} * {name}" if factor != 1 else name for name, factor in self.terms]
-        if self.constant or not parts:
-            parts.append(str(self.constant))
-        return " + ".join(parts).replace("+ -", "- ")
+def coordinate_index(mesh: Mesh, axes: Iterable[str]) -> int:
+    """Return the mixed-radix index of a rank over sub-axes, the first most significant."""
+    formula = Formula.constant(0)
+    for axis in axes:
+        size = Formula.constant(mesh.by_name[axis].size)
+        formula = formula * size + Formula.parameter(axis)
+    return number_of(formula)
+
+
+def table(axes: Sequence[str], values: Sequence[int]) -> int:
+    """Return the number that a rank has in a table by its index over sub-axes."""
+    if len(set(values)) == 1:
+        return values[0]
+    divisor = math.gcd(*values)
+    atom = CoordinateTable(axes, [value // divisor for value in values])
+    return number_of(Formula.parameter(atom) * Formula.constant(divisor))
+
+
+def number_at(number: int, mesh: Mesh, coordinates: Coordinates) -> int:
+    """Return the number of a rank with some coordinates."""
+    if not isinstance(number, OpenSize):
+        return number
+    atoms = {
+        atom: atom.values[index_over(mesh, atom.axes, coordinates)]
+        if isinstance(atom, CoordinateTable)
+        else coordinates[atom]
+        for atom in number.formula.parameters
+    }
+    return int(number.formula.value(atoms))
+
+
+def bounds(number: int, mesh: Mesh, place: Place = ()) -> tuple[int, int]:
+    """Return the least and the largest number of all ranks at a place.
+
+    The coordinates that tables are by are tried; in those of each the number is a sum of multiples
+    of the other coordinates.
+    """
+    if not isinstance(number, OpenSize):
+        return number, number
+    cases = _sums(number.formula, mesh, place)
+    return min(low for low, _ in cases), max(high for _, high in cases)
+
+
+@lru_cache(maxsize=4096)
+def _sums(formula: Formula, mesh: Mesh, place: Place) -> list[tuple[int, int]]:
+    tried = dict.fromkeys(axis for axis, _ in place)
+    for powers, _ in formula.terms:
+        for atom, _ in powers:
+            assert isinstance(atom, str)
+            if isinstance(atom, CoordinateTable) or len(powers) > 1:
+                tried |= dict.fromkeys(axes_of(atom))
+    found: list[tuple[int, int]] = []
+    for coordinates in places(mesh, list(tried)):
+        if any(coordinates[axis] != at for axis, at in place):
+            continue
+        low = high = Fraction(0)
+        for powers, factor in formula.terms:
+            term, ends = factor, (1, 1)
+            for atom, exponent in powers:
+                assert isinstance(atom, str)
+                if isinstance(atom, CoordinateTable):
+                    term *= atom.values[index_over(mesh, atom.axes, coordinates)] ** exponent
+                elif atom in coordinates:
+                    term *= coordinates[atom] ** exponent
+                else:
+                    ends = 0, mesh.by_name[atom].size - 1
+            low += min(term * end for end in ends)
+            high += max(term * end for end in ends)
+        found.append((int(low), int(high)))
+    return found
+
+
+def atoms_in(numbers: Iterable[int]) -> dict[str, None]:
+    """Return the coordinates and tables that numbers of a rank depend on, in order."""
+    found: dict[str, None] = {}
+    for number in numbers:
+        if isinstance(number, OpenSize):
+            found |= dict.fromkeys(sorted(number.formula.parameters))
+    return found
+
+
+def rank_text(number: int) -> str:
+    """Return a number of a rank as it is written: the largest multiples first, then the constant.
+
+    ``8 * data.node + 4 * data.gpu + 3``, or ``16 * [3, 1][data.gpu]``.
+    """
+    if not isinstance(number, OpenSize):
+        return str(number)
+    text = ""
+    for powers, factor in sorted(formula_of(number).terms, key=_written_order):
+        factors = [str(atom) for atom, exponent in powers for _ in range(exponent)]
+        if abs(factor) != 1 or not factors:
+            factors.insert(0, str(abs(factor)))
+        sign = (" - " if text else "-") if factor < 0 else (" + " if text else "")
+        text += f"{sign}{' * '.join(factors)}"
+    return text
+
+
+def _written_order(term: tuple[tuple[tuple[str | Formula, int], ...], Fraction]):
+    powers, factor = term
+    return not powers, -abs(factor), [str(atom) for atom, _ in powers]
 
 
 @dataclass(frozen=True)
@@ -76,8 +161,8 @@ class LocalBuffer:
     """Memory of a rank as an array of elements.
 
     Attributes:
-        strides: the elements from one index of a dimension to the next; None: those of rows one
-            behind the other.
+        shape, strides: numbers of each rank; the strides are the elements from one index of a
+            dimension to the next. None: those of rows one behind the other.
     """
 
     dtype: DType
@@ -139,8 +224,32 @@ class LocalBuffer:
             reached += step * (size - 1)
         return False
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All numbers of its shape and its strides."""
+        return (*self.shape, *(self.strides or ()))
+
+    @property
+    def is_fixed(self) -> bool:
+        """True if all ranks have the same one."""
+        return not any(isinstance(number, OpenSize) for number in self.numbers)
+
+    def at(self, mesh: Mesh, coordinates: Coordinates) -> "LocalBuffer":
+        """Return the buffer of a rank with some coordinates."""
+        return self.with_numbers(lambda number: number_at(number, mesh, coordinates))
+
+    def with_numbers(self, changed: Callable[[int], int]) -> "LocalBuffer":
+        """Return the buffer with other numbers in the place of those that differ between ranks."""
+        if self.is_fixed:
+            return self
+        shape = [changed(size) for size in self.shape]
+        if self.strides is None:
+            return LocalBuffer(self.dtype, tuple(shape))
+        strides = [changed(step) for step in self.strides]
+        return LocalBuffer.strided(self.dtype, shape, strides)
+
     def __str__(self) -> str:
-        text = f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+        text = f"{self.dtype}[{', '.join(map(rank_text, self.shape))}]"
         if self.strides is None:
             return text
-        return f"{text} strides [{', '.join(map(str, self.strides))}]"
+        return f"{text} strides [{', '.join(map(rank_text, self.strides))}]"

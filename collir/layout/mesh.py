@@ -359,3 +359,8 @@ def digits_over(mesh: Mesh, axes: Sequence[str], index: int) -> dict[str, int]:
     for axis in reversed(axes):
         index, digits[axis] = divmod(index, mesh.by_name[axis].size)
     return {axis: digits[axis] for axis in axes}
+
+
+def by_rank(mesh: Mesh, axes: Iterable[str]) -> tuple[str, ...]:
+    """Return sub-axes in the order in which ranks count, so that the ranks of a group ascend."""
+    return tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))

@@ -6,8 +6,19 @@ from typing import Any, Generic, TypeVar
 
 from xdsl.ir import Block, SSAValue
 
-from collir.dialects.local import AllocOp, FreeOp, LocalFuncOp, LocalRepeatOp, number
+from collir.dialects.local import (
+    AllocOp,
+    AtOp,
+    FreeOp,
+    LocalCallOp,
+    LocalFuncOp,
+    LocalRepeatOp,
+    bounds,
+    mesh_at,
+    number,
+)
 from collir.dialects.local_types import buffer_of
+from collir.layout import Mesh
 
 ALIGNMENT = 64
 """The bytes that the start of a place is a multiple of: a cache line, and the widest vector."""
@@ -50,18 +61,28 @@ class Arena(Generic[K]):
         self._taken.pop(what, None)
 
 
-def plan_arena(function: LocalFuncOp) -> None:
-    """Give each allocation of a function a place in its arena, in place."""
-    arena = Arena[SSAValue]()
-    _plan(function.body.block, arena)
-    function.properties["arena"] = number(arena.size)
+def plan_arena(function: LocalFuncOp) -> int:
+    """Give each allocation of a function a place in its arena, in place, and return its bytes.
+
+    The arena of a function that it calls lies in its own one while that runs.
+    """
+    if function.arena is None:
+        arena = Arena[SSAValue | LocalCallOp]()
+        _plan(function.body.block, arena, mesh_at(function))
+        function.properties["arena"] = number(arena.size)
+        return arena.size
+    return function.arena.value.data
 
 
-def _plan(block: Block, arena: Arena[SSAValue]) -> None:
+def _plan(block: Block, arena: Arena[SSAValue | LocalCallOp], mesh: Mesh) -> None:
     for op in block.ops:
         if isinstance(op, AllocOp):
-            op.properties["start"] = number(arena.take(op.result, buffer_of(op.result).bytes))
+            _, most = bounds(buffer_of(op.result).bytes, mesh)
+            op.properties["start"] = number(arena.take(op.result, most))
         elif isinstance(op, FreeOp):
             arena.give_back(op.memory)
-        elif isinstance(op, LocalRepeatOp):
-            _plan(op.body.block, arena)
+        elif isinstance(op, LocalCallOp):
+            op.properties["start"] = number(arena.take(op, plan_arena(op.function())))
+            arena.give_back(op)
+        elif isinstance(op, LocalRepeatOp | AtOp):
+            _plan(op.body.block, arena, mesh)

@@ -1,70 +1,151 @@
 """Collectives: which blocks are packed before they are sent, and unpacked behind."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-from xdsl.dialects.builtin import StringAttr, UnitAttr
-from xdsl.ir import Attribute, SSAValue
+from xdsl.dialects.builtin import ArrayAttr, StringAttr, UnitAttr
+from xdsl.ir import Attribute, Operation, SSAValue
 
-from collir.dialects.local import CopyOp, StartOp, number
-from collir.dialects.local_types import buffer_of
+from collir.dialects.local import ComputeOp, CopyOp, StartOp, number
+from collir.dialects.local_types import RankNumberAttr, buffer_of
+from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.layout import DistType, place_at
-from collir.layout.mesh import index_over
+from collir.ir.blocks import shares_by_dim
+from collir.layout import DistType, DType, Place, place_at
+from collir.layout.local import LocalBuffer
+from collir.layout.mesh import by_rank, index_over
 from collir.layout.types import with_sizes
-from collir.localize.blocks import CutBlocks
+from collir.localize.blocks import BlockOrder, CutBlocks
 from collir.localize.places import root_place, taking_part
-from collir.localize.writer import Steps, Writer
+from collir.localize.writer import Writer
 
 
-def start(op: DistOp, source: SSAValue, target: SSAValue, writer: Writer, waits: bool) -> None:
-    """Write a collective: its blocks packed, its start, and if it waits at once, its wait."""
-    kind, place = op.kind, taking_part(op)
-    rooted = place_at({**dict(place), **dict(root_place(op))})
-    before: Steps = []
-    then: Steps = []
-    if kind.exchanges or kind.shards:
-        at = rooted if kind.before == "root" else place
-        cut = op.integer("target" if kind.exchanges else "dim")
-        if (rows := _rows(op, source, cut, writer)) is not None:
-            source = writer.alloc(buffer_of(rows).packed, at)
-            before = [(at, [CopyOp.of(rows, source)])]
-    if kind.exchanges or kind.gathers:
-        at = rooted if kind.after == "root" else place
-        joined = op.integer("source" if kind.exchanges else "dim")
-        if (rows := _rows(op, target, joined, writer)) is not None:
-            target = writer.alloc(buffer_of(rows).packed, at)
-            then = [(at, [CopyOp.of(target, rows)])]
-    begun = StartOp.of(op.mnemonic, op.over, source, target, _properties(op, writer))
-    begun.location = op.location
-    writer.start(before, place, begun, then, waits)
+def start(
+    op: DistOp, source: SSAValue, target: SSAValue, writer: Writer, waits: bool, text: str
+) -> None:
+    """Write a collective: its blocks packed, its start, and if it waits at once, its wait.
+
+    Args:
+        text: the step as it is written.
+    """
+    _Collective(op, source, target, writer).write(waits, text)
 
 
-def _rows(op: DistOp, x: SSAValue, dim: int, writer: Writer) -> SSAValue | None:
-    """Return the blocks of a dimension as they lie in a buffer; None if one is behind the other."""
-    blocks = CutBlocks.of(buffer_of(x), dim, writer.mesh.group_size(op.over))
-    return writer.view(x, blocks.in_place) if blocks.rows > 1 else None
+class _Collective:
+    """A collective that is written.
+
+    Attributes:
+        ranks: the sub-axes that count the ranks of its groups.
+        padded: whether blocks are padded to the largest.
+        before, then: the copies in front of it, and behind it.
+    """
+
+    def __init__(self, op: DistOp, source: SSAValue, target: SSAValue, writer: Writer):
+        self.op, self.source, self.target, self.writer = op, source, target, writer
+        mesh, over = writer.mesh, op.over
+        ascends = writer.rules.ascending and not op.kind.pairs
+        self.ranks = by_rank(mesh, over) if ascends else over
+        self.order = BlockOrder.of(mesh, over, self.ranks)
+        self.uneven = shares_by_dim(op, mesh) is not None
+        self.padded = self.uneven and writer.rules.padded and not op.kind.exchanges
+        self.before: list[tuple[Place, list[Operation]]] = []
+        self.then: list[tuple[Place, list[Operation]]] = []
+
+    def write(self, waits: bool, text: str) -> None:
+        """Write it, with its copies."""
+        op, kind, place = self.op, self.op.kind, taking_part(self.op)
+        rooted = place_at({**dict(place), **dict(root_place(op))})
+        properties = self._properties()
+        if kind.exchanges or kind.shards:
+            blocks = self._blocks(self.source, "target" if kind.exchanges else "dim")
+            at = rooted if kind.before == "root" else place
+            whole, self.source = self.source, self._packed(self.source, blocks, at)
+            self._copy(whole, self.source, blocks, at, packs=True)
+            properties |= self._counts("sends", blocks)
+            if self.padded:
+                own, x = self.target, buffer_of(self.target)
+                self.target = self._buffer((blocks.most,), place, x.dtype)
+                used = self.writer.view(self.target, x, 0, place)
+                self.then.append((place, [CopyOp.of(used, own)]))
+        if kind.exchanges or kind.gathers:
+            blocks = self._blocks(self.target, "source" if kind.exchanges else "dim")
+            at = rooted if kind.after == "root" else place
+            whole, self.target = self.target, self._packed(self.target, blocks, at)
+            self._copy(whole, self.target, blocks, at, packs=False)
+            properties |= self._counts("receives", blocks)
+            if self.padded:
+                own, x = self.source, buffer_of(self.source)
+                self.source = self._buffer((blocks.most,), place, x.dtype)
+                used = self.writer.view(self.source, x, 0, place)
+                self.before.append((place, [_zeros(self.source), CopyOp.of(own, used)]))
+        begun = StartOp.of(op.mnemonic, self.ranks, self.source, self.target, properties)
+        begun.location = op.location
+        self.writer.start(self.before, place, begun, self.then, waits, text)
+
+    def _blocks(self, x: SSAValue, dim: str) -> CutBlocks:
+        """Return the blocks of a dimension in the buffer that has all blocks of the group."""
+        return CutBlocks.of(buffer_of(x), self.op.integer(dim), self.op, self.writer.mesh)
+
+    def _packed(self, x: SSAValue, blocks: CutBlocks, place: Place) -> SSAValue:
+        """Return a buffer for blocks one behind the other: the own one, if they lie so."""
+        if self.padded:
+            size = self.writer.mesh.group_size(self.op.over) * blocks.most
+            return self._buffer((size,), place, blocks.dtype)
+        if blocks.rows == 1 and self.order.is_natural:
+            return x
+        lying = next(blocks.views(self.order))
+        if not blocks.is_even:
+            return self._buffer((blocks.rows * blocks.row,), place, blocks.dtype)
+        _ = self.writer.view(x, lying.rows, lying.begin, place)
+        return self._buffer(lying.packed.shape, place, blocks.dtype)
+
+    def _buffer(self, shape: Sequence[int], place: Place, dtype: DType) -> SSAValue:
+        return self.writer.alloc(LocalBuffer(dtype, tuple(shape)), place, "packed")
+
+    def _copy(
+        self, x: SSAValue, packed: SSAValue, blocks: CutBlocks, place: Place, *, packs: bool
+    ) -> None:
+        """Copy blocks between their rows, and a buffer in which one lies behind the other."""
+        if packed is x:
+            return
+        ops: list[Operation] = [_zeros(packed)] if self.padded and packs else []
+        for copy in blocks.views(self.order, blocks.most if self.padded else None):
+            rows = self.writer.view(x, copy.rows, copy.begin, place)
+            behind = self.writer.view(packed, copy.packed, copy.start, place)
+            ops.append(CopyOp.of(rows, behind) if packs else CopyOp.of(behind, rows))
+        (self.before if packs else self.then).append((place, ops))
+
+    def _counts(self, word: str, blocks: CutBlocks) -> dict[str, Attribute]:
+        """Return the elements of the blocks, if some blocks of the collective differ in size."""
+        if not self.uneven or self.padded:
+            return {}
+        counts = blocks.counts
+        return {word: ArrayAttr(RankNumberAttr(counts[x]) for x in self.order.numbers())}
+
+    def _properties(self) -> dict[str, Attribute]:
+        op, mesh = self.op, self.writer.mesh
+        properties: dict[str, Attribute] = {}
+        x = dist_type(op.operands[0])
+        if op.kind.reduces:
+            assert x.reduction is not None
+            properties["reduction"] = StringAttr(x.reduction.value)
+        if "algorithm" in op.properties:
+            properties["algorithm"] = op.properties["algorithm"]
+        if op.kind.before == "root" and not op.kind.pairs:
+            properties["root"] = number(index_over(mesh, self.ranks, dict(root_place(op))))
+        for name in ("sender", "receiver", "distance"):
+            if name in op.properties:
+                properties[name] = number(op.integer(name))
+        if "open" in op.properties:
+            properties["open"] = UnitAttr()
+        if not op.over:
+            properties["before"] = _plain(x)
+            properties["after"] = _plain(dist_type(op.result))
+        return properties
 
 
-def _properties(op: DistOp, writer: Writer) -> Mapping[str, Attribute]:
-    properties: dict[str, Attribute] = {}
-    x = dist_type(op.operands[0])
-    if op.kind.reduces:
-        assert x.reduction is not None
-        properties["reduction"] = StringAttr(x.reduction.value)
-    if "algorithm" in op.properties:
-        properties["algorithm"] = op.properties["algorithm"]
-    if op.kind.before == "root" and not op.kind.pairs:
-        properties["root"] = number(index_over(writer.mesh, op.over, dict(root_place(op))))
-    for name in ("sender", "receiver", "distance"):
-        if name in op.properties:
-            properties[name] = number(op.integer(name))
-    if "open" in op.properties:
-        properties["open"] = UnitAttr()
-    if not op.over:
-        properties["before"] = _plain(x)
-        properties["after"] = _plain(dist_type(op.result))
-    return properties
+def _zeros(x: SSAValue) -> Operation:
+    return ComputeOp.of("constant", {"value": NumberAttr(0.0)}, [], [x])
 
 
 def _plain(x: DistType) -> DistTensorType:

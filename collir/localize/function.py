@@ -1,23 +1,25 @@
 """The lowering of one function: its values in buffers, its steps in order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from xdsl.dialects.builtin import UnitAttr
+from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Region, SSAValue
 
-from collir.dialects.local import ComputeOp, CopyOp, LocalRepeatOp, number
+from collir.dialects.local import STEP, ComputeOp, CopyOp, LocalCallOp, LocalRepeatOp, number
 from collir.dialects.local_types import BufferType, buffer_of
-from collir.dialects.nested import RepeatOp
+from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.loops import as_function
+from collir.ir.names import set_name
 from collir.layout import Mesh
 from collir.layout.local import LocalBuffer
 from collir.localize import collectives, steps
-from collir.localize.blocks import local_buffer
-from collir.localize.writer import Writer
+from collir.localize.blocks import local_buffer, rank_number
+from collir.localize.writer import GroupRules, Writer
+from collir.syntax.step_writer import nested_text, step_text
 
 
 class Function:
@@ -30,6 +32,7 @@ class Function:
         block: Block,
         inputs: Sequence[SSAValue],
         outputs: Sequence[SSAValue],
+        rules: GroupRules,
     ):
         """Set up the lowering.
 
@@ -38,7 +41,7 @@ class Function:
             outputs: those that the results are written to.
         """
         self.function, self.mesh, self.outputs = function, mesh, outputs
-        self.writer = Writer(mesh, block)
+        self.writer = Writer(mesh, block, rules)
         self.plan = plan_buffers(function)
         self.memory: dict[SSAValue, SSAValue] = dict(zip(function.args, inputs, strict=True))
 
@@ -47,6 +50,8 @@ class Function:
         for op in self.function.body.ops:
             if isinstance(op, RepeatOp):
                 self._loop(op)
+            elif isinstance(op, CallOp):
+                self._call(op)
             elif isinstance(op, DistOp):
                 self._step(op)
         self.writer.wait_for_all()
@@ -60,23 +65,26 @@ class Function:
     def of(self, value: SSAValue) -> SSAValue:
         """Return the buffer of a value."""
         whole, start = self._place(value)
-        return self.writer.view(whole, local_buffer(dist_type(value), self.mesh), start)
+        x = dist_type(value)
+        return self.writer.view(whole, local_buffer(x, self.mesh), start, x.place)
 
     def _place(self, value: SSAValue) -> tuple[SSAValue, int]:
         """Return the memory that a value lies in, and where it starts there, in elements."""
-        owner, start = self.plan.owner[value], self.plan.offset[value]
+        owner, start = self.plan.owner[value], rank_number(self.mesh, self.plan.offset[value])
         if owner in self.plan.part_of:
             whole, begin = self.plan.part_of[owner]
             memory, outer = self._place(whole)
-            return memory, outer + begin + start
-        return self._of_owner(owner), int(start)
+            return memory, outer + rank_number(self.mesh, begin) + start
+        return self._of_owner(owner), start
 
     def _of_owner(self, owner: SSAValue) -> SSAValue:
         if owner not in self.memory:
             index = self.plan.result_of.get(owner)
             x = dist_type(owner)
             self.memory[owner] = (
-                self.writer.alloc(local_buffer(x, self.mesh), x.place)
+                self.writer.alloc(
+                    local_buffer(x, self.mesh), x.place, _hint(self.plan.names[owner])
+                )
                 if index is None
                 else self.outputs[index]
             )
@@ -93,51 +101,79 @@ class Function:
     def _step(self, op: DistOp) -> None:
         if self.plan.is_view(op):
             if op.kind.computes:
-                place, arguments = dist_type(op.result).place, steps.localised(op, self.mesh)
+                place, arguments = dist_type(op.result).place, steps.localised(op)
                 held = [x for x in op.operands if {*dist_type(x).place} <= {*place}]
-                work = ComputeOp.of(op.mnemonic, arguments, [self.of(x) for x in held], [])
-                self.writer.run([(place, [work])])
+                work = ComputeOp.of(op.mnemonic, arguments, self._of_all(held), [])
+                self.writer.run([(place, [work])], self._written(op))
             return
-        inputs, output = self._inputs(op), self.of(op.result)
+        inputs, output = self._of_all(op.operands), self.of(op.result)
         if op.kind.sends:
-            collectives.start(op, inputs[0], output, self.writer, not op.is_async)
+            waits, text = not op.is_async, self._written(op)
+            collectives.start(op, inputs[0], output, self.writer, waits, text)
             return
         held = [self._begin(x, op.result) for x in op.operands]
         step = steps.BufferedStep(op, self.mesh, self.writer, inputs, output, held)
-        self.writer.run(steps.lowered(step))
+        self.writer.run(steps.lowered(step), self._written(op))
 
-    def _inputs(self, op: Operation) -> list[SSAValue]:
-        return [self.of(x) for x in op.operands]
+    def _call(self, op: CallOp) -> None:
+        callee = op.function()
+        assert callee is not None
+        call = LocalCallOp.of(op.symbol, self._of_all(op.operands), self._of_all(op.results))
+        self.writer.run([(op.place(callee), [call])], self._written(op))
+
+    def _of_all(self, values: Sequence[SSAValue]) -> list[SSAValue]:
+        return [self.of(x) for x in values]
+
+    def _written(self, op: DistOp | NestedOp) -> str:
+        """Return a step as it is written in ``.coll``."""
+
+        def listed(values: Iterable[SSAValue]) -> str:
+            return ", ".join(f"%{self.plan.names[value]}" for value in values)
+
+        text = (
+            step_text(op, self.mesh, listed(op.operands))
+            if isinstance(op, DistOp)
+            else nested_text(op, listed)
+        )
+        return f"{listed(op.results)} = {text}"
 
     # --- loops --------------------------------------------------------------------------------
 
     def _loop(self, op: RepeatOp) -> None:
         self.writer.wait_for_all()
         carries, times = len(op.carried), int(op.times)
-        begins = [self.of(x) for x in op.carried]
-        ends = [self.of(x) for x in op.results[:carries]]
+        begins, ends = self._of_all(op.carried), self._of_all(op.results[:carries])
         spares = [
             end if times == 1 else self.of(kept) if kept else self._spare(result)
             for kept, end, result in zip(self.plan.spares(op), ends, op.results, strict=False)
         ]
-        read = [self.of(x) for x in op.sliced]
-        written = [self.of(x) for x in op.results[carries:]]
+        read, written = self._of_all(op.sliced), self._of_all(op.results[carries:])
         stacks = [*read, *written]
         kinds = [buffer_of(x) for x in begins for _ in range(2)]
         kinds += [LocalBuffer(x.dtype, x.shape[1:]) for x in map(buffer_of, stacks)]
         body = Block(arg_types=[BufferType(x) for x in kinds])
         now, after = body.args[: 2 * carries : 2], body.args[1 : 2 * carries : 2]
         rows = body.args[2 * carries :]
-        invariant = [self.of(x) for x in op.invariant]
         with as_function(op) as function:
-            inputs = [*now, *rows[: len(read)], *invariant]
-            Function(function, self.mesh, body, inputs, [*after, *rows[len(read) :]]).run()
+            inputs = [*now, *rows[: len(read)], *self._of_all(op.invariant)]
+            outputs = [*after, *rows[len(read) :]]
+            inner = Function(function, self.mesh, body, inputs, outputs, self.writer.rules)
+            for buffers, values in ((inputs, function.args), (outputs, inner.plan.returned)):
+                for buffer, value in zip(buffers, values, strict=True):
+                    if buffer.owner is body:
+                        set_name(buffer, _hint(inner.plan.names[value]))
+            inner.run()
         properties = {"times": number(times)} | ({"reverse": UnitAttr()} if op.is_reverse else {})
         repeat = LocalRepeatOp.build(
             operands=[begins, ends, spares, stacks], properties=properties, regions=[Region(body)]
         )
+        repeat.attributes[STEP] = StringAttr(self._written(op))
         self.writer.add(repeat)
 
     def _spare(self, result: SSAValue) -> SSAValue:
         x = dist_type(result)
         return self.writer.alloc(local_buffer(x, self.mesh), x.place)
+
+
+def _hint(name: str) -> str | None:
+    return None if name.isdigit() else name

@@ -9,43 +9,54 @@ from collir.dialects.local_types import BufferType
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
 from collir.dialects.tensor import PlaceAttr, dist_type
 from collir.ir.functions import check_programs, functions_of
+from collir.ir.models import not_called
 from collir.ir.names import result_names, set_name
 from collir.ir.parameters import parameters_of
 from collir.ir.remarks import remark
 from collir.ir.rotation import write_out_pipelines
+from collir.ir.tasks import outline_tasks
 from collir.localize.arena import plan_arena
 from collir.localize.blocks import local_buffer
 from collir.localize.function import Function
 from collir.localize.lifetimes import free_memory
+from collir.localize.writer import ANY_GROUPS, GroupRules
 
 
-def localize(module: ModuleOp) -> None:
+def localize(module: ModuleOp, rules: GroupRules = ANY_GROUPS) -> None:
     """Replace the functions of a module by what each rank executes, in place.
 
-    Calls and tasks of pipelines become steps.
+    Tasks of pipelines are functions that are called; other calls become steps.
 
     Raises:
-        DiagnosticError: a function has a step that has to be replaced first, or blocks that differ
-            in size.
+        DiagnosticError: a function has a step that has to be replaced first.
     """
     functions = functions_of(module)
-    check_programs(functions, "is lowered to no program of a rank", even=True, nested=True)
+    check_programs(functions, "is lowered to no program of a rank", nested=True)
+    own = not_called(module)
     for function in functions:
-        if parameters := parameters_of(function):
+        name = function.sym_name.data
+        if name in own and (parameters := parameters_of(function)):
             sizes = ", ".join(f"{name} = {size}" for name, size in parameters.items())
-            name = function.sym_name.data
             remark(function, f"@{name} is lowered for {sizes}: a rank's program has no parameters")
-    write_out_pipelines(module, tasks=False)
-    for function in functions_of(module):
-        new = _localized(function)
+    write_out_pipelines(module)
+    _ = outline_tasks(module)
+    lower_functions(module, rules)
+
+
+def lower_functions(module: ModuleOp, rules: GroupRules) -> None:
+    """Replace the functions of a module, as it runs, by what each rank executes, in place."""
+    pairs = [(function, _localized(function, rules)) for function in functions_of(module)]
+    for function, new in pairs:
         block = function.parent
         assert block is not None
         block.insert_op_before(new, function)
         function.detach()
         function.erase()
+    for _, new in pairs:
+        _ = plan_arena(new)
 
 
-def _localized(function: FuncOp) -> LocalFuncOp:
+def _localized(function: FuncOp, rules: GroupRules) -> LocalFuncOp:
     mesh = mesh_of(function)
     last = function.body.block.last_op
     assert last is not None
@@ -70,7 +81,6 @@ def _localized(function: FuncOp) -> LocalFuncOp:
     for name, buffer in zip(result_names(function), outputs, strict=True):
         set_name(buffer, None if name.isdigit() else name)
     with meshes_remembered():
-        Function(function, mesh, block, inputs, outputs).run()
+        Function(function, mesh, block, inputs, outputs, rules).run()
     free_memory(block)
-    plan_arena(new)
     return new

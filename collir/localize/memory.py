@@ -9,6 +9,7 @@ from xdsl.ir import Operation, SSAValue
 from collir.dialects.local import (
     ComputeOp,
     CopyOp,
+    LocalCallOp,
     StartOp,
     ViewOp,
     bounds,
@@ -31,11 +32,10 @@ class MemoryRange(NamedTuple):
 
 def memory_of(value: SSAValue, mesh: Mesh) -> MemoryRange:
     """Return the memory of a buffer."""
-    low, high = 0, buffer_of(value).span
+    start, span = 0, buffer_of(value).span
     while isinstance(value.owner, ViewOp):
-        least, most = bounds(value.owner.offset.data, mesh)
-        low, high, value = low + least, high + most, value.owner.whole
-    return MemoryRange(value, low, high)
+        start, value = start + value.owner.offset.data, value.owner.whole
+    return MemoryRange(value, bounds(start, mesh)[0], bounds(start + span, mesh)[1])
 
 
 def accesses(op: Operation) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
@@ -43,7 +43,7 @@ def accesses(op: Operation) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
     match op:
         case CopyOp() | StartOp():
             return [op.source], [op.target]
-        case ComputeOp():
+        case ComputeOp() | LocalCallOp():
             return list(op.inputs), list(op.outputs)
         case _:
             return [], []

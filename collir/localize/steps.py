@@ -7,14 +7,14 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.dialects.local import MASK, ComputeOp, CopyOp, number
-from collir.dialects.local_types import buffer_of, on_one_device
+from collir.dialects.local_types import buffer_of
 from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizeAttr, dist_type
-from collir.layout import DistType, Mesh, Place
-from collir.layout.local import Affine, LocalBuffer
+from collir.layout import Mesh, Place
+from collir.layout.local import LocalBuffer, coordinate_index
 from collir.layout.steps import ArgumentKind
-from collir.localize.blocks import CutBlocks, local_buffer, part, permuted, repeated
+from collir.localize.blocks import CutBlocks, part, permuted, repeated, starts_of
 from collir.localize.writer import Steps, Writer
 
 
@@ -54,19 +54,14 @@ class BufferedStep:
         target: LocalBuffer,
         *,
         number: int = 0,
-        read_from: Affine | int = 0,
+        read_from: int = 0,
         write_from: int = 0,
     ) -> Operation:
         """Return the copy of a view of an operand to a view of the result."""
-        read = self.writer.view(self.inputs[number], source, read_from)
-        written = self.writer.view(self.output, target, write_from)
+        place = dist_type(self.op.operands[number]).place
+        read = self.writer.view(self.inputs[number], source, read_from, place)
+        written = self.writer.view(self.output, target, write_from, place)
         return CopyOp.of(read, written)
-
-    def starts(self, x: DistType) -> list[Affine]:
-        """Return where the block of a value begins in each dimension."""
-        shape = local_buffer(x, self.mesh).shape
-        pairs = zip(x.dims, shape, strict=True)
-        return [Affine.index(self.mesh, dim.axes) * size for dim, size in pairs]
 
 
 Lowering = Callable[[BufferedStep], list[Operation]]
@@ -74,14 +69,13 @@ Lowering = Callable[[BufferedStep], list[Operation]]
 
 
 def _sliced(s: BufferedStep) -> list[Operation]:
-    blocks = CutBlocks.of(s.x, s.op.integer("dim"), s.mesh.group_size(s.op.over))
-    flat = LocalBuffer(s.y.dtype, (blocks.rows, blocks.inner))
-    index = Affine.index(s.mesh, s.op.over) * blocks.inner
-    return [s.copy(blocks.single, flat, read_from=index)]
+    dim = s.op.integer("dim")
+    blocks = CutBlocks.of(s.x, dim, s.op, s.mesh)
+    return [s.copy(part(s.x, dim, s.y.shape[dim]), s.y, read_from=blocks.begin)]
 
 
 def _masked(s: BufferedStep) -> list[Operation]:
-    index = Affine.index(s.mesh, s.op.over)
+    index = coordinate_index(s.mesh, s.op.over)
     word = {"reduction": StringAttr(s.op.word("reduction"))}
     return [ComputeOp.of(MASK, word, s.inputs, [s.output], [index])]
 
@@ -99,10 +93,7 @@ def _padded(s: BufferedStep) -> list[Operation]:
         if size > 0:
             edge = part(s.y, dim, size)
             view = s.writer.view(s.output, edge, start * y_step)
-            value = {
-                "value": NumberAttr(s.op.number("value")),
-                "to": DistTensorType(on_one_device(edge)),
-            }
+            value = {"value": NumberAttr(s.op.number("value"))}
             ops.append(ComputeOp.of("constant", value, [], [view]))
     if kept > 0:
         source, target = part(s.x, dim, kept), part(s.y, dim, kept)
@@ -169,22 +160,20 @@ def _computed(s: BufferedStep) -> list[Operation]:
     op = s.op
     whose = PLACED.get(op.mnemonic)
     x = dist_type(op.operands[0] if whose == OF_OPERAND else op.result)
-    starts = s.starts(x) if whose else ()
+    starts = starts_of(x, s.mesh) if whose else ()
     whole = [int(n) for n in x.shape] if whose else ()
-    arguments = localised(op, s.mesh)
+    arguments = localised(op)
     return [ComputeOp.of(op.mnemonic, arguments, s.inputs, [s.output], starts, whole)]
 
 
-def localised(op: DistOp, mesh: Mesh) -> dict[str, Attribute]:
-    """Return the properties of a step as they are on the blocks of a rank."""
+def localised(op: DistOp) -> dict[str, Attribute]:
+    """Return the properties of a step as they are on the blocks of a rank, but for its type."""
     kept: dict[str, Attribute] = {}
     numbers = {x.name for x in op.kind.parameters if x.kind is ArgumentKind.NUMBER}
     for name, value in op.properties.items():
-        if isinstance(value, DistTensorType):
-            kept[name] = DistTensorType(on_one_device(local_buffer(value.data, mesh)))
-        elif isinstance(value, SizeAttr):
+        if isinstance(value, SizeAttr):
             as_number = name in numbers
             kept[name] = NumberAttr(op.number(name)) if as_number else number(op.integer(name))
-        elif name not in op.timing:
+        elif name not in op.timing and not isinstance(value, DistTensorType):
             kept[name] = value
     return kept

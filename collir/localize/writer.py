@@ -2,17 +2,36 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
-from collir.dialects.local import AllocOp, AtOp, LocalYieldOp, StartOp, ViewOp, WaitOp
+from collir.dialects.local import STEP, AllocOp, AtOp, LocalYieldOp, StartOp, ViewOp, WaitOp
 from collir.dialects.local_types import TokenType, buffer_of
+from collir.ir.names import set_name
 from collir.layout import Mesh, Place
-from collir.layout.local import Affine, LocalBuffer
+from collir.layout.local import LocalBuffer
 from collir.localize.memory import Pending, UnderWay, accesses, memory_of
 
 Steps = Sequence[tuple[Place, Sequence[Operation]]]
 """Operations in order, each list with the place of the ranks that run it."""
+
+
+class GroupRules(NamedTuple):
+    """What the library of collectives takes.
+
+    Attributes:
+        ascending: whether the ranks of its groups ascend, whatever the order of sub-axes.
+        padded: whether blocks that differ in size are padded to the largest, but for an all_to_all.
+    """
+
+    ascending: bool = False
+    padded: bool = False
+
+
+ANY_GROUPS = GroupRules()
+"""What a library takes whose groups may count ranks in any order, and whose blocks may differ."""
 
 
 @dataclass
@@ -25,49 +44,73 @@ class Writer:
 
     mesh: Mesh
     block: Block
+    rules: GroupRules
     pending: Pending = field(init=False)
 
     def __post_init__(self) -> None:
         self.pending = Pending(self.mesh)
-        self._views: dict[tuple[SSAValue, LocalBuffer, Affine], SSAValue] = {}
+        self._views: dict[tuple[SSAValue, LocalBuffer, int, Place], SSAValue] = {}
 
     def add(self, op: Operation) -> None:
         """Write an operation that all ranks run."""
         self.block.add_op(op)
 
-    def alloc(self, x: LocalBuffer, place: Place = ()) -> SSAValue:
+    def alloc(self, x: LocalBuffer, place: Place = (), name: str | None = None) -> SSAValue:
         """Return new memory of the ranks at a place."""
         op = AllocOp.of(x, place)
+        set_name(op.result, name)
         self.add(op)
         return op.result
 
-    def view(self, whole: SSAValue, x: LocalBuffer, offset: Affine | int = 0) -> SSAValue:
-        """Return a part of a contiguous buffer, or all of it in another shape."""
-        start = offset if isinstance(offset, Affine) else Affine(offset)
+    def view(self, whole: SSAValue, x: LocalBuffer, start: int = 0, place: Place = ()) -> SSAValue:
+        """Return a part of a contiguous buffer, or all of it in another shape.
+
+        Args:
+            place: that of the ranks that use it.
+        """
         if isinstance(whole.owner, ViewOp) and buffer_of(whole).is_contiguous:
             whole, start = whole.owner.whole, start + whole.owner.offset.data
-        if buffer_of(whole) == x and start == Affine():
+        if buffer_of(whole) == x and start == 0:
             return whole
-        key = (whole, x, start)
+        place = () if buffer_of(whole).is_fixed else place
+        key = (whole, x, start, place)
         if key not in self._views:
-            op = ViewOp.of(whole, x, start)
+            op = ViewOp.of(whole, x, start, place)
             self.add(op)
             self._views[key] = op.result
         return self._views[key]
 
-    def run(self, steps: Steps) -> None:
-        """Write operations, behind the waits for what they would disturb."""
-        self.wait_for([op for _, ops in steps for op in ops])
+    def run(self, steps: Steps, text: str = "") -> None:
+        """Write operations, behind the waits for what they would disturb.
+
+        Args:
+            text: the step that they are of, as it is written.
+        """
+        ops = [op for _, ops in steps for op in ops]
+        if text and ops:
+            ops[0].attributes[STEP] = StringAttr(text)
+        self.wait_for(ops)
         for place, ops in steps:
             _ = self._placed(place, ops)
 
-    def start(self, before: Steps, place: Place, start: StartOp, then: Steps, waits: bool) -> None:
+    def start(
+        self,
+        before: Steps,
+        place: Place,
+        start: StartOp,
+        then: Steps,
+        waits: bool,
+        text: str = "",
+    ) -> None:
         """Write a collective, and what comes before and behind it.
 
         Args:
             waits: whether it is waited for at once.
+            text: the step that it is, as it is written.
         """
-        self.run(before)
+        if not before:
+            start.attributes[STEP] = StringAttr(text)
+        self.run(before, text)
         self.wait_for([start, *(op for _, ops in then for op in ops)])
         [token] = self._placed(place, [start])
         pairs = [accesses(op) for op in (start, *(op for _, ops in then for op in ops))]
@@ -98,7 +141,7 @@ class Writer:
     def _placed(self, place: Place, ops: Sequence[Operation]) -> Sequence[SSAValue]:
         """Write operations of the ranks at a place, and return their tokens."""
         tokens = [x for op in ops for x in op.results if isinstance(x.type, TokenType)]
-        if not place:
+        if not place or not ops:
             for op in ops:
                 self.add(op)
             return tokens

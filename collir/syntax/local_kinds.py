@@ -1,7 +1,8 @@
 """The rows of what local functions start and compute: those of the tables, as they are written.
 
 A collective takes blocks, so it has no dimensions; its groups have a root where a global type has a
-place. A computation is of one device, so it has no sub-axes.
+place. A computation is of one device, so it has no sub-axes, and the type of its result is that of
+a buffer.
 """
 
 from dataclasses import replace
@@ -31,10 +32,11 @@ def start_kind(kind: StepKind) -> StepKind:
 
 def kernel_kind(kind: StepKind) -> StepKind | None:
     """Return the row of a computation, without what depends on a mesh; None if it is none."""
-    of_mesh = [x for x in kind.parameters if x.kind in (ArgumentKind.AXES, ArgumentKind.PLACE)]
-    if not kind.local or (of_mesh and kind.name != MASK):
+    of_mesh = (ArgumentKind.AXES, ArgumentKind.PLACE)
+    if not kind.local or (kind.name != MASK and any(x.kind in of_mesh for x in kind.parameters)):
         return None
-    return replace(kind, parameters=tuple(x for x in kind.parameters if x not in of_mesh))
+    left_out = (*of_mesh, ArgumentKind.TYPE)
+    return replace(kind, parameters=tuple(x for x in kind.parameters if x.kind not in left_out))
 
 
 def without_formulas(argument: Argument) -> Argument:

@@ -17,6 +17,7 @@ from collir.dialects.local import (
     ComputeOp,
     CopyOp,
     FreeOp,
+    LocalCallOp,
     LocalFuncOp,
     LocalRepeatOp,
     LocalYieldOp,
@@ -25,7 +26,7 @@ from collir.dialects.local import (
     WaitOp,
     number,
 )
-from collir.dialects.local_types import BufferType, buffer_of
+from collir.dialects.local_types import BufferType, RankNumberAttr, buffer_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import PlaceAttr
 from collir.ir.diagnostics import Diagnostic
@@ -146,6 +147,7 @@ class LocalLowering(LocalTypeLowering):
             "start_of": self.start,
             "wait": self.wait,
             "work": self.compute,
+            "run": self.run,
             "within": self.within,
             "iterate": self.iterate,
         }
@@ -170,11 +172,11 @@ class LocalLowering(LocalTypeLowering):
             self.add(keyword, FreeOp.create(operands=[memory]), block)
 
     def view(self, tree: SyntaxTree, block: Block) -> None:
-        target, keyword, token, kind, offset = tree.children
-        whole, x, start = self.memory(token), self.buffer(kind), self.affine(offset)
+        target, keyword, token, kind, at, offset = tree.children
+        whole, x, start = self.memory(token), self.buffer(kind), self.rank_number(offset)
         op = None
         if whole is not None and x is not None:
-            op = ViewOp.of(whole, x, start)
+            op = ViewOp.of(whole, x, start, self.at(at))
             self.add(keyword, op, block)
         self.define(target, op and op.result)
 
@@ -217,7 +219,11 @@ class LocalLowering(LocalTypeLowering):
                 properties["reduction"] = StringAttr(word.value)
         elif kind.reduces:
             self.error(name, f"{name} says how it reduces: `start {name} sum %x -> %z over AXES`")
-        properties |= self.clauses(name, start_kind(kind), None, clauses, {})
+        own = [x for x in clauses if x.data == "clause"]
+        properties |= self.clauses(name, start_kind(kind), None, own, {})
+        for tree in [x for x in clauses if x.data != "clause"]:
+            counts = self.rank_numbers(tree.children[0])
+            properties[tree.data] = ArrayAttr(map(RankNumberAttr, counts))
         return properties if len(self.errors) == errors_before else None
 
     def compute(self, tree: SyntaxTree, block: Block) -> None:
@@ -226,7 +232,7 @@ class LocalLowering(LocalTypeLowering):
         inputs = self.buffers(read.children) or []
         outputs = self.buffers(written.children if written else ()) or []
         *clauses, starts, whole = rest
-        begins = [self.affine(x) for x in starts.children] if starts else []
+        begins = self.rank_numbers(starts)
         sizes = self.counts(whole.children) if whole else ()
         kinds = {x: kernel_kind(op.KIND) for x, op in OPERATIONS.items()}
         known = {x: kind for x, kind in kinds.items() if kind is not None}
@@ -242,6 +248,18 @@ class LocalLowering(LocalTypeLowering):
             self.add(name, op, block)
 
     # --- control --------------------------------------------------------------------------------
+
+    def run(self, tree: SyntaxTree, block: Block) -> None:
+        keyword, symbol, read, written, start = tree.children
+        inputs = self.buffers(read.children if read else ())
+        outputs = self.buffers(written.children if written else ())
+        begin = None if start is None else self.count(start)
+        if inputs is None or outputs is None:
+            return
+        op = LocalCallOp.of(str(symbol)[1:], inputs, outputs)
+        if begin is not None:
+            op.properties["start"] = number(begin)
+        self.add(keyword, op, block)
 
     def inside(self, keyword: Token, trees: Sequence[SyntaxTree], block: Block) -> None:
         """Lower the statements inside of another."""

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from lark import Token
 
 from collir.layout import Place, place_at
-from collir.layout.local import Affine, LocalBuffer
+from collir.layout.formulas import Formula
+from collir.layout.local import CoordinateTable, LocalBuffer, number_of
 from collir.layout.types import unknown_axis_message
-from collir.syntax.lowering import is_token, is_tree
+from collir.syntax.lowering import is_tree
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.steps import StepLowering
 
@@ -18,11 +19,10 @@ class LocalTypeLowering(StepLowering):
 
     def buffer(self, tree: SyntaxTree) -> LocalBuffer | None:
         """Return the type of a buffer, or None after an error."""
-        name, *sizes = tree.children
-        steps = sizes.pop() if is_tree(sizes[-1]) else None
+        name, sizes, steps = tree.children
         errors_before = len(self.errors)
-        dtype, shape = self.dtype(name), self.counts(sizes)
-        strides = None if steps is None else self.counts(steps.children)
+        dtype, shape = self.dtype(name), self.rank_numbers(sizes)
+        strides = None if steps is None else self.rank_numbers(steps)
         if strides is not None and len(strides) != len(shape):
             self.error(
                 name, f"{len(shape)} dimensions have a stride each, and {len(strides)} are given"
@@ -55,23 +55,40 @@ class LocalTypeLowering(StepLowering):
             self.place(tree.children[0], coordinates)
         return place_at(coordinates)
 
-    def affine(self, tree: SyntaxTree | None) -> Affine:
-        """Return a number of each rank; errors are reported."""
-        total = Affine()
-        for part in tree.children if tree else ():
-            sign = -1 if part.data == "less" else 1
-            total += self.term(part.children[0] if sign < 0 else part) * sign
-        return total
+    def rank_numbers(self, tree: SyntaxTree | None) -> tuple[int, ...]:
+        """Return numbers of each rank in brackets; errors are reported."""
+        return tuple(self.rank_number(x) for x in tree.children if x) if tree else ()
 
-    def term(self, tree: SyntaxTree) -> Affine:
-        numbers = [x for x in tree.children if is_token(x) and x.type == "NUMBER"]
-        axes = [x for x in tree.children if is_token(x) and x.type == "AXIS"]
-        factor = 1 if not numbers else self.integer(numbers[0]) or 0
-        if not axes:
-            return Affine(factor)
-        named = self.mesh.named(str(axes[0]))
+    def rank_number(self, tree: SyntaxTree | None) -> int:
+        """Return a number of each rank; errors are reported."""
+        total = Formula.constant(0)
+        for part in tree.children if tree else ():
+            if part.data == "less":
+                total -= self.product(part.children[0])
+            else:
+                total += self.product(part)
+        return number_of(total)
+
+    def product(self, tree: SyntaxTree) -> Formula:
+        """Return one of the terms of a number."""
+        product = Formula.constant(1)
+        for factor in tree.children:
+            if is_tree(factor):
+                values = [x for x in factor.children if x.type == "NUMBER"]
+                axes = [self.sub_axis(x) for x in factor.children if x.type == "AXIS"]
+                table = CoordinateTable(axes, self.counts(values))
+                product *= Formula.parameter(table)
+            elif factor.type == "AXIS":
+                product *= Formula.parameter(self.sub_axis(factor))
+            else:
+                product *= Formula.constant(self.count(factor))
+        return product
+
+    def sub_axis(self, token: Token) -> str:
+        """Return the sub-axis of a name; errors are reported."""
+        named = self.mesh.named(str(token))
         if named is None:
-            self.error(axes[0], unknown_axis_message(self.mesh, str(axes[0])))
+            self.error(token, unknown_axis_message(self.mesh, str(token)))
         elif len(named) > 1:
-            self.error(axes[0], f"{axes[0]} has several sub-axes: use a sum of {', '.join(named)}")
-        return Affine.of(0, dict.fromkeys((named or ())[:1], factor))
+            self.error(token, f"{token} has several sub-axes: use a sum of {', '.join(named)}")
+        return (named or [str(token)])[0]

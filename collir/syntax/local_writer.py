@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from xdsl.dialects.builtin import IntegerAttr
+from xdsl.dialects.builtin import IntegerAttr, StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.local import (
+    STEP,
     AllocOp,
     AtOp,
     ComputeOp,
     CopyOp,
     FreeOp,
+    LocalCallOp,
     LocalFuncOp,
     LocalRepeatOp,
     LocalYieldOp,
@@ -26,9 +28,9 @@ from collir.dialects.tables import OPERATIONS
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import names_in_block
 from collir.layout import Mesh, Place
-from collir.layout.local import Affine
+from collir.layout.local import rank_text
 from collir.layout.types import place_text
-from collir.syntax.local_kinds import start_kind, without_formulas
+from collir.syntax.local_kinds import kernel_kind, start_kind, without_formulas
 from collir.syntax.step_writer import clauses_text, step_text
 
 
@@ -46,7 +48,7 @@ def local_text(function: LocalFuncOp) -> str:
 
 
 class _LocalText:
-    """The text of a local function.
+    """The text of a local function, in which the steps that it is of are comments.
 
     Attributes:
         names: the names of its values.
@@ -82,6 +84,8 @@ class _LocalText:
 
     def _lines(self, block: Block) -> Iterator[str]:
         for op in block.ops:
+            if isinstance(step := op.attributes.get(STEP), StringAttr):
+                yield f"// {step.data}"
             yield from self._statement(op)
 
     def _body(self, head: str, block: Block) -> Iterator[str]:
@@ -101,8 +105,9 @@ class _LocalText:
                 yield f"free {self._list([op.memory])}"
             case ViewOp():
                 offset = op.offset.data
-                start = f" from {offset}" if offset != Affine() else ""
-                yield f"{made}view {self._list([op.whole])} as {buffer_of(op.result)}{start}"
+                start = f" from {rank_text(offset)}" if offset != 0 else ""
+                at = self._at(op.place.data if op.place else ())
+                yield f"{made}view {self._list([op.whole])} as {buffer_of(op.result)}{at}{start}"
             case CopyOp():
                 yield f"copy {self._list([op.source])} -> {self._list([op.target])}"
             case StartOp():
@@ -111,6 +116,11 @@ class _LocalText:
                 yield f"wait {self._list([op.token])}"
             case ComputeOp():
                 yield f"compute {self._compute(op)}"
+            case LocalCallOp():
+                targets = f" -> {self._list(op.outputs)}" if op.outputs else ""
+                arguments = f"({self._list(op.inputs)}){targets}"
+                callee = op.callee.string_value()
+                yield f"call @{callee}{arguments}{_number(' from', op.start)}"
             case AtOp():
                 yield from self._body(f"{made}{self._at(op.place.data).strip()}", op.body.block)
             case LocalYieldOp():
@@ -125,7 +135,8 @@ class _LocalText:
         name = op.kind.data
         kind = start_kind(OPERATIONS[name].KIND)
         arguments = arguments_of(kind, op.properties)
-        if unwritten := op.properties.keys() - {"kind", "reduction", *arguments}:
+        own = {"kind", "reduction", "sends", "receives"}
+        if unwritten := op.properties.keys() - {*own, *arguments}:
             if unwritten == {"axes"} and not op.axes.data:
                 unwritten = None
             else:
@@ -134,18 +145,29 @@ class _LocalText:
         written = {key: without_formulas(value) for key, value in arguments.items()}
         reduction = f" {op.reduction.data}" if op.reduction else ""
         ends = f"{self._list([op.source])} -> {self._list([op.target])}"
-        return f"{name}{reduction} {ends}{clauses_text(kind, written, self.mesh)}"
+        text = f"{name}{reduction} {ends}{clauses_text(kind, written, self.mesh)}"
+        for word, blocks in zip(("sends", "receives"), op.counts, strict=True):
+            text += f" {word} [{_texts(blocks)}]" if blocks else ""
+        return text
 
     def _compute(self, op: ComputeOp) -> str:
         operands = self._list(op.inputs)
         if op.outputs:
             operands = f"{operands} -> {self._list(op.outputs)}".strip()
-        text = step_text(op.step(), self.mesh, operands)
+        text = self._kernel(op, operands)
         if op.starts:
-            text += f" starts [{', '.join(str(start.data) for start in op.starts)}]"
+            text += f" starts [{_texts(start.data for start in op.starts)}]"
         if op.whole:
             text += f" of [{', '.join(map(str, op.whole.data))}]"
         return text
+
+    def _kernel(self, op: ComputeOp, operands: str) -> str:
+        """Return a computation with its arguments."""
+        name, step = op.kernel.data, op.step()
+        kind = kernel_kind(OPERATIONS[name].KIND)
+        if kind is None:
+            raise DiagnosticError.at(op, f"a computation {name} is not written: use -t mlir")
+        return step_text(step, self.mesh, operands, kind)
 
     def _repeat(self, op: LocalRepeatOp) -> str:
         words = [f"repeat {op.count}"]
@@ -157,6 +179,10 @@ class _LocalText:
         if rows:
             words.append(f"slice({', '.join(rows)})")
         return " ".join([*words, *(["reverse"] if op.reverse else [])])
+
+
+def _texts(numbers: Iterable[int]) -> str:
+    return ", ".join(map(rank_text, numbers))
 
 
 def _number(word: str, value: Attribute | None) -> str:

@@ -21,7 +21,7 @@ from collir.dialects.machine import (
     ParameterAttr,
     mesh_of,
 )
-from collir.dialects.nested import CallOp, NestedOp, RepeatOp, YieldOp
+from collir.dialects.nested import NestedOp, RepeatOp, YieldOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
@@ -38,10 +38,9 @@ from collir.ir.names import (
 from collir.ir.parameters import parameters_of
 from collir.ir.roles import Role, argument_roles, result_roles, role_of
 from collir.layout import Mesh
-from collir.layout.sizes import written
 from collir.machine import SHARES, Efficiency, Execution, LinkKind
 from collir.syntax.local_writer import local_text
-from collir.syntax.step_writer import step_text
+from collir.syntax.step_writer import nested_text, step_text
 from collir.syntax.units import Quantity, plain
 
 _ROWS = 4
@@ -359,36 +358,6 @@ def _targets(op: Operation, text: Callable[[Iterable[SSAValue]], str]) -> str:
 
 def _role_text(role: Role | None, before: str = "") -> str:
     return f"{before} {role}" if role else ""
-
-
-def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:
-    """Return an operation that runs others as it is written in ``.coll``, without its results and
-    without what it runs.
-
-    Args:
-        text: function from values to their names, separated by commas.
-    """
-    if isinstance(op, CallOp):
-        listed = ", ".join(f"{name} = {written(value)}" for name, value in op.values.items())
-        bindings = f"({listed})" if listed else ""
-        called = f"{op.mnemonic} @{op.symbol}{bindings}({text(op.operands)})"
-        wrt = f" wrt {text(op.operands[n] for n in op.sought)}" if op.sought else ""
-        flags = {"recompute": op.recompute, "fused": op.fused}
-        task = [f"task {op.task.data}"] if op.task else []
-        return " ".join([called + wrt, *(word for word, flag in flags.items() if flag), *task])
-    assert isinstance(op, RepeatOp)
-    count = written(op.times)
-    words = [
-        f"{op.mnemonic} {count if count.isidentifier() or count.isdecimal() else f'({count})'}"
-    ]
-    arguments = iter(op.body.block.args)
-    for word, operands in (("carry", op.carried), ("slice", op.sliced), ("with", op.invariant)):
-        if operands:
-            bound = [f"{text([next(arguments)])} = {text([operand])}" for operand in operands]
-            words.append(f"{word}({', '.join(bound)})")
-    flags = {"reverse": op.is_reverse, "recompute": op.recompute is not None}
-    schedule = [f'schedule "{op.schedule.data}"'] if op.schedule else []
-    return " ".join([*words, *(word for word, given in flags.items() if given), *schedule])
 
 
 def _type_text(attribute: Attribute, mesh: Mesh) -> str:

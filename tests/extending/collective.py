@@ -61,7 +61,7 @@ from collir.targets.code import (  # noqa: E402
     jax_ops,
     mpi4py,
     nccl_function,
-    python_function,
+    rank_method,
     torch,
 )
 
@@ -77,7 +77,7 @@ def run(op: DistOp, args: Args) -> Buffers:
 
 MEANINGS["reduce_broadcast"] = Meaning(run)
 execution.RULES["reduce_broadcast"] = lambda run, op, xs: run.reduce(op, xs[0], op.over)
-GROUPS["reduce_broadcast"] = GroupMeaning(lambda op, parts: [combined(op, parts)] * len(parts))
+GROUPS["reduce_broadcast"] = GroupMeaning(lambda op, parts, _: [combined(op, parts)] * len(parts))
 
 # 4. The line of each code target: a section of a runtime, or a method.
 c_file.sections("mpi_runtime.c")["reduce_broadcast"] = (
@@ -104,22 +104,21 @@ def on_nccl(self: nccl_function.NcclFunction, s: nccl_function.Sent) -> list[str
     return [reduced, self.call("ncclBroadcast", in_place, count, "0")]
 
 
-def on_mpi4py(self: mpi4py.Mpi4pyFunction, s: python_function.Sent) -> list[str]:
+def on_mpi4py(self: mpi4py.Mpi4pyMethod, s: rank_method.Sent) -> list[str]:
     """Return the statements in Python, on numpy."""
-    reduced = self.send(s, "Reduce", [s.operand, s.out], self.operator(s.x))
-    sent = self.send(s, "Bcast", [s.out])
-    return [s.new, *reduced, *sent, *self.average(s.x, s.group, s.out)]
+    arrays = [self.bits(s, s.source), self.bits(s, s.out)]
+    reduced = self.called(s, "Reduce", *arrays, self.operator(s))
+    return [*s.new, reduced, self.called(s, "Bcast", arrays[1]), *self.average(s)]
 
 
-def on_torch(self: torch.TorchFunction, s: python_function.Sent) -> list[str]:
+def on_torch(self: torch.TorchMethod, s: rank_method.Sent) -> list[str]:
     """Return the statements in Python, on torch."""
-    reduced = self.send(s, "reduce", [s.out, "group_dst=0", self.operator(s.x)])
-    sent = self.send(s, "broadcast", [s.out, "group_src=0"])
-    made = f"{s.out} = {s.operand}.clone()"
-    return [made, *reduced, *sent, *self.average(s.x, s.group, s.out)]
+    reduced = self.called(s, "reduce", s.out, "group_dst=0", self.operator(s))
+    sent = self.called(s, "broadcast", s.out, "group_src=0")
+    return [self.result_is(s, s.source), reduced, sent, *self.average(s)]
 
 
 nccl_function.NcclFunction.COLLECTIVES["reduce_broadcast"] = on_nccl
-mpi4py.Mpi4pyFunction.COLLECTIVES["reduce_broadcast"] = on_mpi4py
-torch.TorchFunction.COLLECTIVES["reduce_broadcast"] = on_torch
+mpi4py.Mpi4pyMethod.COLLECTIVES["reduce_broadcast"] = on_mpi4py
+torch.TorchMethod.COLLECTIVES["reduce_broadcast"] = on_torch
 jax_ops.EXPRESSIONS["reduce_broadcast"] = jax_ops.EXPRESSIONS["all_reduce"]

@@ -36,7 +36,7 @@ from collir.semantics.symbolic import execution  # noqa: E402
 from collir.semantics.symbolic.algebra import scaled  # noqa: E402
 from collir.semantics.symbolic.values import Value  # noqa: E402
 from collir.synthesis.reorder.swap import HOPS, Hop  # noqa: E402
-from collir.targets.code.python_function import PythonFunction  # noqa: E402
+from collir.targets.code import numpy_ops, torch_ops  # noqa: E402
 
 MEANINGS["negate"] = Meaning(
     lambda op, args: [None if x is None else -x for x in args[0]], Effect.VALUES
@@ -49,4 +49,5 @@ HOPS["negate"] = Hop(
     lambda x, arguments, ahead: x.reduction in (None, Reduction.SUM),
     lambda x, passed, arguments: replace(x, dims=passed.dims),
 )
-PythonFunction.LOCAL["negate"] = lambda self, s: [f"{s.out} = -{s.operand}"]
+numpy_ops.EXPRESSIONS["negate"] = lambda s: f"-{s.x}"
+torch_ops.EXPRESSIONS["negate"] = lambda s: f"-{s.x}"

@@ -171,13 +171,14 @@ program = sys.argv[1]
 collir.parse(open(program).read())
 tables = [x for x in gc.get_objects() if isinstance(x, OperationTable)]
 commands = {"COSTS": ["collopt", "-t", "cost"], "MEANINGS": ["collrun"]}
+commands["GROUPS"] = ["collrun", "--engine", "local"]
 commands |= {
     table: ["collopt", "-t", target]
     for table, target in [
         ('sections("mpi_runtime.c")', "mpi"),
         ("NcclFunction.COLLECTIVES", "nccl"),
-        ("Mpi4pyFunction.COLLECTIVES", "mpi4py"),
-        ("TorchFunction.COLLECTIVES", "torch"),
+        ("Mpi4pyMethod.COLLECTIVES", "mpi4py"),
+        ("TorchMethod.COLLECTIVES", "torch"),
         ("EXPRESSIONS", "jax"),
         ("RULES", "coll"),
     ]
@@ -207,7 +208,7 @@ def test_a_collective_without_a_row_is_told_which(tmp_path: Path) -> None:
     program = tmp_path / "program.coll"
     program.write_text(PROGRAM.replace("STEP", "rooted_all_reduce"))
     found = outcomes(MISSING, str(program), path=tmp_path)
-    assert len(found) == 8
+    assert len(found) == 9
     for title, (status, _, error) in found.items():
         assert isinstance(error, str)
         message = f"rooted_all_reduce has no row in {title}: add "

@@ -46,7 +46,7 @@ def test_each_rank_waits_for_its_own_device_and_block(
     for rank in range(12):
         node = rank // 2
         share = weights[node % 3] // (1 if max(weights) > 1 else weights[0])
-        mesh = SimpleNamespace(x_node=node // 3, y_node=node % 3, x_gpu=rank % 2, share_y=share)
-        seconds = eval(f"({waited})", {"self": mesh})
+        mesh = SimpleNamespace(x_node=node // 3, y_node=node % 3, x_gpu=rank % 2, by_y=share)
+        seconds = eval(f"({waited.strip().rstrip(',')})", {"self": mesh})
         expected = 6e9 * weights[node % 3] / max(weights) / RATES[KINDS[devices][node]]
         assert seconds == pytest.approx(expected)

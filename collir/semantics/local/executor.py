@@ -20,6 +20,7 @@ from collir.dialects.local import (
     ComputeOp,
     CopyOp,
     FreeOp,
+    LocalCallOp,
     LocalFuncOp,
     LocalRepeatOp,
     LocalYieldOp,
@@ -31,8 +32,8 @@ from collir.dialects.local import (
 from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
 from collir.layout import Mesh
-from collir.layout.local import LocalBuffer
-from collir.semantics.local.groups import GROUPS, reads, writes
+from collir.layout.local import LocalBuffer, number_at
+from collir.semantics.local.groups import GROUPS, Counts, reads, writes
 from collir.semantics.local.kernels import computed
 from collir.semantics.local.memory import LocalError, RankMemory, View
 from collir.semantics.reference import collectives
@@ -93,7 +94,7 @@ class LocalExecution:
         self.groups: dict[tuple[str, ...], dict[int, list[int]]] = {}
         self.queues: dict[Key, list[StartedCollective]] = {}
         self.ready: list[StartedCollective] = []
-        self.steps: dict[ComputeOp, DistOp] = {}
+        self.steps: dict[object, DistOp] = {}
 
     def run(self, arguments: Sequence[Buffers]) -> list[Buffers]:
         """Return the results of the function.
@@ -187,12 +188,19 @@ class LocalExecution:
         if own.op.before:
             results = self._permuted(own, parts)
         else:
-            results = GROUPS[own.op.called].run(own.op, parts)
+            results = GROUPS[own.op.called].run(own.op, parts, self._counts(own))
         for (_, target), result in zip(views, results, strict=True):
             if target is not None:
                 assert result is not None
                 target.put(result.reshape(target.buffer.shape))
         own.is_done = True
+
+    def _counts(self, own: StartedCollective) -> Counts:
+        """Return for each rank the elements of the blocks that leave it, if they differ."""
+        blocks, _ = own.op.counts
+        return [
+            [number_at(count, self.mesh, self.at[rank]) for count in blocks] for rank in own.members
+        ]
 
     def _permuted(
         self, own: StartedCollective, parts: Sequence[Array | None]
@@ -219,6 +227,19 @@ class RankRun:
         arena = execution.function.arena
         self.arena = np.zeros(arena.value.data if arena else 0, dtype=np.uint8)
         self.live: dict[RankMemory, tuple[int, int]] = {}
+        self.first = 0  # where the arena of the function that runs begins
+
+    def buffer(self, value: SSAValue) -> LocalBuffer:
+        """Return the buffer of a value, with the sizes of this rank."""
+        return self.sized(buffer_of(value))
+
+    def sized(self, x: LocalBuffer) -> LocalBuffer:
+        """Return a buffer with the sizes of this rank."""
+        return x.at(self.execution.mesh, self.coordinates)
+
+    def own(self, value: int) -> int:
+        """Return a number of this rank."""
+        return number_at(value, self.execution.mesh, self.coordinates)
 
     def view(self, value: SSAValue) -> View:
         """Return the elements that a value is.
@@ -243,11 +264,11 @@ class RankRun:
             flat = np.ascontiguousarray(x).reshape(-1)
             known = np.ones(flat.size, dtype=np.bool_)
             self.values[value] = View(
-                RankMemory(_name(value), flat, known, is_constant=True), 0, buffer_of(value)
+                RankMemory(_name(value), flat, known, is_constant=True), 0, self.buffer(value)
             )
         places = list(function.places)[len(function.inputs) :]
         for value, place in zip(function.outputs, places, strict=True):
-            x = buffer_of(value)
+            x = self.buffer(value)
             data, unknown = np.zeros(x.elements, NUMPY[x.dtype]), np.zeros(x.elements, np.bool_)
             held = self._is_at(place.data)
             self.values[value] = (
@@ -286,6 +307,8 @@ class RankRun:
                             self.tokens[outer] = self.tokens.pop(inner)
                 case LocalRepeatOp():
                     yield from self._repeat(op)
+                case LocalCallOp():
+                    yield from self._call(op)
                 case _:
                     self._step(op)
             yield None
@@ -297,10 +320,11 @@ class RankRun:
             case FreeOp():
                 self._end(op)
             case ViewOp():
-                whole = self.values[op.whole]
-                start = op.offset.data.at(self.coordinates)
+                held = op.place is None or self._is_at(op.place.data)
+                whole = self.values[op.whole] if held else None
+                start = self.own(op.offset.data)
                 self.values[op.result] = whole and View(
-                    whole.memory, whole.start + start, buffer_of(op.result)
+                    whole.memory, whole.start + start, self.buffer(op.result)
                 )
             case CopyOp():
                 self.view(op.target).write(self.view(op.source).read())
@@ -317,10 +341,21 @@ class RankRun:
         inputs = [self.view(x).read() for x in op.inputs]
         if not op.outputs:
             return
-        steps = self.execution.steps
-        if op not in steps:
-            steps[op] = op.step()
-        self.view(op.outputs[0]).write(computed(op, steps[op], inputs, self.coordinates))
+        steps, target = self.execution.steps, self.view(op.outputs[0])
+        key = op, target.buffer, *(x.shape for x in inputs)
+        if key not in steps:
+            steps[key] = op.step(self.sized)
+        starts = [self.own(start.data) for start in op.starts or ()]
+        target.write(computed(op, steps[key], inputs, starts))
+
+    def _call(self, op: LocalCallOp) -> Generator[StartedCollective | None]:
+        """Run the function that is called, its arena in a part of the own one."""
+        function, start = op.function(), self.first
+        pairs = zip((*op.inputs, *op.outputs), function.body.block.args, strict=True)
+        self.values |= {own: self.values[value] for value, own in pairs}
+        self.first += op.start.value.data if op.start else 0
+        yield from self.run(function.body.block)
+        self.first = start
 
     def _repeat(self, op: LocalRepeatOp) -> Generator[StartedCollective | None]:
         begins, ends, spares, stacks = (
@@ -350,11 +385,11 @@ class RankRun:
         """Return new memory, in the arena of the function if it has one."""
         if op.place is not None and not self._is_at(op.place.data):
             return None
-        x, name = buffer_of(op.result), _name(op.result)
+        x, name = self.buffer(op.result), _name(op.result)
         if op.start is None:
             data = np.zeros(x.elements, NUMPY[x.dtype])
         else:
-            start = op.start.value.data
+            start = self.first + op.start.value.data
             end = start + x.bytes
             for other, (low, high) in self.live.items():
                 if start < high and low < end:
@@ -364,7 +399,8 @@ class RankRun:
             data = self.arena[start:end].view(NUMPY[x.dtype])
         memory = RankMemory(name, data, np.zeros(x.elements, np.bool_))
         if op.start is not None:
-            self.live[memory] = op.start.value.data, op.start.value.data + x.bytes
+            start = self.first + op.start.value.data
+            self.live[memory] = start, start + x.bytes
         return View(memory, 0, x)
 
     def _end(self, op: FreeOp) -> None:

@@ -16,6 +16,9 @@ _FIRST = "first"
 Parts = Sequence[Array | None]
 """The operands of the ranks of a group, in order; None where one has none."""
 
+Counts = Sequence[Sequence[int]]
+"""For each rank of a group the elements of the blocks that leave it; nothing if all are equal."""
+
 
 def combined(op: StartOp, parts: Parts) -> Array:
     """Return the reduction of the operands."""
@@ -28,27 +31,27 @@ def _all_of(parts: Parts) -> Array:
     return np.concatenate([x for x in parts if x is not None])
 
 
-def _cut(x: Array | None, count: int) -> list[Array]:
+def _cut(x: Array | None, count: int, sizes: Sequence[int]) -> list[Array]:
     assert x is not None
-    return np.split(x, count)
+    return np.split(x, np.cumsum(sizes)[:-1] if sizes else count)
 
 
 def _at(number: int, x: Array, count: int) -> list[Array | None]:
     return [x if place == number else None for place in range(count)]
 
 
-def _all_to_all(op: StartOp, parts: Parts) -> Parts:
-    cut = [_cut(x, len(parts)) for x in parts]
+def _all_to_all(op: StartOp, parts: Parts, counts: Counts) -> Parts:
+    cut = [_cut(x, len(parts), own) for x, own in zip(parts, counts, strict=True)]
     return [np.concatenate([blocks[place] for blocks in cut]) for place in range(len(parts))]
 
 
-def _sent(op: StartOp, parts: Parts) -> Parts:
+def _sent(op: StartOp, parts: Parts, _: Counts) -> Parts:
     x = parts[op.number("sender")]
     assert x is not None
     return _at(op.number("receiver"), x, len(parts))
 
 
-def _shifted(op: StartOp, parts: Parts) -> Parts:
+def _shifted(op: StartOp, parts: Parts, _: Counts) -> Parts:
     count, moved = len(parts), list[Array | None]()
     for place, own in enumerate(parts):
         source = place - op.number("distance")
@@ -63,12 +66,13 @@ class GroupMeaning:
     """The meaning of a collective in a group.
 
     Attributes:
-        run: a function from the operands of all ranks, as flat arrays, to their results.
+        run: a function from the operands of all ranks, as flat arrays, and the sizes of the blocks
+            that leave them, to their results.
         sender: the number that says which rank alone has an operand; None: all do.
         receiver: the number that says which rank alone gets a result; None: all do.
     """
 
-    run: Callable[[StartOp, Parts], Parts]
+    run: Callable[[StartOp, Parts, Counts], Parts]
     sender: str | None = None
     receiver: str | None = None
 
@@ -77,20 +81,23 @@ GROUPS: OperationTable[GroupMeaning] = OperationTable(
     "GROUPS",
     __name__,
     {
-        "all_reduce": GroupMeaning(lambda op, parts: [combined(op, parts)] * len(parts)),
+        "all_reduce": GroupMeaning(lambda op, parts, _: [combined(op, parts)] * len(parts)),
         "reduce": GroupMeaning(
-            lambda op, parts: _at(0, combined(op, parts), len(parts)), receiver=_FIRST
+            lambda op, parts, _: _at(0, combined(op, parts), len(parts)), receiver=_FIRST
         ),
         "broadcast": GroupMeaning(
-            lambda op, parts: [parts[op.number("root")]] * len(parts), sender="root"
+            lambda op, parts, _: [parts[op.number("root")]] * len(parts), sender="root"
         ),
-        "reduce_scatter": GroupMeaning(lambda op, parts: _cut(combined(op, parts), len(parts))),
-        "all_gather": GroupMeaning(lambda op, parts: [_all_of(parts)] * len(parts)),
+        "reduce_scatter": GroupMeaning(
+            lambda op, parts, counts: _cut(combined(op, parts), len(parts), counts[0])
+        ),
+        "all_gather": GroupMeaning(lambda op, parts, _: [_all_of(parts)] * len(parts)),
         "scatter": GroupMeaning(
-            lambda op, parts: _cut(parts[op.number("root")], len(parts)), sender="root"
+            lambda op, parts, counts: _cut(parts[op.number("root")], len(parts), counts[0]),
+            sender="root",
         ),
         "gather": GroupMeaning(
-            lambda op, parts: _at(0, _all_of(parts), len(parts)), receiver=_FIRST
+            lambda op, parts, _: _at(0, _all_of(parts), len(parts)), receiver=_FIRST
         ),
         "all_to_all": GroupMeaning(_all_to_all),
         "send": GroupMeaning(_sent, "sender", "receiver"),

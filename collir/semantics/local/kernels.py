@@ -1,6 +1,6 @@
 """Results of computations on the blocks of a rank."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from xdsl.ir import Attribute
 
@@ -14,21 +14,19 @@ from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.steps import meaning_of
 
 
-def computed(
-    op: ComputeOp, step: DistOp, inputs: Sequence[Array], coordinates: Mapping[str, int]
-) -> Array:
+def computed(op: ComputeOp, step: DistOp, inputs: Sequence[Array], starts: Sequence[int]) -> Array:
     """Return the result of a computation on the arrays of a rank.
 
     Args:
         step: the same on tensors of a single device.
+        starts: where the block that it reads or writes begins in the whole.
     """
     name = op.kernel.data
-    starts = [start.data.at(coordinates) for start in op.starts or ()]
     match name:
         case "mask":
             [x] = inputs
             neutral = int(Reduction(step.word("reduction")) is Reduction.PROD)
-            return x if starts == [0] else x * x.dtype.type(0) + x.dtype.type(neutral)
+            return x if list(starts) == [0] else x * x.dtype.type(0) + x.dtype.type(neutral)
         case "iota" | "uniform":
             assert op.whole is not None
             blocks = zip(starts, step.layout("to").shape, strict=True)

@@ -24,7 +24,7 @@ from collir.layout.formulas import Formula
 from collir.layout.mesh import digits_over, index_over
 from collir.layout.sizes import OpenSize
 from collir.localize.places import root_place, taking_part
-from collir.syntax.writer import nested_text
+from collir.syntax.step_writer import nested_text
 from collir.targets.code.c_local import Local, LocalSteps
 from collir.targets.code.c_text import (
     C,

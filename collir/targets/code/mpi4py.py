@@ -1,9 +1,8 @@
 """Python for mpi4py: a class per mesh, with a method per ``func`` on numpy arrays."""
 
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -11,21 +10,18 @@ from xdsl.utils.target import Target
 
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
-from collir.layout import DistType, DType, Reduction
-from collir.layout.mesh import index_over
+from collir.layout import DType, Reduction
+from collir.layout.local import LocalBuffer
 from collir.layout.operation_table import OperationTable
-from collir.localize.places import root_place
-from collir.targets.code.emitters import Emitters
+from collir.localize.writer import ANY_GROUPS
 from collir.targets.code.numpy_methods import METHODS as MODEL_METHODS
 from collir.targets.code.numpy_methods import USES
 from collir.targets.code.numpy_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, VIEWS, NumpyStep
 from collir.targets.code.python_file import classes, example, header, helpers
-from collir.targets.code.python_function import PythonFunction, is_first
-from collir.targets.code.python_steps import Blocks, CutDim, Sent
-from collir.targets.code.python_text import call, number_text, tuple_text
+from collir.targets.code.python_text import call, tuple_text
 from collir.targets.code.rank_forms import DTYPES
-from collir.targets.code.rank_function import ModelFunction
 from collir.targets.code.rank_mesh import MeshText
+from collir.targets.code.rank_method import RankMethod, Sender, Sent, Transfer, inside, only_if
 from collir.targets.code.ranks import needed_ranks
 
 _AS_BITS = {DType.F16: "np.float16", DType.BF16: "ml_dtypes.bfloat16"}
@@ -40,20 +36,24 @@ _UFUNCS = {
 
 
 @dataclass
-class Mpi4pyFunction(ModelFunction):
+class Mpi4pyMethod(RankMethod):
     """The method of one function on mpi4py.
 
     Attributes:
         operators: the reductions of types that MPI does not know.
     """
 
-    rest: ClassVar[str] = ", ..."
-    array: ClassVar[str] = "an array"
-    WAIT: ClassVar[str] = "Wait"
-
     operators: set[tuple[DType, Reduction]] = field(default_factory=set[tuple[DType, Reduction]])
 
+    array: ClassVar[str] = "an array"
+    WAIT: ClassVar[str] = "Wait"
+    STEP = NumpyStep
+    EXPRESSIONS = EXPRESSIONS
+    NATIVE = NATIVE
+    USES = USES
+
     def library(self, name: str) -> str:
+        """Return a function or a type of the library of arrays."""
         self.needs.add("xp")
         return f"xp.{name}"
 
@@ -63,306 +63,188 @@ class Mpi4pyFunction(ModelFunction):
             return "ml_dtypes.bfloat16"
         return self.library(DTYPES[dtype])
 
-    def options(self, dtype: DType) -> str:
-        return f"dtype={self.dtype(dtype)}"
+    def empty(self, x: LocalBuffer) -> str:
+        return f"{self.library('empty')}({self.shape(x.shape)}, dtype={self.dtype(x.dtype)})"
 
-    def packed(self, text: str) -> str:
+    def copied(self, text: str, *, in_order: bool | None = True) -> str:
         self.needs.add("packed")
         return f"self._packed({text})"
-
-    def copied(self, text: str) -> str:
-        return self.packed(text)
 
     def cast(self, text: str, dtype: DType) -> str:
         return f"{self.library('astype')}({text}, {self.dtype(dtype)})"
 
-    def reshaped(self, text: str, shape: Sequence[int]) -> str:
-        return f"{self.library('reshape')}({text}, {tuple_text(shape)})"
+    def reshaped(self, x: str, shape: Sequence[int]) -> str:
+        return f"{self.library('reshape')}({x}, {self.shape(shape)})"
 
-    def transposed(self, text: str, order: Sequence[int]) -> str:
-        return f"{self.library('permute_dims')}({text}, {tuple_text(order)})"
+    def permuted(self, x: str, order: Sequence[int]) -> str:
+        return f"{self.library('permute_dims')}({x}, {tuple_text(order)})"
 
-    def joined(self, arrays: Sequence[str], dim: int) -> list[str]:
-        return call(self.library("concat"), [tuple_text(arrays), f"axis={dim}"], 16)
+    def repeated(self, x: str, shape: Sequence[int]) -> str:
+        return f"{self.library('broadcast_to')}({x}, {self.shape(shape)})"
 
-    def constant(self, value: float, dtype: DType) -> str:
-        number = number_text(value, dtype)
-        # A number beside an array takes its type, but in types that are not numpy's own.
-        return f"{self.dtype(dtype)}({number})" if dtype is DType.BF16 else number
+    def strided(self, x: str, view: LocalBuffer, start: int) -> str:
+        self.needs.add("strided")
+        shape, strides = self.shape(view.shape), self.shape(view.steps)
+        return f"self._strided({x}, {shape}, {strides}, {self.spelled(start)})"
 
     def prologue(self) -> list[str]:
         return ["xp = self.xp"] if "xp" in self.needs else []
 
-    def computed(self, text: str, x: DistType) -> str:
-        # numpy makes single numbers of arrays without dimensions.
-        return text if x.dims else f"{self.library('asarray')}({text})"
-
-    # --- operations of models ---------------------------------------------------------------
-
-    STEP = NumpyStep
-    EXPRESSIONS = EXPRESSIONS
-    NATIVE = NATIVE
-    USES = USES
-
     def in_order(self, op: DistOp, text: str) -> str:
         self.needs.add("xp")
         if op.mnemonic in VIEWS and len(op.operands) == 1:
-            return self.packed(text)
+            return self.copied(text)
         if op.mnemonic in OUT_OF_ORDER:
             return f'{self.library("asarray")}({text}, order="C")'
-        return self.computed(text, dist_type(op.result)) if op.operands else text
-
-    # --- collectives ------------------------------------------------------------------------
-
-    def _all_reduce(self, s: Sent) -> list[str]:
-        lines = [s.new, *self.send(s, "Allreduce", [s.operand, s.out], self.operator(s.x))]
-        return lines + self.average(s.x, s.group, s.out)
-
-    def _reduce(self, s: Sent) -> list[str]:
-        lines = [
-            *self._at_root(s.new, s.out, s.root),
-            *self._send_at_root(s, "Reduce", s.operand, s.out, self.operator(s.x)),
-        ]
-        average = self.average(s.x, s.group, s.out)
-        return lines + self._where(s.root if average else "", [], average)
-
-    def _broadcast(self, s: Sent) -> list[str]:
-        made = f"{s.out} = {self.copied(s.operand)}"
-        lines = [f"if {s.root}:", f"    {made}", "else:", f"    {s.new}"]
-        return [*lines, *self.send(s, "Bcast", [s.out], *self._from(s))]
-
-    def _reduce_scatter(self, s: Sent) -> list[str]:
-        cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.group)
-        sent = self.send(s, "Reduce_scatter_block", [blocks, s.out], self.operator(s.x))
-        return [*cut, s.new, *sent, *self.average(s.x, s.group, s.out)]
-
-    def _scatter(self, s: Sent) -> list[str]:
-        cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.group)
-        cut = self._where(s.root, ["sent = None"], cut) if cut else []
-        return [*cut, s.new, *self._send_at_root(s, "Scatter", blocks, s.out, *self._from(s))]
-
-    def _all_gather(self, s: Sent) -> list[str]:
-        dim, sent = s.op.integer("dim"), self.send(s, "Allgather", [s.operand, s.out])
-        if is_first(s.before, dim):
-            return [s.new, *sent]
-        blocks = f"{s.out} = {self.full((s.group, *s.before), s.x.dtype, None)}"
-        return [blocks, *sent, self._join(s.out, dim, s.after)]
-
-    def _gather(self, s: Sent) -> list[str]:
-        dim = s.op.integer("dim")
-        first = is_first(s.before, dim)
-        made = s.new if first else f"{s.out} = {self.full((s.group, *s.before), s.x.dtype, None)}"
-        joined = [] if first else [f"if {s.root}:", f"    {self._join(s.out, dim, s.after)}"]
-        sent = self._send_at_root(s, "Gather", s.operand, s.out)
-        return [*self._at_root(made, s.out, s.root), *sent, *joined]
-
-    def _all_to_all(self, s: Sent) -> list[str]:
-        source, target = s.op.integer("source"), s.op.integer("target")
-        cut, blocks = self._cut(s.operand, s.before, target, s.group)
-        piece = list(s.before)
-        piece[target] //= s.group
-        made = f"{s.out} = {self.full((s.group, *piece), s.x.dtype, None)}"
-        joined = self._join(s.out, source, s.after)
-        return [*cut, made, *self.send(s, "Alltoall", [blocks, s.out]), joined]
-
-    # --- blocks that differ in size -----------------------------------------------------------
-
-    def _made_flat(self, s: Sent) -> str:
-        """Return the statement that makes an array for blocks that come one behind the other."""
-        return f"{s.out} = {self.full((math.prod(s.after),), s.x.dtype, None)}"
-
-    def _leaving(self, s: Sent, part: CutDim) -> str:
-        """Return the statement that puts the blocks that leave one behind the other."""
-        self.needs.add("cut_blocks")
-        return f"sent = self._cut_blocks({s.operand}, {part.parts}, {part.dim})"
-
-    def _coming(self, s: Sent, part: CutDim) -> str:
-        """Return the statement that joins the blocks that came one behind the other."""
-        self.needs.add("joined_blocks")
-        arguments = [s.out, part.parts, str(part.dim), tuple_text(s.after)]
-        return f"{s.out} = self._joined_blocks({', '.join(arguments)})"
-
-    def _counted(self, s: Sent, array: str, part: CutDim) -> str:
-        """Return an array with the elements of each rank, as an argument."""
-        (counted,) = self.bits(s, [array])
-        return f"[{counted}, {part.counts}]"
-
-    def _uneven_all_gather(self, s: Sent, blocks: Blocks) -> list[str]:
-        (sent,) = self.bits(s, [s.operand])
-        received = self._counted(s, s.out, blocks.comes)
-        call_lines = call(f"{self._communicator(s)}.Allgatherv", [sent, received])
-        return [self._made_flat(s), *call_lines, self._coming(s, blocks.comes)]
-
-    def _uneven_gather(self, s: Sent, blocks: Blocks) -> list[str]:
-        (sent,) = self.bits(s, [s.operand])
-        gatherv = f"{self._communicator(s)}.Gatherv"
-        return [
-            f"if {s.root}:",
-            f"    {self._made_flat(s)}",
-            *_inside(call(gatherv, [sent, self._counted(s, s.out, blocks.comes)])),
-            f"    {self._coming(s, blocks.comes)}",
-            "else:",
-            f"    {s.out} = None",
-            *_inside(call(gatherv, [sent, "None"])),
-        ]
-
-    def _uneven_scatter(self, s: Sent, blocks: Blocks) -> list[str]:
-        (received,) = self.bits(s, [s.out])
-        scatterv = f"{self._communicator(s)}.Scatterv"
-        return [
-            s.new,
-            f"if {s.root}:",
-            f"    {self._leaving(s, blocks.leaves)}",
-            *_inside(call(scatterv, [self._counted(s, "sent", blocks.leaves), received])),
-            "else:",
-            *_inside(call(scatterv, ["None", received])),
-        ]
-
-    def _uneven_reduce_scatter(self, s: Sent, blocks: Blocks) -> list[str]:
-        arrays = self.bits(s, ["sent", s.out])
-        arguments = [*arrays, blocks.leaves.counts, self.operator(s.x)]
-        return [
-            self._leaving(s, blocks.leaves),
-            s.new,
-            *call(f"{self._communicator(s)}.Reduce_scatter", arguments),
-            *self.average(s.x, s.group, s.out),
-        ]
-
-    def _uneven_all_to_all(self, s: Sent, blocks: Blocks) -> list[str]:
-        arguments = [
-            self._counted(s, "sent", blocks.leaves),
-            self._counted(s, s.out, blocks.comes),
-        ]
-        return [
-            self._leaving(s, blocks.leaves),
-            self._made_flat(s),
-            *call(f"{self._communicator(s)}.Alltoallv", arguments),
-            self._coming(s, blocks.comes),
-        ]
-
-    UNEVEN: ClassVar[dict[str, Callable[[Any, Sent, Blocks], list[str]]]] = {
-        "all_gather": _uneven_all_gather,
-        "gather": _uneven_gather,
-        "scatter": _uneven_scatter,
-        "reduce_scatter": _uneven_reduce_scatter,
-        "all_to_all": _uneven_all_to_all,
-    }
+        # numpy makes single numbers of arrays without dimensions.
+        alone = op.operands and not dist_type(op.result).dims
+        return f"{self.library('asarray')}({text})" if alone else text
 
     # --- calls --------------------------------------------------------------------------------
 
-    def _communicator(self, s: Sent) -> str:
-        return f"self.{self.names.groups[s.axes]}"
+    def called(self, s: Sent, verb: str, *arguments: str) -> str:
+        """Return a call of a communicator, which does not wait if something is under way then."""
+        name = f"I{verb[0].lower()}{verb[1:]}" if s.token else verb
+        communicator = f"self.{self.names.groups[s.op.axes.data]}"
+        return f"{communicator}.{name}({', '.join(arguments)})"
 
-    def bits(self, s: Sent, arrays: Sequence[str | None]) -> list[str]:
-        """Return arrays as arguments; those of types that MPI does not know as their bits."""
-        bits = ""
-        if s.x.dtype in _AS_BITS:
-            self.needs.add("np")
-            bits = ".view(np.uint16)"
-        return ["None" if array is None else f"{array}{bits}" for array in arrays]
+    def bits(self, s: Sent, text: str) -> str:
+        """Return an array as an argument; of a type that MPI does not know, its bits."""
+        if s.dtype not in _AS_BITS:
+            return text
+        self.needs.add("np")
+        return f"{text}.view(np.uint16)"
 
-    def send(self, s: Sent, method: str, arrays: Sequence[str | None], *rest: str) -> list[str]:
-        """Return a call of a communicator."""
-        return call(f"{self._communicator(s)}.{method}", [*self.bits(s, arrays), *rest])
+    def at_root(self, s: Sent, text: str) -> str:
+        """Return an argument that only the root has."""
+        return f"{text} if {s.root} else None" if s.root else text
 
-    def _from(self, s: Sent) -> list[str]:
-        """Return the argument that names the root, if that is not the first rank."""
-        root = index_over(self.mesh, s.axes, dict(root_place(s.op)))
-        return [f"root={root}"] if root else []
+    def counted(self, s: Sent, text: str, counts: Sequence[int]) -> str:
+        """Return an array with the elements of each rank's block, if they differ."""
+        array = self.bits(s, text)
+        return f"[{array}, {self.counts(counts)}]" if counts else array
 
-    def _at_root(self, made: str, out: str, root: str) -> list[str]:
-        line = f"{made} if {root} else None"
-        if len(line) <= 76:
-            return [line]
-        return [f"{out} = None", f"if {root}:", f"    {made}"]
+    def counts(self, counts: Sequence[int]) -> str:
+        """Return the elements of blocks as a list."""
+        return f"[{', '.join(map(self.spelled, counts))}]"
 
-    def _send_at_root(
-        self, s: Sent, method: str, sent: str, received: str, *rest: str
-    ) -> list[str]:
-        """Return a call in which only the root has both arrays; None has no bits to send."""
-        with_both = self.send(s, method, [sent, received], *rest)
-        if s.x.dtype not in _AS_BITS:
-            return with_both
-        elsewhere = [None, received] if s.op.kind.before == "root" else [sent, None]
-        return [
-            f"if {s.root}:",
-            *(f"    {line}" for line in with_both),
-            "else:",
-            *(f"    {line}" for line in self.send(s, method, elsewhere, *rest)),
-        ]
-
-    def operator(self, x: DistType) -> str:
-        """Return the reduction of a value as an argument."""
-        assert x.reduction is not None
-        reduction = Reduction.SUM if x.reduction is Reduction.AVG else x.reduction
+    def operator(self, s: Sent) -> str:
+        """Return the reduction of a collective as an argument."""
+        reduction = s.op.operation
+        assert reduction is not None
+        reduction = Reduction.SUM if reduction is Reduction.AVG else reduction
         self.needs.add("MPI")
-        if x.dtype is DType.BOOL:
+        if s.dtype is DType.BOOL:
             return "MPI.LOR" if reduction is Reduction.MAX else "MPI.LAND"
-        if x.dtype not in _AS_BITS:
+        if s.dtype not in _AS_BITS:
             return f"MPI.{reduction.upper()}"
         self.needs.add("np")
-        self.operators.add((x.dtype, reduction))
-        return _operator_name(x.dtype, reduction)
+        self.operators.add((s.dtype, reduction))
+        return _operator_name(s.dtype, reduction)
 
-    def average(self, x: DistType, group: int, out: str) -> list[str]:
-        if x.reduction is Reduction.AVG and x.dtype in _AS_BITS:
-            return [f"{out}[...] = {out}.astype(np.float32) / {group}"]
-        return super().average(x, group, out)
+    def average(self, s: Sent) -> list[str]:
+        if s.op.operation is Reduction.AVG and s.dtype in _AS_BITS:
+            return [f"{s.out}[...] = {s.out}.astype(np.float32) / {s.group}"]
+        return super().average(s)
 
-    def _cut(
-        self, operand: str, shape: tuple[int, ...], dim: int, group: int
-    ) -> tuple[list[str], str]:
-        """Return the statements that make the blocks of a dimension lie one behind the other, and
-        the variable with these blocks."""
-        if is_first(shape, dim):
-            return [], operand
-        cut = tuple_text((*shape[:dim], group, shape[dim] // group, *shape[dim + 1 :]))
-        moved = self.packed(f"{self.library('moveaxis')}(sent, {dim}, 0)")
-        return [f"sent = {self.library('reshape')}({operand}, {cut})", f"sent = {moved}"], "sent"
+    # --- collectives --------------------------------------------------------------------------
 
-    def _join(self, out: str, dim: int, shape: tuple[int, ...]) -> str:
-        """Return the statement that joins blocks, one behind the other, to a dimension."""
-        moved = out
-        if not is_first(shape, dim):
-            moved = self.packed(f"{self.library('moveaxis')}({out}, 0, {dim})")
-        return f"{out} = {self.reshaped(moved, shape)}"
+    def _all_reduce(self, s: Sent) -> Transfer:
+        arrays = [self.bits(s, s.source), self.bits(s, s.out)]
+        call = self.called(s, "Allreduce", *arrays, self.operator(s))
+        return self.transfer(s, s.new, call, self.average(s))
 
-    def _permute(self, s: Sent) -> list[str]:
-        x, y, operand, out = s.x, s.y, s.operand, s.out
-        indent = 12 if x.place else 8
-        sent, received = self.bits(s, [operand, out])
-        return [
-            *self.names.partner("to", x, y, indent),
-            *self.names.partner("from_", y, x, indent),
-            s.new,
-            *call("self.comm.Sendrecv", [sent, "dest=to", f"recvbuf={received}", "source=from_"]),
+    def _reduce(self, s: Sent) -> Transfer:
+        out = self.at_root(s, self.bits(s, s.out))
+        call = self.called(s, "Reduce", self.bits(s, s.source), out, self.operator(s))
+        return self.transfer(s, only_if(s.root, s.new), call, only_if(s.root, self.average(s)))
+
+    def _broadcast(self, s: Sent) -> Transfer:
+        root = s.op.number("root")
+        lines = only_if(s.root, [self.result_is(s, s.source)])
+        if s.root and s.new:
+            lines += ["else:", *inside(s.new)]
+        return self.transfer(s, lines, self.called(s, "Bcast", self.bits(s, s.out), *_from(root)))
+
+    def _reduce_scatter(self, s: Sent) -> Transfer:
+        sends, _ = s.op.counts
+        arrays = [self.bits(s, s.source), self.bits(s, s.out)]
+        verb = "Reduce_scatter" if sends else "Reduce_scatter_block"
+        more = [self.counts(sends)] if sends else []
+        call = self.called(s, verb, *arrays, *more, self.operator(s))
+        return self.transfer(s, s.new, call, self.average(s))
+
+    def _scatter(self, s: Sent) -> Transfer:
+        sends, _ = s.op.counts
+        source = self.at_root(s, self.counted(s, s.source, sends))
+        rest = [self.bits(s, s.out), *_from(s.op.number("root"))]
+        return self.transfer(s, s.new, self.called(s, f"Scatter{'v' * bool(sends)}", source, *rest))
+
+    def _all_gather(self, s: Sent) -> Transfer:
+        _, receives = s.op.counts
+        arrays = [self.bits(s, s.source), self.counted(s, s.out, receives)]
+        return self.transfer(s, s.new, self.called(s, f"Allgather{'v' * bool(receives)}", *arrays))
+
+    def _gather(self, s: Sent) -> Transfer:
+        _, receives = s.op.counts
+        out = self.at_root(s, self.counted(s, s.out, receives))
+        call = self.called(s, f"Gather{'v' * bool(receives)}", self.bits(s, s.source), out)
+        return self.transfer(s, only_if(s.root, s.new), call)
+
+    def _all_to_all(self, s: Sent) -> Transfer:
+        sends, receives = s.op.counts
+        arrays = [self.counted(s, s.source, sends), self.counted(s, s.out, receives)]
+        return self.transfer(s, s.new, self.called(s, f"Alltoall{'v' * bool(sends)}", *arrays))
+
+    def _send(self, s: Sent) -> Transfer:
+        sends, receives = self.ends(s.op)
+        to, source = s.op.number("receiver"), s.op.number("sender")
+        call = self.called(s, "Send", self.bits(s, s.source), f"dest={to}")
+        receive = self.called(s, "Recv", self.bits(s, s.out), f"source={source}")
+        token = f"{s.token} = " if s.token else ""
+        start = [
+            *([f"{s.token} = None"] if s.token else []),
+            *only_if(sends, [f"{token}{call}"]),
+            f"elif {receives}:",
+            *inside([*s.new, f"{token}{receive}"]),
         ]
+        wait = [f"if {s.token} is not None:", f"    {s.token}.Wait()"]
+        return Transfer(start, wait if s.token else [])
 
-    def _send(self, s: Sent) -> list[str]:
-        to, source = s.op.integer("receiver"), s.op.integer("sender")
-        verbs = ("Isend", "Irecv") if s.op.is_async else ("Send", "Recv")
-        send = self.send(s, verbs[0], [s.operand], f"dest={to}")
-        return self.exchange(s, send, self.send(s, verbs[1], [s.out], f"source={source}"))
-
-    def _shift(self, s: Sent) -> list[str]:
-        by, is_open = s.op.integer("distance"), "open" in s.op.properties
-        lines = [f"{s.out} = {self.full(s.after, s.y.dtype, 0.0 if is_open else None)}"]
+    def _shift(self, s: Sent) -> Transfer:
+        by, is_open, axes = s.op.number("distance"), s.op.open is not None, s.op.axes.data
+        lines = [*s.new, *([f"{s.out}[...] = 0"] if is_open else [])]
         for name, distance in (("to", by), ("from_", -by)):
             if not is_open:
-                lines.append(f"{name} = {self.names.next_index(s.axes, distance)}")
+                lines.append(f"{name} = {self.names.next_index(axes, distance)}")
                 continue
             self.needs.add("MPI")
             lines += [
-                f"{name} = {self.names.index_on_line(s.axes, distance)}",
-                f"if {self.names.beyond_line(s.axes, distance, name)}:",
+                f"{name} = {self.names.index_on_line(axes, distance)}",
+                f"if {self.names.beyond_line(axes, distance, name)}:",
                 f"    {name} = MPI.PROC_NULL",
             ]
-        sent, received = self.bits(s, [s.operand, s.out])
-        ends = ["dest=to", f"recvbuf={received}", "source=from_"]
-        return [*lines, *call(f"{self._communicator(s)}.Sendrecv", [sent, *ends])]
+        return self._exchanged(s, lines, f"self.{self.names.groups[axes]}")
 
-    COLLECTIVES: ClassVar[Emitters[Sent]] = OperationTable(
-        "Mpi4pyFunction.COLLECTIVES",
+    def _permute(self, s: Sent) -> Transfer:
+        assert s.op.before is not None and s.op.after is not None
+        x, y = s.op.before.data, s.op.after.data
+        lines = [self.names.partner("to", x, y), self.names.partner("from_", y, x), *s.new]
+        return self._exchanged(s, lines, "self.comm")
+
+    def _exchanged(self, s: Sent, before: Sequence[str], communicator: str) -> Transfer:
+        """Return the exchange with the ranks ``to`` and ``from_``."""
+        sent, received = self.bits(s, s.source), self.bits(s, s.out)
+        if not s.token:
+            arguments = f"{sent}, dest=to, recvbuf={received}, source=from_"
+            return Transfer([*before, f"{communicator}.Sendrecv({arguments})"], [])
+        self.needs.add("MPI")
+        send, receive = f"Isend({sent}, dest=to)", f"Irecv({received}, source=from_)"
+        pair = f"{communicator}.{send}, {communicator}.{receive}"
+        return Transfer([*before, f"{s.token} = [{pair}]"], [f"MPI.Request.Waitall({s.token})"])
+
+    COLLECTIVES: ClassVar[Sender] = OperationTable(
+        "Mpi4pyMethod.COLLECTIVES",
         __name__,
         {
             "all_reduce": _all_reduce,
@@ -381,8 +263,9 @@ class Mpi4pyFunction(ModelFunction):
     )
 
 
-def _inside(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
+def _from(root: int) -> list[str]:
+    """Return the argument that names the root, if that is not the first rank."""
+    return [f"root={root}"] if root else []
 
 
 def _operator_name(dtype: DType, reduction: Reduction) -> str:
@@ -432,32 +315,16 @@ _ARGUMENT = '''\
 '''
 
 
-_CUT_BLOCKS = '''\
-    def _cut_blocks(self, x, parts, dim):
-        """The blocks of a dimension, which is cut by parts, one behind the other."""
-        unit, start, blocks = x.shape[dim] // sum(parts), 0, []
-        for part in parts:
-            stop = start + part * unit
-            block = x[(*(slice(None),) * dim, slice(start, stop), ...)]
-            blocks.append(self.xp.reshape(block, (-1,)))
-            start = stop
-        return self.xp.concat(blocks)
-'''
-
-_JOINED_BLOCKS = '''\
-    def _joined_blocks(self, x, parts, dim, shape):
-        """Blocks that lie one behind the other, joined along a dimension to a shape."""
-        unit, start, blocks = shape[dim] // sum(parts), 0, []
-        for part in parts:
-            block = (*shape[:dim], part * unit, *shape[dim + 1 :])
-            stop = start + math.prod(block)
-            blocks.append(self.xp.reshape(x[start:stop], block))
-            start = stop
-        return self.xp.concat(blocks, axis=dim)
+_STRIDED = '''\
+    def _strided(self, x, shape, strides, start):
+        """A view of an array from an element on, with steps between indices."""
+        flat = self.xp.reshape(x, (-1,))[start:]
+        steps = [step * x.itemsize for step in strides]
+        return self.xp.lib.stride_tricks.as_strided(flat, shape, steps)
 '''
 
 
-def _class(names: MeshText, texts: Sequence[PythonFunction]) -> list[str]:
+def _class(names: MeshText, texts: Sequence[Mpi4pyMethod], methods: Sequence[str]) -> list[str]:
     mesh = names.mesh
     lines = [
         f"class {names.class_name}:",
@@ -482,8 +349,7 @@ def _class(names: MeshText, texts: Sequence[PythonFunction]) -> list[str]:
     lines += ["", "    def free(self):", '        """Frees the communicators."""']
     lines += [f"        self.{name}.Free()" for name in names.groups.values()]
     lines += ["        self.comm.Free()"] if names.sends else []
-    for text in texts:
-        lines += ["", *text.text()]
+    lines += methods
     needs = {need for text in texts for need in text.needs}
     needs |= {"packed"} if "argument" in needs else set()
     return lines + helpers(needs, _HELPERS)
@@ -492,8 +358,7 @@ def _class(names: MeshText, texts: Sequence[PythonFunction]) -> list[str]:
 _HELPERS = {
     "argument": _ARGUMENT,
     "packed": _PACKED,
-    "cut_blocks": _CUT_BLOCKS,
-    "joined_blocks": _JOINED_BLOCKS,
+    "strided": _STRIDED,
     **MODEL_METHODS,
 }
 """The methods that methods of functions call, by what needs them."""
@@ -513,11 +378,13 @@ def emit_mpi4py(module: ModuleOp, named: Collection[str] | None = None) -> str:
     operators: set[tuple[DType, Reduction]] = set()
     bodies: list[str] = []
     shown = ""
-    for names, functions in classes(module, "mpi4py", ordered=True, named=named):
-        texts = [Mpi4pyFunction(function, names) for function in functions]
+    for names, functions in classes(module, "mpi4py", ANY_GROUPS, named):
+        texts = [Mpi4pyMethod(x.function, names, x.is_task) for x in functions]
         made = f"{names.mesh.name} = {names.class_name}(MPI.COMM_WORLD)"
         shown = shown or example(made, texts)
-        bodies += ["", "", *_class(names, texts)]
+        pairs = zip(texts, functions, strict=True)
+        methods = [line for text, x in pairs for line in ("", *text.text(x.described))]
+        bodies += ["", "", *_class(names, texts, methods)]
         for text in texts:
             needs |= text.needs
             operators |= text.operators
@@ -537,7 +404,7 @@ def emit_mpi4py(module: ModuleOp, named: Collection[str] | None = None) -> str:
     return "\n".join([*lines, *bodies, ""])
 
 
-_MODULES = {"import math": ("joined_blocks", "math"), "import time": ("time",)}
+_MODULES = {"import math": ("math",), "import time": ("time",)}
 """The modules of the standard library, with what needs them."""
 
 _USE = """\
@@ -560,15 +427,18 @@ class Mpi4pyTarget(Target):
     in Python. Counts above 2^31 - 1 need MPI 4. On axes with weights, collectives are MPI's for
     counts that differ (`Allgatherv`, ...).
 
+    What a rank does is decided by the lowering to the local level (`-t local`), and printed one
+    operation after the other. An `async` collective is started (`Iallreduce`, ...), and waited for
+    in front of what needs its result or its memory. Arrays are forgotten where the life of their
+    memory ends. A `repeat` is a loop, a `call` is its steps, and so is a gradient. Each task of a
+    pipeline is a method, which is called for every microbatch at the ranks of its place, in the
+    order of the schedule.
+
     Operations of models are expressions of numpy on the blocks of a rank (`xp.einsum`, ...), or
     calls of methods that are printed where they are used; of another library they need numpy's
-    functions beyond the array API. A `repeat` is a loop that calls the method of its body, a
-    `call` is its steps, and so is a gradient. Each task of a pipeline is a method, which is called
-    for every microbatch at the ranks of its place, in the order of the schedule; what a task is the
-    last to need is forgotten then. An `async` send is started, and waited for by both ends before
-    its result is used; other `async` steps are not started early. In f16 and bf16 an operation of
-    more than one function is computed in f32 and rounded once. Functions with operations of models
-    that others call are not printed by themselves.
+    functions beyond the array API. In f16 and bf16 an operation of more than one function is
+    computed in f32 and rounded once. Functions with operations of models that others call are not
+    printed by themselves.
     """
 
     name = "mpi4py"

@@ -1,12 +1,14 @@
-"""The expression of numpy for every operation of models, on the block of a rank.
+"""The expression of numpy for every computation, on the block of a rank.
 
 Numbers of 16 bits are computed in f32 where an operation is more than one function of numpy.
 """
 
 from typing import ClassVar
 
+from collir.layout import DType, Reduction
 from collir.layout.operation_table import OperationTable
 from collir.targets.code.forms import Expression, form, gains, maps, reduction
+from collir.targets.code.python_text import number_text
 from collir.targets.code.rank_forms import ON_RANKS, RankStep, max_pool
 from collir.targets.code.subscripts import subscripts
 
@@ -37,6 +39,23 @@ WIDE_MAPS: dict[str, str] = {
 def _by_method(name: str) -> Expression[NumpyStep]:
     """Return the expression of an operation that a method of its name does."""
     return lambda s: s.method(name, *s.inputs)
+
+
+def _scale(s: NumpyStep) -> str:
+    factor = number_text(s.op.number("factor"), s.dtype)
+    # A number beside an array takes its type, but in types that are not numpy's own.
+    return f"{s.x} * {f'{s.dtype_text}({factor})' if s.dtype is DType.BF16 else factor}"
+
+
+def _cast(s: NumpyStep) -> str:
+    return s.call("astype", s.x, s.dtype_text)
+
+
+def _mask(s: NumpyStep) -> str:
+    ones = Reduction(s.op.word("reduction")) is Reduction.PROD
+    s.needs.add("packed")
+    kept, like = f"self._packed({s.x})", s.call("ones_like" if ones else "zeros_like", s.x)
+    return f"{kept} if {s.starts[0]} == 0 else {like}"
 
 
 # ---------------------------------------------------------------------------------------------
@@ -114,6 +133,9 @@ EXPRESSIONS: OperationTable[Expression[NumpyStep]] = OperationTable(
     {
         **ON_RANKS,
         **{name: form(text) for name, text in (MAPS | WIDE_MAPS).items()},
+        "scale": _scale,
+        "cast": _cast,
+        "mask": _mask,
         "sigmoid": _by_method("sigmoid"),
         "silu": _by_method("silu"),
         "gelu": _by_method("gelu"),
@@ -135,9 +157,12 @@ EXPRESSIONS: OperationTable[Expression[NumpyStep]] = OperationTable(
 """The expression of each operation of models, by its name."""
 
 NATIVE = frozenset(MAPS) | {
+    "add",
+    "scale",
+    "cast",
+    "mask",
     "max",
     "min",
-    "broadcast_to",
     "constant",
     "argmax",
     "top_k",
@@ -147,7 +172,7 @@ NATIVE = frozenset(MAPS) | {
 }
 """The operations that numpy computes in types of 16 bits as well as in f32."""
 
-VIEWS = frozenset(["broadcast_to", "einsum"])
+VIEWS = frozenset(["einsum"])
 """The operations whose expressions may be the memory of their operand, if that is the only one."""
 
 OUT_OF_ORDER = frozenset(

@@ -1,54 +1,91 @@
 """The file of a Python target for ranks: what a module has to print, its header and its helpers."""
 
 from collections.abc import Collection, Container, Mapping, Sequence
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.dialects.local import LocalFuncOp, StartOp, local_functions
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import is_collective
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import dist_type
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.models import models_for_code
-from collir.targets.code.python_function import PythonFunction
+from collir.ir.names import keep_names
+from collir.layout import Mesh
+from collir.localize.localize import lower_functions
+from collir.localize.writer import GroupRules
 from collir.targets.code.python_text import check_names
 from collir.targets.code.rank_mesh import MeshText
-from collir.targets.code.ranks import by_rank
+from collir.targets.code.rank_method import RankMethod
+
+
+class PrintedFunction(NamedTuple):
+    """A function of a class.
+
+    Attributes:
+        described: the global types of its arguments and results.
+        is_task: whether other methods call it.
+    """
+
+    function: LocalFuncOp
+    described: Sequence[str]
+    is_task: bool
 
 
 def classes(
-    module: ModuleOp,
-    target: str,
-    ordered: bool,
-    named: Collection[str] | None = None,
-) -> list[tuple[MeshText, list[FuncOp]]]:
-    """Return for every mesh that functions are on its names and its functions.
+    module: ModuleOp, target: str, rules: GroupRules, named: Collection[str] | None = None
+) -> list[tuple[MeshText, list[PrintedFunction]]]:
+    """Return for every mesh that functions are on its names and the programs of a rank.
 
     Args:
-        ordered: whether every order of sub-axes has a group of its own.
+        rules: what the library of collectives takes.
         named: the functions to print where there are operations of models; the default is those
             that no other calls, as the steps of the rest are in them.
 
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
-    module, _ = models_for_code(module, named)
-    functions = functions_of(module)
+    ready, hidden = models_for_code(module, named, bodies=False)
+    functions = functions_of(ready)
     check_programs(functions, f"has no form in {target}", nested=True)
-    by_mesh: dict[str, list[FuncOp]] = {}
+    by_mesh: dict[str, list[str]] = {}
+    meshes: dict[str, Mesh] = {}
+    described: dict[str, list[str]] = {}
     for function in functions:
-        by_mesh.setdefault(mesh_of(function).name, []).append(function)
-    check_names(module, by_mesh)
-    texts: list[tuple[MeshText, list[FuncOp]]] = []
-    for members in by_mesh.values():
-        mesh = mesh_of(members[0])
-        steps = [op for f in members for op in f.body.ops if is_collective(op)]
-        # In groups whose ranks ascend, pairs of ranks need no group: they send to any rank.
-        lists = [op.over for op in steps if op.over and (ordered or not op.kind.pairs)]
-        groups = dict.fromkeys(lists if ordered else (by_rank(mesh, axes) for axes in lists))
-        sends = any(op.kind.pairs and not (ordered and op.over) for op in steps)
-        texts.append((MeshText.of(mesh, members, groups, sends), members))
+        mesh = mesh_of(function)
+        meshes[mesh.name] = mesh
+        by_mesh.setdefault(mesh.name, []).append(function.sym_name.data)
+        described[function.sym_name.data] = _described(function, mesh)
+    check_names(ready, by_mesh)
+    tasks = {function.sym_name.data for function in hidden}
+    ready = ready.clone() if ready is module else ready
+    keep_names(ready)
+    lower_functions(ready, rules)
+    lowered = {function.sym_name.data: function for function in local_functions(ready)}
+    texts: list[tuple[MeshText, list[PrintedFunction]]] = []
+    for name, members in by_mesh.items():
+        printed = [PrintedFunction(lowered[x], described[x], x in tasks) for x in members]
+        texts.append((_mesh_text(meshes[name], [x.function for x in printed], rules), printed))
     return texts
+
+
+def _described(function: FuncOp, mesh: Mesh) -> list[str]:
+    """Return the types of the arguments and results of a function."""
+    last = function.body.block.last_op
+    assert last is not None
+    return [dist_type(x).text(mesh) for x in (*function.args, *last.operands)]
+
+
+def _mesh_text(mesh: Mesh, functions: Sequence[LocalFuncOp], rules: GroupRules) -> MeshText:
+    starts = [op for f in functions for op in f.walk() if isinstance(op, StartOp)]
+    # In groups whose ranks ascend, pairs of ranks need no group: they send to any rank.
+    pairs = [rules.ascending and OPERATIONS[op.called].KIND.pairs for op in starts]
+    groups = [op.axes.data for op, pair in zip(starts, pairs, strict=True) if not pair]
+    sends = any(pairs) or any(not axes for axes in groups)
+    return MeshText.of(mesh, functions, dict.fromkeys(filter(None, groups)), sends)
 
 
 def header(target: str, use: str, shown: str, rest: str) -> list[str]:
@@ -63,13 +100,13 @@ def helpers(needs: Container[str], methods: Mapping[str, str]) -> list[str]:
     return [line for method in used for line in ("", method)]
 
 
-def example(constructor: str, texts: Sequence[PythonFunction]) -> str:
+def example(constructor: str, texts: Sequence[RankMethod]) -> str:
     """Return an example program that calls the first function of a module."""
     lines = [f"    {constructor}"]
     if texts:
         first = texts[0]
-        arguments = ", ".join(first.variable[arg] for arg in first.function.args)
-        results = ", ".join(first.variable[value] for value in first.returned)
-        name = f"{first.names.mesh.name}.{first.function.sym_name.data}({arguments})"
+        arguments = ", ".join(first.text_of[arg] for arg in first.function.inputs)
+        results = ", ".join(first.text_of[value] for value in first.function.outputs)
+        name = f"{first.mesh.name}.{first.function.sym_name.data}({arguments})"
         lines.append(f"    {results} = {name}" if results else f"    {name}")
     return "\n".join(lines)

@@ -21,6 +21,9 @@ def lines_of(statement: str, indent: int) -> list[str]:
         if statement.startswith(word):
             return _expression(word, statement.removeprefix(word), indent)
     targets, equals, value = statement.partition(" = ")
+    is_index = targets.endswith("]") and targets.count("(") == targets.count(")")
+    if equals and is_index:
+        return _expression(f"{targets}{equals}", value, indent)
     if not equals or not _is_target(targets):
         return _expression("", statement, indent)
     alone = len(_items(targets)) == 1 and targets.startswith("(")
@@ -61,6 +64,8 @@ def _expression(prefix: str, text: str, indent: int, comma: int = 0) -> list[str
     if len(_items(text)) > 1 and not comma:
         return _exploded(f"{prefix}(", text, ")", indent)
     terms = _chain(text) or _terms(text)
+    if len(terms) > 1 and not prefix and comma:
+        return [line for term in terms for line in _expression("", term, indent, comma)]
     if len(terms) > 1 and prefix:
         terms = [text] if indent + 4 + len(text) <= WIDTH else terms
         parts = (line for term in terms for line in _expression("", term, indent + 4))
@@ -69,6 +74,9 @@ def _expression(prefix: str, text: str, indent: int, comma: int = 0) -> list[str
     if split is None:
         return [f"{prefix}(", f"    {text}", ")"] if prefix else [text]
     start, end = split
+    if prefix and indent + len(prefix) + start + 1 > WIDTH:
+        inner = _expression("", text, indent + 4)
+        return [f"{prefix}(", *(f"    {line}" for line in inner), ")"]
     return _exploded(f"{prefix}{text[: start + 1]}", text[start + 1 : end], text[end:], indent)
 
 
@@ -78,7 +86,9 @@ def _exploded(opening: str, inside: str, closing: str, indent: int) -> list[str]
     is_call = re.search(r"[\w)\]].$", opening) is not None
     if indent + 4 + len(inside) <= WIDTH and (is_call or len(items) == 1):
         return [opening, f"    {inside}", closing]
-    comma = "" if len(items) == 1 and _is_comprehension(items[0]) else ","
+    grouped = opening.endswith("(") and not is_call and not inside.rstrip().endswith(",")
+    alone = len(items) == 1 and (_is_comprehension(items[0]) or grouped)
+    comma = "" if alone else ","
     lines = [opening]
     for item in items:
         lines += [f"    {line}" for line in _argument(item, indent + 4)]
@@ -122,8 +132,16 @@ def _items(text: str) -> list[str]:
 
 
 def _terms(text: str) -> list[str]:
-    """Return the terms of a sum, or the factors of a product, outside of all brackets; each but
-    the first with its operator."""
+    """Return the terms of a sum, the factors of a product, or the parts of a choice, outside of all
+    brackets; each but the first with its operator."""
+    choices = [
+        place
+        for place, letter, depth in _scan(text)
+        if depth == 0 and letter in "ie" and re.match(" (if|else) ", text[place - 1 :])
+    ]
+    if choices:
+        starts, ends = [0, *choices], [*choices, len(text)]
+        return [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
     for operators in ("+-", "*/"):
         cuts = [
             place

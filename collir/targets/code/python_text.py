@@ -21,17 +21,14 @@ from collir.targets.code.torch_methods import METHODS as TORCH_METHODS
 
 USED = frozenset(
     """
-    self xp torch dist F np MPI time itertools ml_dtypes start to from_ sent parts work
+    self xp torch dist F np MPI time itertools ml_dtypes start start_2 to from_ sent work
     SUM_OF_F16 PROD_OF_F16 MAX_OF_F16 MIN_OF_F16 SUM_OF_BF16 PROD_OF_BF16 MAX_OF_BF16 MIN_OF_BF16
     """.split()  # noqa: SIM905
 )
 """Names that the emitted functions use, and no variable may have."""
 
-BLOCK_METHODS = ("_cut_blocks", "_joined_blocks", "_padded")
-"""Names of the methods for blocks that differ in size."""
-
 METHODS = frozenset(
-    ["free", "comm", "rank", "xp", "device", "_argument", "_packed", *BLOCK_METHODS]
+    ["free", "comm", "rank", "xp", "device", "_argument", "_packed", "_strided"]
     + [f"_{name}" for name in (*NUMPY_METHODS, *TORCH_METHODS)]
 )
 """Names of the attributes and methods of every mesh, which no function may have."""
@@ -136,14 +133,6 @@ def call(head: str, arguments: Sequence[str], indent: int = 16) -> list[str]:
     return [f"{head}(", *(f"    {argument}," for argument in arguments), ")"]
 
 
-def summed(name: str, terms: Sequence[str], indent: int) -> list[str]:
-    """Return the lines that assign a sum to a variable, indented by a number of letters."""
-    line = f"{name} = {' + '.join(terms)}"
-    if indent + len(line) <= WIDTH:
-        return [line]
-    return [f"{name} = (", f"    {terms[0]}", *(f"    + {term}" for term in terms[1:]), ")"]
-
-
 def tuple_text(items: Sequence[object]) -> str:
     """Return a tuple as Python writes it."""
     return f"({items[0]},)" if len(items) == 1 else f"({', '.join(map(str, items))})"
@@ -161,17 +150,15 @@ _LONG_TABLE = 16
 """The most numbers of a table that are always written one by one."""
 
 
-def product_lines(function: str, text: str, indent: int) -> list[str]:
-    """Return the lines of a call whose argument is a product, indented by a number of letters."""
-    if indent + len(function) + len(text) + 2 <= WIDTH:
-        return [f"{function}({text})"]
-    factors: list[str] = []
-    for part in re.split(r" (?=[*/] )", text):
-        if factors and factors[-1].count("(") > factors[-1].count(")"):
-            factors[-1] += f" {part}"
-        else:
-            factors.append(part)
-    return [f"{function}(", *(f"    {factor}" for factor in factors), ")"]
+def postfix(text: str) -> str:
+    """Return an expression to which an attribute or an index may be added: in brackets, if it has
+    operators outside of all brackets."""
+    depth = 0
+    for letter in text:
+        depth += (letter in "([{") - (letter in ")]}")
+        if depth == 0 and letter in " -":
+            return f"({text})"
+    return text
 
 
 def number_text(value: float, dtype: DType) -> str:
@@ -184,27 +171,3 @@ def number_text(value: float, dtype: DType) -> str:
         return f'float("{value}")'
     rounded = NUMPY[dtype].type(value)
     return repr(float(str(rounded) if dtype in (DType.F32, DType.F64) else rounded))
-
-
-class Assignment(str):
-    """The statement that assigns one expression, which is not conditional, to a variable."""
-
-    __slots__ = ()
-
-    @staticmethod
-    def of(variable: str, expression: str) -> "Assignment":
-        """Return the assignment of an expression to a variable."""
-        return Assignment(f"{variable} = {expression}")
-
-
-def wrapped(statement: str, indent: int) -> list[str]:
-    """Return the lines of a statement that is indented by a number of letters.
-
-    An assignment of a call that is too long has its arguments in a line of their own.
-    """
-    variable, _, call_text = statement.partition(" = ")
-    function, _, arguments = call_text.partition("(")
-    fits = indent + len(statement) <= WIDTH
-    if fits or not isinstance(statement, Assignment) or not arguments.endswith(")"):
-        return [statement]
-    return [f"{variable} = {function}(", f"    {arguments[:-1]}", ")"]

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from collir.dialects.tensor import dist_type
-from collir.layout import DistType, DType
-from collir.layout.cuts import cuts, is_even, places
+from collir.layout import DType
 from collir.targets.code.forms import SHARED, Expression, ModelStep
-from collir.targets.code.python_text import table_text, tuple_text
-from collir.targets.code.ranks import RankText
+from collir.targets.code.python_text import tuple_text
 
 
 @dataclass(frozen=True)
@@ -23,12 +21,12 @@ class RankStep(ModelStep):
     Attributes:
         dtype: the element type in which it computes.
         dtype_text: the same as text.
-        ranks: the coordinates of the rank.
+        starts: where the block that it depends on begins in each dimension, as expressions.
     """
 
     dtype: DType
     dtype_text: str
-    ranks: RankText
+    starts: list[str]
 
     @property
     def options(self) -> str:
@@ -67,16 +65,6 @@ class RankStep(ModelStep):
         self.needs.add(name)
         return f"self._{name}({', '.join(map(str, arguments))})"
 
-    def start(self, x: DistType, dim: int) -> str:
-        """Return where the block of a dimension begins."""
-        axes = x.dims[dim].axes
-        if is_even(self.mesh, axes):
-            size = int(x.local_shape(self.mesh)[dim])
-            return f"{self.ranks.factor_over(axes)} * {size}" if axes else "0"
-        size = int(x.dims[dim].size)
-        begins = [cuts(self.mesh, size, axes, at)[0] for at in places(self.mesh, axes)]
-        return f"{table_text(begins)}[{self.ranks.index_over(axes)}]"
-
 
 # ---------------------------------------------------------------------------------------------
 # Tensors of a given type, and selections
@@ -85,7 +73,7 @@ class RankStep(ModelStep):
 
 def iota(s: RankStep) -> str:
     """Return the positions along a dimension."""
-    start, size = s.start(s.result, s.dim), s.after[s.dim]
+    start, size = s.starts[s.dim], s.after[s.dim]
     if len(s.after) == 1:
         ends = f"{size}" if start == "0" else f"{start}, {start} + {size}"
         return s.call("arange", ends, s.options)
@@ -95,29 +83,26 @@ def iota(s: RankStep) -> str:
 
 def uniform(s: RankStep) -> str:
     """Return random numbers by position."""
-    starts = [s.start(s.result, dim) for dim in range(len(s.after))]
     bits = min(32, s.result.dtype.mantissa)
     shape = tuple_text(s.after)
-    return s.method("uniform", s.x, tuple_text(starts), shape, s.dtype_text, f"bits={bits}")
+    return s.method("uniform", s.x, tuple_text(s.starts), shape, s.dtype_text, f"bits={bits}")
 
 
 def take(s: RankStep) -> str:
     """Return the slices at positions of a dimension."""
-    start = s.start(dist_type(s.op.input), s.dim)
-    return s.method("take", *s.inputs, s.along([s.dim]), f"start={start}")
+    return s.method("take", *s.inputs, s.along([s.dim]), f"start={s.starts[s.dim]}")
 
 
 def take_transpose(s: RankStep) -> str:
     """Return zeros with slices added at positions of a dimension."""
-    start, size = s.start(s.result, s.dim), f"size={s.after[s.dim]}"
+    start, size = s.starts[s.dim], f"size={s.after[s.dim]}"
     return s.method("take_transpose", *s.inputs, s.along([s.dim]), f"start={start}", size)
 
 
 def one_hot(s: RankStep) -> str:
     """Return 1 at positions of a new dimension, else 0."""
     last = len(s.after) - 1
-    start = s.start(s.result, last)
-    return s.method("one_hot", s.x, s.after[last], s.dtype_text, f"start={start}")
+    return s.method("one_hot", s.x, s.after[last], s.dtype_text, f"start={s.starts[last]}")
 
 
 def cross_entropy(s: RankStep) -> str:
@@ -220,8 +205,15 @@ DTYPES = {
 }
 """The names of element types; numpy does not know bf16."""
 
+
+def add(s: RankStep) -> str:
+    """Return a sum of arrays."""
+    return " + ".join(s.inputs)
+
+
 ON_RANKS: dict[str, Expression[RankStep]] = {
     **SHARED,
+    "add": add,
     "iota": iota,
     "uniform": uniform,
     "take": take,

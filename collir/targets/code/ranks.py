@@ -11,6 +11,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh, Place, at_root
 from collir.layout.cuts import Extent, GroupShares, share_token, with_shares
+from collir.layout.mesh import by_rank
 
 OverList = tuple[str, ...]
 """An ordered list of sub-axes."""
@@ -30,11 +31,6 @@ def axes_text(mesh: Mesh) -> str:
         weights = f" weights [{', '.join(map(str, axis.weights))}]" if axis.weights else ""
         texts.append(f"{axis.name} = {factors or axis.size}{weights}")
     return ", ".join(texts)
-
-
-def by_rank(mesh: Mesh, axes: Iterable[str]) -> OverList:
-    """Return sub-axes in the order in which ranks count, so that the ranks of a group ascend."""
-    return tuple(sorted(axes, key=lambda axis: -mesh.by_name[axis].stride))
 
 
 def needed_ranks(mesh: Mesh) -> str:

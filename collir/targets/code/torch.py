@@ -1,34 +1,32 @@
 """Python for torch.distributed: a class per mesh, with a method per ``func`` on tensors."""
 
-import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import dist_type
-from collir.layout import DistType, DType, Reduction
-from collir.layout.coll import CAST, PAD, SLICE, TRANSPOSE
-from collir.layout.cuts import places
-from collir.layout.mesh import digits_over, index_over
+from collir.layout import DType, Reduction
+from collir.layout.local import LocalBuffer
+from collir.layout.mesh import by_rank, digits_over
 from collir.layout.operation_table import OperationTable
-from collir.localize.places import root_place
-from collir.targets.code.emitters import Emitters
+from collir.localize.writer import GroupRules
 from collir.targets.code.python_file import classes, example, header, helpers
-from collir.targets.code.python_function import PythonFunction, is_first
-from collir.targets.code.python_steps import Blocks, CutDim, Sent
-from collir.targets.code.python_text import WIDTH, call, comment, number_text, summed, tuple_text
+from collir.targets.code.python_text import call, comment, postfix, tuple_text
 from collir.targets.code.rank_forms import DTYPES
-from collir.targets.code.rank_function import ModelFunction
 from collir.targets.code.rank_mesh import MeshText
-from collir.targets.code.ranks import OverList, by_rank, needed_ranks
+from collir.targets.code.rank_method import RankMethod, Sender, Sent, Transfer, inside, only_if
+from collir.targets.code.ranks import needed_ranks
 from collir.targets.code.torch_methods import METHODS as MODEL_METHODS
 from collir.targets.code.torch_methods import USES
-from collir.targets.code.torch_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, VIEWS, TorchStep
+from collir.targets.code.torch_ops import EXPRESSIONS, NATIVE, OUT_OF_ORDER, TorchStep
+
+RULES = GroupRules(ascending=True, padded=True)
+"""Groups have ranks in ascending order, on which all versions and backends agree; backends have no
+collectives of blocks that differ in size, but all_to_all."""
 
 _OPS = {
     Reduction.SUM: "SUM",
@@ -40,377 +38,182 @@ _OPS = {
 
 
 @dataclass
-class TorchFunction(ModelFunction):
+class TorchMethod(RankMethod):
     """The method of one function on torch."""
 
     array: ClassVar[str] = "a tensor"
-
-    def library(self, name: str) -> str:
-        return f"torch.{name}"
-
-    def shares(self, op: DistOp) -> bool:
-        cut = op.kind is PAD and max(op.integer("low"), op.integer("high")) <= 0
-        same = op.kind is CAST and dist_type(op.input).dtype == op.word("dtype")
-        # An array that is in order already is not packed.
-        in_place = op.kind in (SLICE, TRANSPOSE) or op.mnemonic in VIEWS
-        return super().shares(op) or cut or same or in_place
-
-    def dtype(self, dtype: DType) -> str:
-        return self.library(DTYPES[dtype])
-
-    def options(self, dtype: DType) -> str:
-        return f"dtype={self.dtype(dtype)}, device=self.device"
-
-    def packed(self, text: str) -> str:
-        return f"{text}.contiguous()"
-
-    def copied(self, text: str) -> str:
-        return f"{text}.clone()"
-
-    def cast(self, text: str, dtype: DType) -> str:
-        return f"{text}.to({self.dtype(dtype)})"
-
-    def reshaped(self, text: str, shape: Sequence[int]) -> str:
-        return f"{text}.reshape({tuple_text(shape)})"
-
-    def transposed(self, text: str, order: Sequence[int]) -> str:
-        return f"{text}.permute({tuple_text(order)})"
-
-    def joined(self, arrays: Sequence[str], dim: int) -> list[str]:
-        return call("torch.cat", [tuple_text(arrays), f"dim={dim}"], 16)
-
-    def constant(self, value: float, dtype: DType) -> str:
-        return number_text(value, dtype)
-
-    # --- operations of models ---------------------------------------------------------------
-
+    REST: ClassVar[str] = ""
     STEP = TorchStep
     EXPRESSIONS = EXPRESSIONS
     NATIVE = NATIVE
     USES = USES
 
+    def dtype(self, dtype: DType) -> str:
+        return f"torch.{DTYPES[dtype]}"
+
+    def empty(self, x: LocalBuffer) -> str:
+        options = f"dtype={self.dtype(x.dtype)}, device=self.device"
+        return f"torch.empty({self.shape(x.shape)}, {options})"
+
+    def copied(self, text: str, *, in_order: bool | None = True) -> str:
+        if in_order is None:
+            return f"{postfix(text)}.clone(memory_format=torch.contiguous_format)"
+        return f"{postfix(text)}.clone()" if in_order else f"{postfix(text)}.contiguous()"
+
+    def cast(self, text: str, dtype: DType) -> str:
+        return f"{postfix(text)}.to({self.dtype(dtype)})"
+
+    def reshaped(self, x: str, shape: Sequence[int]) -> str:
+        return f"{postfix(x)}.reshape({self.shape(shape)})"
+
+    def permuted(self, x: str, order: Sequence[int]) -> str:
+        return f"{x}.permute({tuple_text(order)})"
+
+    def repeated(self, x: str, shape: Sequence[int]) -> str:
+        return f"{x}.expand({self.shape(shape)})"
+
+    def strided(self, x: str, view: LocalBuffer, start: int) -> str:
+        shape, strides = self.shape(view.shape), self.shape(view.steps)
+        flat = f"{x}.reshape(-1)"
+        flat += f"[{self.spelled(start)} :]" if start != 0 else ""
+        return f"{flat}.as_strided({shape}, {strides})"
+
     def in_order(self, op: DistOp, text: str) -> str:
-        return self.packed(text) if op.mnemonic in OUT_OF_ORDER else text
-
-    # --- collectives ------------------------------------------------------------------------
-
-    def _all_reduce(self, s: Sent) -> list[str]:
-        sent = self.send(s, "all_reduce", [s.out, self.operator(s.x)])
-        return [f"{s.out} = {s.operand}.clone()", *sent, *self.average(s.x, s.group, s.out)]
-
-    def _reduce(self, s: Sent) -> list[str]:
-        sent = self.send(s, "reduce", [s.out, "group_dst=0", self.operator(s.x)])
-        average = self.average(s.x, s.group, s.out)
-        return [
-            f"{s.out} = {s.operand}.clone()",
-            *sent,
-            *(self._where(s.root, [], average) if average else []),
-            f"if {self.names.not_at_zero(s.axes)}:",
-            f"    {s.out} = None",
-        ]
-
-    def _broadcast(self, s: Sent) -> list[str]:
-        made = f"{s.out} = {s.operand}.clone()"
-        lines = [f"if {s.root}:", f"    {made}", "else:", f"    {s.new}"]
-        return [*lines, *self.send(s, "broadcast", [s.out, self._source(s)])]
-
-    def _reduce_scatter(self, s: Sent) -> list[str]:
-        cut, blocks = self._cut(s.operand, s.before, s.op.integer("dim"), s.axes, stacked=False)
-        arguments = [s.out, blocks, self.operator(s.x)]
-        sent = self.send(s, "reduce_scatter_tensor", arguments)
-        return [*cut, s.new, *sent, *self.average(s.x, s.group, s.out)]
-
-    def _scatter(self, s: Sent) -> list[str]:
-        cut, _ = self._cut(s.operand, s.before, s.op.integer("dim"), s.axes, stacked=True)
-        return [
-            s.new,
-            "sent = None",
-            f"if {s.root}:",
-            *(f"    {line}" for line in cut),
-            "    sent = list(sent)",
-            *self.send(s, "scatter", [s.out, "sent", self._source(s)]),
-        ]
-
-    def _all_gather(self, s: Sent) -> list[str]:
-        join = self._join(s.out, s.before, s.after, s.op.integer("dim"), s.axes, stacked=False)
-        joined = (s.group * s.before[0], *s.before[1:])
-        made = f"{s.out} = {self.full(joined, s.x.dtype, None)}"
-        sent = self.send(s, "all_gather_into_tensor", [s.out, s.operand])
-        return [made, *sent, *join]
-
-    def _gather(self, s: Sent) -> list[str]:
-        made = self.full((s.group, *s.before), s.x.dtype, None)
-        join = self._join(s.out, s.before, s.after, s.op.integer("dim"), s.axes, stacked=True)
-        return [
-            f"{s.out} = parts = None",
-            f"if {s.root}:",
-            f"    {s.out} = {made}",
-            f"    parts = list({s.out})",
-            *self.send(s, "gather", [s.operand, "parts", "group_dst=0"]),
-            *self._where(s.root, [], join),
-        ]
-
-    def _all_to_all(self, s: Sent) -> list[str]:
-        source, target = s.op.integer("source"), s.op.integer("target")
-        piece = list(s.before)
-        piece[target] //= s.group
-        cut, blocks = self._cut(s.operand, s.before, target, s.axes, stacked=True)
-        made = f"{s.out} = {self.full((s.group, *piece), s.x.dtype, None)}"
-        sent = self.send(s, "all_to_all_single", [s.out, blocks])
-        join = self._join(s.out, tuple(piece), s.after, source, s.axes, stacked=True)
-        return [*cut, made, *sent, *join]
-
-    def _source(self, s: Sent) -> str:
-        """Return the argument that names the root by its rank in the group."""
-        return (
-            f"group_src={index_over(self.mesh, by_rank(self.mesh, s.axes), dict(root_place(s.op)))}"
-        )
-
-    # --- blocks that differ in size -----------------------------------------------------------
-
-    def _by_rank(self, s: Sent, array: str) -> str:
-        """Return blocks in the order of the sub-axes as blocks in the order of the ranks."""
-        if self._in_order(s.axes):
-            return array
-        return f"{array}[{[index_over(self.mesh, s.axes, at) for at in self._ranks(s)]}]"
-
-    def _by_axes(self, s: Sent, array: str) -> str:
-        """Return blocks in the order of the ranks as blocks in the order of the sub-axes."""
-        if self._in_order(s.axes):
-            return array
-        places = [index_over(self.mesh, s.axes, at) for at in self._ranks(s)]
-        return f"{array}[{[places.index(place) for place in range(s.group)]}]"
-
-    def _ranks(self, s: Sent) -> list[dict[str, int]]:
-        """Return the coordinates of the ranks of a group, in the order of the ranks."""
-        return places(self.mesh, by_rank(self.mesh, s.axes))
-
-    def _cut_blocks(self, s: Sent, part: CutDim) -> str:
-        """Return the blocks that leave, padded to one size, in the order of the ranks."""
-        self.needs.add("cut_blocks")
-        return self._by_rank(s, f"self._cut_blocks({s.operand}, {part.parts}, {part.dim})")
-
-    def _joined_blocks(self, s: Sent, part: CutDim) -> str:
-        """Return the statement that joins blocks, padded and in the order of the ranks."""
-        self.needs.add("joined_blocks")
-        blocks = self._by_axes(s, s.out)
-        arguments = ", ".join([blocks, part.parts, str(part.dim), str(part.unit)])
-        return f"{s.out} = self._joined_blocks({arguments})"
-
-    def _padded(self, s: Sent, part: CutDim) -> str:
-        """Return the statement that pads the own block to the size of the largest."""
-        self.needs.add("padded")
-        return f"sent = self._padded({s.operand}, {part.dim}, max({part.parts}) * {part.unit})"
-
-    def _without_padding(self, s: Sent, part: CutDim) -> str:
-        """Return the statement that cuts the padding off the own block."""
-        own = f"{s.out}.narrow({part.dim}, 0, {s.after[part.dim]})"
-        return f"{s.out} = {self.packed(own)}"
-
-    def _uneven_all_gather(self, s: Sent, blocks: Blocks) -> list[str]:
-        return [
-            self._padded(s, blocks.comes),
-            f"{s.out} = sent.new_empty(({s.group}, *sent.shape))",
-            *self.send(s, "all_gather_into_tensor", [f"{s.out}.view(-1)", "sent.view(-1)"]),
-            self._joined_blocks(s, blocks.comes),
-        ]
-
-    def _uneven_gather(self, s: Sent, blocks: Blocks) -> list[str]:
-        return [
-            self._padded(s, blocks.comes),
-            f"{s.out} = parts = None",
-            f"if {s.root}:",
-            f"    {s.out} = sent.new_empty(({s.group}, *sent.shape))",
-            f"    parts = list({s.out})",
-            *self.send(s, "gather", ["sent", "parts", "group_dst=0"]),
-            *self._where(s.root, [], [self._joined_blocks(s, blocks.comes)]),
-        ]
-
-    def _uneven_reduce_scatter(self, s: Sent, blocks: Blocks) -> list[str]:
-        arguments = [f"{s.out}.view(-1)", "sent.view(-1)", self.operator(s.x)]
-        return [
-            f"sent = {self._cut_blocks(s, blocks.leaves)}",
-            f"{s.out} = torch.empty_like(sent[0])",
-            *self.send(s, "reduce_scatter_tensor", arguments),
-            self._without_padding(s, blocks.leaves),
-            *self.average(s.x, s.group, s.out),
-        ]
-
-    def _uneven_scatter(self, s: Sent, blocks: Blocks) -> list[str]:
-        part = blocks.leaves
-        largest = [str(size) for size in s.after]
-        largest[part.dim] = f"max({part.parts}) * {part.unit}"
-        size, options = tuple_text(largest), self.options(s.x.dtype)
-        made = [f"{s.out} = {self.library('empty')}({size}, {options})"]
-        if len(self.names.resolved(made[0])) > WIDTH - 8:
-            made = [f"{s.out} = {self.library('empty')}(", f"    {size}, {options}", ")"]
-        return [
-            *made,
-            "sent = None",
-            f"if {s.root}:",
-            f"    sent = list({self._cut_blocks(s, part)})",
-            *self.send(s, "scatter", [s.out, "sent", "group_src=0"]),
-            self._without_padding(s, part),
-        ]
-
-    def _uneven_all_to_all(self, s: Sent, blocks: Blocks) -> list[str]:
-        leaves, comes = blocks.leaves, blocks.comes
-        cut = f"{s.operand}.split([part * {leaves.unit} for part in {leaves.parts}], {leaves.dim})"
-        shape = [str(size) for size in s.after]
-        shape[comes.dim] = "-1"
-        counts = [self._counts(s, part) for part in (comes, leaves)]
-        order = [index_over(self.mesh, s.axes, at) for at in self._ranks(s)]
-        inverse = [order.index(place) for place in range(s.group)]
-        in_order = self._in_order(s.axes)
-        picked = "parts" if in_order else f"[parts[i] for i in {order}]"
-        back = "parts" if in_order else f"[parts[i] for i in {inverse}]"
-        return [
-            f"parts = {cut}",
-            f"sent = torch.cat([part.flatten() for part in {picked}])",
-            f"{s.out} = sent.new_empty({math.prod(s.after)})",
-            *self.send(s, "all_to_all_single", [s.out, "sent", *counts]),
-            f"parts = {s.out}.split({counts[0]})",
-            f"parts = [part.view({tuple_text(shape)}) for part in {back}]",
-            f"{s.out} = torch.cat(parts, {comes.dim})",
-        ]
-
-    def _counts(self, s: Sent, part: CutDim) -> str:
-        """Return the elements of the ranks of the group, in the order of the ranks."""
-        if self._in_order(s.axes):
-            return part.counts
-        order = [index_over(self.mesh, s.axes, at) for at in self._ranks(s)]
-        return f"[{part.elements} * {part.parts}[i] for i in {order}]"
-
-    UNEVEN: ClassVar[dict[str, Callable[[Any, Sent, Blocks], list[str]]]] = {
-        "all_gather": _uneven_all_gather,
-        "gather": _uneven_gather,
-        "scatter": _uneven_scatter,
-        "reduce_scatter": _uneven_reduce_scatter,
-        "all_to_all": _uneven_all_to_all,
-    }
+        if op.mnemonic not in OUT_OF_ORDER:
+            return text
+        # What has one operand may be the memory of that.
+        return self.copied(text, in_order=None if len(op.operands) == 1 else False)
 
     # --- calls --------------------------------------------------------------------------------
 
-    def send(self, s: Sent, name: str, arguments: list[str]) -> list[str]:
-        """Return a call of torch.distributed."""
-        group = f"group=self.{self.names.groups[by_rank(self.mesh, s.axes)]}"
-        return call(f"dist.{name}", [*arguments, group])
+    def called(self, s: Sent, name: str, *arguments: str) -> str:
+        """Return a call of torch.distributed, which does not wait if something is under way
+        then."""
+        group = f"group=self.{self.names.groups[s.op.axes.data]}"
+        ends = [group, "async_op=True"] if s.token else [group]
+        return f"dist.{name}({', '.join([*arguments, *ends])})"
 
-    def operator(self, x: DistType) -> str:
-        """Return the reduction of a value as an argument."""
-        assert x.reduction is not None
-        return f"op=dist.ReduceOp.{_OPS[x.reduction]}"
+    def operator(self, s: Sent) -> str:
+        """Return the reduction of a collective as an argument."""
+        assert s.op.operation is not None
+        return f"op=dist.ReduceOp.{_OPS[s.op.operation]}"
 
-    def _in_order(self, axes: OverList) -> bool:
-        """Return whether the ranks of a group are in the order of a list of sub-axes."""
-        return axes == by_rank(self.mesh, axes)
+    def blocks(self, s: Sent, whole: LocalBuffer, block: LocalBuffer) -> list[str]:
+        """Return the result and the operand of a collective of blocks: as they are if one has the
+        blocks of the other joined in its first dimension, else with one dimension."""
+        pairs = ((s.out, s.y), (s.source, s.x))
+        first = s.group * block.shape[0] if block.shape else 0
+        if whole.shape == (first, *block.shape[1:]):
+            return [text for text, _ in pairs]
+        return [text if len(x.shape) == 1 else f"{text}.reshape(-1)" for text, x in pairs]
 
-    def _cut(
-        self, operand: str, shape: tuple[int, ...], dim: int, axes: OverList, stacked: bool
-    ) -> tuple[list[str], str]:
-        """Return the statements that make the blocks of a dimension lie one behind the other in the
-        order of the ranks, and the variable with these blocks.
+    # --- collectives --------------------------------------------------------------------------
 
-        The blocks are stacked in a dimension of their own, or joined in the first dimension.
-        """
-        in_order = self._in_order(axes)
-        if dim == 0 and in_order and not stacked:
-            return [], operand
-        block = shape[dim] // self.mesh.group_size(axes)
-        sizes = [self.mesh.group_size(axes)] if in_order else self._sizes(axes)
-        split = f"{operand}.unflatten({dim}, {tuple_text([*sizes, block])})"
-        if in_order:
-            moved = f"sent.movedim({dim}, 0)" if dim else "sent"
-        else:
-            places = tuple_text([dim + axes.index(axis) for axis in by_rank(self.mesh, axes)])
-            moved = f"sent.movedim({places}, {tuple_text(range(len(axes)))})"
-        merged = len(sizes) - stacked
-        moved += f".flatten(0, {merged})" if merged else ""
-        return [f"sent = {split}", f"sent = {self.packed(moved)}"], "sent"
+    def _all_reduce(self, s: Sent) -> Transfer:
+        made = [self.result_is(s, s.source)]
+        return self.transfer(
+            s, made, self.called(s, "all_reduce", s.out, self.operator(s)), self.average(s)
+        )
 
-    def _join(
-        self,
-        out: str,
-        before: tuple[int, ...],
-        after: tuple[int, ...],
-        dim: int,
-        axes: OverList,
-        stacked: bool,
-    ) -> list[str]:
-        """Return the statements that join blocks of shape ``before``, in the order of the ranks, to
-        a dimension.
+    def _reduce(self, s: Sent) -> Transfer:
+        reduced = f"{s.work} = {self.copied(s.source)}"
+        call = self.called(s, "reduce", s.work, "group_dst=0", self.operator(s))
+        kept = [self.result_is(s, s.work, is_own=True), *self.average(s)]
+        return self.transfer(s, [reduced], call, only_if(s.root, kept))
 
-        The blocks are stacked in a dimension of their own, or joined in the first dimension.
-        """
-        in_order = self._in_order(axes)
-        if in_order and is_first(before, dim):
-            same = dim == 0 and not stacked
-            return [] if same else [f"{out} = {self.reshaped(out, after)}"]
-        ranks = by_rank(self.mesh, axes)
-        sizes = [self.mesh.group_size(axes)] if in_order else self._sizes(ranks)
-        split = out
-        if not stacked:
-            split += f".unflatten(0, {tuple_text([*sizes, before[0]])})"
-        elif not in_order:
-            split += f".unflatten(0, {tuple_text(sizes)})"
-        if in_order:
-            moved = f"{split}.movedim(0, {dim})"
-        else:
-            places = tuple_text([dim + axes.index(axis) for axis in ranks])
-            moved = f"{split}.movedim({tuple_text(range(len(axes)))}, {places})"
-        return [f"{out} = {moved}", f"{out} = {self.packed(self.reshaped(out, after))}"]
+    def _broadcast(self, s: Sent) -> Transfer:
+        lines = only_if(s.root, [self.result_is(s, s.source)])
+        lines += ["else:", *inside(s.new)] if s.root and s.new else []
+        root = f"group_src={s.op.number('root')}"
+        return self.transfer(s, lines, self.called(s, "broadcast", s.out, root))
 
-    def _sizes(self, axes: OverList) -> list[int]:
-        return [self.mesh.by_name[axis].size for axis in axes]
+    def _reduce_scatter(self, s: Sent) -> Transfer:
+        arrays = self.blocks(s, s.x, s.y)
+        call = self.called(s, "reduce_scatter_tensor", *arrays, self.operator(s))
+        return self.transfer(s, s.new, call, self.average(s))
 
-    def _permute(self, s: Sent) -> list[str]:
-        x, y, operand, out = s.x, s.y, s.operand, s.out
-        indent = 12 if x.place else 8
-        pair = [f"dist.P2POp(dist.isend, {operand}, to)", f"dist.P2POp(dist.irecv, {out}, from_)"]
-        return [
-            *self.names.partner("to", x, y, indent),
-            *self.names.partner("from_", y, x, indent),
-            "if to == self.rank:",
-            f"    {out} = {operand}.clone()",
-            "else:",
-            f"    {s.new}",
-            "    sent = [",
-            *(f"        {operation}," for operation in pair),
-            "    ]",
-            "    for work in dist.batch_isend_irecv(sent):",
-            "        work.wait()",
-        ]
+    def _scatter(self, s: Sent) -> Transfer:
+        blocks = f"{s.work} = list({self.reshaped(s.source, (s.group, *s.y.shape))})"
+        lines = [*s.new, f"{s.work} = None", *only_if(s.root, [blocks])]
+        root = f"group_src={s.op.number('root')}"
+        return self.transfer(s, lines, self.called(s, "scatter", s.out, s.work, root))
 
-    def _send(self, s: Sent) -> list[str]:
-        places = [digits_over(self.mesh, s.axes, s.op.integer(n)) for n in ("sender", "receiver")]
-        ahead = sum((places[1][a] - places[0][a]) * self.mesh.by_name[a].stride for a in s.axes)
+    def _all_gather(self, s: Sent) -> Transfer:
+        arrays = self.blocks(s, s.y, s.x)
+        return self.transfer(s, s.new, self.called(s, "all_gather_into_tensor", *arrays))
+
+    def _gather(self, s: Sent) -> Transfer:
+        blocks = f"{s.work} = list({self.reshaped(s.out, (s.group, *s.x.shape))})"
+        lines = [f"{s.work} = None", *only_if(s.root, [*s.new, blocks])]
+        return self.transfer(s, lines, self.called(s, "gather", s.source, s.work, "group_dst=0"))
+
+    def _all_to_all(self, s: Sent) -> Transfer:
+        sends, receives = ([self.spelled(x) for x in side] for side in s.op.counts)
+        counts = [f"[{', '.join(side)}]" for side in (receives, sends) if side]
+        arrays = [f"{text}.reshape(-1)" for text in (s.out, s.source)]
+        if not counts and s.x.shape == s.y.shape and s.x.shape[:1] == (s.group,):
+            arrays = [s.out, s.source]
+        return self.transfer(s, s.new, self.called(s, "all_to_all_single", *arrays, *counts))
+
+    def _send(self, s: Sent) -> Transfer:
+        sends, receives = self.ends(s.op)
+        axes = s.op.axes.data
+        places = [digits_over(self.mesh, axes, s.op.number(n)) for n in ("sender", "receiver")]
+        ahead = sum((places[1][a] - places[0][a]) * self.mesh.by_name[a].stride for a in axes)
         to, source = (f"self.rank {'+-'[n < 0]} {abs(n)}" for n in (ahead, -ahead))
-        verbs = ("isend", "irecv") if s.op.is_async else ("send", "recv")
-        send, receive = f"dist.{verbs[0]}({s.operand}, {to})", f"dist.{verbs[1]}({s.out}, {source})"
-        return self.exchange(s, [send], [receive])
-
-    def _shift(self, s: Sent) -> list[str]:
-        by, is_open = s.op.integer("distance"), "open" in s.op.properties
-        if by % s.group == 0:
-            return [f"{s.out} = {s.operand}.clone()"]
-        lines = [
-            f"{s.out} = {self.full(s.after, s.y.dtype, 0.0 if is_open else None)}",
-            "sent = []",
+        verbs = ("isend", "irecv") if s.token else ("send", "recv")
+        token = f"{s.token} = " if s.token else ""
+        send = f"{token}dist.{verbs[0]}({s.source}, {to})"
+        receive = f"{token}dist.{verbs[1]}({s.out}, {source})"
+        start = [
+            *([f"{s.token} = None"] if s.token else []),
+            *only_if(sends, [send]),
+            f"elif {receives}:",
+            *inside([*s.new, receive]),
         ]
-        for verb, array, distance in (("isend", s.operand, by), ("irecv", s.out, -by)):
-            partner = ["self.rank", *self.names.from_index(s.axes, "to")]
-            message = [
-                f"to = {self.names.next_index(s.axes, distance)}",
-                *summed("to", partner, 16),
-                f"sent.append(dist.P2POp(dist.{verb}, {array}, to))",
-            ]
-            there = self.names.has_neighbour(s.axes, distance) if is_open else ""
-            lines += self._where(there, [], message)
-        wait = ["for work in dist.batch_isend_irecv(sent):", "    work.wait()"]
-        return [*lines, *self._where("sent" if is_open else "", [], wait)]
+        wait = [f"if {s.token} is not None:", f"    {s.token}.wait()"]
+        return Transfer(start, wait if s.token else [])
 
-    COLLECTIVES: ClassVar[Emitters[Sent]] = OperationTable(
-        "TorchFunction.COLLECTIVES",
+    def _shift(self, s: Sent) -> Transfer:
+        by, is_open, axes = s.op.number("distance"), s.op.open is not None, s.op.axes.data
+        if by % s.group == 0:
+            return Transfer([self.result_is(s, s.source)], [])
+        works = s.token or "sent"
+        lines = [*s.new, *([f"{s.out}[...] = 0"] if is_open else []), f"{works} = []"]
+        for verb, array, distance in (("isend", s.source, by), ("irecv", s.out, -by)):
+            partner = " + ".join(["self.rank", *self.names.from_index(axes, "to")])
+            message = [
+                f"to = {self.names.next_index(axes, distance)}",
+                f"to = {partner}",
+                f"{works}.append(dist.P2POp(dist.{verb}, {array}, to))",
+            ]
+            there = self.names.has_neighbour(axes, distance) if is_open else ""
+            lines += only_if(there, message)
+        posted = only_if(works if is_open else "", [f"{works} = dist.batch_isend_irecv({works})"])
+        return self._waited(s, [*lines, *posted], works)
+
+    def _permute(self, s: Sent) -> Transfer:
+        assert s.op.before is not None and s.op.after is not None
+        x, y, works = s.op.before.data, s.op.after.data, s.token or "sent"
+        pair = f"dist.P2POp(dist.isend, {s.source}, to), dist.P2POp(dist.irecv, {s.out}, from_)"
+        lines = [
+            self.names.partner("to", x, y),
+            self.names.partner("from_", y, x),
+            f"{works} = []",
+            "if to == self.rank:",
+            *inside([self.result_is(s, s.source)]),
+            "else:",
+            *inside([*s.new, f"{works} = dist.batch_isend_irecv([{pair}])"]),
+        ]
+        return self._waited(s, lines, works)
+
+    def _waited(self, s: Sent, start: list[str], works: str) -> Transfer:
+        """Return what is under way as a list."""
+        wait = [f"for work in {works}:", "    work.wait()"]
+        return Transfer(start, wait) if s.token else Transfer([*start, *wait], [])
+
+    COLLECTIVES: ClassVar[Sender] = OperationTable(
+        "TorchMethod.COLLECTIVES",
         __name__,
         {
             "all_reduce": _all_reduce,
@@ -452,33 +255,6 @@ _ARGUMENT = '''\
 '''
 
 
-_CUT_BLOCKS = '''\
-    def _cut_blocks(self, x, parts, dim):
-        """The blocks of a dimension, which is cut by parts, each padded to the largest."""
-        unit = x.shape[dim] // sum(parts)
-        size = (*x.shape[:dim], max(parts) * unit, *x.shape[dim + 1 :])
-        blocks = x.new_zeros((len(parts), *size))
-        for block, part in zip(blocks, x.split([part * unit for part in parts], dim)):
-            block.narrow(dim, 0, part.shape[dim]).copy_(part)
-        return blocks
-'''
-
-_JOINED_BLOCKS = '''\
-    def _joined_blocks(self, blocks, parts, dim, unit):
-        """Padded blocks without their padding, joined along a dimension."""
-        cut = [b.narrow(dim, 0, part * unit) for b, part in zip(blocks, parts)]
-        return torch.cat(cut, dim)
-'''
-
-_PADDED = '''\
-    def _padded(self, x, dim, size):
-        """A block padded along a dimension to the size of the largest."""
-        padded = x.new_zeros((*x.shape[:dim], size, *x.shape[dim + 1 :]))
-        padded.narrow(dim, 0, x.shape[dim]).copy_(x)
-        return padded
-'''
-
-
 def _groups(names: MeshText) -> list[str]:
     """Return the statements that make the process groups; all ranks make all groups, in the same
     order."""
@@ -508,7 +284,9 @@ def _groups(names: MeshText) -> list[str]:
     return lines
 
 
-def _class(names: MeshText, texts: Sequence[PythonFunction]) -> list[str]:
+def _class(
+    names: MeshText, texts: Sequence[TorchMethod], methods: Sequence[list[str]]
+) -> list[str]:
     mesh = names.mesh
     lines = [
         f"class {names.class_name}:",
@@ -530,7 +308,6 @@ def _class(names: MeshText, texts: Sequence[PythonFunction]) -> list[str]:
     elif mesh.sub_axes:
         lines.append("        rank = dist.get_rank()")
     lines += [f"        {line}" for line in [*names.coordinates(), *_groups(names)]]
-    methods = [text.text() for text in texts]
     for method in methods:
         lines += ["", "    @torch.no_grad()", *method]
     return lines + helpers({need for text in texts for need in text.needs}, _HELPERS)
@@ -538,9 +315,6 @@ def _class(names: MeshText, texts: Sequence[PythonFunction]) -> list[str]:
 
 _HELPERS = {
     "argument": _ARGUMENT,
-    "cut_blocks": _CUT_BLOCKS,
-    "joined_blocks": _JOINED_BLOCKS,
-    "padded": _PADDED,
     **MODEL_METHODS,
 }
 """The methods that methods of functions call, by what needs them."""
@@ -559,10 +333,11 @@ def emit_torch(module: ModuleOp, named: Collection[str] | None = None) -> str:
     needs: set[str] = set()
     bodies: list[str] = []
     shown = ""
-    for names, functions in classes(module, "torch", ordered=False, named=named):
-        texts = [TorchFunction(function, names) for function in functions]
+    for names, functions in classes(module, "torch", RULES, named):
+        texts = [TorchMethod(x.function, names, x.is_task) for x in functions]
         shown = shown or example(f"{names.mesh.name} = {names.class_name}()", texts)
-        bodies += ["", "", *_class(names, texts)]
+        methods = [text.text(x.described) for text, x in zip(texts, functions, strict=True)]
+        bodies += ["", "", *_class(names, texts, methods)]
         needs |= {need for text in texts for need in text.needs}
     lines = header("torch.distributed", _USE, shown, _HEADER)
     if bodies:
@@ -585,15 +360,18 @@ class TorchTarget(Target):
     tested on gloo. On axes with weights, blocks are padded to the largest, but an all_to_all has
     blocks of different sizes.
 
+    What a rank does is decided by the lowering to the local level (`localize{ascending=true
+    padded=true}`), and printed one operation after the other. An `async` collective is started
+    (`async_op=True`, `isend`), and waited for in front of what needs its result or its memory.
+    Tensors are forgotten where the life of their memory ends. A `repeat` is a loop, a `call` is its
+    steps. Each task of a pipeline is a method, which is called for every microbatch at the ranks of
+    its place, in the order of the schedule.
+
     Operations of models are functions of torch on the blocks of a rank (`torch.einsum`,
     `F.layer_norm`, ...), or calls of methods that are printed where they are used. Gradients are
-    in the program, so nothing is left to autograd. A `repeat` is a loop that calls the method of
-    its body, a `call` is its steps. Each task of a pipeline is a method, which is called for every
-    microbatch at the ranks of its place, in the order of the schedule; what a task is the last to
-    need is forgotten then. An `async` send is an `isend` and an `irecv`, waited for before its
-    result is used; other `async` steps are not started early. Numbers of 16 bits stay in their
-    type: functions of torch add in f32 and round once. Functions with operations of models that
-    others call are not printed by themselves.
+    in the program, so nothing is left to autograd. Numbers of 16 bits stay in their type: functions
+    of torch add in f32 and round once. Functions with operations of models that others call are
+    not printed by themselves.
     """
 
     name = "torch"

@@ -1,4 +1,4 @@
-"""The expression of torch for every operation of models, on the block of a rank.
+"""The expression of torch for every computation, on the block of a rank.
 
 Functions of torch take numbers of 16 bits, and add in f32.
 """
@@ -6,9 +6,10 @@ Functions of torch take numbers of 16 bits, and add in f32.
 from collections.abc import Sequence
 from typing import ClassVar
 
+from collir.layout import Reduction
 from collir.layout.operation_table import OperationTable
 from collir.targets.code.forms import Expression, einsum, form, maps, reduction
-from collir.targets.code.python_text import tuple_text
+from collir.targets.code.python_text import number_text, tuple_text
 from collir.targets.code.rank_forms import (
     ON_RANKS,
     RankStep,
@@ -42,12 +43,27 @@ class TorchStep(RankStep):
 
 MAPS: dict[str, str] = {
     **maps("torch"),
-    "stop_gradient": "{0}",
+    "stop_gradient": "{0}.clone()",
     "rsqrt": "torch.rsqrt({0})",
     "sigmoid": "torch.sigmoid({0})",
     "relu": "torch.relu({0})",
 }
 """The form of each elementwise operation that is one function of torch."""
+
+
+def _scale(s: TorchStep) -> str:
+    return f"{s.x} * {number_text(s.op.number('factor'), s.dtype)}"
+
+
+def _cast(s: TorchStep) -> str:
+    same = s.operand.dtype is s.dtype
+    return f"{s.x}.clone()" if same else f"{s.x}.to({s.dtype_text})"
+
+
+def _mask(s: TorchStep) -> str:
+    ones = Reduction(s.op.word("reduction")) is Reduction.PROD
+    like = s.call("ones_like" if ones else "zeros_like", s.x)
+    return f"{s.x}.clone() if {s.starts[0]} == 0 else {like}"
 
 
 def _einsum(s: TorchStep) -> str:
@@ -158,6 +174,9 @@ EXPRESSIONS: OperationTable[Expression[TorchStep]] = OperationTable(
     {
         **ON_RANKS,
         **{name: form(text) for name, text in MAPS.items()},
+        "scale": _scale,
+        "cast": _cast,
+        "mask": _mask,
         "silu": lambda s: s.functional("silu", s.x),
         "gelu": lambda s: s.functional("gelu", s.x, 'approximate="tanh"'),
         "einsum": _einsum,
@@ -184,8 +203,5 @@ NATIVE = frozenset(EXPRESSIONS) - {"log_softmax", "cross_entropy"}
 """The operations of which functions of torch compute numbers of 16 bits in f32; of the logarithm of
 a softmax they subtract rounded ones."""
 
-VIEWS = frozenset(["stop_gradient", "broadcast_to", "einsum"])
-"""The operations whose expressions may be the memory of their first operand."""
-
-OUT_OF_ORDER = frozenset(["broadcast_to", "einsum"])
+OUT_OF_ORDER = frozenset(["einsum"])
 """The operations whose expressions may be tensors with their elements in another order."""

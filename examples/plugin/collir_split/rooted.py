@@ -16,16 +16,17 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType, Mesh, rules
 from collir.layout.operation_table import OperationTable
 from collir.layout.steps import OVER, USING, StepKind, rows_in
+from collir.semantics.local.groups import GROUPS, GroupMeaning, combined
 from collir.semantics.reference import collectives
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.steps import MEANINGS, Args, Meaning
 from collir.semantics.symbolic.execution import RULES
 from collir.targets.code import c_file, jax_ops
-from collir.targets.code.mpi4py import Mpi4pyFunction
+from collir.targets.code.mpi4py import Mpi4pyMethod
 from collir.targets.code.nccl_function import NcclFunction, operator
 from collir.targets.code.nccl_function import Sent as SentByNccl
-from collir.targets.code.python_function import Sent
-from collir.targets.code.torch import TorchFunction
+from collir.targets.code.rank_method import Sent
+from collir.targets.code.torch import TorchMethod
 
 # The typing rule and the row, and the dialect that is made of it.
 ROWS: OperationTable[StepKind] = OperationTable("ROWS", __name__)
@@ -67,7 +68,7 @@ COSTS["rooted_all_reduce"] = replace(
 )
 
 
-# What it does to the buffers of all devices, and to symbolic values.
+# What it does to the buffers of all devices, to symbolic values, and to those of a group.
 def _run(op: DistOp, args: Args) -> Buffers:
     mesh, reduction = mesh_of(op), dist_type(op.input).reduction
     assert reduction is not None
@@ -77,6 +78,7 @@ def _run(op: DistOp, args: Args) -> Buffers:
 
 MEANINGS["rooted_all_reduce"] = Meaning(_run)
 RULES["rooted_all_reduce"] = lambda run, op, xs: run.reduce(op, xs[0], op.over)
+GROUPS["rooted_all_reduce"] = GroupMeaning(lambda op, parts, _: [combined(op, parts)] * len(parts))
 
 
 # Its code in C for MPI, C++ for NCCL, Python for mpi4py, torch and jax.
@@ -103,20 +105,19 @@ def _on_nccl(self: NcclFunction, s: SentByNccl) -> list[str]:
     return [reduced, self.call("ncclBroadcast", in_place, count, "0")]
 
 
-def _on_mpi4py(self: Mpi4pyFunction, s: Sent) -> list[str]:
-    reduced = self.send(s, "Reduce", [s.operand, s.out], self.operator(s.x))
-    sent = self.send(s, "Bcast", [s.out])
-    return [s.new, *reduced, *sent, *self.average(s.x, s.group, s.out)]
+def _on_mpi4py(self: Mpi4pyMethod, s: Sent) -> list[str]:
+    arrays = [self.bits(s, s.source), self.bits(s, s.out)]
+    reduced = self.called(s, "Reduce", *arrays, self.operator(s))
+    return [*s.new, reduced, self.called(s, "Bcast", arrays[1]), *self.average(s)]
 
 
-def _on_torch(self: TorchFunction, s: Sent) -> list[str]:
-    reduced = self.send(s, "reduce", [s.out, "group_dst=0", self.operator(s.x)])
-    sent = self.send(s, "broadcast", [s.out, "group_src=0"])
-    made = f"{s.out} = {s.operand}.clone()"
-    return [made, *reduced, *sent, *self.average(s.x, s.group, s.out)]
+def _on_torch(self: TorchMethod, s: Sent) -> list[str]:
+    reduced = self.called(s, "reduce", s.out, "group_dst=0", self.operator(s))
+    sent = self.called(s, "broadcast", s.out, "group_src=0")
+    return [self.result_is(s, s.source), reduced, sent, *self.average(s)]
 
 
 NcclFunction.COLLECTIVES["rooted_all_reduce"] = _on_nccl
-Mpi4pyFunction.COLLECTIVES["rooted_all_reduce"] = _on_mpi4py
-TorchFunction.COLLECTIVES["rooted_all_reduce"] = _on_torch
+Mpi4pyMethod.COLLECTIVES["rooted_all_reduce"] = _on_mpi4py
+TorchMethod.COLLECTIVES["rooted_all_reduce"] = _on_torch
 jax_ops.EXPRESSIONS["rooted_all_reduce"] = jax_ops.EXPRESSIONS["all_reduce"]

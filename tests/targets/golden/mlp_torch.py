@@ -29,10 +29,10 @@ class M:
         self.model_gpu = rank % 2
         # All ranks by their coordinates on data.node, model.gpu; a row for every group.
         ranks = torch.arange(4).reshape((2, 2))
-        groups = ranks.movedim(0, -1).reshape(-1, 2).tolist()
-        self.over_data_node, _ = dist.new_subgroups_by_enumeration(groups)
         groups = ranks.reshape(-1, 2).tolist()
         self.over_model_gpu, _ = dist.new_subgroups_by_enumeration(groups)
+        groups = ranks.movedim(0, -1).reshape(-1, 2).tolist()
+        self.over_data_node, _ = dist.new_subgroups_by_enumeration(groups)
 
     @torch.no_grad()
     def loss(self, x, z, v, w):
@@ -54,16 +54,34 @@ class M:
         # %y = repeat (layers / 2) carry(%h = %x) slice(%v_1 = %v, %w_1 = %w)
         y = x
         for i in range(2):
-            y = self.loss_body(y, v[i, ...], w[i, ...])
+            # %0 = einsum "b i, i j -> b j" %h, %v
+            v2 = torch.einsum("bi,ij->bj", y, v[i, ...]).contiguous()
+            # %1 = relu %0
+            v3 = torch.relu(v2)
+            del v2
+            # %2 = einsum "b i, i j -> b j" %1, %w
+            v4 = torch.einsum("bi,ij->bj", v3, w[i, ...]).contiguous()
+            del v3
+            # %3 = all_reduce %2 over model
+            v5 = v4.clone()
+            dist.all_reduce(v5, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
+            del v4
+            # %4 = relu %3
+            y = torch.relu(v5)
+            del v5
         # %difference = sub %y, %z
         difference = y - z
+        del y
         # %squares = mul %difference, %difference
         squares = difference * difference
+        del difference
         # %part = sum %squares dims [0, 1]
         part = torch.sum(squares, dim=(0, 1))
+        del squares
         # %total = all_reduce %part over data
         total = part.clone()
         dist.all_reduce(total, op=dist.ReduceOp.SUM, group=self.over_data_node)
+        del part
         # %count = constant value batch * width to f32[]
         count = torch.full((), 32.0, dtype=torch.float32, device=self.device)
         # %mean = div %total, %count
@@ -90,185 +108,125 @@ class M:
         v = self._argument("v", v, torch.float32, (2, 8, 4))
         w = self._argument("w", w, torch.float32, (2, 4, 8))
         # %y, %0, %1, %2 = repeat (layers / 2) carry(%h = %x) slice(%v_1 = %v, %w_1 = %w)
+        v1 = torch.empty((2, 2, 8), dtype=torch.float32, device=self.device)
+        v2 = torch.empty((2, 2, 4), dtype=torch.float32, device=self.device)
+        v3 = torch.empty((2, 2, 8), dtype=torch.float32, device=self.device)
         y = x
-        v0 = torch.empty((2, 2, 8), dtype=torch.float32, device=self.device)
-        v1 = torch.empty((2, 2, 4), dtype=torch.float32, device=self.device)
-        v2 = torch.empty((2, 2, 8), dtype=torch.float32, device=self.device)
         for i in range(2):
-            made = self.step_body(y, v[i, ...], w[i, ...])
-            y = made[0]
-            v0[i, ...] = made[1]
-            v1[i, ...] = made[2]
-            v2[i, ...] = made[3]
+            # %0 = einsum "b i, i j -> b j" %h, %v
+            v7 = torch.einsum("bi,ij->bj", y, v[i, ...]).contiguous()
+            # %1 = relu %0
+            v2[i, ...] = torch.relu(v7)
+            del v7
+            # %2 = einsum "b i, i j -> b j" %1, %w
+            v8 = torch.einsum("bi,ij->bj", v2[i, ...], w[i, ...]).contiguous()
+            # %3 = all_reduce %2 over model
+            v9 = v8.clone()
+            dist.all_reduce(v9, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
+            del v8
+            # %4 = relu %3
+            v4 = torch.relu(v9)
+            del v9
+            v1[i, ...] = v4
+            v3[i, ...] = y
+            y = v4
         # %difference = sub %y, %z
         difference = y - z
+        del y
         # %squares = mul %difference, %difference
         squares = difference * difference
         # %part = sum %squares dims [0, 1]
         part = torch.sum(squares, dim=(0, 1))
+        del squares
         # %total = all_reduce %part over data
         total = part.clone()
         dist.all_reduce(total, op=dist.ReduceOp.SUM, group=self.over_data_node)
+        del part
         # %count = constant value batch * width to f32[]
         count = torch.full((), 32.0, dtype=torch.float32, device=self.device)
         # %loss = div %total, %count
         loss = total / count
+        del total
         # %3 = constant value 1 to f32[]
-        v3 = torch.ones((), dtype=torch.float32, device=self.device)
+        v10 = torch.ones((), dtype=torch.float32, device=self.device)
         # %4 = div %3, %count
-        v4 = v3 / count
-        # %5 = reshape %4 to [1, 1]
-        v5 = v4.reshape((1, 1))
+        v11 = v10 / count
+        del v10, count
         # %6 = broadcast_to %5 to f32[batch@data, width]
-        v6 = torch.broadcast_to(v5, (2, 8)).contiguous()
+        v12 = v11[None, None].expand((2, 8)).contiguous()
+        del v11
         # %7 = mul %6, %difference
-        v7 = v6 * difference
+        v13 = v12 * difference
         # %8 = mul %6, %difference
-        v8 = v6 * difference
+        v14 = v12 * difference
+        del v12, difference
         # %9 = add %7, %8
-        v9 = v7 + v8
+        v15 = v13 + v14
+        del v14, v13
         # %10, %d_v, %d_w = repeat (layers / 2) carry(%16 = %9) slice(%17 = %0, %18 = %1, %h_1 = %2, %w_2 = %w, %v_2 = %v) reverse
-        v10 = v9
         d_v = torch.empty((2, 8, 4), dtype=torch.float32, device=self.device)
         d_w = torch.empty((2, 4, 8), dtype=torch.float32, device=self.device)
+        v16 = v15
         for i in reversed(range(2)):
-            made = self.step_body_2(
-                v10,
-                v0[i, ...],
-                v1[i, ...],
-                v2[i, ...],
-                w[i, ...],
-                v[i, ...],
+            # %3 = constant value 0 to f32[]
+            v24 = torch.zeros((), dtype=torch.float32, device=self.device)
+            # %4 = greater %1, %3
+            v25 = v1[i, ...] > v24
+            del v24
+            # %5 = constant value 0 to f32[]
+            v26 = torch.zeros((), dtype=torch.float32, device=self.device)
+            # %6 = where %4, %0, %5
+            v27 = torch.where(v25, v16, v26)
+            del v26, v25
+            # %7 = einsum "b j, i j -> b i" %6, %w
+            v28 = torch.einsum("bj,ij->bi", v27, w[i, ...]).contiguous()
+            # %8 = einsum "b j, b i -> i j" %6, %2
+            v29 = torch.einsum("bj,bi->ij", v27, v2[i, ...]).contiguous()
+            del v27
+            # %9 = constant value 0 to f32[]
+            v30 = torch.zeros((), dtype=torch.float32, device=self.device)
+            # %10 = greater %2, %9
+            v31 = v2[i, ...] > v30
+            del v30
+            # %11 = constant value 0 to f32[]
+            v32 = torch.zeros((), dtype=torch.float32, device=self.device)
+            # %12 = where %10, %7, %11
+            v33 = torch.where(v31, v28, v32)
+            del v32, v31, v28
+            # %13 = einsum "b j, i j -> b i" %12, %v
+            v34 = torch.einsum("bj,ij->bi", v33, v[i, ...]).contiguous()
+            # %14 = einsum "b j, b i -> i j" %12, %h
+            v35 = torch.einsum("bj,bi->ij", v33, v3[i, ...]).contiguous()
+            del v33
+            # %15 = all_reduce %13 over model
+            v16 = v34.clone()
+            dist.all_reduce(v16, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
+            del v34
+            # %16 = all_reduce %14 over data
+            d_v[i, ...] = v35
+            dist.all_reduce(
+                d_v[i, ...], op=dist.ReduceOp.SUM, group=self.over_data_node
             )
-            v10 = made[0]
-            d_v[i, ...] = made[1]
-            d_w[i, ...] = made[2]
+            del v35
+            # %17 = all_reduce %8 over data
+            d_w[i, ...] = v29
+            dist.all_reduce(
+                d_w[i, ...], op=dist.ReduceOp.SUM, group=self.over_data_node
+            )
+            del v29
+        del v16, v15, v3, v2, v1
         # %u_v = scale %d_v by 0.01
         u_v = d_v * 0.01
+        del d_v
         # %u_w = scale %d_w by 0.01
         u_w = d_w * 0.01
+        del d_w
         # %new_v = sub %v, %u_v
         new_v = v - u_v
+        del u_v
         # %new_w = sub %w, %u_w
         new_w = w - u_w
         return loss, new_v, new_w
-
-    @torch.no_grad()
-    def loss_body(self, h, v, w):
-        """Every rank calls it with what it holds.
-
-        Args:
-            h: f32[4@data, 8], on each rank a tensor of shape (2, 8).
-            v: f32[8, 8@model], on each rank a tensor of shape (8, 4).
-            w: f32[8@model, 8], on each rank a tensor of shape (4, 8).
-
-        Returns:
-            v4: f32[4@data, 8], on each rank a tensor of shape (2, 8).
-        """
-        h = self._argument("h", h, torch.float32, (2, 8))
-        v = self._argument("v", v, torch.float32, (8, 4))
-        w = self._argument("w", w, torch.float32, (4, 8))
-        # %0 = einsum "b i, i j -> b j" %h, %v
-        v0 = torch.einsum("bi,ij->bj", h, v).contiguous()
-        # %1 = relu %0
-        v1 = torch.relu(v0)
-        # %2 = einsum "b i, i j -> b j" %1, %w
-        v2 = torch.einsum("bi,ij->bj", v1, w).contiguous()
-        # %3 = all_reduce %2 over model
-        v3 = v2.clone()
-        dist.all_reduce(v3, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
-        # %4 = relu %3
-        v4 = torch.relu(v3)
-        return v4
-
-    @torch.no_grad()
-    def step_body(self, h, v, w):
-        """Every rank calls it with what it holds.
-
-        Args:
-            h: f32[4@data, 8], on each rank a tensor of shape (2, 8).
-            v: f32[8, 8@model], on each rank a tensor of shape (8, 4).
-            w: f32[8@model, 8], on each rank a tensor of shape (4, 8).
-
-        Returns:
-            v4: f32[4@data, 8], on each rank a tensor of shape (2, 8).
-            v4: f32[4@data, 8], on each rank a tensor of shape (2, 8).
-            v1: f32[4@data, 8@model], on each rank a tensor of shape (2, 4).
-            h: f32[4@data, 8], on each rank a tensor of shape (2, 8).
-        """
-        h = self._argument("h", h, torch.float32, (2, 8))
-        v = self._argument("v", v, torch.float32, (8, 4))
-        w = self._argument("w", w, torch.float32, (4, 8))
-        # %0 = einsum "b i, i j -> b j" %h, %v
-        v0 = torch.einsum("bi,ij->bj", h, v).contiguous()
-        # %1 = relu %0
-        v1 = torch.relu(v0)
-        # %2 = einsum "b i, i j -> b j" %1, %w
-        v2 = torch.einsum("bi,ij->bj", v1, w).contiguous()
-        # %3 = all_reduce %2 over model
-        v3 = v2.clone()
-        dist.all_reduce(v3, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
-        # %4 = relu %3
-        v4 = torch.relu(v3)
-        return v4, v4.clone(), v1, h.clone()
-
-    @torch.no_grad()
-    def step_body_2(self, v0, v1, v2, h, w, v):
-        """Every rank calls it with what it holds.
-
-        Args:
-            v0: f32[4@data, 8], on each rank a tensor of shape (2, 8).
-            v1: f32[4@data, 8], on each rank a tensor of shape (2, 8).
-            v2: f32[4@data, 8@model], on each rank a tensor of shape (2, 4).
-            h: f32[4@data, 8], on each rank a tensor of shape (2, 8).
-            w: f32[8@model, 8], on each rank a tensor of shape (4, 8).
-            v: f32[8, 8@model], on each rank a tensor of shape (8, 4).
-
-        Returns:
-            v15: f32[4@data, 8], on each rank a tensor of shape (2, 8).
-            v16: f32[8, 8@model], on each rank a tensor of shape (8, 4).
-            v17: f32[8@model, 8], on each rank a tensor of shape (4, 8).
-        """
-        v0 = self._argument("v0", v0, torch.float32, (2, 8))
-        v1 = self._argument("v1", v1, torch.float32, (2, 8))
-        v2 = self._argument("v2", v2, torch.float32, (2, 4))
-        h = self._argument("h", h, torch.float32, (2, 8))
-        w = self._argument("w", w, torch.float32, (4, 8))
-        v = self._argument("v", v, torch.float32, (8, 4))
-        # %3 = constant value 0 to f32[]
-        v3 = torch.zeros((), dtype=torch.float32, device=self.device)
-        # %4 = greater %1, %3
-        v4 = v1 > v3
-        # %5 = constant value 0 to f32[]
-        v5 = torch.zeros((), dtype=torch.float32, device=self.device)
-        # %6 = where %4, %0, %5
-        v6 = torch.where(v4, v0, v5)
-        # %7 = einsum "b j, i j -> b i" %6, %w
-        v7 = torch.einsum("bj,ij->bi", v6, w).contiguous()
-        # %8 = einsum "b j, b i -> i j" %6, %2
-        v8 = torch.einsum("bj,bi->ij", v6, v2).contiguous()
-        # %9 = constant value 0 to f32[]
-        v9 = torch.zeros((), dtype=torch.float32, device=self.device)
-        # %10 = greater %2, %9
-        v10 = v2 > v9
-        # %11 = constant value 0 to f32[]
-        v11 = torch.zeros((), dtype=torch.float32, device=self.device)
-        # %12 = where %10, %7, %11
-        v12 = torch.where(v10, v7, v11)
-        # %13 = einsum "b j, i j -> b i" %12, %v
-        v13 = torch.einsum("bj,ij->bi", v12, v).contiguous()
-        # %14 = einsum "b j, b i -> i j" %12, %h
-        v14 = torch.einsum("bj,bi->ij", v12, h).contiguous()
-        # %15 = all_reduce %13 over model
-        v15 = v13.clone()
-        dist.all_reduce(v15, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
-        # %16 = all_reduce %14 over data
-        v16 = v14.clone()
-        dist.all_reduce(v16, op=dist.ReduceOp.SUM, group=self.over_data_node)
-        # %17 = all_reduce %8 over data
-        v17 = v8.clone()
-        dist.all_reduce(v17, op=dist.ReduceOp.SUM, group=self.over_data_node)
-        return v15, v16, v17
 
     def _argument(self, name, x, dtype, shape):
         """An argument with its elements in order, if it is what it should be."""

@@ -53,6 +53,7 @@ class M:
         # %1 = all_reduce %0 over data.node
         v1 = xp.empty((262144,), dtype=xp.float32)
         self.over_data_node.Allreduce(v0, v1, MPI.SUM)
+        del v0
         # %r = all_gather %1 over data.gpu dim 0
         r = xp.empty((1048576,), dtype=xp.float32)
         self.over_data_gpu.Allgather(v1, r)

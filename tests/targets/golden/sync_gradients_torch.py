@@ -48,14 +48,12 @@ class M:
         # %0 = reduce_scatter %g over data.gpu dim 0
         v0 = torch.empty((262144,), dtype=torch.float32, device=self.device)
         dist.reduce_scatter_tensor(
-            v0,
-            g,
-            op=dist.ReduceOp.SUM,
-            group=self.over_data_gpu,
+            v0, g, op=dist.ReduceOp.SUM, group=self.over_data_gpu
         )
         # %1 = all_reduce %0 over data.node
         v1 = v0.clone()
         dist.all_reduce(v1, op=dist.ReduceOp.SUM, group=self.over_data_node)
+        del v0
         # %r = all_gather %1 over data.gpu dim 0
         r = torch.empty((1048576,), dtype=torch.float32, device=self.device)
         dist.all_gather_into_tensor(r, v1, group=self.over_data_gpu)

@@ -15,9 +15,9 @@ machine.mesh @m on @quad axes [#machine.axis<"data", #builtin.int<4>, unit>]
   // expected-error@+1 {{there is no operation all_reduce that sends nothing}}
   "local.compute"(%x, %y) <{kernel = "all_reduce", arguments = {}, operandSegmentSizes = array<i32: 1, 1>}> : (!local.buffer<f32[8]>, !local.buffer<f32[8]>) -> ()
   // expected-error@+1 {{mask says for which reduction it is}}
-  "local.compute"(%x, %y) <{kernel = "mask", arguments = {}, starts = [#local.affine<data>], operandSegmentSizes = array<i32: 1, 1>}> : (!local.buffer<f32[8]>, !local.buffer<f32[8]>) -> ()
+  "local.compute"(%x, %y) <{kernel = "mask", arguments = {}, starts = [#local.number<data>], operandSegmentSizes = array<i32: 1, 1>}> : (!local.buffer<f32[8]>, !local.buffer<f32[8]>) -> ()
   // expected-error@+1 {{@m has no sub-axis model}}
-  "local.compute"(%x, %y) <{kernel = "mask", arguments = {reduction = "sum"}, starts = [#local.affine<model>], operandSegmentSizes = array<i32: 1, 1>}> : (!local.buffer<f32[8]>, !local.buffer<f32[8]>) -> ()
+  "local.compute"(%x, %y) <{kernel = "mask", arguments = {reduction = "sum"}, starts = [#local.number<model>], operandSegmentSizes = array<i32: 1, 1>}> : (!local.buffer<f32[8]>, !local.buffer<f32[8]>) -> ()
 }) : () -> ()
 
 // A collective has a root in its group and an algorithm that is one of it.
