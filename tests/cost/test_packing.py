@@ -10,8 +10,16 @@ from xdsl.dialects.builtin import ModuleOp
 import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.collectives import op_cost
+from collir.cost.programs.memory import Use, uses_over_time
 from collir.cost.steps import copy_seconds, seconds_of
-from collir.dialects.local import CopyOp, StartOp, local_functions
+from collir.dialects.local import (
+    AllocOp,
+    CopyOp,
+    FreeOp,
+    LocalFuncOp,
+    StartOp,
+    local_functions,
+)
 from collir.dialects.local_types import buffer_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
@@ -102,3 +110,31 @@ def test_layouts_are_chosen_by_the_same_price(rng: random.Random) -> None:
             continue
         x, y = dist_type(op.operands[0]), dist_type(op.result)
         assert moves.seconds(x, y) == pytest.approx(seconds_of(op, mesh_of(function), CostModel()))
+
+
+def most_held(program: LocalFuncOp) -> int:
+    """Return the most bytes of memory that the program of a rank has allocated at a time."""
+    held = most = 0
+    for op in program.walk():
+        if isinstance(op, AllocOp):
+            held += buffer_of(op.result).bytes
+            most = max(most, held)
+        elif isinstance(op, FreeOp):
+            held -= buffer_of(op.memory).bytes
+    return most
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40)
+def test_memory_for_packing_is_in_the_estimate(rng: random.Random) -> None:
+    """The temporaries of a simulation are what the program of a rank allocates."""
+    module = collir.parse(program(rng).replace("return %r", "%s = scale %r by 2\n  return %s"))
+    lowered = module.clone()
+    localize(lowered)
+    [ranks] = local_functions(lowered)
+    [simulation] = collir.simulate(module)
+    most = 0.0
+    for buffers in simulation.buffers:
+        for _, uses in uses_over_time(buffers, simulation.spans):
+            most = max(most, uses.get(Use.TEMPORARIES, 0.0))
+    assert most == most_held(ranks)

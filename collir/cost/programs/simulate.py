@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, SSAValue
 
-from collir.cost.model import CostModel
+from collir.cost.model import CostModel, StepCost
 from collir.cost.network.group import CostError
 from collir.cost.programs.classes import Classes, Instance, classes_of
 from collir.cost.programs.collectives import op_cost, stream_of
@@ -150,6 +150,8 @@ def _simulated(
         if not isinstance(op, DistOp):
             raise DiagnosticError.at(op, f"a {op.mnemonic} is not simulated by itself")
         steps.append(_step(op, model, instance, after, where, classes, kernels))
+        for device_class in instance.on:
+            inside[device_class] += _packing(op, steps[-1], len(steps) - 1, classes, device_class)
     steps += _copies(where, mesh, classes, steps)
     buffers = tuple(
         (
@@ -266,6 +268,19 @@ def _with_kernels(
 def _line(op: Operation) -> int:
     position = Position.of(op)
     return position.line if position else 0
+
+
+def _packing(
+    op: DistOp, step: SimulatedStep, number: int, classes: Classes, device_class: int
+) -> Iterator[Buffer]:
+    """Yield the buffers of a collective for blocks that do not lie one behind the other, which a
+    class holds while it runs."""
+    if not isinstance(step.does, StepCost):
+        return
+    ends = zip(step.does.collective.packs, (op.operands[0], op.result), strict=True)
+    for packs, value in ends:
+        if packs and _is_held(classes, device_class, value):
+            yield Buffer(classes.bytes_of(device_class, value), number, (number,))
 
 
 def _is_held(classes: Classes, device_class: int, value: SSAValue) -> bool:
