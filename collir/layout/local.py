@@ -100,9 +100,9 @@ def bounds(number: int, mesh: Mesh, place: Place = ()) -> tuple[int, int]:
 def _sums(formula: Formula, mesh: Mesh, place: Place) -> list[tuple[int, int]]:
     tried = dict.fromkeys(axis for axis, _ in place)
     for powers, _ in formula.terms:
-        for atom, _ in powers:
+        for atom, exponent in powers:
             assert isinstance(atom, str)
-            if isinstance(atom, CoordinateTable) or len(powers) > 1:
+            if isinstance(atom, CoordinateTable) or len(powers) > 1 or exponent > 1:
                 tried |= dict.fromkeys(axes_of(atom))
     found: list[tuple[int, int]] = []
     for coordinates in places(mesh, list(tried)):

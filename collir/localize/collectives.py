@@ -57,34 +57,44 @@ class _Collective:
         rooted = place_at({**dict(place), **dict(root_place(op))})
         properties = self._properties()
         if kind.exchanges or kind.shards:
-            blocks = self._blocks(self.source, "target" if kind.exchanges else "dim")
             at = rooted if kind.before == "root" else place
-            whole, self.source = self.source, self._packed(self.source, blocks, at)
-            self._copy(whole, self.source, blocks, at, packs=True)
-            properties |= self._counts("sends", blocks)
-            if self.padded:
-                own, x = self.target, buffer_of(self.target)
-                self.target = self._buffer((blocks.most,), place, x.dtype)
-                used = self.writer.view(self.target, x, 0, place)
-                self.then.append((place, [CopyOp.of(used, own)]))
+            properties |= self._blocks(at, place, leave=True)
         if kind.exchanges or kind.gathers:
-            blocks = self._blocks(self.target, "source" if kind.exchanges else "dim")
             at = rooted if kind.after == "root" else place
-            whole, self.target = self.target, self._packed(self.target, blocks, at)
-            self._copy(whole, self.target, blocks, at, packs=False)
-            properties |= self._counts("receives", blocks)
-            if self.padded:
-                own, x = self.source, buffer_of(self.source)
-                self.source = self._buffer((blocks.most,), place, x.dtype)
-                used = self.writer.view(self.source, x, 0, place)
-                self.before.append((place, [_zeros(self.source), CopyOp.of(own, used)]))
+            properties |= self._blocks(at, place, leave=False)
         begun = StartOp.of(op.mnemonic, self.ranks, self.source, self.target, properties)
         begun.location = op.location
         self.writer.start(self.before, place, begun, self.then, waits, text)
 
-    def _blocks(self, x: SSAValue, dim: str) -> CutBlocks:
-        """Return the blocks of a dimension in the buffer that has all blocks of the group."""
-        return CutBlocks.of(buffer_of(x), self.op.integer(dim), self.op, self.writer.mesh)
+    def _blocks(self, at: Place, place: Place, *, leave: bool) -> dict[str, Attribute]:
+        """Pack the blocks that leave, or unpack those that come, and return their counts.
+
+        Args:
+            at: the place of the ranks that have all blocks.
+            place: that of all ranks that take part.
+        """
+        op = self.op
+        dim = ("target" if leave else "source") if op.kind.exchanges else "dim"
+        whole, own = (self.source, self.target) if leave else (self.target, self.source)
+        blocks = CutBlocks.of(buffer_of(whole), op.integer(dim), op, self.writer.mesh)
+        packed = self._packed(whole, blocks, at)
+        self._copy(whole, packed, blocks, at, packs=leave)
+        if self.padded:
+            own = self._padded(own, blocks, place, comes=leave)
+        self.source, self.target = (packed, own) if leave else (own, packed)
+        return self._counts("sends" if leave else "receives", blocks)
+
+    def _padded(self, own: SSAValue, blocks: CutBlocks, place: Place, *, comes: bool) -> SSAValue:
+        """Return a buffer as large as the largest block, for the own one: one that comes is copied
+        out of it, one that leaves into it."""
+        x = buffer_of(own)
+        slot = self._buffer((blocks.most,), place, x.dtype)
+        used = self.writer.view(slot, x, 0, place)
+        if comes:
+            self.then.append((place, [CopyOp.of(used, own)]))
+        else:
+            self.before.append((place, [_zeros(slot), CopyOp.of(own, used)]))
+        return slot
 
     def _packed(self, x: SSAValue, blocks: CutBlocks, place: Place) -> SSAValue:
         """Return a buffer for blocks one behind the other: the own one, if they lie so."""

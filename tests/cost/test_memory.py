@@ -20,6 +20,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, SSAValue
 
 import collir
+from collir.cost.programs.collectives import packs
 from collir.cost.programs.local_steps import COPY
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
@@ -137,6 +138,15 @@ class Lives:
             if isinstance(op, OPERATIONS["compute"]) or self.home(op.result) is op.result
         ]
 
+    def packed(self, number: int) -> int:
+        """Return the bytes in which a step packs blocks, and unpacks them, while it runs."""
+        op = self.steps[number]
+        if not op.kind.sends:
+            return 0
+        ends = op.operands[0], op.result
+        packing = packs(op.kind, self.mesh, *map(dist_type, ends))
+        return sum(self.held(x) for x, packed in zip(ends, packing, strict=True) if packed)
+
     def temporaries(self) -> list[tuple[SSAValue, int, list[int], bool]]:
         """Return the values in memory of their own, as (value, number of the step that writes it,
         numbers of the steps that read it, whether it is copied at the end)."""
@@ -175,6 +185,7 @@ def held_at(lives: Lives, spans: Sequence[tuple[float, float]]) -> dict[Instant,
     for result in lives.direct:
         kept.append((starts(lives.first(result)), None, lives.held(result)))
     kept += [(over, None, lives.held(value)) for value in lives.copied]
+    kept += [(starts(n), ends(n), lives.packed(n)) for n in range(len(lives.steps))]
     arguments = sum(lives.held(argument) for argument in lives.function.args)
     numbers = range(len(spans))
     instants = [*map(starts, numbers), *map(ends, numbers), over]
@@ -243,6 +254,8 @@ def _after(lives: Lives, spans: Sequence[tuple[float, float]], time: float) -> i
     for result in lives.direct:
         if spans[lives.first(result)][0] <= time:
             held += lives.held(result)
+    for number, (start, last) in enumerate(spans[: len(lives.steps)]):
+        held += lives.packed(number) if start <= time < last else 0
     if time >= end:
         held += sum(map(lives.held, lives.copied))
     return held
@@ -313,7 +326,7 @@ def test_the_c_has_the_same_temporaries_at_every_step(rng: random.Random) -> Non
             begun = buffer.first is None or 0 <= buffer.first <= number
             if begun and (buffer.until is None or number <= max(buffer.until)):
                 said += buffer.size
-        assert said == held + sum(in_c[names[op.result]].values())
+        assert said == held + sum(in_c[names[op.result]].values()) + lives.packed(number)
 
 
 @pytest.mark.parametrize("part", ["dim 0 low -512", "dim 0 high -512"])

@@ -19,20 +19,18 @@ from xdsl.ir import Block, Operation, SSAValue
 from collir.dialects.local import (
     STEP,
     AllocOp,
-    AtOp,
     ComputeOp,
     CopyOp,
     FreeOp,
     LocalCallOp,
     LocalFuncOp,
     LocalRepeatOp,
-    LocalYieldOp,
     StartOp,
     ViewOp,
     WaitOp,
     place_around,
 )
-from collir.dialects.local_types import BufferType, buffer_of
+from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.ir.names import names_in_block
@@ -46,6 +44,20 @@ from collir.targets.code.forms import Expression
 from collir.targets.code.python_lines import lines_of
 from collir.targets.code.python_text import comment, remark, tuple_text, variables
 from collir.targets.code.rank_forms import RankStep
+from collir.targets.code.rank_leaves import (
+    Leaf,
+    is_memory,
+    is_waited_at_once,
+    is_whole,
+    leaves,
+    loops_around,
+    place_of_memory,
+    place_of_view,
+    root_of,
+    start_of,
+    used_by,
+    written_by,
+)
 from collir.targets.code.rank_mesh import MeshText
 from collir.targets.code.rank_views import ArrayWords, view_text
 
@@ -93,59 +105,6 @@ Sender = OperationTable[Any]
 
 Piece = tuple[Place, list[str]]
 """Statements of the ranks at a place, what is inside of others indented."""
-
-
-class Leaf(NamedTuple):
-    """An operation with the place of the ranks that run it."""
-
-    place: Place
-    op: Operation
-
-
-def leaves(block: Block, place: Place = ()) -> Iterator[Leaf]:
-    """Yield the operations of a block in order, those of an ``at`` with its place."""
-    for op in block.ops:
-        if isinstance(op, AtOp):
-            inner = place_at({**dict(place), **dict(op.place.data)})
-            yield from leaves(op.body.block, inner)
-        elif not isinstance(op, ViewOp | LocalYieldOp):
-            yield Leaf(place, op)
-
-
-def root_of(value: SSAValue) -> SSAValue:
-    """Return the memory that a buffer lies in."""
-    while isinstance(value.owner, ViewOp):
-        value = value.owner.whole
-    return value
-
-
-def start_of(token: SSAValue) -> SSAValue:
-    """Return the token of a start that a token of an ``at`` stands for."""
-    while isinstance(token.owner, AtOp):
-        token = token.owner.yielded[list[SSAValue](token.owner.tokens).index(token)]
-    return token
-
-
-def written_by(op: Operation) -> Sequence[SSAValue]:
-    """Return the buffers that an operation writes; of a loop, those of its carries."""
-    match op:
-        case CopyOp() | StartOp():
-            return [op.target]
-        case ComputeOp() | LocalCallOp():
-            return list(op.outputs)
-        case LocalRepeatOp():
-            return list(op.ends)
-        case _:
-            return []
-
-
-def used_by(op: Operation) -> Iterator[SSAValue]:
-    """Yield the memory that an operation uses; of a loop, not its spare buffers."""
-    is_loop = isinstance(op, LocalRepeatOp)
-    values = (*op.begins, *op.ends, *op.stacks) if is_loop else op.operands
-    yield from (root_of(value) for value in values if isinstance(value.type, BufferType))
-    for inner in (x for region in op.regions for block in region.blocks for x in block.ops):
-        yield from used_by(inner)
 
 
 @dataclass
@@ -200,7 +159,7 @@ class RankMethod(ArrayWords):
         starts = [op for op in ops if isinstance(op, StartOp)]
         loops = [op for op in ops if isinstance(op, LocalRepeatOp)]
         held = [self.text_of[root_of(op.target)] for op in starts]
-        depths = [_depth(op) for op in loops]
+        depths = [loops_around(op) for op in loops]
         levels = 1 + max(depths, default=-1)
         words = ["made", *("i" for _ in range(levels)), *(f"{x}_sent" for x in held)]
         words += [f"{x}_work" for x in held]
@@ -369,8 +328,8 @@ class RankMethod(ArrayWords):
                 first.setdefault(root, number)
         allocated = [op.result for op in block.ops if isinstance(op, AllocOp)]
         own = dict.fromkeys([*allocated, *outputs])
-        self.places |= {x: _place_of(x) for x in own if isinstance(x.owner, AllocOp)}
-        at_once = {ops[n].op for n in range(len(ops)) if _is_waited_at_once(ops, n)}
+        self.places |= {x: place_of_memory(x) for x in own if isinstance(x.owner, AllocOp)}
+        at_once = {ops[n].op for n in range(len(ops)) if is_waited_at_once(ops, n)}
         pieces: list[Piece] = []
         for number, leaf in enumerate(ops):
             new = [root for root in own if first.get(root) == number]
@@ -439,12 +398,12 @@ class RankMethod(ArrayWords):
         place, op = leaf
         if isinstance(op, StartOp):
             at = self._receiving(leaf)
-            return at == self.places[root] and _is_whole(op.target, in_any_order=False)
+            return at == self.places[root] and is_whole(op.target, in_any_order=False)
         if place != self.places[root] and not isinstance(op, LocalRepeatOp):
             return False
         written = [x for x in written_by(op) if root_of(x) is root]
         reads = sum(x is root for x in used_by(op)) > len(written)
-        return len(written) == 1 and not reads and _is_whole(written[0], isinstance(op, CopyOp))
+        return len(written) == 1 and not reads and is_whole(written[0], isinstance(op, CopyOp))
 
     def _receiving(self, leaf: Leaf) -> Place:
         """Return the place of the ranks that get a result of a collective."""
@@ -666,63 +625,6 @@ def inside(lines: Sequence[str]) -> list[str]:
 def only_if(condition: str, lines: Sequence[str]) -> list[str]:
     """Return statements for the ranks of a condition; without one, for all."""
     return [f"if {condition}:", *inside(lines)] if condition and lines else list(lines)
-
-
-def is_memory(value: SSAValue) -> bool:
-    """Return whether a value is memory of its own, or an argument."""
-    return isinstance(value.type, BufferType) and not isinstance(value.owner, ViewOp)
-
-
-def place_of_view(value: SSAValue) -> Place:
-    """Return the place of the ranks that have a view; none if it is no view, or all do."""
-    owner = value.owner
-    return owner.place.data if isinstance(owner, ViewOp) and owner.place else ()
-
-
-def _place_of(memory: SSAValue) -> Place:
-    op = memory.owner
-    return op.place.data if isinstance(op, AllocOp) and op.place else ()
-
-
-def _is_waited_at_once(ops: Sequence[Leaf], number: int) -> bool:
-    """Return whether nothing happens between the start of a collective and its wait."""
-    op = ops[number].op
-    if not isinstance(op, StartOp):
-        return False
-    behind = (leaf.op for leaf in ops[number + 1 :] if not isinstance(leaf.op, FreeOp))
-    following = next(behind, None)
-    return isinstance(following, WaitOp) and start_of(following.token) is op.token
-
-
-def _is_whole(value: SSAValue, in_any_order: bool) -> bool:
-    """Return whether a buffer is all of the memory that it lies in.
-
-    Args:
-        in_any_order: whether its dimensions may lie in another order.
-    """
-    x, start, root = buffer_of(value), 0, value
-    while isinstance(root.owner, ViewOp):
-        start, root = start + root.owner.offset.data, root.owner.whole
-    if start != 0 or x.elements != buffer_of(root).elements:
-        return False
-    if x.is_contiguous or not in_any_order:
-        return x.is_contiguous
-    pairs = sorted(zip(x.steps, x.shape, strict=True), key=lambda pair: -int(pair[0]))
-    inner = 1
-    for step, size in reversed(pairs):
-        if size != 1 and step != inner:
-            return False
-        inner = inner * size
-    return True
-
-
-def _depth(op: Operation) -> int:
-    """Return the number of loops around an operation."""
-    parent, depth = op.parent_op(), 0
-    while parent is not None:
-        depth += isinstance(parent, LocalRepeatOp)
-        parent = parent.parent_op()
-    return depth
 
 
 def _forgets(piece: Piece) -> bool:

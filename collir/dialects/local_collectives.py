@@ -1,0 +1,191 @@
+"""Collectives in the local dialect: what is started, and waited for."""
+
+from collections.abc import Mapping, Sequence
+
+from xdsl.dialects.builtin import (
+    I64,
+    ArrayAttr,
+    IntegerAttr,
+    StringAttr,
+    UnitAttr,
+)
+from xdsl.ir import (
+    Attribute,
+    SSAValue,
+)
+from xdsl.irdl import (
+    IRDLOperation,
+    irdl_op_definition,
+    operand_def,
+    opt_prop_def,
+    prop_def,
+    result_def,
+)
+from xdsl.utils.exceptions import VerifyException
+
+from collir.dialects.local_program import bounds, check_numbers, mesh_at, same_numbers
+from collir.dialects.local_types import (
+    BufferType,
+    RankNumberAttr,
+    TokenType,
+    buffer_of,
+)
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import AxesAttr, DistTensorType
+from collir.layout import Mesh, Reduction
+from collir.layout.cuts import places
+from collir.layout.local import (
+    atoms_in,
+    axes_of,
+    number_at,
+)
+from collir.layout.mesh import index_over
+
+
+@irdl_op_definition
+class StartOp(IRDLOperation):
+    """The start of a collective; its blocks lie one behind the other, in the order of the group.
+
+    Attributes:
+        kind: the name of the collective.
+        axes: the sub-axes of its groups, in order.
+        reduction: of one that reduces, how.
+        algorithm: the one that was asked for.
+        root: the number in the group of the rank that holds the operand of a broadcast or a
+            scatter, or the result of a reduce or a gather.
+        sender, receiver: of a send, the numbers of these ranks in the group.
+        distance, open: of a shift, the distance, and whether it is along a line.
+        before, after: of a permute, the layouts; else it is over the axes.
+        sends, receives: of one whose blocks differ in size, the elements of the blocks that leave
+            for each rank of the group, and of those that come from each.
+    """
+
+    name = "local.start"
+
+    kind = prop_def(StringAttr)
+    axes = prop_def(AxesAttr)
+    reduction = opt_prop_def(StringAttr)
+    algorithm = opt_prop_def(StringAttr)
+    root = opt_prop_def(IntegerAttr[I64])
+    sender = opt_prop_def(IntegerAttr[I64])
+    receiver = opt_prop_def(IntegerAttr[I64])
+    distance = opt_prop_def(IntegerAttr[I64])
+    open = opt_prop_def(UnitAttr)
+    before = opt_prop_def(DistTensorType)
+    after = opt_prop_def(DistTensorType)
+    sends = opt_prop_def(ArrayAttr[RankNumberAttr])
+    receives = opt_prop_def(ArrayAttr[RankNumberAttr])
+    source = operand_def(BufferType)
+    target = operand_def(BufferType)
+    token = result_def(TokenType)
+
+    @staticmethod
+    def of(
+        kind: str,
+        axes: Sequence[str],
+        source: SSAValue,
+        target: SSAValue,
+        properties: Mapping[str, Attribute],
+    ) -> "StartOp":
+        """Return the start of a collective."""
+        named = {"kind": StringAttr(kind), "axes": AxesAttr(tuple(axes))}
+        return StartOp.create(
+            operands=[source, target],
+            properties={**named, **properties},
+            result_types=[TokenType()],
+        )
+
+    @property
+    def called(self) -> str:
+        """The name of the collective."""
+        return self.kind.data
+
+    @property
+    def operation(self) -> Reduction | None:
+        """The reduction; None if it does not reduce."""
+        return Reduction(self.reduction.data) if self.reduction else None
+
+    def number(self, name: str) -> int:
+        """Return a number among its properties; 0 if it has none of that name."""
+        value = self.properties.get(name)
+        return value.value.data if isinstance(value, IntegerAttr) else 0
+
+    @property
+    def counts(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The elements of the blocks that leave for each rank, and that come from each; nothing
+        where all of them are equal."""
+        leave, come = ([x.data for x in side or ()] for side in (self.sends, self.receives))
+        return leave, come
+
+    def verify_(self) -> None:
+        mesh, name = mesh_at(self), self.kind.data
+        operation = OPERATIONS.get(name)
+        if operation is None or not operation.KIND.sends:
+            raise VerifyException(f"there is no collective {name}")
+        kind = operation.KIND
+        if unknown := [axis for axis in self.axes.data if axis not in mesh.by_name]:
+            raise VerifyException(f"@{mesh.name} has no sub-axis {unknown[0]}")
+        if self.algorithm and self.algorithm.data not in kind.algorithms:
+            known = ", ".join(kind.algorithms) or "none"
+            raise VerifyException(f"{name} has no algorithm '{self.algorithm.data}': use {known}")
+        if kind.reduces is (self.reduction is None):
+            raise VerifyException(f"{name} {'has no' if kind.reduces else 'takes no'} reduction")
+        source, target = buffer_of(self.source), buffer_of(self.target)
+        if source.dtype is not target.dtype:
+            raise VerifyException(f"{name} does not make {target.dtype} of {source.dtype}")
+        if not (source.is_contiguous and target.is_contiguous):
+            raise VerifyException(f"{name} takes contiguous buffers: copy into one")
+        count = mesh.group_size(self.axes.data)
+        if self.sends is not None or self.receives is not None:
+            self._check_counts(mesh, count)
+        elif self.before is None:
+            held = source.elements * (count if kind.gathers else 1)
+            left = target.elements * (count if kind.shards else 1)
+            if not same_numbers(self, [held], [left]):
+                message = f"{name} of {count} ranks does not make {target} of {source}"
+                raise VerifyException(message)
+        for word in ("root", "sender", "receiver"):
+            if not 0 <= self.number(word) < max(1, count):
+                raise VerifyException(f"a group of {count} ranks has no {word} {self.number(word)}")
+        if kind.exchanges and self.sends is None and source.elements % count:
+            raise VerifyException(f"{source} has no {count} equal blocks")
+        if len(list(self.token.uses)) != 1:
+            raise VerifyException(f"this {name} has no wait, or several")
+
+    def _check_counts(self, mesh: Mesh, count: int) -> None:
+        """Check that blocks that differ in size are those of the buffers."""
+        name, kind, axes = self.called, OPERATIONS[self.called].KIND, self.axes.data
+        sides = zip(
+            ("sends", "receives"),
+            (kind.shards or kind.exchanges, kind.gathers or kind.exchanges),
+            self.counts,
+            map(buffer_of, (self.source, self.target)),
+            map(buffer_of, (self.target, self.source)),
+            strict=True,
+        )
+        for word, has, blocks, whole, other in sides:
+            if not has and blocks:
+                raise VerifyException(f"{name} has no blocks of sizes that `{word}` gives")
+            if not has:
+                continue
+            if len(blocks) != count:
+                raise VerifyException(f"`{word}` gives a size for each of {count} ranks")
+            check_numbers(blocks, mesh)
+            if bounds(sum(blocks) - whole.elements, mesh) != (0, 0):
+                raise VerifyException(f"the blocks of `{word}` are not all of {whole}")
+            named = (x for atom in atoms_in([*blocks, other.elements]) for x in axes_of(atom))
+            for at in places(mesh, list(dict.fromkeys([*axes, *named]))):
+                own = number_at(blocks[index_over(mesh, axes, at)], mesh, at)
+                if not kind.exchanges and own != number_at(other.elements, mesh, at):
+                    raise VerifyException(f"`{word}` gives {own} for the block of {other}")
+
+
+@irdl_op_definition
+class WaitOp(IRDLOperation):
+    """The end of what is under way."""
+
+    name = "local.wait"
+
+    token = operand_def(TokenType)
+
+    assembly_format = "$token attr-dict"

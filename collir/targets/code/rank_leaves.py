@@ -1,0 +1,132 @@
+"""The operations of a local function in order, with their places, and the memory that they use."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from xdsl.ir import Block, Operation, SSAValue
+
+from collir.dialects.local import (
+    AllocOp,
+    AtOp,
+    ComputeOp,
+    CopyOp,
+    FreeOp,
+    LocalCallOp,
+    LocalRepeatOp,
+    LocalYieldOp,
+    StartOp,
+    ViewOp,
+    WaitOp,
+)
+from collir.dialects.local_types import BufferType, buffer_of
+from collir.layout import Place, place_at
+
+
+class Leaf(NamedTuple):
+    """An operation with the place of the ranks that run it."""
+
+    place: Place
+    op: Operation
+
+
+def leaves(block: Block, place: Place = ()) -> Iterator[Leaf]:
+    """Yield the operations of a block in order, those of an ``at`` with its place."""
+    for op in block.ops:
+        if isinstance(op, AtOp):
+            inner = place_at({**dict(place), **dict(op.place.data)})
+            yield from leaves(op.body.block, inner)
+        elif not isinstance(op, ViewOp | LocalYieldOp):
+            yield Leaf(place, op)
+
+
+def root_of(value: SSAValue) -> SSAValue:
+    """Return the memory that a buffer lies in."""
+    while isinstance(value.owner, ViewOp):
+        value = value.owner.whole
+    return value
+
+
+def start_of(token: SSAValue) -> SSAValue:
+    """Return the token of a start that a token of an ``at`` stands for."""
+    while isinstance(token.owner, AtOp):
+        token = token.owner.yielded[list[SSAValue](token.owner.tokens).index(token)]
+    return token
+
+
+def written_by(op: Operation) -> Sequence[SSAValue]:
+    """Return the buffers that an operation writes; of a loop, those of its carries."""
+    match op:
+        case CopyOp() | StartOp():
+            return [op.target]
+        case ComputeOp() | LocalCallOp():
+            return list(op.outputs)
+        case LocalRepeatOp():
+            return list(op.ends)
+        case _:
+            return []
+
+
+def used_by(op: Operation) -> Iterator[SSAValue]:
+    """Yield the memory that an operation uses; of a loop, not its spare buffers."""
+    is_loop = isinstance(op, LocalRepeatOp)
+    values = (*op.begins, *op.ends, *op.stacks) if is_loop else op.operands
+    yield from (root_of(value) for value in values if isinstance(value.type, BufferType))
+    for inner in (x for region in op.regions for block in region.blocks for x in block.ops):
+        yield from used_by(inner)
+
+
+def is_memory(value: SSAValue) -> bool:
+    """Return whether a value is memory of its own, or an argument."""
+    return isinstance(value.type, BufferType) and not isinstance(value.owner, ViewOp)
+
+
+def place_of_view(value: SSAValue) -> Place:
+    """Return the place of the ranks that have a view; none if it is no view, or all do."""
+    owner = value.owner
+    return owner.place.data if isinstance(owner, ViewOp) and owner.place else ()
+
+
+def place_of_memory(memory: SSAValue) -> Place:
+    op = memory.owner
+    return op.place.data if isinstance(op, AllocOp) and op.place else ()
+
+
+def is_waited_at_once(ops: Sequence[Leaf], number: int) -> bool:
+    """Return whether nothing happens between the start of a collective and its wait."""
+    op = ops[number].op
+    if not isinstance(op, StartOp):
+        return False
+    behind = (leaf.op for leaf in ops[number + 1 :] if not isinstance(leaf.op, FreeOp))
+    following = next(behind, None)
+    return isinstance(following, WaitOp) and start_of(following.token) is op.token
+
+
+def is_whole(value: SSAValue, in_any_order: bool) -> bool:
+    """Return whether a buffer is all of the memory that it lies in.
+
+    Args:
+        in_any_order: whether its dimensions may lie in another order.
+    """
+    x, start, root = buffer_of(value), 0, value
+    while isinstance(root.owner, ViewOp):
+        start, root = start + root.owner.offset.data, root.owner.whole
+    if start != 0 or x.elements != buffer_of(root).elements:
+        return False
+    if x.is_contiguous or not in_any_order:
+        return x.is_contiguous
+    pairs = sorted(zip(x.steps, x.shape, strict=True), key=lambda pair: -int(pair[0]))
+    inner = 1
+    for step, size in reversed(pairs):
+        if size != 1 and step != inner:
+            return False
+        inner = inner * size
+    return True
+
+
+def loops_around(op: Operation) -> int:
+    """Return the number of loops around an operation."""
+    parent, depth = op.parent_op(), 0
+    while parent is not None:
+        depth += isinstance(parent, LocalRepeatOp)
+        parent = parent.parent_op()
+    return depth
