@@ -96,7 +96,8 @@ def is_waited_at_once(ops: Sequence[Leaf], number: int) -> bool:
     op = ops[number].op
     if not isinstance(op, StartOp):
         return False
-    behind = (leaf.op for leaf in ops[number + 1 :] if not isinstance(leaf.op, FreeOp))
+    behind = (ops[n].op for n in range(number + 1, len(ops)))
+    behind = (op for op in behind if not isinstance(op, FreeOp))
     following = next(behind, None)
     return isinstance(following, WaitOp) and start_of(following.token) is op.token
 

@@ -328,12 +328,15 @@ class RankMethod(ArrayWords):
                 first.setdefault(root, number)
         allocated = [op.result for op in block.ops if isinstance(op, AllocOp)]
         own = dict.fromkeys([*allocated, *outputs])
+        new: dict[int, list[SSAValue]] = {}
+        for root in own:
+            if root in first:
+                new.setdefault(first[root], []).append(root)
         self.places |= {x: place_of_memory(x) for x in own if isinstance(x.owner, AllocOp)}
         at_once = {ops[n].op for n in range(len(ops)) if is_waited_at_once(ops, n)}
         pieces: list[Piece] = []
         for number, leaf in enumerate(ops):
-            new = [root for root in own if first.get(root) == number]
-            pieces += self._pieces(leaf, new, at_once)
+            pieces += self._pieces(leaf, new.get(number, []), at_once)
         if block is self.function.body.block:
             users = Counter(x for _, op in ops for x in {*used_by(op)})
             kept = {f"del {self.text_of[x]}" for x, uses in users.items() if uses == 2}
