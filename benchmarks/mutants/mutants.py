@@ -631,7 +631,7 @@ MUTANTS = [
     Mutant(
         "emitters",
         "mpi4py and torch: a part is made where all of the memory is needed",
-        "collir/targets/code/rank_method.py",
+        "collir/targets/code/rank_leaves.py",
         "    if start != 0 or x.elements != buffer_of(root).elements:",
         "    if start != 0:",
         PYTHON,
