@@ -7,9 +7,9 @@ inside a device. What differs by rank is a number of its coordinates, or stands 
 
 from xdsl.ir import Dialect
 
-from collir.dialects.local_collectives import StartOp, WaitOp
+from collir.dialects.local_collectives import StartOp, WaitOp, started_by
 from collir.dialects.local_kernels import MASK, ComputeOp, type_parameters
-from collir.dialects.local_memory import AllocOp, CopyOp, FreeOp, ViewOp, check_target
+from collir.dialects.local_memory import AllocOp, CopyOp, FreeOp, ViewOp, check_target, origin_of
 from collir.dialects.local_program import (
     STEP,
     AtOp,
@@ -52,8 +52,10 @@ __all__ = [
     "local_functions",
     "mesh_at",
     "number",
+    "origin_of",
     "place_around",
     "same_numbers",
+    "started_by",
     "type_parameters",
 ]
 

@@ -23,7 +23,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from collir.dialects.local_program import bounds, check_numbers, mesh_at, same_numbers
+from collir.dialects.local_program import AtOp, bounds, check_numbers, mesh_at, same_numbers
 from collir.dialects.local_types import (
     BufferType,
     RankNumberAttr,
@@ -189,3 +189,10 @@ class WaitOp(IRDLOperation):
     token = operand_def(TokenType)
 
     assembly_format = "$token attr-dict"
+
+
+def started_by(token: SSAValue) -> StartOp | None:
+    """Return the collective that a token is of, also where it is a result of an ``at``."""
+    while isinstance(token.owner, AtOp):
+        token = token.owner.yielded[list[SSAValue](token.owner.tokens).index(token)]
+    return token.owner if isinstance(token.owner, StartOp) else None

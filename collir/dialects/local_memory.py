@@ -147,6 +147,14 @@ class CopyOp(IRDLOperation):
         check_target(target)
 
 
+def origin_of(value: SSAValue) -> tuple[SSAValue, int]:
+    """Return the allocation or argument that a buffer lies in, and where it begins there."""
+    start = 0
+    while isinstance(value.owner, ViewOp):
+        start, value = start + value.owner.offset.data, value.owner.whole
+    return value, start
+
+
 def check_target(x: LocalBuffer) -> None:
     if x.repeats:
         raise VerifyException(f"elements of {x} share memory: nothing is written to them")

@@ -17,7 +17,6 @@ from collir.ir.blocks import shares_by_dim
 from collir.layout import DistType, DType, Mesh
 from collir.layout.cuts import Extent, cuts, is_even, places
 from collir.layout.local import LocalBuffer, coordinate_index, table
-from collir.layout.sizes import OpenSize
 
 
 def rank_number(mesh: Mesh, size: int) -> int:
@@ -63,14 +62,12 @@ class CutBlocks:
 
     Attributes:
         begin: where the block of this rank begins in a row.
-        own: the elements of the block of this rank in a row.
     """
 
     dtype: DType
     rows: int
     runs: tuple[BlockRun, ...]
     begin: int
-    own: int
 
     @staticmethod
     def of(x: LocalBuffer, dim: int, op: DistOp, mesh: Mesh) -> "CutBlocks":
@@ -85,7 +82,7 @@ class CutBlocks:
             count = mesh.group_size(op.over)
             size = x.shape[dim] * inner // count
             begin = coordinate_index(mesh, op.over) * size
-            return CutBlocks(x.dtype, rows, (BlockRun(count, size),), begin, size)
+            return CutBlocks(x.dtype, rows, (BlockRun(count, size),), begin)
         shares, sides = known[dim], (dist_type(op.operands[0]), dist_type(op.result))
         block = max(sides, key=lambda side: len(side.dims[dim].axes)).local_shape(mesh)[dim]
         unit = rank_number(mesh, shares.unit(block)) * inner
@@ -93,9 +90,7 @@ class CutBlocks:
         runs = tuple(BlockRun(len(list(run)), size) for size, run in groupby(sizes))
         axes = (*shares.rest, *op.over)
         begins = [sum(line[:index]) for line in shares.rows for index in range(len(line))]
-        own = [share for line in shares.rows for share in line]
-        begin, size = table(axes, begins) * unit, table(axes, own) * unit
-        return CutBlocks(x.dtype, rows, runs, begin, size)
+        return CutBlocks(x.dtype, rows, runs, table(axes, begins) * unit)
 
     @property
     def is_even(self) -> bool:
@@ -114,12 +109,8 @@ class CutBlocks:
 
     @property
     def most(self) -> int:
-        """The elements of the largest block of the group."""
-        sizes = [run.size for run in self.runs]
-        if any(isinstance(size, OpenSize) for size in sizes):
-            # The shares of groups differ: one size for all of them.
-            return self.rows * max(map(int, sizes))
-        return self.rows * max(sizes)
+        """The elements of the largest block of any group, which is one size for all of them."""
+        return self.rows * max(int(run.size) for run in self.runs)
 
     def views(self, order: "BlockOrder", slot: int | None = None) -> Iterator["BlockCopy"]:
         """Yield the copies between blocks in rows, and one behind the other in an order.

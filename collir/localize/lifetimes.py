@@ -2,7 +2,14 @@
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from collir.dialects.local import AllocOp, AtOp, FreeOp, LocalRepeatOp, StartOp, ViewOp
+from collir.dialects.local import (
+    AllocOp,
+    FreeOp,
+    LocalRepeatOp,
+    ViewOp,
+    origin_of,
+    started_by,
+)
 
 
 def free_memory(block: Block) -> None:
@@ -30,19 +37,8 @@ def _used(op: Operation) -> set[SSAValue]:
     used: set[SSAValue] = set()
     for inner in op.walk():
         for operand in inner.operands:
-            value = operand
-            while isinstance(value.owner, ViewOp):
-                value = value.owner.whole
-            started = _started(value)
+            started = started_by(operand)
             if started is not None:
                 used |= _used(started)
-            used.add(value)
+            used.add(origin_of(operand)[0])
     return used
-
-
-def _started(token: SSAValue) -> StartOp | None:
-    """Return what a token stands for."""
-    owner = token.owner
-    if isinstance(owner, AtOp):
-        return _started(owner.yielded[list[SSAValue](owner.tokens).index(token)])
-    return owner if isinstance(owner, StartOp) else None

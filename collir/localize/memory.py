@@ -11,8 +11,8 @@ from collir.dialects.local import (
     CopyOp,
     LocalCallOp,
     StartOp,
-    ViewOp,
     bounds,
+    origin_of,
 )
 from collir.dialects.local_types import buffer_of
 from collir.layout import Mesh, Place
@@ -32,10 +32,9 @@ class MemoryRange(NamedTuple):
 
 def memory_of(value: SSAValue, mesh: Mesh) -> MemoryRange:
     """Return the memory of a buffer."""
-    start, span = 0, buffer_of(value).span
-    while isinstance(value.owner, ViewOp):
-        start, value = start + value.owner.offset.data, value.owner.whole
-    return MemoryRange(value, bounds(start, mesh)[0], bounds(start + span, mesh)[1])
+    base, start = origin_of(value)
+    end = start + buffer_of(value).span
+    return MemoryRange(base, bounds(start, mesh)[0], bounds(end, mesh)[1])
 
 
 def accesses(op: Operation) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:

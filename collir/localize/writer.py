@@ -19,7 +19,7 @@ Steps = Sequence[tuple[Place, Sequence[Operation]]]
 
 
 class GroupRules(NamedTuple):
-    """What the library of collectives takes.
+    """The demands of a library of collectives.
 
     Attributes:
         ascending: whether the ranks of its groups ascend, whatever the order of sub-axes.
@@ -31,7 +31,7 @@ class GroupRules(NamedTuple):
 
 
 ANY_GROUPS = GroupRules()
-"""What a library takes whose groups may count ranks in any order, and whose blocks may differ."""
+"""The rules of a library whose groups count ranks in any order, and whose blocks may differ."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a simulation runs beside a collective, code runs between its start and its wait."""
+"""Tests that code runs between a start and its wait what a simulation runs beside it."""
 
 import json
 import re

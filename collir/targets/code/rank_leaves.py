@@ -17,6 +17,8 @@ from collir.dialects.local import (
     StartOp,
     ViewOp,
     WaitOp,
+    origin_of,
+    started_by,
 )
 from collir.dialects.local_types import BufferType, buffer_of
 from collir.layout import Place, place_at
@@ -39,20 +41,6 @@ def leaves(block: Block, place: Place = ()) -> Iterator[Leaf]:
             yield Leaf(place, op)
 
 
-def root_of(value: SSAValue) -> SSAValue:
-    """Return the memory that a buffer lies in."""
-    while isinstance(value.owner, ViewOp):
-        value = value.owner.whole
-    return value
-
-
-def start_of(token: SSAValue) -> SSAValue:
-    """Return the token of a start that a token of an ``at`` stands for."""
-    while isinstance(token.owner, AtOp):
-        token = token.owner.yielded[list[SSAValue](token.owner.tokens).index(token)]
-    return token
-
-
 def written_by(op: Operation) -> Sequence[SSAValue]:
     """Return the buffers that an operation writes; of a loop, those of its carries."""
     match op:
@@ -70,7 +58,7 @@ def used_by(op: Operation) -> Iterator[SSAValue]:
     """Yield the memory that an operation uses; of a loop, not its spare buffers."""
     is_loop = isinstance(op, LocalRepeatOp)
     values = (*op.begins, *op.ends, *op.stacks) if is_loop else op.operands
-    yield from (root_of(value) for value in values if isinstance(value.type, BufferType))
+    yield from (origin_of(value)[0] for value in values if isinstance(value.type, BufferType))
     for inner in (x for region in op.regions for block in region.blocks for x in block.ops):
         yield from used_by(inner)
 
@@ -99,7 +87,7 @@ def is_waited_at_once(ops: Sequence[Leaf], number: int) -> bool:
     behind = (ops[n].op for n in range(number + 1, len(ops)))
     behind = (op for op in behind if not isinstance(op, FreeOp))
     following = next(behind, None)
-    return isinstance(following, WaitOp) and start_of(following.token) is op.token
+    return isinstance(following, WaitOp) and started_by(following.token) is op
 
 
 def is_whole(value: SSAValue, in_any_order: bool) -> bool:
@@ -108,9 +96,7 @@ def is_whole(value: SSAValue, in_any_order: bool) -> bool:
     Args:
         in_any_order: whether its dimensions may lie in another order.
     """
-    x, start, root = buffer_of(value), 0, value
-    while isinstance(root.owner, ViewOp):
-        start, root = start + root.owner.offset.data, root.owner.whole
+    x, (root, start) = buffer_of(value), origin_of(value)
     if start != 0 or x.elements != buffer_of(root).elements:
         return False
     if x.is_contiguous or not in_any_order:

@@ -1,14 +1,13 @@
 """The class of a mesh in Python for ranks: its name, coordinates and groups."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from xdsl.ir import Operation, SSAValue
 
 from collir.dialects.local import ComputeOp, LocalFuncOp, StartOp, ViewOp, place_around
 from collir.dialects.local_types import BufferType, buffer_of
 from collir.layout import DistType, Mesh
-from collir.layout.cuts import GroupShares
 from collir.layout.formulas import Formula
 from collir.layout.local import CoordinateTable, LocalBuffer, atoms_in, rank_text
 from collir.layout.sizes import OpenSize
@@ -42,10 +41,6 @@ class MeshText(RankText):
     groups: dict[OverList, str]
     sends: bool
     tables: dict[CoordinateTable, str]
-    shares: dict[OverList, str] = field(default_factory=dict[OverList, str])
-    parts: dict[tuple[OverList, GroupShares], str] = field(
-        default_factory=dict[tuple[OverList, GroupShares], str]
-    )
 
     @staticmethod
     def of(mesh: Mesh, functions: Sequence[LocalFuncOp], lists: Iterable[OverList], sends: bool):

@@ -26,9 +26,10 @@ from collir.dialects.local import (
     LocalFuncOp,
     LocalRepeatOp,
     StartOp,
-    ViewOp,
     WaitOp,
+    origin_of,
     place_around,
+    started_by,
 )
 from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
@@ -53,8 +54,6 @@ from collir.targets.code.rank_leaves import (
     loops_around,
     place_of_memory,
     place_of_view,
-    root_of,
-    start_of,
     used_by,
     written_by,
 )
@@ -140,7 +139,7 @@ class RankMethod(ArrayWords):
         self.mesh = self.names.mesh
         self.text_of: dict[SSAValue, str] = {}
         self.places: dict[SSAValue, Place] = {}
-        self.pending: dict[SSAValue, list[str]] = {}
+        self.pending: dict[StartOp, list[str]] = {}
         self.made: set[SSAValue] = set()  # memory that has an array
         self.starts: dict[str, str] = {}  # where views of an operation begin, each with a variable
         self._name()
@@ -158,7 +157,7 @@ class RankMethod(ArrayWords):
         ops = list(self.function.walk())
         starts = [op for op in ops if isinstance(op, StartOp)]
         loops = [op for op in ops if isinstance(op, LocalRepeatOp)]
-        held = [self.text_of[root_of(op.target)] for op in starts]
+        held = [self.text_of[origin_of(op.target)[0]] for op in starts]
         depths = [loops_around(op) for op in loops]
         levels = 1 + max(depths, default=-1)
         words = ["made", *("i" for _ in range(levels)), *(f"{x}_sent" for x in held)]
@@ -293,9 +292,7 @@ class RankMethod(ArrayWords):
 
     def of(self, value: SSAValue) -> str:
         """Return a buffer as an expression."""
-        start, place, root = 0, place_of_view(value), value
-        while isinstance(root.owner, ViewOp):
-            start, root = start + root.owner.offset.data, root.owner.whole
+        place, (root, start) = place_of_view(value), origin_of(value)
         text, shape = self.text_of[root], buffer_of(root).shape
         return view_text(self, text, shape, buffer_of(value), start, self.mesh, place)
 
@@ -306,7 +303,7 @@ class RankMethod(ArrayWords):
 
     def _new(self, target: SSAValue, text: str) -> str:
         """Return the statement that makes memory, of an array with its elements in order."""
-        root = root_of(target)
+        root = origin_of(target)[0]
         self.made.add(root)
         if buffer_of(root).shape != buffer_of(target).shape:
             text = self.reshaped(text, buffer_of(root).shape)
@@ -381,10 +378,11 @@ class RankMethod(ArrayWords):
                 pieces.append((self.places[root], [line]))
         match op:
             case FreeOp():
-                root = root_of(op.memory)
+                root = origin_of(op.memory)[0]
                 return [(self.places[root], [f"del {self.text_of[root]}"])] * (root in self.made)
             case WaitOp():
-                return [(place, self.pending.pop(start_of(op.token), []))]
+                started = started_by(op.token)
+                return [(place, self.pending.pop(started, []) if started else [])]
             case StartOp():
                 pieces.append((place, self.started(self._start(op, made, op in at_once))))
             case LocalRepeatOp():
@@ -404,7 +402,7 @@ class RankMethod(ArrayWords):
             return at == self.places[root] and is_whole(op.target, in_any_order=False)
         if place != self.places[root] and not isinstance(op, LocalRepeatOp):
             return False
-        written = [x for x in written_by(op) if root_of(x) is root]
+        written = [x for x in written_by(op) if origin_of(x)[0] is root]
         reads = sum(x is root for x in used_by(op)) > len(written)
         return len(written) == 1 and not reads and is_whole(written[0], isinstance(op, CopyOp))
 
@@ -432,7 +430,7 @@ class RankMethod(ArrayWords):
 
     def _copy(self, op: CopyOp, made: Sequence[SSAValue]) -> str:
         text, source, target = self.of(op.source), buffer_of(op.source), buffer_of(op.target)
-        if root_of(op.target) not in made:
+        if origin_of(op.target)[0] not in made:
             return self.assigned(op.target, text)
         order = sorted(range(len(target.shape)), key=lambda dim: (-int(target.steps[dim]), dim))
         if order != sorted(order):
@@ -440,7 +438,7 @@ class RankMethod(ArrayWords):
         in_order = source.is_contiguous and order == sorted(order)
         is_known = in_order or (source.is_fixed and target.is_fixed)
         text = self.copied(text, in_order=in_order if is_known else None)
-        root = root_of(op.target)
+        root = origin_of(op.target)[0]
         self.made.add(root)
         if buffer_of(root).shape != tuple(target.shape[dim] for dim in order):
             text = self.reshaped(text, buffer_of(root).shape)
@@ -452,7 +450,7 @@ class RankMethod(ArrayWords):
             self.needs |= {"time"} if seconds else set()
             return [f"time.sleep({seconds})"] if seconds else []
         [target], text = op.outputs, self._expression(op)
-        if root_of(target) in made:
+        if origin_of(target)[0] in made:
             return [self._new(target, text)]
         return [self.assigned(target, text)]
 
@@ -480,7 +478,7 @@ class RankMethod(ArrayWords):
             return [call]
         names, behind = list[str](), list[str]()
         for number, value in enumerate(op.outputs):
-            root = root_of(value)
+            root = origin_of(value)[0]
             if root in made and buffer_of(root).shape == buffer_of(value).shape:
                 self.made.add(root)
                 names.append(self.text_of[root])
@@ -492,14 +490,14 @@ class RankMethod(ArrayWords):
 
     def _argument(self, op: LocalCallOp, value: SSAValue) -> str:
         """Return an argument of a call: None where a rank does not hold it."""
-        held = set(self.places[root_of(value)]) - set(place_around(op))
+        held = set(self.places[origin_of(value)[0]]) - set(place_around(op))
         condition = self.names.at_place(place_at(dict(held)))
         return f"{self.of(value)} if {condition} else None" if condition else self.of(value)
 
     def _start(self, op: StartOp, made: Sequence[SSAValue], waits: bool) -> list[str]:
         """Return the statements of a collective; those that wait for it are kept, if it is not
         waited for at once."""
-        axes, root = op.axes.data, root_of(op.target)
+        axes, root = op.axes.data, origin_of(op.target)[0]
         x, y = (self.names.named(buffer_of(z)) for z in (op.source, op.target))
         new = [f"{self.text_of[root]} = {self.empty(buffer_of(root))}"] if root in made else []
         place = dict(digits_over(self.mesh, axes, op.number("root"))) if axes else {}
@@ -523,7 +521,7 @@ class RankMethod(ArrayWords):
                 text = f"the code waits for this {op.called} at once: nothing runs beside it"
                 remark_at(op, text)
             return row(self, replace(sent, token=""))
-        self.pending[op.token] = done.wait
+        self.pending[op] = done.wait
         return done.start
 
     def transfer(
@@ -574,27 +572,32 @@ class RankMethod(ArrayWords):
         behind: list[Piece] = []
         within: list[Piece] = []
         pairs = zip(body.args[:carried:2], body.args[1:carried:2], strict=True)
+        users = [
+            (inner, set(used_by(inner.op)))
+            for inner in leaves(body, leaf.place)
+            if not isinstance(inner.op, AllocOp | FreeOp)
+        ]
         for begin, end, (now, after) in zip(op.begins, op.ends, pairs, strict=True):
-            place = self.places[root_of(end)]
+            place = self.places[origin_of(end)[0]]
             self.places |= {now: place, after: place}
-            if root_of(end) not in made:
+            if origin_of(end)[0] not in made:
                 line = self.assigned(end, self.text_of[now])
                 behind.append((place, [*self.started([line]), f"del {self.text_of[now]}"]))
-            elif buffer_of(root_of(end)).shape == buffer_of(end).shape:
-                self.made.add(root_of(end))
-                self.text_of[now] = self.text_of[root_of(end)]
+            elif buffer_of(origin_of(end)[0]).shape == buffer_of(end).shape:
+                self.made.add(origin_of(end)[0])
+                self.text_of[now] = self.text_of[origin_of(end)[0]]
             else:
                 line = self._new(end, self.text_of[now])
                 behind.append((place, [line, f"del {self.text_of[now]}"]))
             self.made.add(now)
             line = f"{self.text_of[now]} = {self.of(begin)}"
             before.append((place, self.started([line])))
-            if self._may_share(leaf.place, body, now, after):
+            if self._may_share(users, now, after):
                 self.text_of[after] = self.text_of[now]
             else:
                 within.append((place, [f"{self.text_of[now]} = {self.text_of[after]}"]))
         for stack, row in zip(op.stacks, body.args[carried:], strict=True):
-            self.places[row] = self.places[root_of(stack)]
+            self.places[row] = self.places[origin_of(stack)[0]]
             whole = self.of(stack)
             for text, name in self.starts.items():
                 whole = re.sub(rf"\b{name}\b", f"({text})", whole)
@@ -608,15 +611,19 @@ class RankMethod(ArrayWords):
         lines = [head, *(f"    {line}" for line in statements or ["pass"])]
         return [*before, (leaf.place, lines), *behind]
 
-    def _may_share(self, place: Place, body: Block, now: SSAValue, after: SSAValue) -> bool:
-        """Return whether the next value of a carry may have the variable of the present one."""
-        ops = [leaf for leaf in leaves(body, place) if not isinstance(leaf.op, AllocOp | FreeOp)]
-        users = [[root_of(x) for x in used_by(leaf.op)] for leaf in ops]
-        first = next((n for n, used in enumerate(users) if after in used), len(ops))
-        last = max((n for n, used in enumerate(users) if now in used), default=-1)
-        if first == len(ops) or not self._makes(ops[first], after):
+    def _may_share(
+        self, users: Sequence[tuple[Leaf, set[SSAValue]]], now: SSAValue, after: SSAValue
+    ) -> bool:
+        """Return whether the next value of a carry may have the variable of the present one.
+
+        Args:
+            users: the operations of the body, each with the memory that it uses.
+        """
+        first = next((n for n, (_, used) in enumerate(users) if after in used), len(users))
+        last = max((n for n, (_, used) in enumerate(users) if now in used), default=-1)
+        if first == len(users) or not self._makes(users[first][0], after):
             return False
-        assigns = isinstance(ops[first].op, ComputeOp | CopyOp)
+        assigns = isinstance(users[first][0].op, ComputeOp | CopyOp)
         return last < first or (last == first and assigns)
 
 
