@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -109,12 +108,10 @@ def test_expressions_of_numpy_are_the_views(rng: random.Random) -> None:
         assert np.shares_memory(got, x)
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 @given(rng=RANDOM)
 @settings(max_examples=100)
 def test_those_of_torch_too(rng: random.Random) -> None:
-    import torch
-
+    torch = pytest.importorskip("torch")
     shape, view, start = random_view(rng)
     x = torch.arange(int(np.prod(shape, dtype=int))).reshape(shape)
     got = eval(view_text(TorchWords(), "x", shape, view, start, MESH), {"x": x})
