@@ -24,6 +24,7 @@ from collir.dialects.local_program import (
     mesh_at,
     number,
     place_around,
+    ranks_at,
     same_numbers,
 )
 from collir.dialects.local_types import BufferType, RankNumberAttr, TokenType
@@ -54,6 +55,7 @@ __all__ = [
     "number",
     "origin_of",
     "place_around",
+    "ranks_at",
     "same_numbers",
     "started_by",
     "type_parameters",

@@ -23,7 +23,14 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from collir.dialects.local_program import AtOp, bounds, check_numbers, mesh_at, same_numbers
+from collir.dialects.local_program import (
+    AtOp,
+    bounds,
+    check_numbers,
+    mesh_at,
+    ranks_at,
+    same_numbers,
+)
 from collir.dialects.local_types import (
     BufferType,
     RankNumberAttr,
@@ -32,9 +39,10 @@ from collir.dialects.local_types import (
 )
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import AxesAttr, DistTensorType
-from collir.layout import Mesh, Reduction
+from collir.layout import Reduction
 from collir.layout.cuts import places
 from collir.layout.local import (
+    Ranks,
     atoms_in,
     axes_of,
     number_at,
@@ -137,7 +145,7 @@ class StartOp(IRDLOperation):
             raise VerifyException(f"{name} takes contiguous buffers: copy into one")
         count = mesh.group_size(self.axes.data)
         if self.sends is not None or self.receives is not None:
-            self._check_counts(mesh, count)
+            self._check_counts(ranks_at(self), count)
         elif self.before is None:
             held = source.elements * (count if kind.gathers else 1)
             left = target.elements * (count if kind.shards else 1)
@@ -152,7 +160,7 @@ class StartOp(IRDLOperation):
         if len(list(self.token.uses)) != 1:
             raise VerifyException(f"this {name} has no wait, or several")
 
-    def _check_counts(self, mesh: Mesh, count: int) -> None:
+    def _check_counts(self, ranks: Ranks, count: int) -> None:
         """Check that blocks that differ in size are those of the buffers."""
         name, kind, axes = self.called, OPERATIONS[self.called].KIND, self.axes.data
         sides = zip(
@@ -170,13 +178,13 @@ class StartOp(IRDLOperation):
                 continue
             if len(blocks) != count:
                 raise VerifyException(f"`{word}` gives a size for each of {count} ranks")
-            check_numbers(blocks, mesh)
-            if bounds(sum(blocks) - whole.elements, mesh) != (0, 0):
+            check_numbers(blocks, ranks)
+            if bounds(sum(blocks) - whole.elements, ranks) != (0, 0):
                 raise VerifyException(f"the blocks of `{word}` are not all of {whole}")
             named = (x for atom in atoms_in([*blocks, other.elements]) for x in axes_of(atom))
-            for at in places(mesh, list(dict.fromkeys([*axes, *named]))):
-                own = number_at(blocks[index_over(mesh, axes, at)], mesh, at)
-                if not kind.exchanges and own != number_at(other.elements, mesh, at):
+            for at in places(ranks.mesh, list(dict.fromkeys([*axes, *named]))):
+                own = number_at(blocks[index_over(ranks.mesh, axes, at)], ranks.mesh, at)
+                if not kind.exchanges and own != number_at(other.elements, ranks.mesh, at):
                     raise VerifyException(f"`{word}` gives {own} for the block of {other}")
 
 

@@ -24,7 +24,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.local_memory import check_target
-from collir.dialects.local_program import check_numbers, mesh_at
+from collir.dialects.local_program import check_numbers, mesh_at, ranks_at
 from collir.dialects.local_types import (
     BufferType,
     RankNumberAttr,
@@ -118,7 +118,7 @@ class ComputeOp(IRDLOperation):
             raise VerifyException(f"there is no operation {name} that sends nothing")
         for value in self.outputs:
             check_target(buffer_of(value))
-        check_numbers([start.data for start in self.starts or ()], mesh_at(self))
+        check_numbers([start.data for start in self.starts or ()], ranks_at(self))
         if given := [x for x in type_parameters(operation) if x in self.arguments.data]:
             raise VerifyException(f"{name} takes no {given[0]}: its buffer has the type")
         inputs = [on_one_device(buffer_of(x)) for x in self.inputs]

@@ -1,9 +1,5 @@
 """The memory of ranks in the local dialect: allocations, views and copies."""
 
-from xdsl.dialects.builtin import (
-    I64,
-    IntegerAttr,
-)
 from xdsl.ir import (
     Attribute,
     SSAValue,
@@ -18,7 +14,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
-from collir.dialects.local_program import bounds, check_numbers, mesh_at, same_numbers
+from collir.dialects.local_program import bounds, check_numbers, ranks_at, same_numbers
 from collir.dialects.local_types import (
     BufferType,
     RankNumberAttr,
@@ -44,7 +40,7 @@ class AllocOp(IRDLOperation):
     name = "local.alloc"
 
     place = opt_prop_def(PlaceAttr)
-    start = opt_prop_def(IntegerAttr[I64])
+    start = opt_prop_def(RankNumberAttr)
     result = result_def(BufferType)
 
     assembly_format = "(`at` $place^)? (`from` $start^)? attr-dict `:` type($result)"
@@ -59,7 +55,7 @@ class AllocOp(IRDLOperation):
         x = buffer_of(self.result)
         if not x.is_contiguous:
             raise VerifyException("memory is contiguous: a view has strides")
-        check_numbers(x.numbers, mesh_at(self))
+        check_numbers(x.numbers, ranks_at(self))
 
 
 @irdl_op_definition
@@ -108,16 +104,16 @@ class ViewOp(IRDLOperation):
         )
 
     def verify_(self) -> None:
-        whole, part, mesh = buffer_of(self.whole), buffer_of(self.result), mesh_at(self)
+        whole, part, ranks = buffer_of(self.whole), buffer_of(self.result), ranks_at(self)
         if not whole.is_contiguous:
             raise VerifyException("a view is of a contiguous buffer")
         if whole.dtype is not part.dtype:
             raise VerifyException(f"a view of {whole.dtype} has no elements of {part.dtype}")
-        check_numbers(part.numbers, mesh)
+        check_numbers(part.numbers, ranks)
         start, end = self.offset.data, self.offset.data + part.span
         at = self.place.data if self.place else ()
-        low, high = bounds(start, mesh, at)[0], bounds(end, mesh, at)[1]
-        if low < 0 or bounds(end - whole.elements, mesh, at)[1] > 0:
+        low, high = bounds(start, ranks, at)[0], bounds(end, ranks, at)[1]
+        if low < 0 or bounds(end - whole.elements, ranks, at)[1] > 0:
             size = rank_text(whole.elements)
             raise VerifyException(f"elements {low} to {high} are not all among the {size}")
 

@@ -39,19 +39,21 @@ from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.local_types import (
     BufferType,
+    RankNumberAttr,
     TokenType,
     buffer_of,
 )
 from collir.dialects.machine import MeshOp
+from collir.dialects.parameters import parameters_of
 from collir.dialects.tensor import PlaceAttr
 from collir.layout import Mesh, Place, place_at
 from collir.layout.local import (
     CoordinateTable,
     LocalBuffer,
+    Ranks,
     atoms_in,
     axes_of,
 )
-from collir.layout.local import bounds as bounds_on
 
 STEP = "step"
 """The attribute of an operation with the text of the step whose first one it is, for readers."""
@@ -119,7 +121,7 @@ class LocalRepeatOp(IRDLOperation):
 
     name = "local.repeat"
 
-    times = prop_def(IntegerAttr[I64])
+    times = prop_def(RankNumberAttr)
     reverse = opt_prop_def(UnitAttr)
     begins = var_operand_def(BufferType)
     ends = var_operand_def(BufferType)
@@ -134,7 +136,7 @@ class LocalRepeatOp(IRDLOperation):
     @property
     def count(self) -> int:
         """The number of iterations."""
-        return self.times.value.data
+        return self.times.data
 
     def verify_(self) -> None:
         carries = [*self.begins]
@@ -166,7 +168,7 @@ class LocalCallOp(IRDLOperation):
     name = "local.call"
 
     callee = prop_def(SymbolRefAttr)
-    start = opt_prop_def(IntegerAttr[I64])
+    start = opt_prop_def(RankNumberAttr)
     inputs = var_operand_def(BufferType)
     outputs = var_operand_def(BufferType)
 
@@ -216,7 +218,7 @@ class LocalFuncOp(IRDLOperation):
     mesh = prop_def(SymbolRefAttr)
     places = prop_def(ArrayAttr[PlaceAttr])
     returned = prop_def(IntegerAttr[I64])
-    arena = opt_prop_def(IntegerAttr[I64])
+    arena = opt_prop_def(RankNumberAttr)
     body = region_def("single_block")
 
     traits = traits_def(SymbolOpInterface(), IsolatedFromAbove(), NoTerminator())
@@ -235,11 +237,11 @@ class LocalFuncOp(IRDLOperation):
         args = self.body.block.args
         if len(self.places) != len(args) or not 0 <= self.returned.value.data <= len(args):
             raise VerifyException("every argument has a place, and results are among them")
-        mesh = mesh_at(self)
+        ranks = ranks_at(self)
         for arg in args:
             if not buffer_of(arg).is_contiguous:
                 raise VerifyException("arguments are contiguous")
-            check_numbers(buffer_of(arg).numbers, mesh)
+            check_numbers(buffer_of(arg).numbers, ranks)
 
 
 def number(value: int) -> IntegerAttr[I64]:
@@ -285,23 +287,35 @@ def mesh_at(op: Operation) -> Mesh:
     return mesh.value()
 
 
-def bounds(x: int, mesh: Mesh, place: Place = ()) -> tuple[int, int]:
-    """Return the least and the largest number of all ranks of a mesh at a place.
+def ranks_at(op: Operation) -> Ranks:
+    """Return the ranks that run the local function that an operation is in, or is.
+
+    Raises:
+        VerifyException: there is none, or it has no mesh.
+    """
+    return Ranks(mesh_at(op), parameters_of(enclosing(op)))
+
+
+def bounds(x: int, ranks: Ranks, place: Place = ()) -> tuple[int, int]:
+    """Return the least and the largest number of all ranks at a place.
 
     Raises:
         VerifyException: it is of sub-axes that the mesh does not have.
     """
-    check_numbers([x], mesh)
-    return bounds_on(x, mesh, place)
+    check_numbers([x], ranks)
+    return ranks.bounds(x, place)
 
 
-def check_numbers(numbers: Iterable[int], mesh: Mesh) -> None:
-    """Check that numbers are of coordinates of a mesh.
+def check_numbers(numbers: Iterable[int], ranks: Ranks) -> None:
+    """Check that numbers are of size parameters, and of coordinates of a mesh.
 
     Raises:
         VerifyException: they are of sub-axes that it does not have, or a table has other numbers.
     """
+    mesh = ranks.mesh
     for atom in atoms_in(numbers):
+        if atom in ranks.values:
+            continue
         for axis in axes_of(atom):
             if axis not in mesh.by_name:
                 raise VerifyException(f"@{mesh.name} has no sub-axis {axis}")
@@ -317,9 +331,9 @@ def same_numbers(op: Operation, sizes: Sequence[int], others: Sequence[int]) -> 
         return False
     if sizes == others:
         return True
-    mesh, place = mesh_at(op), place_around(op)
+    ranks, place = ranks_at(op), place_around(op)
     pairs = zip(sizes, others, strict=True)
-    return all(bounds(size - other, mesh, place) == (0, 0) for size, other in pairs)
+    return all(bounds(size - other, ranks, place) == (0, 0) for size, other in pairs)
 
 
 def local_functions(module: Operation) -> Iterator[LocalFuncOp]:

@@ -1,6 +1,6 @@
 """The attribute of a function that gives its size parameters."""
 
-from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
 from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.tensor import BindingsAttr
@@ -12,7 +12,7 @@ It is no dictionary: MLIR sorts those by their keys.
 """
 
 
-def parameters_of(function: FuncOp) -> dict[str, int]:
+def parameters_of(function: Operation) -> dict[str, int]:
     """Return the parameters of a function with their defaults, in order.
 
     Raises:

@@ -2,14 +2,17 @@
 
 The program of a rank is written once for all of them. Where they differ, it says how: numbers are
 sums of products of coordinates, and of tables by coordinates, as where blocks differ in size.
-A number is an integer, or an open size whose formula is over such atoms.
+A number is an integer, or an open size whose formula is over such atoms. Those of a program for
+values of any size are over its size parameters, too.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import NamedTuple
 
 from collir.layout.cuts import Coordinates, places
 from collir.layout.dtypes import DType
@@ -72,7 +75,7 @@ def table(axes: Sequence[str], values: Sequence[int]) -> int:
 
 
 def number_at(number: int, mesh: Mesh, coordinates: Coordinates) -> int:
-    """Return the number of a rank with some coordinates."""
+    """Return the number of a rank with some coordinates, which may have values of parameters."""
     if not isinstance(number, OpenSize):
         return number
     atoms = {
@@ -82,6 +85,30 @@ def number_at(number: int, mesh: Mesh, coordinates: Coordinates) -> int:
         for atom in number.formula.parameters
     }
     return int(number.formula.value(atoms))
+
+
+class Ranks(NamedTuple):
+    """The ranks of a mesh, and the size parameters of the program that they run.
+
+    Attributes:
+        values: the values of the parameters, for questions whose answers are for these.
+    """
+
+    mesh: Mesh
+    values: Mapping[str, int] = MappingProxyType({})
+
+    def closed(self, number: int) -> int:
+        """Return a number for the values of the parameters."""
+        if not isinstance(number, OpenSize) or self.values.keys().isdisjoint(
+            number.formula.parameters
+        ):
+            return number
+        constants = {name: Formula.constant(value) for name, value in self.values.items()}
+        return number_of(number.formula.substituted(constants))
+
+    def bounds(self, number: int, place: Place = ()) -> tuple[int, int]:
+        """Return the least and the largest number of all ranks at a place."""
+        return bounds(self.closed(number), self.mesh, place)
 
 
 def bounds(number: int, mesh: Mesh, place: Place = ()) -> tuple[int, int]:

@@ -1,8 +1,8 @@
 """One piece of memory for all that a function allocates, in which places are used again."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from xdsl.ir import Block, SSAValue
 
@@ -13,12 +13,10 @@ from collir.dialects.local import (
     LocalCallOp,
     LocalFuncOp,
     LocalRepeatOp,
-    bounds,
-    mesh_at,
-    number,
+    ranks_at,
 )
-from collir.dialects.local_types import buffer_of
-from collir.layout import Mesh
+from collir.dialects.local_types import RankNumberAttr, buffer_of
+from collir.layout.local import Ranks
 
 ALIGNMENT = 64
 """The bytes that the start of a place is a multiple of: a cache line, and the widest vector."""
@@ -61,28 +59,85 @@ class Arena(Generic[K]):
         self._taken.pop(what, None)
 
 
+@dataclass
+class OpenArena(Generic[K]):
+    """Places in one allocation, for any values of size parameters: two have the same place if they
+    have the same size.
+
+    Attributes:
+        size: the bytes of the allocation.
+    """
+
+    size: int = 0
+    _taken: dict[K, tuple[int, int]] = field(default_factory=dict[Any, tuple[int, int]])
+    _free: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+    def take(self, what: K, count: int) -> int:
+        """Return the start of a free place of a number of bytes, or of a new one."""
+        place = next((x for x in self._free if x[1] == count), None)
+        if place is None:
+            place = self.size, count
+            self.size = self.size + count
+        else:
+            self._free.remove(place)
+        self._taken[what] = place
+        return place[0]
+
+    def give_back(self, what: K) -> None:
+        """Let others use a place from now on."""
+        if place := self._taken.pop(what, None):
+            self._free.append(place)
+
+
 def plan_arena(function: LocalFuncOp) -> int:
     """Give each allocation of a function a place in its arena, in place, and return its bytes.
 
-    The arena of a function that it calls lies in its own one while that runs.
+    The arena of a function that it calls lies in its own one while that runs. In one of open sizes
+    each element has as many bytes as the largest, so that all of them are aligned.
     """
     if function.arena is None:
-        arena = Arena[SSAValue | LocalCallOp]()
-        _plan(function.body.block, arena, mesh_at(function))
-        function.properties["arena"] = number(arena.size)
-        return arena.size
-    return function.arena.value.data
+        ranks = ranks_at(function)
+        widest = max((buffer_of(op.result).dtype.bytes for op in _allocations(function)), default=1)
+        place = _Places(ranks, widest, OpenArena() if ranks.values else Arena())
+        place.plan(function.body.block)
+        function.properties["arena"] = RankNumberAttr(place.arena.size)
+        return place.arena.size
+    return function.arena.data
 
 
-def _plan(block: Block, arena: Arena[SSAValue | LocalCallOp], mesh: Mesh) -> None:
-    for op in block.ops:
+def _allocations(function: LocalFuncOp) -> Iterator[AllocOp]:
+    """Yield the allocations of a function, and of those that it calls."""
+    for op in function.walk():
         if isinstance(op, AllocOp):
-            _, most = bounds(buffer_of(op.result).bytes, mesh)
-            op.properties["start"] = number(arena.take(op.result, most))
-        elif isinstance(op, FreeOp):
-            arena.give_back(op.memory)
+            yield op
         elif isinstance(op, LocalCallOp):
-            op.properties["start"] = number(arena.take(op, plan_arena(op.function())))
-            arena.give_back(op)
-        elif isinstance(op, LocalRepeatOp | AtOp):
-            _plan(op.body.block, arena, mesh)
+            yield from _allocations(op.function())
+
+
+class _Places(NamedTuple):
+    """The arena of a function while places in it are given.
+
+    Attributes:
+        widest: the bytes of the largest element in it.
+    """
+
+    ranks: Ranks
+    widest: int
+    arena: Arena[SSAValue | LocalCallOp] | OpenArena[SSAValue | LocalCallOp]
+
+    def plan(self, block: Block) -> None:
+        """Give the allocations of a block their places."""
+        arena = self.arena
+        for op in block.ops:
+            if isinstance(op, AllocOp):
+                x = buffer_of(op.result)
+                is_open, bound = self.ranks.values, self.ranks.bounds(x.bytes)[1]
+                start = arena.take(op.result, x.elements * self.widest if is_open else bound)
+                op.properties["start"] = RankNumberAttr(start)
+            elif isinstance(op, FreeOp):
+                arena.give_back(op.memory)
+            elif isinstance(op, LocalCallOp):
+                op.properties["start"] = RankNumberAttr(arena.take(op, plan_arena(op.function())))
+                arena.give_back(op)
+            elif isinstance(op, LocalRepeatOp | AtOp):
+                self.plan(op.body.block)

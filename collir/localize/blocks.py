@@ -17,10 +17,13 @@ from collir.ir.blocks import shares_by_dim
 from collir.layout import DistType, DType, Mesh
 from collir.layout.cuts import Extent, cuts, is_even, places
 from collir.layout.local import LocalBuffer, coordinate_index, table
+from collir.layout.sizes import OpenSize
 
 
 def rank_number(mesh: Mesh, size: int) -> int:
-    """Return a size as a number of each rank."""
+    """Return a size as a number of each rank; an open size stays."""
+    if isinstance(size, OpenSize):
+        return size
     if not isinstance(size, Extent):
         return int(size)
     shares = [table(over, mesh.uneven[over[0]].shares(over)) for over in size.cuts]
@@ -37,7 +40,7 @@ def starts_of(x: DistType, mesh: Mesh) -> list[int]:
     starts: list[int] = []
     for dim, size in zip(x.dims, x.local_shape(mesh), strict=True):
         if is_even(mesh, dim.axes):
-            starts.append(coordinate_index(mesh, dim.axes) * int(size))
+            starts.append(coordinate_index(mesh, dim.axes) * rank_number(mesh, size))
             continue
         begins = [cuts(mesh, int(dim.size), dim.axes, at)[0] for at in places(mesh, dim.axes)]
         starts.append(table(dim.axes, begins))

@@ -4,18 +4,17 @@ from collections.abc import Iterable, Sequence
 
 from xdsl.dialects.builtin import StringAttr, UnitAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, Region, SSAValue
 
-from collir.dialects.local import STEP, ComputeOp, CopyOp, LocalCallOp, LocalRepeatOp, number
-from collir.dialects.local_types import BufferType, buffer_of
+from collir.dialects.local import STEP, ComputeOp, CopyOp, LocalCallOp, LocalRepeatOp
+from collir.dialects.local_types import BufferType, RankNumberAttr, buffer_of
 from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.loops import as_function
 from collir.ir.names import set_name
-from collir.layout import Mesh
-from collir.layout.local import LocalBuffer
+from collir.layout.local import LocalBuffer, Ranks
 from collir.localize import collectives, steps
 from collir.localize.blocks import local_buffer, rank_number
 from collir.localize.writer import GroupRules, Writer
@@ -28,7 +27,7 @@ class Function:
     def __init__(
         self,
         function: FuncOp,
-        mesh: Mesh,
+        ranks: Ranks,
         block: Block,
         inputs: Sequence[SSAValue],
         outputs: Sequence[SSAValue],
@@ -40,8 +39,8 @@ class Function:
             inputs: the buffers of the arguments.
             outputs: those that the results are written to.
         """
-        self.function, self.mesh, self.outputs = function, mesh, outputs
-        self.writer = Writer(mesh, block, rules)
+        self.function, self.mesh, self.outputs = function, ranks.mesh, outputs
+        self.writer = Writer(ranks, block, rules)
         self.plan = plan_buffers(function)
         self.memory: dict[SSAValue, SSAValue] = dict(zip(function.args, inputs, strict=True))
 
@@ -141,7 +140,7 @@ class Function:
 
     def _loop(self, op: RepeatOp) -> None:
         self.writer.wait_for_all()
-        carries, times = len(op.carried), int(op.times)
+        carries, times = len(op.carried), rank_number(self.mesh, op.times)
         begins, ends = self._of_all(op.carried), self._of_all(op.results[:carries])
         spares = [
             end if times == 1 else self.of(kept) if kept else self._spare(result)
@@ -157,13 +156,15 @@ class Function:
         with as_function(op) as function:
             inputs = [*now, *rows[: len(read)], *self._of_all(op.invariant)]
             outputs = [*after, *rows[len(read) :]]
-            inner = Function(function, self.mesh, body, inputs, outputs, self.writer.rules)
+            inner = Function(function, self.writer.ranks, body, inputs, outputs, self.writer.rules)
             for buffers, values in ((inputs, function.args), (outputs, inner.plan.returned)):
                 for buffer, value in zip(buffers, values, strict=True):
                     if buffer.owner is body:
                         set_name(buffer, _hint(inner.plan.names[value]))
             inner.run()
-        properties = {"times": number(times)} | ({"reverse": UnitAttr()} if op.is_reverse else {})
+        properties: dict[str, Attribute] = {"times": RankNumberAttr(times)}
+        if op.is_reverse:
+            properties["reverse"] = UnitAttr()
         repeat = LocalRepeatOp.build(
             operands=[begins, ends, spares, stacks], properties=properties, regions=[Region(body)]
         )

@@ -1,8 +1,10 @@
 """Modules at the local level."""
 
+from collections.abc import Iterator
+
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, Region
+from xdsl.ir import Block, Operation, Region
 
 from collir.dialects.local import LocalFuncOp, number
 from collir.dialects.local_types import BufferType
@@ -11,10 +13,12 @@ from collir.dialects.tensor import PlaceAttr, dist_type
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.models import not_called
 from collir.ir.names import result_names, set_name
-from collir.ir.parameters import parameters_of
+from collir.ir.parameters import PARAMETERS, attributes_of, parameters_of, sizes_in
 from collir.ir.remarks import remark
 from collir.ir.rotation import write_out_pipelines
 from collir.ir.tasks import outline_tasks
+from collir.layout.local import Ranks
+from collir.layout.sizes import OpenSize
 from collir.localize.arena import plan_arena
 from collir.localize.blocks import local_buffer
 from collir.localize.function import Function
@@ -57,7 +61,9 @@ def lower_functions(module: ModuleOp, rules: GroupRules) -> None:
 
 
 def _localized(function: FuncOp, rules: GroupRules) -> LocalFuncOp:
-    mesh = mesh_of(function)
+    mesh, parameters = mesh_of(function), parameters_of(function)
+    is_open = any(isinstance(x, OpenSize) for op in function.walk() for x in _sizes(op))
+    ranks = Ranks(mesh, parameters) if is_open else Ranks(mesh)
     last = function.body.block.last_op
     assert last is not None
     types = [dist_type(x) for x in (*function.args, *last.operands)]
@@ -73,6 +79,8 @@ def _localized(function: FuncOp, rules: GroupRules) -> LocalFuncOp:
         },
         regions=[Region(block)],
     )
+    if PARAMETERS in function.attributes and is_open:
+        new.attributes[PARAMETERS] = function.attributes[PARAMETERS]
     new.location = function.location
     count = len(function.args)
     inputs, outputs = block.args[:count], block.args[count:]
@@ -81,6 +89,10 @@ def _localized(function: FuncOp, rules: GroupRules) -> LocalFuncOp:
     for name, buffer in zip(result_names(function), outputs, strict=True):
         set_name(buffer, None if name.isdigit() else name)
     with meshes_remembered():
-        Function(function, mesh, block, inputs, outputs, rules).run()
+        Function(function, ranks, block, inputs, outputs, rules).run()
     free_memory(block)
     return new
+
+
+def _sizes(op: Operation) -> Iterator[int]:
+    return (size for attribute in attributes_of(op) for size in sizes_in(attribute))

@@ -11,11 +11,11 @@ from collir.dialects.local import (
     CopyOp,
     LocalCallOp,
     StartOp,
-    bounds,
     origin_of,
 )
 from collir.dialects.local_types import buffer_of
-from collir.layout import Mesh, Place
+from collir.layout import Place
+from collir.layout.local import Ranks
 
 
 class MemoryRange(NamedTuple):
@@ -30,11 +30,11 @@ class MemoryRange(NamedTuple):
         return self.base is other.base and self.low < other.high and other.low < self.high
 
 
-def memory_of(value: SSAValue, mesh: Mesh) -> MemoryRange:
+def memory_of(value: SSAValue, ranks: Ranks) -> MemoryRange:
     """Return the memory of a buffer."""
     base, start = origin_of(value)
     end = start + buffer_of(value).span
-    return MemoryRange(base, bounds(start, mesh)[0], bounds(end, mesh)[1])
+    return MemoryRange(base, ranks.bounds(start)[0], ranks.bounds(end)[1])
 
 
 def accesses(op: Operation) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
@@ -68,15 +68,15 @@ class UnderWay:
 class Pending:
     """Collectives under way, by their tokens."""
 
-    mesh: Mesh
+    ranks: Ranks
     started: dict[SSAValue, UnderWay] = field(default_factory=dict[SSAValue, UnderWay])
 
     def disturbed_by(self, ops: Iterable[Operation]) -> Iterator[SSAValue]:
         """Yield the tokens of what has to end before some operations run: they read what it writes,
         or write what it reads or writes."""
         pairs = [accesses(op) for op in ops]
-        reads = [memory_of(x, self.mesh) for read, _ in pairs for x in read]
-        writes = [memory_of(x, self.mesh) for _, written in pairs for x in written]
+        reads = [memory_of(x, self.ranks) for read, _ in pairs for x in read]
+        writes = [memory_of(x, self.ranks) for _, written in pairs for x in written]
         for token, own in self.started.items():
             read = any(a.meets(b) for a in own.writes for b in (*reads, *writes))
             if read or any(a.meets(b) for a in own.reads for b in writes):

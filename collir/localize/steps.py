@@ -13,6 +13,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizeAttr, dist_type
 from collir.layout import Mesh, Place
 from collir.layout.local import LocalBuffer, coordinate_index
+from collir.layout.sizes import OpenSize
 from collir.layout.steps import ArgumentKind
 from collir.localize.blocks import CutBlocks, part, permuted, repeated, starts_of
 from collir.localize.writer import Steps, Writer
@@ -171,7 +172,9 @@ def localised(op: DistOp) -> dict[str, Attribute]:
     kept: dict[str, Attribute] = {}
     numbers = {x.name for x in op.kind.parameters if x.kind is ArgumentKind.NUMBER}
     for name, value in op.properties.items():
-        if isinstance(value, SizeAttr):
+        if isinstance(value, SizeAttr) and isinstance(value.data, OpenSize):
+            kept[name] = value
+        elif isinstance(value, SizeAttr):
             as_number = name in numbers
             kept[name] = NumberAttr(op.number(name)) if as_number else number(op.integer(name))
         elif name not in op.timing and not isinstance(value, DistTensorType):

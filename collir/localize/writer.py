@@ -11,7 +11,7 @@ from collir.dialects.local import STEP, AllocOp, AtOp, LocalYieldOp, StartOp, Vi
 from collir.dialects.local_types import TokenType, buffer_of
 from collir.ir.names import set_name
 from collir.layout import Mesh, Place
-from collir.layout.local import LocalBuffer
+from collir.layout.local import LocalBuffer, Ranks
 from collir.localize.memory import Pending, UnderWay, accesses, memory_of
 
 Steps = Sequence[tuple[Place, Sequence[Operation]]]
@@ -42,14 +42,19 @@ class Writer:
         block: the block that is written.
     """
 
-    mesh: Mesh
+    ranks: Ranks
     block: Block
     rules: GroupRules
     pending: Pending = field(init=False)
 
     def __post_init__(self) -> None:
-        self.pending = Pending(self.mesh)
+        self.pending = Pending(self.ranks)
         self._views: dict[tuple[SSAValue, LocalBuffer, int, Place], SSAValue] = {}
+
+    @property
+    def mesh(self) -> Mesh:
+        """The mesh of the ranks."""
+        return self.ranks.mesh
 
     def add(self, op: Operation) -> None:
         """Write an operation that all ranks run."""
@@ -115,7 +120,7 @@ class Writer:
         [token] = self._placed(place, [start])
         pairs = [accesses(op) for op in (start, *(op for _, ops in then for op in ops))]
         reads, writes = (
-            [memory_of(x, self.mesh) for pair in pairs for x in pair[n]] for n in range(2)
+            [memory_of(x, self.ranks) for pair in pairs for x in pair[n]] for n in range(2)
         )
         self.pending.started[token] = UnderWay(place, reads, writes, then)
         if waits:

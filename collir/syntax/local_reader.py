@@ -77,7 +77,7 @@ class LocalLowering(LocalTypeLowering):
             "returned": number(len(trees[1])),
         }
         if arena is not None:
-            properties["arena"] = number(arena)
+            properties["arena"] = RankNumberAttr(arena)
         for value in self.defined:
             if value.name_hint and value.name_hint.isdigit():
                 set_name(value, None)  # the printers number values anew
@@ -162,7 +162,7 @@ class LocalLowering(LocalTypeLowering):
         if x is not None:
             op = AllocOp.of(x, place)
             if begin is not None:
-                op.properties["start"] = number(begin)
+                op.properties["start"] = RankNumberAttr(begin)
             self.add(keyword, op, block)
         self.define(target, op and op.result)
 
@@ -258,7 +258,7 @@ class LocalLowering(LocalTypeLowering):
             return
         op = LocalCallOp.of(str(symbol)[1:], inputs, outputs)
         if begin is not None:
-            op.properties["start"] = number(begin)
+            op.properties["start"] = RankNumberAttr(begin)
         self.add(keyword, op, block)
 
     def inside(self, keyword: Token, trees: Sequence[SyntaxTree], block: Block) -> None:
@@ -319,7 +319,7 @@ class LocalLowering(LocalTypeLowering):
         statements = [x for x in parts if is_tree(x) and x.data not in ("turns", "rows")]
         self.inside(keyword, statements, inner)
         self.values, self.tokens = outer
-        properties: dict[str, Attribute] = {"times": number(self.count(times))}
+        properties: dict[str, Attribute] = {"times": RankNumberAttr(self.count(times))}
         if any(getattr(x, "type", "") == "REVERSE" for x in parts):
             properties["reverse"] = UnitAttr()
         if len(self.errors) == errors_before:

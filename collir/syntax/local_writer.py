@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from xdsl.dialects.builtin import IntegerAttr, StringAttr
+from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Attribute, Block, Operation, SSAValue
 from xdsl.utils.exceptions import VerifyException
 
@@ -22,7 +22,7 @@ from collir.dialects.local import (
     WaitOp,
     mesh_at,
 )
-from collir.dialects.local_types import buffer_of
+from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.operation import arguments_of
 from collir.dialects.tables import OPERATIONS
 from collir.ir.diagnostics import DiagnosticError
@@ -187,4 +187,4 @@ def _texts(numbers: Iterable[int]) -> str:
 
 def _number(word: str, value: Attribute | None) -> str:
     """Return a word and a number behind it, or nothing if there is none."""
-    return f"{word} {value.value.data}" if isinstance(value, IntegerAttr) else ""
+    return f"{word} {rank_text(value.data)}" if isinstance(value, RankNumberAttr) else ""

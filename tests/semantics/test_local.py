@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from checks import functions_of
 from hypothesis import given, settings
-from programs import RANDOM, random_module
+from programs import RANDOM, module_of, random_function, random_mesh, random_module, values_that_fit
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
@@ -25,17 +25,21 @@ from collir.dialects.local import (
     StartOp,
     WaitOp,
     local_functions,
-    number,
 )
+from collir.dialects.local_types import RankNumberAttr
 from collir.dialects.machine import mesh_of
-from collir.dialects.tensor import dist_type
-from collir.localize.localize import localize
+from collir.dialects.parameters import PARAMETERS, parameters_of
+from collir.dialects.tensor import BindingsAttr, dist_type
+from collir.ir.diagnostics import DiagnosticError
+from collir.ir.instantiation import instantiate
+from collir.localize.localize import localize, lower_functions
 from collir.localize.writer import ANY_GROUPS, GroupRules
 from collir.semantics.local.executor import execute_local
 from collir.semantics.local.memory import LocalError
 from collir.semantics.reference.buffers import distribute, random_tensor
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.executor import execute
+from collir.targets.code.c_file import for_code
 
 
 def lowered(module: ModuleOp, rules: GroupRules = ANY_GROUPS) -> dict[str, LocalFuncOp]:
@@ -84,6 +88,42 @@ def test_programs_of_ranks_compute_what_functions_do(rng: random.Random) -> None
 @settings(max_examples=30)
 def test_so_do_those_of_models(rng: random.Random) -> None:
     check_module(random_module(rng, weights=0.2, models=True), rng)
+
+
+def check_any_size(rng: random.Random) -> bool:
+    """Check a program for values of any size at some values; return whether it has such a form."""
+    mesh = random_mesh(rng)
+    function = random_function(rng, mesh, 8, "f", parametric=1)
+    module = module_of([mesh], [function])
+    values = values_that_fit(rng, mesh, function, [])
+    try:
+        ready, _, _ = for_code(module, (), "MPI", sized=True, tasks=False)
+    except DiagnosticError:
+        return False
+    lower_functions(ready, GroupRules(ascending=rng.random() < 0.3))
+    ready.verify()
+    program = {f.sym_name.data: f for f in local_functions(ready)}["f"]
+    if names := parameters_of(program):  # sizes of which none depends on a parameter have no names
+        own = {**parameters_of(function), **values} or {"width": 1}
+        program.attributes[PARAMETERS] = BindingsAttr(tuple(zip(names, own.values(), strict=True)))
+    instantiate(module, values, "f")
+    [fixed] = functions_of(module)
+    arguments = inputs(fixed, rng.randrange(1000))
+    expected = execute(module, fixed, arguments)
+    program.verify()
+    if "width" in names:
+        arguments = [[x if x is None else x[..., None] for x in values] for values in arguments]
+    got = execute_local(program, arguments, rng)
+    if "width" in names:
+        got = [[x if x is None else x[..., 0] for x in values] for values in got]
+    assert_same(got, expected)
+    return True
+
+
+@given(rng=RANDOM)
+@settings(max_examples=40)
+def test_so_do_those_for_values_of_any_size(rng: random.Random) -> None:
+    _ = check_any_size(rng)
 
 
 @pytest.mark.slow
@@ -162,7 +202,7 @@ def test_memory_that_nothing_has_written_is_found() -> None:
 def test_two_values_in_one_place_are_found() -> None:
     def crowd(program: LocalFuncOp) -> None:
         for op in of_kind(program, AllocOp):
-            op.properties["start"] = number(0)
+            op.properties["start"] = RankNumberAttr(0)
 
     with pytest.raises(LocalError, match=r"lies where \S+ does"):
         run_with(crowd)
@@ -170,7 +210,7 @@ def test_two_values_in_one_place_are_found() -> None:
 
 def test_an_arena_that_is_too_small_is_found() -> None:
     def shrink(program: LocalFuncOp) -> None:
-        program.properties["arena"] = number(4)
+        program.properties["arena"] = RankNumberAttr(4)
 
     with pytest.raises(LocalError, match="lies outside of the arena"):
         run_with(shrink)

@@ -31,6 +31,7 @@ from collir.dialects.local import (
 )
 from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
+from collir.dialects.parameters import parameters_of
 from collir.layout import Mesh
 from collir.layout.local import LocalBuffer, number_at
 from collir.semantics.local.groups import GROUPS, Counts, reads, writes
@@ -87,8 +88,9 @@ class LocalExecution:
     def __init__(self, function: LocalFuncOp, rng: random.Random):
         self.function, self.rng = function, rng
         self.mesh: Mesh = mesh_at(function)
+        values = parameters_of(function)
         self.at = [
-            {axis: coordinate(self.mesh, rank, axis) for axis in self.mesh.by_name}
+            {axis: coordinate(self.mesh, rank, axis) for axis in self.mesh.by_name} | values
             for rank in range(self.mesh.devices)
         ]
         self.groups: dict[tuple[str, ...], dict[int, list[int]]] = {}
@@ -225,7 +227,7 @@ class RankRun:
         self.tokens: dict[SSAValue, StartedCollective] = {}
         self.begun: dict[Key, int] = {}
         arena = execution.function.arena
-        self.arena = np.zeros(arena.value.data if arena else 0, dtype=np.uint8)
+        self.arena = np.zeros(self.own(arena.data) if arena else 0, dtype=np.uint8)
         self.live: dict[RankMemory, tuple[int, int]] = {}
         self.first = 0  # where the arena of the function that runs begins
 
@@ -353,7 +355,7 @@ class RankRun:
         function, start = op.function(), self.first
         pairs = zip((*op.inputs, *op.outputs), function.body.block.args, strict=True)
         self.values |= {own: self.values[value] for value, own in pairs}
-        self.first += op.start.value.data if op.start else 0
+        self.first += self.own(op.start.data) if op.start else 0
         yield from self.run(function.body.block)
         self.first = start
 
@@ -362,7 +364,7 @@ class RankRun:
             [self.values[x] for x in values]
             for values in (op.begins, op.ends, op.spares, op.stacks)
         )
-        args, count = op.body.block.args, op.count
+        args, count = op.body.block.args, self.own(op.count)
         now = begins
         for iteration in range(count):
             following = ends if (count - iteration) % 2 else spares
@@ -389,7 +391,7 @@ class RankRun:
         if op.start is None:
             data = np.zeros(x.elements, NUMPY[x.dtype])
         else:
-            start = self.first + op.start.value.data
+            start = self.first + self.own(op.start.data)
             end = start + x.bytes
             for other, (low, high) in self.live.items():
                 if start < high and low < end:
@@ -399,7 +401,7 @@ class RankRun:
             data = self.arena[start:end].view(NUMPY[x.dtype])
         memory = RankMemory(name, data, np.zeros(x.elements, np.bool_))
         if op.start is not None:
-            start = self.first + op.start.value.data
+            start = self.first + self.own(op.start.data)
             self.live[memory] = start, start + x.bytes
         return View(memory, 0, x)
 
