@@ -65,7 +65,9 @@ def open_sizes(module: ModuleOp, written: ModuleOp, naming: Naming) -> set[FuncO
         if function in wide:
             _add_width(function)
             parameters = parameters_of(function)
-        names = naming([*taken, *parameters])[len(taken) :]
+        # Numbers of ranks are formulas over parameters and sub-axes, whose names differ.
+        axes = [axis for axis in mesh_of(function).by_name if axis in parameters]
+        names = naming([*taken, *axes, *parameters])[len(taken) + len(axes) :]
         renamed = dict(zip(parameters, map(Formula.parameter, names), strict=True))
         try:
             retype(function, partial(_opened, names=renamed))

@@ -1,0 +1,99 @@
+"""What a rank calls its own: its coordinates and numbers, as members of an object or a struct."""
+
+from collections.abc import Iterable, Iterator
+
+from xdsl.ir import Operation, SSAValue
+
+from collir.dialects.local import ComputeOp, LocalFuncOp, StartOp, ViewOp, place_around
+from collir.dialects.local_types import BufferType, buffer_of
+from collir.layout import DistType
+from collir.layout.formulas import Formula
+from collir.layout.local import CoordinateTable, LocalBuffer, atoms_in, rank_text
+from collir.layout.sizes import OpenSize
+from collir.targets.code.ranks import RankText
+
+
+class RankNames(RankText):
+    """The names of this rank's coordinates, and of its numbers in tables by coordinates."""
+
+    members: dict[str, str]
+    """The member for the coordinate on each sub-axis."""
+    tables: dict[CoordinateTable, str]
+    """The member for the number of this rank in each table."""
+
+    def named(self, x: LocalBuffer) -> LocalBuffer:
+        """Return a buffer whose numbers have the members of this rank as their parameters."""
+        return x.with_numbers(self.own)
+
+    def own(self, number: int) -> int:
+        """Return a number of ranks over the members of this rank."""
+        if not isinstance(number, OpenSize):
+            return number
+        formulas = {
+            atom: Formula.parameter(text)
+            for atom in number.formula.parameters
+            if (text := self.atom(atom))
+        }
+        return OpenSize(int(number), number.formula.substituted(formulas))
+
+    def atom(self, atom: str) -> str:
+        """Return a coordinate or a table as an expression; empty for what is one already."""
+        if isinstance(atom, CoordinateTable):
+            return self.member(self.tables[atom])
+        return self.coordinate(atom) if atom in self.members else ""
+
+    def spelled(self, number: int) -> str:
+        """Return a number of this rank as an expression."""
+        return rank_text(self.own(number))
+
+    def seconds_of(self, op: ComputeOp) -> str:
+        """Return the seconds that a computation takes on this rank as an expression; empty if it
+        takes none.
+
+        Raises:
+            DiagnosticError: see ``seconds_of_children``.
+        """
+        text = self.seconds(op.step(place=place_around(op)))
+        size = buffer_of(op.inputs[0]).elements if op.inputs else 1
+        if not text or not isinstance(size, OpenSize):
+            return text
+        own = self.own(size)
+        assert isinstance(own, OpenSize)
+        [(powers, factor)] = own.formula.terms
+        text = f"({text})" if " " in text else text
+        factors = [str(atom) for atom, exponent in powers for _ in range(exponent)]
+        return f"{' * '.join([text, *factors])} / {int(size) // int(factor)}"
+
+    def coordinate(self, axis: str) -> str:
+        return self.member(self.members[axis])
+
+    def partner(self, name: str, x: DistType, y: DistType) -> str:
+        """Return the statement of a variable for the rank whose place in layout ``y`` is this
+        rank's in layout ``x``."""
+        return f"{name} = {' + '.join([self.member('rank'), *self.to_partner(x, y)])}"
+
+
+def tables_in(functions: Iterable[LocalFuncOp]) -> list[CoordinateTable]:
+    """Return the tables by coordinates in the numbers of local functions, in order."""
+    atoms = atoms_in(number for f in functions for number in numbers_in(f))
+    return [atom for atom in atoms if isinstance(atom, CoordinateTable)]
+
+
+def numbers_in(function: LocalFuncOp) -> Iterator[int]:
+    """Yield the numbers of a local function that may differ between ranks."""
+    values: list[SSAValue] = list(function.body.block.args)
+    ops: list[Operation] = list(function.walk())
+    values += [x for op in ops for x in op.results]
+    for op in ops:
+        match op:
+            case ViewOp():
+                yield op.offset.data
+            case StartOp():
+                yield from (x for side in op.counts for x in side)
+            case ComputeOp():
+                yield from (x.data for x in op.starts or ())
+            case _:
+                pass
+    for value in values:
+        if isinstance(value.type, BufferType):
+            yield from value.type.data.numbers
