@@ -57,7 +57,8 @@ ROUNDS = "collir/cost/collectives/algorithms.py"
 SCHEDULE = "collir/cost/programs/schedule.py"
 PACKING = "collir/synthesis/scheduling/packing.py"
 ORDER = "collir/synthesis/scheduling/ordering.py"
-MPI_CODE = "collir/targets/code/mpi_function.py"
+MPI_CODE = "collir/targets/code/mpi_method.py"
+C_CODE = "collir/targets/code/c_method.py"
 NCCL_CODE = "collir/targets/code/nccl_function.py"
 PYTHON_CODE = "collir/targets/code/mpi4py.py"
 
@@ -534,17 +535,17 @@ MUTANTS = [
     # --- emitters -----------------------------------------------------------------------------
     Mutant(
         "emitters",
-        "MPI: buffers that are under way are freed after an error",
-        MPI_CODE,
-        'lines.append("  if (err != MPI_SUCCESS) return err;',
-        'lines.append("  /* no return */',
-        ("tests/filecheck/targets/async-mpi.coll",),
+        "C: a loop of an even number of iterations ends in its spare buffer",
+        C_CODE,
+        "first = last if times % 2 else other",
+        "first = last",
+        (*MPI, "tests/filecheck/targets/loops.coll"),
     ),
     Mutant(
         "emitters",
         "MPI: averages are sums",
         MPI_CODE,
-        "        if not op.kind.reduces or x.reduction is not Reduction.AVG:",
+        "        if op.operation is not Reduction.AVG:",
         "        if True:",
         MPI,
     ),
@@ -566,18 +567,18 @@ MUTANTS = [
     ),
     Mutant(
         "emitters",
-        "MPI: operands of a started collective are freed",
-        MPI_CODE,
-        "in self.passed and not self.reading[owner]",
-        "in self.passed",
-        (*MPI, "tests/targets/test_async.py"),
+        "C: a matrix is transposed into rows of another length",
+        "collir/targets/code/c_copies.py",
+        "((to, inner), (start, last))",
+        "((start, last), (to, inner))",
+        MPI,
     ),
     Mutant(
         "emitters",
-        "MPI: later dimensions are not packed",
-        MPI_CODE,
-        "        if any(row != 1 for row in rows):",
-        "        if False:",
+        "C: runs that do not lie one behind the other are copied as one",
+        "collir/targets/code/c_copies.py",
+        "    if inner is last:",
+        "    if True:",
         MPI,
     ),
     Mutant(
@@ -664,16 +665,16 @@ MUTANTS = [
         "emitters",
         "MPI: a broadcast starts from rank 0",
         MPI_CODE,
-        "        if root := self.root(op):",
-        "        if root := 0 * self.root(op):",
+        '"root": str(op.number("root"))',
+        '"root": "0"',
         MPI,
     ),
     Mutant(
         "emitters",
         "MPI: only the sender's message is waited for",
         MPI_CODE,
-        "                for number in self.started[op]:",
-        "                for number in self.started[op][:1]:",
+        'count = 2 if op.called in ("shift", "permute") else 1',
+        "count = 1",
         ("tests/filecheck/targets", "tests/targets/test_async.py"),
     ),
     # --- the local level ----------------------------------------------------------------------

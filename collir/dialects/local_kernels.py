@@ -105,11 +105,13 @@ class ComputeOp(IRDLOperation):
         )
         operation = OPERATIONS[self.kernel.data]
         made = dict.fromkeys(type_parameters(operation), (results or types)[0])
-        return operation.create(
+        step = operation.create(
             operands=Block(arg_types=types).args,
             properties={**self.arguments.data, **made},
             result_types=results or types[:1],
         )
+        step.location = self.location
+        return step
 
     def verify_(self) -> None:
         name = self.kernel.data

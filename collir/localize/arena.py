@@ -13,9 +13,11 @@ from collir.dialects.local import (
     LocalCallOp,
     LocalFuncOp,
     LocalRepeatOp,
+    place_around,
     ranks_at,
 )
 from collir.dialects.local_types import RankNumberAttr, buffer_of
+from collir.layout import Place
 from collir.layout.local import Ranks
 
 ALIGNMENT = 64
@@ -36,27 +38,39 @@ class Arena(Generic[K]):
 
     size: int = 0
     starts: dict[K, int] = field(default_factory=dict[Any, int])
-    _taken: dict[K, tuple[int, int]] = field(default_factory=dict[Any, tuple[int, int]])
+    _taken: dict[K, tuple[int, int, Place]] = field(default_factory=dict[Any, Any])
 
-    def take(self, what: K, count: int) -> int:
+    def take(self, what: K, count: int, place: Place = ()) -> int:
         """Return the start of the smallest gap between the places in use that has a number of
-        bytes, or of a place behind them, which is taken."""
+        bytes, or of a place behind them, which is taken.
+
+        Args:
+            place: that of the ranks that use it; what only others use may lie there, too.
+        """
         count = -(-count // ALIGNMENT) * ALIGNMENT
         gaps: list[tuple[int, int]] = []
         end = 0
-        for start, size in sorted(self._taken.values()):
+        for start, size, others in sorted(self._taken.values()):
+            if _apart(place, others):
+                continue
             if start - end >= count:
                 gaps.append((start - end, end))
-            end = start + size
+            end = max(end, start + size)
         start = min(gaps)[1] if gaps else end
         self.starts[what] = start
-        self._taken[what] = start, count
+        self._taken[what] = start, count, place
         self.size = max(self.size, start + count)
         return start
 
     def give_back(self, what: K) -> None:
         """Let others use a place from now on."""
         self._taken.pop(what, None)
+
+
+def _apart(place: Place, other: Place) -> bool:
+    """Return whether no rank is at both places."""
+    at = dict(place)
+    return any(at.get(axis, coordinate) != coordinate for axis, coordinate in other)
 
 
 @dataclass
@@ -72,21 +86,21 @@ class OpenArena(Generic[K]):
     _taken: dict[K, tuple[int, int]] = field(default_factory=dict[Any, tuple[int, int]])
     _free: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
 
-    def take(self, what: K, count: int) -> int:
+    def take(self, what: K, count: int, place: Place = ()) -> int:
         """Return the start of a free place of a number of bytes, or of a new one."""
-        place = next((x for x in self._free if x[1] == count), None)
-        if place is None:
-            place = self.size, count
+        found = next((x for x in self._free if x[1] == count), None)
+        if found is None:
+            found = self.size, count
             self.size = self.size + count
         else:
-            self._free.remove(place)
-        self._taken[what] = place
-        return place[0]
+            self._free.remove(found)
+        self._taken[what] = found
+        return found[0]
 
     def give_back(self, what: K) -> None:
         """Let others use a place from now on."""
-        if place := self._taken.pop(what, None):
-            self._free.append(place)
+        if found := self._taken.pop(what, None):
+            self._free.append(found)
 
 
 def plan_arena(function: LocalFuncOp) -> int:
@@ -132,12 +146,16 @@ class _Places(NamedTuple):
             if isinstance(op, AllocOp):
                 x = buffer_of(op.result)
                 is_open, bound = self.ranks.values, self.ranks.bounds(x.bytes)[1]
-                start = arena.take(op.result, x.elements * self.widest if is_open else bound)
+                place = op.place.data if op.place else ()
+                size = x.elements * self.widest if is_open else bound
+                start = arena.take(op.result, size, place)
                 op.properties["start"] = RankNumberAttr(start)
             elif isinstance(op, FreeOp):
                 arena.give_back(op.memory)
             elif isinstance(op, LocalCallOp):
-                op.properties["start"] = RankNumberAttr(arena.take(op, plan_arena(op.function())))
+                size = plan_arena(op.function())
+                start = arena.take(op, size, place_around(op))
+                op.properties["start"] = RankNumberAttr(start)
                 arena.give_back(op)
             elif isinstance(op, LocalRepeatOp | AtOp):
                 self.plan(op.body.block)

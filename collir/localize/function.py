@@ -17,7 +17,7 @@ from collir.ir.names import set_name
 from collir.layout.local import LocalBuffer, Ranks
 from collir.localize import collectives, steps
 from collir.localize.blocks import local_buffer, rank_number
-from collir.localize.writer import GroupRules, Writer
+from collir.localize.writer import GroupRules, Steps, Writer
 from collir.syntax.step_writer import nested_text, step_text
 
 
@@ -103,7 +103,7 @@ class Function:
                 place, arguments = dist_type(op.result).place, steps.localised(op)
                 held = [x for x in op.operands if {*dist_type(x).place} <= {*place}]
                 work = ComputeOp.of(op.mnemonic, arguments, self._of_all(held), [])
-                self.writer.run([(place, [work])], self._written(op))
+                self._run(op, [(place, [work])])
             return
         inputs, output = self._of_all(op.operands), self.of(op.result)
         if op.kind.sends:
@@ -112,7 +112,13 @@ class Function:
             return
         held = [self._begin(x, op.result) for x in op.operands]
         step = steps.BufferedStep(op, self.mesh, self.writer, inputs, output, held)
-        self.writer.run(steps.lowered(step), self._written(op))
+        self._run(op, steps.lowered(step))
+
+    def _run(self, op: DistOp, parts: Steps) -> None:
+        """Write the operations of a step, which are where it is written."""
+        for part in (x for _, ops in parts for x in ops):
+            part.location = op.location
+        self.writer.run(parts, self._written(op))
 
     def _call(self, op: CallOp) -> None:
         callee = op.function()
@@ -172,8 +178,9 @@ class Function:
         self.writer.add(repeat)
 
     def _spare(self, result: SSAValue) -> SSAValue:
-        x = dist_type(result)
-        return self.writer.alloc(local_buffer(x, self.mesh), x.place)
+        x, name = dist_type(result), self.plan.names[result]
+        hint = None if name.isdigit() else f"{name}_spare"
+        return self.writer.alloc(local_buffer(x, self.mesh), x.place, hint)
 
 
 def _hint(name: str) -> str | None:

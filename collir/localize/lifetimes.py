@@ -1,4 +1,4 @@
-"""The ends of the lives of memory: behind the last operation that uses it."""
+"""The lives of memory: from the first operation that uses it, to behind the last one."""
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -13,8 +13,11 @@ from collir.dialects.local import (
 
 
 def free_memory(block: Block) -> None:
-    """Free all memory that a block allocates, in place."""
+    """Allocate the memory of a block where it is first used, and free it, in place."""
     last: dict[SSAValue, Operation] = {}
+    for op in reversed(list(block.ops)):
+        if isinstance(op, ViewOp | AllocOp):
+            _move_to_first_use(op, op.result, block)
     for op in block.ops:
         if isinstance(op, ViewOp | AllocOp):
             continue
@@ -30,6 +33,17 @@ def free_memory(block: Block) -> None:
                 op.erase()
             else:
                 block.insert_op_after(FreeOp.create(operands=[op.result]), end)
+
+
+def _move_to_first_use(op: Operation, result: SSAValue, block: Block) -> None:
+    """Move an operation of a block in front of the first one that uses its result."""
+    users = {block.find_ancestor_op_in_block(use.operation) for use in result.uses}
+    following = op.next_op
+    while following is not None and following not in users:
+        following = following.next_op
+    if following is not None and following is not op.next_op:
+        op.detach()
+        block.insert_op_before(op, following)
 
 
 def _used(op: Operation) -> set[SSAValue]:

@@ -7,12 +7,11 @@ result, and so on.
 
 import math
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from async_code import bodies, make_async
+from async_code import make_async
 from hypothesis import given, settings
 from programs import RANDOM, module_of, random_function, random_mesh
 from xdsl.dialects.builtin import ModuleOp
@@ -29,7 +28,6 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
-from collir.ir.names import unique_names
 from collir.layout import Mesh, Place
 from collir.machine import Device
 from collir.semantics.reference.devices import coordinate
@@ -273,60 +271,6 @@ def test_the_peak_is_the_most_that_is_held_at_any_instant(rng: random.Random) ->
     devices = [replace(lives, rank=rank) for rank in range(lives.mesh.devices)]
     held = [held_at(one, simulation.spans) for one in devices]
     assert simulation.peak == max(max(sizes.values()) for sizes in held)
-
-
-# --- against the C ------------------------------------------------------------------------------
-
-_NEW = re.compile(r"\bNEW\((\w+), (\d+)\);")
-_FREE = re.compile(r"\bfree\((\w+)\);")
-_STEP = re.compile(r"^// %(\S+) = ")
-
-
-def allocated(lines: list[str]) -> dict[str, dict[str, int]]:
-    """Return the buffers and bytes the C has allocated in each step, by the name of its result."""
-    alive: dict[str, int] = {}
-    during: dict[str, dict[str, int]] = {}
-    now = ""
-    for line in lines:
-        if line.startswith("done:"):
-            break
-        if step := _STEP.match(line):
-            now = step.group(1)
-            during[now] = dict(alive)
-        elif new := _NEW.search(line):
-            alive[new.group(1)] = int(new.group(2))
-            during[now] = dict(alive)
-        elif freed := _FREE.search(line):
-            alive.pop(freed.group(1))
-    return during
-
-
-@given(rng=RANDOM)
-@settings(max_examples=18)
-def test_the_c_has_the_same_temporaries_at_every_step(rng: random.Random) -> None:
-    """The programs wait for all of their steps and use all of their results, as the C frees unused
-    results only at the end."""
-    module = random_program(rng, False, True)
-    collir.run_passes(module, "dce")
-    both = simulation_of(module)
-    if both is None:
-        return
-    simulation, lives = both
-    ((_, _, lines),) = [b for b in bodies(collir.emit(module, "mpi"), "int") if b[0] == "f"]
-    in_c = allocated(lines)
-    names = unique_names(lives.function)
-    for number, op in enumerate(lives.steps):
-        if lives.home(op.result) is not op.result:
-            continue
-        held = sum(map(lives.bytes_of, lives.function.args))
-        held += sum(lives.bytes_of(x) for x in lives.direct if lives.first(x) <= number)
-        said = 0.0
-        [buffers] = simulation.buffers
-        for buffer in buffers:
-            begun = buffer.first is None or 0 <= buffer.first <= number
-            if begun and (buffer.until is None or number <= max(buffer.until)):
-                said += buffer.size
-        assert said == held + sum(in_c[names[op.result]].values()) + lives.packed(number)
 
 
 @pytest.mark.parametrize("part", ["dim 0 low -512", "dim 0 high -512"])

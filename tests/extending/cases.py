@@ -141,7 +141,7 @@ func @f(%g: f32[1048576] partial(sum: data)) -> f32[1048576] on @m {{
     [
         (
             "mpi",
-            ["TRY(reduce_broadcast(g, r, 24, MPI_FLOAT, MPI_SUM, mesh_m.over_data_node_data_gpu))"],
+            ["TRY(reduce_broadcast(g, r, 24, MPI_FLOAT, MPI_SUM, mesh_m.over_data_node_data_gpu,"],
         ),
         ("nccl", ["ncclReduce(g, r, 24, ncclFloat32, ncclSum, 0,", "ncclBroadcast(r, r, 24,"]),
         ("mpi4py", [".Reduce(g, r, MPI.SUM)", ".Bcast(r)"]),
@@ -169,6 +169,6 @@ def test_a_target_prints_any_operation() -> None:
 
 def test_what_a_target_has_no_line_for_is_an_error() -> None:
     """Check that a target refuses an operation that it has no line for."""
-    message = r":11:8: error: negate has no row in LocalSteps.LOCAL \(collir"
+    message = r":11:8: error: negate has no row in CMethod.ELEMENTS \(collir"
     with pytest.raises(collir.DiagnosticError, match=message):
         collir.emit(collir.parse(PROGRAM), "mpi")

@@ -64,6 +64,7 @@ from collir.targets.code import (  # noqa: E402
     rank_method,
     torch,
 )
+from collir.targets.code import mpi_method as mpi  # noqa: E402
 
 
 # 3. The rules of the oracles: on buffers, and on expressions.
@@ -80,18 +81,15 @@ execution.RULES["reduce_broadcast"] = lambda run, op, xs: run.reduce(op, xs[0], 
 GROUPS["reduce_broadcast"] = GroupMeaning(lambda op, parts, _: [combined(op, parts)] * len(parts))
 
 # 4. The line of each code target: a section of a runtime, or a method.
+mpi.ARGUMENTS["reduce_broadcast"] = mpi.Arguments("{x}, {y}, {n}, {type}, {op}")
 c_file.sections("mpi_runtime.c")["reduce_broadcast"] = (
-    ("reduce", "least", "size_of"),
+    ("reduce", "broadcast"),
     """\
 static int reduce_broadcast(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
-                            MPI_Comm comm) {
-  size_t size = size_of(type), c;
-  int err = reduce(in, out, n, type, op, comm);
-  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
-    c = least(n - i);
-    err = MPI_Bcast((char *)out + i * size, (int)c, type, 0, comm);
-  }
-  return err;
+                            MPI_Comm comm, MPI_Request *request)
+{
+  int err = reduce(in, out, n, type, op, 0, comm, NULL);
+  return err != MPI_SUCCESS ? err : broadcast(out, out, n, type, 0, comm, request);
 }
 """,
 )

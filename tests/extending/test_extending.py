@@ -28,15 +28,16 @@ from collir.synthesis.reorder import swap
 from collir.targets.code import (
     c_file,
     c_local,
+    c_method,
     c_models,
     jax_ops,
     mpi4py,
+    mpi_method,
     nccl_function,
     numpy_ops,
     torch,
     torch_ops,
 )
-from collir.targets.code import mpi_function as mpi
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -44,6 +45,7 @@ SENDING = {name for name, kind in STEPS.items() if kind.sends}
 LOCAL = {name for name, kind in STEPS.items() if kind.local}
 COPIED = {"slice", "transpose", "pad", "concat", "assemble"}
 COMPUTED = {name for name in LOCAL if not STEPS[name].is_view} - COPIED
+ARITHMETIC = {"add", "scale", "cast"}
 COPYING = {name for name in LOCAL if not (STEPS[name].is_view or STEPS[name].computes)}
 
 
@@ -76,6 +78,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         "MEANINGS",
         "execution.RULES",
         "GROUPS",
+        "mpi.ARGUMENTS",
         "c_file.sections('mpi_runtime.c')",
         "nccl_function.NcclFunction.COLLECTIVES",
         "mpi4py.Mpi4pyMethod.COLLECTIVES",
@@ -99,7 +102,8 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
             {n for n in OPERATIONS if meaning_of(n).effect is Effect.VALUES},
         ),
         (COSTS, SENDING),
-        (mpi.STARTS, {name for name, kind in STEPS.items() if kind.may_be_async}),
+        (mpi_method.ARGUMENTS, SENDING - {"send"}),
+        (c_method.CMethod.ELEMENTS, ARITHMETIC),
         (nccl_function.NcclFunction.COLLECTIVES, SENDING),
         (mpi4py.Mpi4pyMethod.COLLECTIVES, SENDING),
         (torch.TorchMethod.COLLECTIVES, SENDING),
@@ -147,7 +151,9 @@ def test_a_row_that_comes_too_late_is_an_error() -> None:
 def test_the_runtime_of_mpi_has_every_collective() -> None:
     sections = c_file.sections("mpi_runtime.c")
     assert set(sections) >= SENDING
-    assert set(sections) >= {f"{name}_rows" for name in SENDING if STEPS[name].ordered}
+    blocks = {name for name, row in mpi_method.ARGUMENTS.items() if row.blocks}
+    assert set(sections) >= {f"{name}_blocks" for name in blocks}
+    assert blocks == {name for name in SENDING if STEPS[name].ordered}
 
 
 TABLES = {
@@ -158,7 +164,7 @@ TABLES = {
     "semantics/local/groups.py",
     "semantics/symbolic/execution.py",
     "cost/collectives/table.py",
-    "targets/code/mpi_function.py",
+    "targets/code/mpi_method.py",
     "targets/code/nccl_function.py",
     "targets/code/mpi4py.py",
     "targets/code/torch.py",

@@ -176,6 +176,7 @@ commands |= {
     table: ["collopt", "-t", target]
     for table, target in [
         ('sections("mpi_runtime.c")', "mpi"),
+        ("ARGUMENTS", "mpi"),
         ("NcclFunction.COLLECTIVES", "nccl"),
         ("Mpi4pyMethod.COLLECTIVES", "mpi4py"),
         ("TorchMethod.COLLECTIVES", "torch"),
@@ -208,7 +209,7 @@ def test_a_collective_without_a_row_is_told_which(tmp_path: Path) -> None:
     program = tmp_path / "program.coll"
     program.write_text(PROGRAM.replace("STEP", "rooted_all_reduce"))
     found = outcomes(MISSING, str(program), path=tmp_path)
-    assert len(found) == 9
+    assert len(found) == 10
     for title, (status, _, error) in found.items():
         assert isinstance(error, str)
         message = f"rooted_all_reduce has no row in {title}: add "

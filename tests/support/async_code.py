@@ -1,6 +1,7 @@
 """Checks of emitted code with ``async`` collectives: whether it waits where it has to, by its text.
 
 The checks do not use collir's own decisions where to wait and which buffers are parts of others.
+Code that is printed from the program of a rank needs none: the executor of such programs has them.
 They read the order of the lines, the pieces of memory that lines name, and the lines that start,
 wait, record and free.
 """
@@ -136,10 +137,10 @@ def _place(token: re.Match[str]) -> tuple[str, int]:
     return (token.group(1), int(token.group(2))) if token.group(1) else (token.group(3), 0)
 
 
-def bodies(code: str, returns: str) -> Iterator[tuple[str, list[str], list[str]]]:
+def bodies(code: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """Yield the name, the parameters and the lines of every function; each call is on one line."""
     pattern = re.compile(
-        rf"^(?:static |extern \"C\" )?{returns} (\w+)\(([^)]*)\)\n\{{\n(.*?)^\}}$",
+        r"^(?:static |extern \"C\" )?ncclResult_t (\w+)\(([^)]*)\)\n\{\n(.*?)^\}$",
         re.MULTILINE | re.DOTALL,
     )
     for name, parameters, body in pattern.findall(code):
@@ -151,7 +152,7 @@ def bodies(code: str, returns: str) -> Iterator[tuple[str, list[str], list[str]]
 def hazards(
     module: ModuleOp, target: str, change: Callable[[str], str] = lambda code: code
 ) -> list[str]:
-    """Return what the emitted code of a target does too early.
+    """Return what the emitted code of a target of NCCL does too early.
 
     The text is read as that of one device, so functions in which devices write their own piece of
     one buffer are left out.
@@ -163,10 +164,10 @@ def hazards(
     code = change(collir.emit(module, target))
     faults: list[str] = []
     checked = 0
-    for name, parameters, lines in bodies(code, "int" if target == "mpi" else "ncclResult_t"):
+    for name, parameters, lines in bodies(code):
         if name in functions and not _assembles(functions[name]):
-            check = _in_mpi if target == "mpi" else _on_streams
-            faults += [f"{name}: {fault}" for fault in check(functions[name], parameters, lines)]
+            found = _on_streams(functions[name], parameters, lines)
+            faults += [f"{name}: {fault}" for fault in found]
         checked += name in functions
     assert checked == len(functions)
     return faults
@@ -174,82 +175,6 @@ def hazards(
 
 def _assembles(function: FuncOp) -> bool:
     return any(isinstance(op, DistOp) and op.kind.assembles for op in function.body.ops)
-
-
-# --- MPI ----------------------------------------------------------------------------------------
-
-
-_START = re.compile(r"(MPI_I[a-z_]+)\((.*), &pending\[(\d+)\]\)")
-_BUFFERS = {
-    "MPI_Ibcast": (None, 0),
-    "MPI_Iallreduce": (0, 1),
-    "MPI_Ireduce": (0, 1),
-    "MPI_Ireduce_scatter_block": (0, 1),
-    "MPI_Iallgather": (0, 3),
-    "MPI_Iscatter": (0, 3),
-    "MPI_Igather": (0, 3),
-    "MPI_Ialltoall": (0, 3),
-    "MPI_Isend": (0, None),
-    "MPI_Irecv": (None, 0),
-}
-"""The positions of the operand, if it is only read, and of the result among the arguments."""
-
-_WAIT = re.compile(r"MPI_Wait\(&pending\[(\d+)\]")
-
-
-def _in_mpi(function: FuncOp, parameters: list[str], lines: list[str]) -> Iterator[str]:
-    """Yield the faults of MPI code.
-
-    Until a started collective is waited for, its result must not be touched, and its operand must
-    not be written or freed. All started collectives must be waited for.
-    """
-    memory = Memory(function, parameters)
-    reads: dict[str, Piece] = {}
-    writes: dict[str, Piece] = {}
-    started: list[tuple[str, str]] = []
-    for line in lines:
-        if line.startswith("done:"):
-            break
-        if line.startswith("//"):
-            memory.operation(line)
-        elif made := re.search(r"^\w+ \*(\w+) = NULL;", line):
-            memory.known.add(made.group(1))
-        elif freed := re.search(r"free\((\w+)\)|^(\w+) = NULL;", line):
-            name = freed.group(1) or freed.group(2)
-            if any(piece.name == name for piece in (*reads.values(), *writes.values())):
-                yield f"{name} is still in use: {line}"
-        elif wait := _WAIT.search(line):
-            ended = writes.pop(wait.group(1), None), reads.pop(wait.group(1), None)
-            if ended == (None, None):
-                yield f"nothing to wait for: {line}"
-        else:
-            pieces = memory.touched(line)
-            late = [result for result in writes.values() if any(map(result.meets, pieces))]
-            yield from [f"{result} is not there yet: {line}" for result in late]
-            assigned = re.search(r"\(?(\w+)(?: \+ \d+\))?\[\w+\] = ", line)
-            if assigned and any(piece.name == assigned.group(1) for piece in reads.values()):
-                yield f"{assigned.group(1)} is still sent: {line}"
-            if start := _START.search(line):
-                kind, arguments, number = start.groups()
-                # A rank that sends does not receive: they share a request.
-                yield from [f"pending[{number}] is started twice"] * ((kind, number) in started)
-                started.append((kind, number))
-                words = arguments.split(", ")
-                operand, result = _BUFFERS[kind]
-                if operand is not None:
-                    reads[number] = _piece(pieces, words[operand])
-                if result is not None:
-                    writes[number] = _piece(pieces, words[result])
-                    if any(p.meets(writes[number]) for key, p in reads.items() if key != number):
-                        yield f"{writes[number]} is still sent: {line}"
-    yield from (f"pending[{number}] is never waited for" for number in {**reads, **writes})
-
-
-def _piece(pieces: Iterable[Piece], text: str) -> Piece:
-    """Return the piece that is written like this."""
-    token = _TOKEN.match(text)
-    assert token is not None, text
-    return next(piece for piece in pieces if piece[:2] == _place(token))
 
 
 # --- NCCL ---------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
+from collir.ir.inlining import function_without_calls
 from collir.layout import DistType, Mesh
 from collir.semantics.reference.buffers import NUMPY
 from collir.semantics.reference.collectives import Buffers
@@ -240,7 +241,8 @@ def _read(mesh: Mesh, x: DistType, data: Sequence[bytes], at: list[int]) -> Buff
 
 def casts_an_average(function: FuncOp) -> bool:
     """Return whether a cast may turn the last bit of an average, which NCCL rounds, into more."""
-    casts = any(isinstance(op, OPERATIONS["cast"]) for op in function.body.ops)
+    steps = function_without_calls(function).walk()
+    casts = any(isinstance(op, OPERATIONS["cast"]) for op in steps)
     return casts and averages_round(function)
 
 

@@ -67,7 +67,6 @@ def every_collective(ranks: int) -> ModuleOp:
 @pytest.mark.parametrize("ranks", some([4, 6], 1))
 def test_every_collective_on_ranks(ranks: int, tmp_path: Path) -> None:
     module = every_collective(ranks)
-    assert hazards(module, "mpi") == []
     assert wrong(module, functions_of(module), "mpi", tmp_path) == []
 
 
@@ -86,7 +85,7 @@ def test_every_number_of_ranks(ranks: int, target: str, tmp_path: Path) -> None:
     functions = list(collectives_everywhere(ranks, at_most=300))
     make_async(functions)
     module = module_of(meshes_of(ranks), functions)
-    assert hazards(module, target) == []
+    assert target == "mpi" or hazards(module, target) == []
     assert wrong(module, functions, target, tmp_path) == []
 
 
@@ -116,7 +115,7 @@ def random_programs(ranks: int, seed: int, count: int, nested: bool = False) -> 
 def test_random_programs(ranks: int, seed: int, target: str, tmp_path: Path) -> None:
     module = random_programs(ranks, seed, 20)
     assert marked(module) > 15
-    assert hazards(module, target) == []
+    assert target == "mpi" or hazards(module, target) == []
     assert wrong(module, functions_of(module), target, tmp_path) == []
 
 
@@ -133,7 +132,7 @@ def test_async_steps_in_loops(target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 6, 8, 9, 12, 15, 16])
 def test_many_random_programs(ranks: int, target: str, tmp_path: Path) -> None:
     module = random_programs(ranks, 300 + ranks, 150)
-    assert hazards(module, target) == []
+    assert target == "mpi" or hazards(module, target) == []
     assert wrong(module, functions_of(module), target, tmp_path) == []
 
 
@@ -154,7 +153,7 @@ def assert_waits(rng: random.Random) -> None:
     module = random_module(rng, functions=3, steps=rng.randint(2, 10), nested=False)
     functions = functions_of(module)
     make_async(functions, rng, rng.choice([0.4, 0.7, 1.0]))
-    for target in ("mpi", *FAKES):
+    for target in FAKES:
         assert hazards(module, target) == [], write(module)
 
 
@@ -192,19 +191,6 @@ func @f(%x: f32[65536] partial(sum: x), %z: f32[65536@x.a] partial(sum: x.b))
   %7 = all_reduce %z over x.b async
   %8 = scale %7 by 7
   return %4, %6, %8
-}
-"""
-
-READ_LATE = """
-machine @four { level a[2] { port = 1 GB/s, latency = 1 us }
-                level b[2] { port = 1 GB/s, latency = 1 us } }
-mesh @m on @four { x = a:2 * b:2 }
-func @f(%x: f32[4@x, 262144]) -> (f32[4, 262144@x], f32[4@x, 262144]) on @m {
-  %0 = scale %x by 2
-  %1 = all_to_all %0 over x dim 0 to 1 async
-  %2 = scale %x by 3
-  %3 = scale %1 by 5
-  return %3, %2
 }
 """
 
@@ -298,14 +284,12 @@ def unnoticed(
 
 @pytest.mark.turns
 def test_a_missing_wait_is_found_on_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every missing wait shows in the text, and in the values but for the last wait, behind which
-    nothing follows."""
+    """Every missing wait shows in the values, but for the last, behind which nothing follows."""
     module = collir.parse(USES)
-    needed = waits_needed(module, "mpi")
-    assert needed == [True] * 5
     code = emit_harness(module, functions_of(module))
-    left = unnoticed(code, "mpi", tmp_path / "mpi", monkeypatch, len(needed))
-    assert left <= {len(needed) - 1}
+    count = collir.emit(module, "mpi").count(WAITS["mpi"])
+    assert count == 5
+    assert unnoticed(code, "mpi", tmp_path / "mpi", monkeypatch, count) <= {count - 1}
 
 
 @pytest.mark.slow
@@ -322,21 +306,6 @@ def test_a_missing_wait_is_found_on_the_fake(
     late = unnoticed(code, target, tmp_path / "late", monkeypatch, len(needed))
     early = unnoticed(eager(code), target, tmp_path / "eager", monkeypatch, len(needed))
     assert late & early == {number for number, is_needed in enumerate(needed) if not is_needed}
-
-
-@pytest.mark.turns
-def test_an_operand_freed_too_early_is_found(tmp_path: Path) -> None:
-    module = collir.parse(READ_LATE)
-    code = emit_harness(module, functions_of(module))
-    start = r"( +)(TRY\(MPI_Ialltoall\((\w+),.*;)"
-    with_free = r"\1\2\n\1free(\3);\n\1\3 = NULL;"
-    planted = re.sub(start, with_free, code)
-    assert planted != code
-    assert hazards(module, "mpi") == []
-    freed = hazards(module, "mpi", lambda text: re.sub(start, with_free, text))
-    assert any("still in use" in hazard for hazard in freed)
-    assert is_right(compiled(code, "mpi", tmp_path), module, tmp_path)
-    assert not is_right(compiled(planted, "mpi", tmp_path), module, tmp_path)
 
 
 @pytest.mark.slow

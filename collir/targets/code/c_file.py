@@ -14,7 +14,7 @@ from collir.ir.loops import body_name
 from collir.ir.models import models_for_code
 from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_function import CFunction
-from collir.targets.code.c_text import C, Words, name_problem, variables
+from collir.targets.code.c_text import C, Comment, Words, name_problem, variables
 from collir.targets.code.names import Definition, check_definitions
 
 SIZED = """ *
@@ -100,6 +100,7 @@ def for_code(
     named: Collection[str] | None = None,
     *,
     tasks: bool,
+    bodies: bool = True,
 ) -> tuple[ModuleOp, set[FuncOp], set[FuncOp]]:
     """Return a module as code has it, its functions that are for the file only, and those whose
     size parameter is a width; if not ``sized``, none.
@@ -110,19 +111,20 @@ def for_code(
         named: the functions to print of a module with operations of models; by default those that
             no other calls.
         tasks: whether tasks of pipelines are functions; else they are steps.
+        bodies: whether the bodies of loops are functions; else they stay loops.
 
     Raises:
         DiagnosticError: operations that are not collectives, or have no form for any size.
     """
-    ready, bodies = models_for_code(module, named, tasks)
+    ready, added = models_for_code(module, named, tasks, bodies)
     cannot = f"has no form in {library}"
     check_programs(functions_of(ready), cannot, nested=True)
+    hidden = {function.sym_name.data for function in (*static, *added)}
     if not sized:
-        return ready, {*static, *bodies}, set()
+        return ready, {f for f in functions_of(ready) if f.sym_name.data in hidden}, set()
     check_programs(functions_of(ready), f"{cannot} for values of any size", even=True, nested=True)
     if ready is module:
         ready = module.clone()
-    hidden = {function.sym_name.data for function in (*static, *bodies)}
     wide = open_sizes(ready, module, lambda names: variables(names, words))
     functions = functions_of(ready)
     return ready, {f for f in functions if f.sym_name.data in hidden}, wide
@@ -141,21 +143,23 @@ def called_by_others(texts: Sequence[Text]) -> list[Text]:
     ]
 
 
+Declared = tuple[Comment, str]
+"""A function for a header: the comment above it, and its declaration."""
+
+
 def header_text(
-    about: str, includes: Iterable[str], meshes: Iterable[str], functions: Iterable[CFunction]
+    about: str, includes: Iterable[str], meshes: Iterable[str], functions: Iterable[Declared]
 ) -> str:
     """Return a header that C and C++ include, with what an emitted file defines.
 
     Args:
         about: the comment at the top.
         meshes: the declarations of the functions of the meshes.
-        functions: the functions to declare.
+        functions: the functions to declare, each with the comment that is above it.
     """
     lines = [about, "#pragma once", "", *(f"#include <{name}>" for name in includes), ""]
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", *meshes]
-    for function in functions:
-        if function.static:
-            continue
-        lines += ["", function.comment(), f"{function.declaration()};"]
+    for above, declaration in functions:
+        lines += ["", above, f"{declaration};"]
     lines += ["", "#ifdef __cplusplus", "}", "#endif"]
     return "\n".join(lines) + "\n"

@@ -8,7 +8,6 @@ from functools import cached_property
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh
-from collir.layout.cuts import cuts, is_even, places, units
 from collir.layout.structure import REPEATED, Structure, map_structure
 from collir.syntax.step_writer import step_text
 from collir.targets.code.c_nest import Array, Loop, is_one
@@ -16,7 +15,6 @@ from collir.targets.code.c_text import (
     AS_BITS,
     C_TYPES,
     Comment,
-    MeshNames,
     comment,
     size_text,
     variables,
@@ -34,19 +32,18 @@ class Computation:
     """An operation of a model on the blocks of a rank.
 
     Attributes:
+        op: the operation on tensors of a device, whose sizes are those of a rank.
+        starts: where the block that it reads or writes begins in the whole, in each dimension, as
+            factors.
         needs: the sections of the runtime, to which it adds.
         products: the element types of which matrices are multiplied, to which it adds.
     """
 
     op: DistOp
-    names: MeshNames
+    mesh: Mesh
+    starts: Sequence[str]
     needs: set[str]
     products: set[DType]
-
-    @property
-    def mesh(self) -> Mesh:
-        """Return the mesh that the function is on."""
-        return self.names.mesh
 
     @cached_property
     def operands(self) -> list[DistType]:
@@ -133,18 +130,6 @@ class Computation:
             if index != REPEATED and not is_one(self.sizes[index])
         ]
 
-    def start(self, x: DistType, dim: int) -> str:
-        """Return where this rank's block of a dimension begins, as a factor of a sum."""
-        axes, size = x.dims[dim].axes, int(x.dims[dim].size)
-        if not axes:
-            return "0"
-        if is_even(self.mesh, axes):
-            return f"(size_t){self.names.factor_over(axes)} * {size // self.mesh.group_size(axes)}"
-        count = units(self.mesh, axes)
-        starts = [cuts(self.mesh, count, axes, at)[0] for at in places(self.mesh, axes)]
-        table = f"(const size_t[]){{{', '.join(map(str, starts))}}}"
-        return f"{table}[{self.names.index_over(axes)}] * {size // count}"
-
 
 def _numbered(index: str) -> str:
     """Return the variable of an index that is the number of a dimension, behind that of the operand
@@ -180,10 +165,12 @@ class Kernels:
     _known: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
     _counts: dict[str, int] = field(default_factory=dict[str, int])
 
-    def call(self, op: DistOp, names: MeshNames, operands: Sequence[str], out: str) -> str:
+    def call(
+        self, op: DistOp, mesh: Mesh, starts: Sequence[str], operands: Sequence[str], out: str
+    ) -> str:
         """Return the statement that calls the kernel of an operation on buffers."""
-        c = Computation(op, names, self.needs, self.products)
-        body = [names.resolved(line) for line in self.bodies[op.mnemonic](c)]
+        c = Computation(op, mesh, starts, self.needs, self.products)
+        body = self.bodies[op.mnemonic](c)
         listed = parameter_names(len(operands))
         text = "\n".join(body)
         body = [*(f"(void){x};" for x in listed if not re.search(rf"\b{x}\b", text)), *body]
@@ -210,7 +197,7 @@ def _described(c: Computation, operands: Sequence[str]) -> Comment:
         for name, x in (*zip(operands, c.operands, strict=True), (OUT, c.result))
     ]
     text = comment(step_text(c.op, c.mesh, ", ".join(operands)))
-    return Comment(f"/* {text}: {', '.join(map(c.names.resolved, listed))} */")
+    return Comment(f"/* {text}: {', '.join(listed)} */")
 
 
 _WIDTH = 100

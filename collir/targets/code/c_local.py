@@ -14,13 +14,10 @@ from collir.layout.cuts import GroupShares
 from collir.layout.mesh import digits_over
 from collir.layout.operation_table import OperationTable
 from collir.targets.code.c_text import (
-    AS_BITS,
-    C_ELEMENTS,
     Elements,
     MeshNames,
     element_count,
     factor_text,
-    loop,
     number_text,
     only_if,
     size_text,
@@ -253,77 +250,3 @@ class LocalSteps(ABC):
         row="a method that returns its statements in C",
     )
     """The statements of every step that sends nothing and is no view."""
-
-
-@dataclass
-class HostSteps(LocalSteps):
-    """Steps that send nothing, in C on the memory of the host."""
-
-    elements: ClassVar[Elements] = C_ELEMENTS
-    zeroing: ClassVar[str] = "memset"
-
-    def called(self, function: str, *arguments: str) -> str:
-        return f"{function}({', '.join(arguments)});"
-
-    def copy(self, to: str, start: str, size: str) -> str:
-        return self.called("memcpy", to, start, size)
-
-    def repeated(self, out: str, count: int, value: float, dtype: DType) -> list[str]:
-        self._use(dtype)
-        text = self.elements.store(number_text(value, dtype), dtype)
-        return [loop(size_text(count), f"{out}[i] = {text};")]
-
-    def _use(self, *dtypes: DType) -> None:
-        """Record the sections of dtypes that C does not know."""
-        self.needs |= {dtype.value for dtype in dtypes if dtype in AS_BITS}
-
-    def _assigned(self, s: Local, value: str) -> list[str]:
-        self._use(s.x.dtype, s.y.dtype)
-        return [loop(size_text(s.elements), f"{s.out}[i] = {value};")]
-
-    def arithmetic(
-        self, s: Local, name: str, operator: str, factor: str | None = None
-    ) -> list[str]:
-        terms = [self.elements.term(f"{operand}[i]", s.x.dtype) for operand in s.operands]
-        terms += [factor] if factor is not None else []
-        return self._assigned(s, self.elements.store(f" {operator} ".join(terms), s.x.dtype))
-
-    def cast(self, s: Local) -> list[str]:
-        source, target = s.x.dtype, s.y.dtype
-        if (source, target) == (DType.F64, DType.F16):
-            self.needs.add("f16_of_double")
-        return self._assigned(s, self.elements.converted(f"{s.operand}[i]", source, target))
-
-    def either(self, s: Local, condition: str, first: str, second: Sequence[str]) -> list[str]:
-        self._use(s.x.dtype)
-        (statement,) = second
-        return [f"if ({condition}) {first}", f"else {statement}"]
-
-    def transposed(self, s: Local, shape: Sequence[int], order: Sequence[int]) -> list[str]:
-        """Return a loop per dimension that moves; the dimensions behind the last of those are
-        copied as a run."""
-        moving = len(order)
-        while moving and order[moving - 1] == moving - 1:
-            moving -= 1
-        run = math.prod(shape[moving:])
-        source = self._offset(range(moving), shape)
-        target = self._offset(order[:moving], [shape[d] for d in order])
-        lines = [
-            f"{'  ' * level}for (size_t i{d} = 0; i{d} < {size_text(shape[d])}; ++i{d})"
-            for level, d in enumerate(order[:moving])
-        ]
-        if run == 1:
-            moved = f"{s.out}[{target}] = {s.operand}[{source}];"
-        else:
-            size = size_text(run * s.y.dtype.bytes)
-            moved = self.copy(f"{s.out} + {target}", f"{s.operand} + {source}", size)
-        return [*lines, f"{'  ' * moving}{moved}"]
-
-    def _offset(self, dims: Sequence[int], sizes: Sequence[int]) -> str:
-        """Return the element at the loop variables of some dimensions; ``sizes`` are the sizes of
-        all dimensions, in the same order."""
-        terms: list[str] = []
-        for place, d in enumerate(dims):
-            stride = math.prod(sizes[place + 1 :])
-            terms.append(f"i{d}" if stride == 1 else f"i{d} * {factor_text(stride)}")
-        return " + ".join(terms) or "0"

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -31,12 +32,12 @@ from collir.targets.code.c_text import (
     C_ELEMENTS,
     C_TYPES,
     C,
-    MeshNames,
     Words,
     element_count,
     size_text,
 )
 from collir.targets.code.names import raise_all
+from collir.targets.code.ranks import RankText
 
 TITLE = """\
 /* ---- A main that runs and checks the functions above ---------------------------------------- */
@@ -255,8 +256,12 @@ def _stored(value: str, x: DistType) -> str:
     return f"({C_TYPES[x.dtype]}){value}"
 
 
+Names = TypeVar("Names", bound=RankText)
+"""The names of a mesh in a language."""
+
+
 @dataclass
-class CheckedRun(ABC):
+class CheckedRun(ABC, Generic[Names]):
     """The function that runs another, times it, and returns whether its results are wrong.
 
     Attributes:
@@ -267,7 +272,7 @@ class CheckedRun(ABC):
     function: FuncOp
     reference: FuncOp
     total: FuncOp | None
-    names: MeshNames
+    names: Names
 
     def __post_init__(self) -> None:
         self.mesh = self.names.mesh

@@ -269,7 +269,7 @@ def _number(value: float, dtype: DType, wide: DType) -> str:
 
 def _iota(c: Computation) -> list[str]:
     dim = c.op.integer("dim")
-    start = c.start(c.result, dim)
+    start = c.starts[dim]
     known = [loop.variable for loop in c.loops([str(dim)])]
     position = " + ".join([*([] if start == "0" else [start]), *known]) or "0"
     text = f"({number_type(c.result.dtype)})({position})" if " " in position else position
@@ -287,7 +287,7 @@ def _uniform(c: Computation) -> list[str]:
     before = "seed"
     for dim, index in enumerate(c.structure.result):
         variable = next((loop.variable for loop in c.loops([index])), "")
-        start = c.start(c.result, dim)
+        start = c.starts[dim]
         position = " + ".join(filter(None, ["" if start == "0" else start, variable])) or "0"
         mixed = f"mixed_bits(({before} ^ (uint32_t)({position})) * 0x9E3779B1u + {dim}u)"
         before = f"bits{dim}"

@@ -47,11 +47,13 @@ class Array:
 
     Attributes:
         strides: the stride of each loop that it depends on, in the order of its dimensions.
+        start: where it begins behind the pointer, as a term of a sum; empty at the pointer.
     """
 
     name: str
     dtype: DType
     strides: Strides
+    start: str = ""
 
     @staticmethod
     def of(name: str, dtype: DType, shape: Sequence[int], variables: Sequence[str]) -> "Array":
@@ -65,7 +67,7 @@ class Array:
 
     def offset(self, at: Mapping[str, str] | None = None) -> str:
         """Return the element at the loop variables, some of which have other values."""
-        terms: list[str] = []
+        terms = [self.start] if self.start else []
         for variable, stride in self.strides.items():
             text = (at or {}).get(variable, variable)
             terms.append(text if is_one(stride) else f"{text} * {factor_text(stride)}")
@@ -88,7 +90,8 @@ class Array:
     def place(self, variables: Sequence[str]) -> str:
         """Return where the array begins at the values of some variables, with others at 0."""
         known = {v: stride for v, stride in self.strides.items() if v in variables}
-        return f"{self.name} + {replace(self, strides=known).offset()}" if known else self.name
+        offset = replace(self, strides=known).offset()
+        return f"{self.name} + {offset}" if known or self.start else self.name
 
     def store(self, text: str) -> str:
         """Return the statement that writes a number, rounded to the type of the elements."""

@@ -81,7 +81,7 @@ def _take(c: Computation) -> list[str]:
     table = Array.of("x", c.x.dtype, (rows, shape[dim], run), ("row", "at", "i"))
     out = Array.of(OUT, c.x.dtype, (rows, count, run), ("row", "n", "i"))
     inside = f"at >= 0 && at < (int64_t)({size_text(shape[dim])})"
-    at = _position("y[n]" if loops and loops[-1].variable == "n" else "y[0]", c.start(c.x, dim))
+    at = _position("y[n]" if loops and loops[-1].variable == "n" else "y[0]", c.starts[dim])
     source, size = table.place(["row"]), size_text(run * c.x.dtype.bytes)
     step = f"(size_t)at * {factor_text(run)}" if not is_one(run) else "(size_t)at"
     to = out.place(["row", "n"])
@@ -107,7 +107,7 @@ def _take_transpose(c: Computation) -> list[str]:
     row, chosen, inner = ([x] if not is_one(x.size) else [] for x in loops)
     c.use(c.x.dtype)
     inside = f"at >= 0 && at < (int64_t)({size_text(size)})"
-    at = _position("y[n]" if chosen else "y[0]", c.start(c.result, dim))
+    at = _position("y[n]" if chosen else "y[0]", c.starts[dim])
     if chosen and c.x.dtype.is_short:
         body = [at, f"if (!({inside})) continue;", *_row_sums(out, g, count, run)]
         start = f"memset({OUT}, 0, {size_text(math.prod(shape) * c.x.dtype.bytes)});"
@@ -148,7 +148,7 @@ def _row_sums(out: Array, g: Array, count: int, run: int) -> list[str]:
 def _one_hot(c: Computation) -> list[str]:
     last = len(c.after) - 1
     out, (x,) = c.out(), c.inputs()
-    start, position = c.start(c.result, last), c.variables["to"]
+    start, position = c.starts[last], c.variables["to"]
     inner = c.loops(["to"])
     outer, (out, x) = merged(c.loops(c.structure.result[:-1]), [out, x])
     number = f"(int64_t){position}" if inner else "0"

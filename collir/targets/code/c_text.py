@@ -49,11 +49,10 @@ USED = frozenset(
     linux size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
     done to from TRY NEW MOST_DIMS
     all_reduce reduce broadcast reduce_scatter all_gather gather scatter all_to_all permute
-    reduce_scatter_rows all_gather_rows gather_rows scatter_rows all_to_all_rows
-    send_to receive_from shift broadcast_from scatter_from scatter_rows_from
-    least size_of copy_rows swap_blocks strided compute_for wrong_size is_size check_size snprintf
+    send_to receive_from shift memory reserve exchange blocks_before as_integers
+    least size_of compute_for wrong_size is_size check_size snprintf
     all_gather_blocks gather_blocks scatter_blocks reduce_scatter_blocks all_to_all_blocks
-    units_before unit_columns move_units block_starts move_blocks
+    transpose_1 transpose_2 transpose_4 transpose_8
     bf16_load bf16_store f16_load f16_store f16_of_double
     sum_of_f16 prod_of_f16 max_of_f16 min_of_f16 sum_of_bf16 prod_of_bf16 max_of_bf16 min_of_bf16
     layout place hashed part_value whole_value differ fabs fmax atoi math_errhandling
@@ -176,7 +175,7 @@ def double_text(formula: Formula) -> str:
     terms: list[str] = []
     for powers, number in formula.terms:
         factors = [name for name, exponent in powers for _ in range(exponent)]
-        terms.append(" * ".join([f"{abs(int(number))}.0", *map(str, factors)]))
+        terms.append(" * ".join([f"{abs(int(number))}.0", *(f"(double){x}" for x in factors)]))
     return " + ".join(terms) or "0.0"
 
 

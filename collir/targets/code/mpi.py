@@ -18,23 +18,25 @@ class MpiTarget(Target):
     The communicator of an ordered list of sub-axes is an `MPI_Comm_split` of the mesh. Its colour
     is the index over all other sub-axes; its key is the mixed-radix index over the list, so the
     ranks of a communicator are in the order of the sub-axes. Where a value is held at one
-    coordinate, only that one takes part. Blocks of a dimension other than the first are packed, so
-    that every block is contiguous. Messages between two ranks are posted in the order of the
+    coordinate, only that one takes part. Messages between two ranks are posted in the order of the
     program by both, and so match in order.
 
-    An `async` collective is started, and waited for before its result is used. A collective that is
-    packed or too large for one call is not started early. With `sized=true` functions are for
-    values of any size. In f16 and bf16, a maximum or minimum with a NaN is NaN on all ranks; in f32
-    and f64, MPI does not define it.
+    What a rank does is decided by the lowering to the local level (`-t local`), and printed one
+    operation after the other: blocks are packed by copies, and a collective is a function of the
+    file, which starts it if it is given a request. It waits instead where one call of MPI does not
+    take so many elements. A `repeat` is a loop. Temporaries lie in one piece of memory, which is
+    kept from call to call, and freed by `MESH_finalize`. With `sized=true` functions are for values
+    of any size. In f16 and bf16, a maximum or minimum with a NaN is NaN on all ranks; in f32 and
+    f64, MPI does not define it.
 
-    On axes with weights, sizes are products with `share_...`, the units of this rank; collectives
-    take `parts_...`, the units of the ranks of its group, and are MPI's for counts that differ
-    (`MPI_Allgatherv`, ...). They are not started early, and `sized=true` has none.
+    On axes with weights, sizes are products with `by_...`, numbers of this rank from a table by its
+    coordinates, and collectives are MPI's for counts that differ (`MPI_Allgatherv`, ...).
+    `sized=true` has none.
 
     An operation of a model is a static function of loops over the blocks of a rank, printed once
     for all steps of equal shapes. Numbers of 16 bits are added in float, and rounded where they are
-    written. Temporaries of a function lie in one allocation. A gradient is one of its steps, and so
-    is a call, whose function is not printed by itself. `sized=true` has no operations of models.
+    written. A gradient is one of the steps of a function, and so is a call, whose function is not
+    printed by itself. `sized=true` has no operations of models.
 
     Each task of a pipeline is a function, which is called for every microbatch at the ranks of its
     place, in the order of the schedule. Its sends are started, and waited for by both ends before

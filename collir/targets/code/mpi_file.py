@@ -6,15 +6,18 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.dialects.local import LocalCallOp, local_functions, mesh_at
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_of_model
-from collir.ir.alternatives import alternatives
 from collir.ir.functions import functions_of
+from collir.ir.names import keep_names
 from collir.layout import DType
+from collir.localize.localize import lower_functions
+from collir.localize.writer import ANY_GROUPS
+from collir.targets.code.c_copies import TRANSPOSES
 from collir.targets.code.c_file import (
     DECLARATIONS,
     SIZED,
-    called_by_others,
     check_names,
     for_code,
     header_text,
@@ -23,9 +26,9 @@ from collir.targets.code.c_file import (
 from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_models import BODIES
 from collir.targets.code.c_products import BLAS, CBLAS, product_text
-from collir.targets.code.c_text import MeshNames
-from collir.targets.code.mpi_function import MpiFunction
-from collir.targets.code.mpi_mesh import mesh_names, mesh_text, operator_text
+from collir.targets.code.c_signature import signatures
+from collir.targets.code.mpi_mesh import MpiMesh, operator_text
+from collir.targets.code.mpi_method import MpiMethod
 from collir.targets.code.names import raise_all, refused_model
 
 _HEADER = """/* Written by collir {version}: C99 and MPI 3.0.
@@ -42,71 +45,122 @@ _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 _HEADER_INCLUDES = ("mpi.h", "stddef.h", "stdint.h")
 
 
+class MpiFile:
+    """A file of C for MPI, with the functions of a module.
+
+    Attributes:
+        meshes: the names of each mesh that functions are on, by the name of the mesh.
+    """
+
+    def __init__(
+        self,
+        module: ModuleOp,
+        static: Iterable[FuncOp] = (),
+        sized: bool = False,
+        named: Collection[str] | None = None,
+    ):
+        """Lower the functions of a module.
+
+        Args:
+            static: the functions that are for this file only.
+            sized: whether functions take their size parameters, or a width, and choose by them.
+            named: the functions to print of a module with operations of models; by default those
+                that no other calls.
+
+        Raises:
+            DiagnosticError: names that C cannot have, operations that are not collectives.
+        """
+        if sized:
+            _refuse_models(module)
+        ready, hidden, wide = for_code(
+            module, static, "MPI", sized, named=named, tasks=not sized, bodies=False
+        )
+        own, self.sized = signatures(ready, hidden, wide, sized), sized
+        meshes = {mesh.name: mesh for mesh in map(mesh_of, functions_of(ready))}
+        # A mesh that is only for this file, of one device, needs no communicators.
+        open_on = {mesh_of(f).name for f in functions_of(ready) if f not in hidden}
+        initialised = [n for n, mesh in meshes.items() if mesh.sub_axes or n in open_on]
+        check_names(ready, initialised, models=True)
+        ready = ready.clone() if ready is module else ready
+        keep_names(ready)
+        lower_functions(ready, ANY_GROUPS)
+        functions = list(local_functions(ready))
+        self.meshes = {
+            name: MpiMesh.of(mesh, [f for f in functions if mesh_at(f).name == name])
+            for name, mesh in meshes.items()
+        }
+        self.needed = [self.meshes[name] for name in initialised]
+        calls = [op for f in functions for op in f.walk() if isinstance(op, LocalCallOp)]
+        tasks = {call.callee.string_value() for call in calls}
+        self.kernels = Kernels(BODIES)
+        self.texts = [
+            MpiMethod(
+                function,
+                self.meshes[mesh_at(function).name],
+                own[function.sym_name.data],
+                self.kernels,
+                function.sym_name.data in tasks,
+            )
+            for function in functions
+        ]
+        others = {text.function.sym_name.data: text for text in self.texts}
+        for text in self.texts:
+            text.others = others
+
+    def _interface(self) -> list[str]:
+        """Return the declarations of the functions of the meshes."""
+        lines = [f"int  {names.mesh.name}_init(MPI_Comm comm);" for names in self.needed]
+        return [*lines, *(f"void {names.mesh.name}_finalize(void);" for names in self.needed)]
+
+    def header(self) -> str:
+        """Return the header of the file, for C and C++."""
+        about = _about(DECLARATIONS, self.sized)
+        declared = [(x.comment(), x.declaration()) for x in self.texts if not x.signature.static]
+        return header_text(about, _HEADER_INCLUDES, self._interface(), declared)
+
+    def text(self, includes: Iterable[str] = _INCLUDES, sections: Iterable[str] = ()) -> str:
+        """Return the file.
+
+        Args:
+            sections: the sections of the runtime to print in any case.
+        """
+        interface = self._interface()
+        interface += [f"int  {x.prototype()};" for x in self.texts if not x.signature.static]
+        bodies = [line for text in self.texts for line in text.text()]
+        needs = {*sections, *self.kernels.needs, *(x for text in self.texts for x in text.needs)}
+        if self.kernels.texts:
+            includes = sorted({*includes, "math.h"})
+        return "\n".join(
+            [
+                _about("\n".join(f" *   {line}" for line in interface), self.sized),
+                *_runtime_text(needs, self.needed, includes),
+                *(line for names in self.needed for line in names.struct("reserve" in needs)),
+                *_products_text(self.kernels.products),
+                *self.kernels.texts,
+                *(f"{text.head()};\n" for text in self._called()),
+                *bodies,
+            ]
+        )
+
+    def _called(self) -> list[MpiMethod]:
+        """Return the functions that others call: tasks, and those for larger values."""
+        called = {other.name for text in self.texts for other in text.signature.choices}
+        return [x for x in self.texts if x.is_task or x.function.sym_name.data in called]
+
+
 def emit_c(
     module: ModuleOp,
-    static: Iterable[FuncOp] = (),
     includes: Iterable[str] = _INCLUDES,
-    sections: Iterable[str] = (),
     sized: bool = False,
     header: bool = False,
-    named: Collection[str] | None = None,
 ) -> str:
-    """Return the C of all functions of a module.
-
-    Args:
-        static: the functions that are for this file only.
-        sections: the sections of the runtime to print in any case.
-        sized: whether functions take their size parameters, or a width, and choose by them.
-        header: whether to print declarations instead, for C and C++.
-        named: the functions to print of a module with operations of models; by default those that
-            no other calls.
+    """Return the C of all functions of a module, or the header for them.
 
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
     """
-    if sized:
-        _refuse_models(module)
-    module, hidden, wide = for_code(module, static, "MPI", sized, named=named, tasks=not sized)
-    functions = functions_of(module)
-    # A mesh that is only for this file, of one device, needs no communicators.
-    open_on = {mesh_of(function).name for function in functions if function not in hidden}
-    meshes = mesh_names(functions)
-    needed = [names for name, names in meshes.items() if names.mesh.sub_axes or name in open_on]
-    check_names(module, [names.mesh.name for names in needed], models=True)
-    choices = alternatives(module) if sized else {}
-    kernels = Kernels(BODIES)
-    texts = [
-        MpiFunction(
-            function,
-            meshes[mesh_of(function).name],
-            static=function in hidden,
-            sized=sized,
-            wide=function in wide,
-            instead=choices.get(function.sym_name.data, []),
-            kernels=kernels,
-        )
-        for function in functions
-    ]
-    interface = [f"int  {names.mesh.name}_init(MPI_Comm comm);" for names in needed]
-    interface += [f"void {names.mesh.name}_finalize(void);" for names in needed]
-    if header:
-        return header_text(_about(DECLARATIONS, sized), _HEADER_INCLUDES, interface, texts)
-    interface += [f"int  {text.prototype()};" for text in texts if not text.static]
-    bodies = [line for text in texts for line in text.text()]
-    needs = {*sections, *kernels.needs, *(name for text in texts for name in text.needs)}
-    if kernels.texts:
-        includes = sorted({*includes, "math.h"})
-    return "\n".join(
-        [
-            _about("\n".join(f" *   {line}" for line in interface), sized),
-            *_runtime_text(needs, needed, includes),
-            *(line for names in needed for line in mesh_text(names)),
-            *_products_text(kernels.products),
-            *kernels.texts,
-            *(f"{text.signature()};\n" for text in called_by_others(texts)),
-            *bodies,
-        ]
-    )
+    file = MpiFile(module, sized=sized)
+    return file.header() if header else file.text(includes)
 
 
 def _refuse_models(module: ModuleOp) -> None:
@@ -138,16 +192,17 @@ def _products_text(dtypes: set[DType]) -> list[str]:
     return [*blas, *(product_text(dtype) for dtype in DType if dtype in dtypes)]
 
 
-def _runtime_text(
-    needs: set[str], meshes: Sequence[MeshNames], includes: Iterable[str]
-) -> list[str]:
+def _runtime_text(needs: set[str], meshes: Sequence[MpiMesh], includes: Iterable[str]) -> list[str]:
     """Return the includes, the sections of the runtime, and the reductions that MPI lacks."""
     waiting = ["sched.h"] if "compute_for" in needs else []
+    transposes = [text for name, text in TRANSPOSES.items() if name in needs]
+    needs = needs.difference(TRANSPOSES) | ({"wrong_size"} if meshes else set[str]())
     lines = [
         *(f"#include <{name}>" for name in [*includes, *waiting]),
         "",
-        "\n\n".join(runtime("mpi_runtime.c", needs | ({"wrong_size"} if meshes else set[str]()))),
+        "\n\n".join(runtime("mpi_runtime.c", needs)),
         "",
+        *transposes,
     ]
     for operator in dict.fromkeys(operator for names in meshes for operator in names.operators):
         lines += operator_text(operator)

@@ -14,11 +14,10 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
-from collir.ir.functions import functions_of
 from collir.layout import DistType
-from collir.targets.code.c_text import MeshNames, element_count, size_text
-from collir.targets.code.mpi_file import emit_c
-from collir.targets.code.mpi_mesh import mesh_names
+from collir.targets.code.c_text import element_count, size_text
+from collir.targets.code.mpi_file import MpiFile
+from collir.targets.code.mpi_mesh import MpiMesh
 
 _INCLUDES = ("limits.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 
@@ -110,11 +109,11 @@ _CLOSE = """\
 
 def emit_harness(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
     """Return the C of a module and a main that runs ``functions``, all on meshes of one size."""
-    names = mesh_names(functions_of(module))
+    file = MpiFile(module, named=[f.sym_name.data for f in functions])
     meshes = list(dict.fromkeys(mesh_of(function).name for function in functions))
     buffers = {function: _buffers(function) for function in functions}
     lines = [
-        emit_c(module, includes=_INCLUDES, named=[f.sym_name.data for f in functions]),
+        file.text(_INCLUDES),
         f"#define COLLIR_MOST_BUFFERS {max([1, *map(len, buffers.values())])}",
         "",
         _SUPPORT,
@@ -126,7 +125,7 @@ def emit_harness(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
             f'  collir_require({name}_init(MPI_COMM_WORLD) == MPI_SUCCESS, "{name}_init");'
         )
     for function in functions:
-        lines.append(_run_text(function, buffers[function], names[mesh_of(function).name]))
+        lines.append(_run_text(function, buffers[function], file.meshes[mesh_of(function).name]))
     lines += [f"  {name}_finalize();" for name in meshes]
     return "\n".join([*lines, _CLOSE])
 
@@ -147,7 +146,7 @@ def _call_text(function: FuncOp, buffers: int) -> str:
     )
 
 
-def _run_text(function: FuncOp, buffers: Sequence[DistType], names: MeshNames) -> str:
+def _run_text(function: FuncOp, buffers: Sequence[DistType], names: MpiMesh) -> str:
     """Return the statement of the main that runs a function."""
     name = function.sym_name.data
     sizes = [_bytes_held(x, names) for x in buffers] or ["0"]
@@ -158,7 +157,7 @@ def _run_text(function: FuncOp, buffers: Sequence[DistType], names: MeshNames) -
     )
 
 
-def _bytes_held(x: DistType, names: MeshNames) -> str:
+def _bytes_held(x: DistType, names: MpiMesh) -> str:
     """Return the bytes that a rank holds of a value as a C expression."""
     size = names.resolved(size_text(element_count(x, names.mesh) * x.dtype.bytes))
     holds = names.at_place(x.place)

@@ -9,7 +9,6 @@ from xdsl.dialects.func import FuncOp
 from collir.dialects.machine import mesh_of
 from collir.ir.functions import functions_of
 from collir.ir.inlining import inline_calls
-from collir.ir.loops import outline_bodies
 from collir.ir.rotation import write_out_pipelines
 from collir.ir.tasks import outline_tasks
 from collir.targets.code.c_main import (
@@ -23,15 +22,15 @@ from collir.targets.code.c_main import (
     exchanged_types,
     runnable_functions,
 )
-from collir.targets.code.c_text import AS_BITS, MeshNames
-from collir.targets.code.mpi_file import emit_c
-from collir.targets.code.mpi_mesh import mesh_names
+from collir.targets.code.c_text import AS_BITS
+from collir.targets.code.mpi_file import MpiFile
+from collir.targets.code.mpi_mesh import MpiMesh
 
 _INCLUDES = ("limits.h", "math.h", "mpi.h", "stdint.h", "stdio.h", "stdlib.h", "string.h")
 
 
 @dataclass
-class _MpiRun(CheckedRun):
+class _MpiRun(CheckedRun[MpiMesh]):
     """The function that runs another on MPI, times it, and returns whether its results are
     wrong."""
 
@@ -95,20 +94,22 @@ def emit_with_main(module: ModuleOp) -> str:
     inline_calls(plain)  # for references that do not depend on how loops run
     write_out_pipelines(program)
     functions = runnable_functions(program, "has no form in MPI")
-    names = mesh_names(functions)
+    pairs: list[tuple[FuncOp, FuncOp, FuncOp | None]] = []
     hidden: list[FuncOp] = []
-    runs: list[str] = []
     for function, original in zip(functions, functions_of(plain), strict=True):
         reference = add_reference(program, original)
         total = add_total(program, function)
         hidden += [reference] if total is None else [reference, total]
-        runs.append(_MpiRun(function, reference, total, names[mesh_of(function).name]).text())
-    hidden += [*outline_tasks(program), *outline_bodies(program)]
+        pairs.append((function, reference, total))
+    hidden += outline_tasks(program)
+    file = MpiFile(program, hidden)
+    names = {mesh_of(function).name: file.meshes[mesh_of(function).name] for function in functions}
+    runs = [_MpiRun(*functions, names[mesh_of(functions[0]).name]).text() for functions in pairs]
     types = exchanged_types(functions)
-    sections = {x.dtype.value for x in types if x.dtype in AS_BITS}
+    sections = {"new"} | {x.dtype.value for x in types if x.dtype in AS_BITS}
     return "\n".join(
         [
-            emit_c(program, hidden, _INCLUDES, sections),
+            file.text(_INCLUDES, sections),
             dims_text(types),
             "",
             f"{TITLE}\n{INPUTS}\n{DIFFER}",
@@ -118,7 +119,7 @@ def emit_with_main(module: ModuleOp) -> str:
     )
 
 
-def _main_text(functions: Sequence[FuncOp], meshes: Sequence[MeshNames]) -> str:
+def _main_text(functions: Sequence[FuncOp], meshes: Sequence[MpiMesh]) -> str:
     """Return the main."""
     lines = [
         "/* Arguments: how often to run each function (default 10), and 0 not to check. */",

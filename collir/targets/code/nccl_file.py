@@ -129,7 +129,8 @@ def emit_cpp(
     if header:
         about = _about(DECLARATIONS, _IS_HEADER, symmetric, sized)
         names_in_c = [_IN_C.get(name, name) for name in _includes(set(), texts, ())]
-        return header_text(about, names_in_c, interface, texts)
+        declared = [(text.comment(), text.declaration()) for text in texts if not text.static]
+        return header_text(about, names_in_c, interface, declared)
     cuda.needs |= {"symmetric"} if symmetric else set[str]()
     interface += [f"{text.declaration()};" for text in texts if not text.static]
     bodies = [line for text in texts for line in text.text()]

@@ -14,16 +14,22 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.collectives.table import COSTS
+from collir.dialects.local import ComputeOp, StartOp, local_functions, mesh_at
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
 from collir.ir.inlining import function_without_calls, inline_calls
 from collir.ir.loops import outline_bodies, repeats_in, steps_with_times
+from collir.ir.names import keep_names
 from collir.ir.rotation import write_out_pipelines
+from collir.ir.selection import erase_other_functions
 from collir.ir.tasks import outline_tasks
 from collir.layout import DistType, Mesh, Reduction
-from collir.targets.code import mpi_function
-from collir.targets.code.c_file import called_by_others, runtime
+from collir.localize.localize import lower_functions
+from collir.localize.writer import ANY_GROUPS
+from collir.targets.code.c_copies import TRANSPOSES
+from collir.targets.code.c_file import runtime
+from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_main import (
     DIFFER,
     INPUTS,
@@ -36,7 +42,10 @@ from collir.targets.code.c_main import (
     exchanged_types,
     runnable_functions,
 )
+from collir.targets.code.c_method import MEMORY, CMethod
+from collir.targets.code.c_signature import signatures
 from collir.targets.code.c_text import AS_BITS, MeshNames, Words, element_count
+from collir.targets.code.mpi_mesh import MpiMesh
 from collir.targets.code.nccl_file import emit_cpp
 from collir.targets.code.nccl_mesh import mesh_names, registered
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
@@ -201,15 +210,44 @@ def traffic(function: FuncOp) -> tuple[int, float] | None:
 
 
 @dataclass
-class _HostFunction(mpi_function.MpiFunction):
-    """A function that sends nothing, in C++ for the host."""
+class _HostMethod(CMethod):
+    """A function of one device, in C++ for the host."""
 
     words: ClassVar[Words] = CPP
     success: ClassVar[str] = "0"
 
+    def acquired(self, size: str) -> list[str]:
+        taken = f"char *{MEMORY} = (char *)malloc({size});"
+        return [taken, f"if (!{MEMORY}) return ncclSystemError;"]
+
+    def released(self) -> list[str]:
+        return [f"free({MEMORY});"]
+
+    def computation(self, op: ComputeOp) -> list[str]:
+        return []
+
+    def collective(self, op: StartOp, waits: bool) -> tuple[list[str], list[str]]:
+        raise TypeError(f"one device has no {op.called}")
+
+
+def _host_methods(program: ModuleOp, references: Sequence[FuncOp]) -> list[_HostMethod]:
+    """Return the functions of a module that each rank runs on its host."""
+    names = [reference.sym_name.data for reference in references]
+    module = program.clone()
+    erase_other_functions(module, names)
+    own = signatures(module, functions_of(module), [], sized=False)
+    keep_names(module)
+    lower_functions(module, ANY_GROUPS)
+    return [
+        _HostMethod(
+            f, MpiMesh.of(mesh_at(f), [f]), own[f.sym_name.data], Kernels({}), is_task=False
+        )
+        for f in local_functions(module)
+    ]
+
 
 @dataclass
-class _NcclRun(CheckedRun):
+class _NcclRun(CheckedRun[MeshNames]):
     """The function that runs another on a device, times it, and returns whether its results are
     wrong."""
 
@@ -377,20 +415,20 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
     library = ["mpi.h"] if processes else ["condition_variable", "mutex", "thread", "vector"]
     code = emit_cpp(program, hidden, [*_INCLUDES, *library], symmetric)
     counts = registered(device_functions) if symmetric else {}
-    references: list[_HostFunction] = []
+    references: list[FuncOp] = []
     runs: list[_NcclRun] = []
     for function, original in zip(functions, functions_of(plain), strict=True):
         reference = add_reference(program, original)
-        alone = MeshNames.of(mesh_of(reference), [], words=CPP)
-        bodies = outline_bodies(program, [reference])
-        references += [_HostFunction(f, alone, static=True) for f in (*bodies[::-1], reference)]
+        references.append(reference)
         mesh = names[mesh_of(function).name]
         count = counts.get(mesh.mesh.name)
         runs.append(_NcclRun(function, reference, totals[function], mesh, count))
     types = exchanged_types(functions)
-    host_code = [f"{text.signature()};" for text in called_by_others(references)]
-    host_code += [line for reference in references for line in reference.text()]
-    sections = {name for reference in references for name in reference.needs} - {"check"}
+    methods = _host_methods(program, references)
+    host_code = [line for method in methods for line in method.text()]
+    needs = {name for method in methods for name in method.needs}
+    transposes = [text for name, text in TRANSPOSES.items() if name in needs]
+    sections = needs.difference(TRANSPOSES) - {"check"}
     sections |= {x.dtype.value for x in types if x.dtype in AS_BITS}
     meshes = [members.mesh for members in names.values()]
     differ = DIFFER if any(run.differs() for run in runs) else ""
@@ -406,6 +444,7 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
             f"{INPUTS}\n{differ}",
             _PROCESSES if processes else _THREADS,
             _MUST,
+            *transposes,
             *host_code,
             *(run.text() for run in runs),
             *_run_all(functions, meshes),

@@ -1,6 +1,6 @@
 """The operations of a local function in order, with their places, and the memory that they use."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from xdsl.ir import Block, Operation, SSAValue
@@ -22,6 +22,22 @@ from collir.dialects.local import (
 )
 from collir.dialects.local_types import BufferType, buffer_of
 from collir.layout import Place, place_at
+
+Piece = tuple[Place, list[str]]
+"""Statements of the ranks at a place, what is inside of others indented."""
+
+
+def merged_pieces(pieces: Iterable[Piece]) -> list[Piece]:
+    """Return pieces of which those of one place are together, without empty ones."""
+    merged: list[Piece] = []
+    for place, lines in pieces:
+        if not lines:
+            continue
+        if merged and merged[-1][0] == place:
+            merged[-1][1].extend(lines)
+        else:
+            merged.append((place, list(lines)))
+    return merged
 
 
 class Leaf(NamedTuple):

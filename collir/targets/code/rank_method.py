@@ -47,11 +47,13 @@ from collir.targets.code.python_text import comment, remark, tuple_text, variabl
 from collir.targets.code.rank_forms import RankStep
 from collir.targets.code.rank_leaves import (
     Leaf,
+    Piece,
     is_memory,
     is_waited_at_once,
     is_whole,
     leaves,
     loops_around,
+    merged_pieces,
     place_of_memory,
     place_of_view,
     used_by,
@@ -101,9 +103,6 @@ class Transfer(NamedTuple):
 
 Sender = OperationTable[Any]
 """Methods from a ``Sent`` to its ``Transfer``, or to statements that wait at once."""
-
-Piece = tuple[Place, list[str]]
-"""Statements of the ranks at a place, what is inside of others indented."""
 
 
 @dataclass
@@ -343,15 +342,7 @@ class RankMethod(ArrayWords):
 
     def _placed(self, pieces: Sequence[Piece], context: Place) -> Iterator[str]:
         """Yield the statements of pieces, those of one place together."""
-        merged: list[Piece] = []
-        for place, lines in pieces:
-            if not lines:
-                continue
-            if merged and merged[-1][0] == place:
-                merged[-1][1].extend(lines)
-            else:
-                merged.append((place, list(lines)))
-        for place, lines in merged:
+        for place, lines in merged_pieces(pieces):
             rest = tuple(item for item in place if item not in context)
             condition = self.names.at_place(rest)
             joined = _with_joined_ends(lines)

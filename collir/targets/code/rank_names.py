@@ -61,8 +61,12 @@ class RankNames(RankText):
         assert isinstance(own, OpenSize)
         [(powers, factor)] = own.formula.terms
         text = f"({text})" if " " in text else text
-        factors = [str(atom) for atom, exponent in powers for _ in range(exponent)]
+        factors = [self.real(str(atom)) for atom, exponent in powers for _ in range(exponent)]
         return f"{' * '.join([text, *factors])} / {int(size) // int(factor)}"
+
+    def real(self, atom: str) -> str:
+        """Return a number of this rank as a factor of seconds."""
+        return atom
 
     def coordinate(self, axis: str) -> str:
         return self.member(self.members[axis])

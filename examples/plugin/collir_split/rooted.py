@@ -23,6 +23,7 @@ from collir.semantics.reference.steps import MEANINGS, Args, Meaning
 from collir.semantics.symbolic.execution import RULES
 from collir.targets.code import c_file, jax_ops
 from collir.targets.code.mpi4py import Mpi4pyMethod
+from collir.targets.code.mpi_method import ARGUMENTS, Arguments
 from collir.targets.code.nccl_function import NcclFunction, operator
 from collir.targets.code.nccl_function import Sent as SentByNccl
 from collir.targets.code.rank_method import Sent
@@ -82,18 +83,15 @@ GROUPS["rooted_all_reduce"] = GroupMeaning(lambda op, parts, _: [combined(op, pa
 
 
 # Its code in C for MPI, C++ for NCCL, Python for mpi4py, torch and jax.
+ARGUMENTS["rooted_all_reduce"] = Arguments("{x}, {y}, {n}, {type}, {op}")
 c_file.sections("mpi_runtime.c")["rooted_all_reduce"] = (
-    ("reduce", "least", "size_of"),
+    ("reduce", "broadcast"),
     """\
 static int rooted_all_reduce(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
-                             MPI_Comm comm) {
-  size_t size = size_of(type), c;
-  int err = reduce(in, out, n, type, op, comm);
-  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
-    c = least(n - i);
-    err = MPI_Bcast((char *)out + i * size, (int)c, type, 0, comm);
-  }
-  return err;
+                             MPI_Comm comm, MPI_Request *request)
+{
+  int err = reduce(in, out, n, type, op, 0, comm, NULL);
+  return err != MPI_SUCCESS ? err : broadcast(out, out, n, type, 0, comm, request);
 }
 """,
 )

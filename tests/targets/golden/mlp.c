@@ -22,10 +22,8 @@
 #define COLLIR_MAX_COUNT INT_MAX
 #endif
 
-/* For functions with a label `done` that releases what they hold and returns err. */
+/* For functions with a label `done` behind which they return err. */
 #define TRY(call) do { if ((err = (call)) != MPI_SUCCESS) goto done; } while (0)
-#define NEW(p, bytes) \
-  do { if (!((p) = malloc(bytes))) { err = MPI_ERR_NO_MEM; goto done; } } while (0)
 
 /* An error of class MPI_ERR_COMM whose text says how many ranks are needed, and how many there are. */
 static int wrong_size(const char *needs, int has) {
@@ -46,10 +44,32 @@ static inline size_t size_of(MPI_Datatype type) {
   return (size_t)bytes;
 }
 
+/* Memory for what functions compute on the way. It is kept for later calls, and grows to what the
+ * largest of them needs. */
+static struct {
+  char *start;
+  size_t bytes;
+} collir_workspace;
+static int reserve(size_t bytes, char **memory)
+{
+  if (bytes > collir_workspace.bytes) {
+    free(collir_workspace.start);
+    collir_workspace.start = malloc(bytes);
+    collir_workspace.bytes = collir_workspace.start ? bytes : 0;
+  }
+  *memory = collir_workspace.start;
+  return *memory ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+}
+
+/* Started if there is a request for it, as all others: without one, and where one call of MPI does
+ * not take so many elements, it is waited for. */
 static int all_reduce(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
-                      MPI_Comm comm) {
+                      MPI_Comm comm, MPI_Request *request)
+{
   size_t size = size_of(type), c;
   int err = MPI_SUCCESS;
+  if (request && n <= COLLIR_MAX_COUNT)
+    return MPI_Iallreduce(in, out, (int)n, type, op, comm, request);
   for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
     c = least(n - i);
     err = MPI_Allreduce((const char *)in + i * size, (char *)out + i * size, (int)c, type, op, comm);
@@ -62,8 +82,8 @@ static struct {
   MPI_Comm comm;
   int rank;
   int data_gpu, model_gpu; /* this rank's coordinates */
-  MPI_Comm over_data_gpu; /* ranks that differ in data.gpu only */
   MPI_Comm over_model_gpu; /* ranks that differ in model.gpu only */
+  MPI_Comm over_data_gpu; /* ranks that differ in data.gpu only */
 } mesh_m;
 
 int m_init(MPI_Comm comm)
@@ -76,21 +96,23 @@ int m_init(MPI_Comm comm)
   TRY(MPI_Comm_rank(mesh_m.comm, &mesh_m.rank));
   mesh_m.data_gpu = mesh_m.rank / 4;
   mesh_m.model_gpu = mesh_m.rank % 4;
-  TRY(MPI_Comm_split(mesh_m.comm, mesh_m.model_gpu,
-                     mesh_m.data_gpu, &mesh_m.over_data_gpu));
-  TRY(MPI_Comm_set_errhandler(mesh_m.over_data_gpu, MPI_ERRORS_RETURN));
   TRY(MPI_Comm_split(mesh_m.comm, mesh_m.data_gpu,
                      mesh_m.model_gpu, &mesh_m.over_model_gpu));
   TRY(MPI_Comm_set_errhandler(mesh_m.over_model_gpu, MPI_ERRORS_RETURN));
+  TRY(MPI_Comm_split(mesh_m.comm, mesh_m.model_gpu,
+                     mesh_m.data_gpu, &mesh_m.over_data_gpu));
+  TRY(MPI_Comm_set_errhandler(mesh_m.over_data_gpu, MPI_ERRORS_RETURN));
 done:
   return err;
 }
 
 void m_finalize(void)
 {
-  MPI_Comm_free(&mesh_m.over_data_gpu);
   MPI_Comm_free(&mesh_m.over_model_gpu);
+  MPI_Comm_free(&mesh_m.over_data_gpu);
   MPI_Comm_free(&mesh_m.comm);
+  free(collir_workspace.start);
+  collir_workspace.start = NULL, collir_workspace.bytes = 0;
 }
 
 #ifdef COLLIR_CBLAS /* products of f32 and f64 by BLAS: link with it */
@@ -143,74 +165,6 @@ static void product_f32(
     }
 }
 
-/* sub x, y: x[2, 8], y[2, 8], out[2, 8] */
-static void collir_sub_1(const float *restrict x, const float *restrict y, float *restrict out)
-{
-  for (size_t i = 0; i < 16; ++i) {
-    float a = x[i];
-    float b = y[i];
-    out[i] = a - b;
-  }
-}
-
-/* mul x, y: x[2, 8], y[2, 8], out[2, 8] */
-static void collir_mul_1(const float *restrict x, const float *restrict y, float *restrict out)
-{
-  for (size_t i = 0; i < 16; ++i) {
-    float a = x[i];
-    float b = y[i];
-    out[i] = a * b;
-  }
-}
-
-/* sum x dims [0, 1]: x[2, 8], out[] */
-static void collir_sum_1(const float *restrict x, float *restrict out)
-{
-  float sum = 0;
-  for (size_t i0 = 0; i0 < 16; ++i0)
-    sum += x[i0];
-  out[0] = sum;
-}
-
-/* constant value batch * width to f32[]: out[] */
-static void collir_constant_1(float *restrict out)
-{
-  out[0] = 32.0f;
-}
-
-/* div x, y: x[], y[], out[] */
-static void collir_div_1(const float *restrict x, const float *restrict y, float *restrict out)
-{
-  float a = x[0];
-  float b = y[0];
-  out[0] = a / b;
-}
-
-/* constant value 1 to f32[]: out[] */
-static void collir_constant_2(float *restrict out)
-{
-  out[0] = 1.0f;
-}
-
-/* broadcast_to x to f32[batch@data, width]: x[1, 1], out[2, 8] */
-static void collir_broadcast_to_1(const float *restrict x, float *restrict out)
-{
-  for (size_t i = 0; i < 16; ++i) {
-    float a = x[0];
-    out[i] = a;
-  }
-}
-
-/* sub x, y: x[2, 8, 2], y[2, 8, 2], out[2, 8, 2] */
-static void collir_sub_2(const float *restrict x, const float *restrict y, float *restrict out)
-{
-  for (size_t i = 0; i < 32; ++i) {
-    float a = x[i];
-    float b = y[i];
-    out[i] = a - b;
-  }
-}
-
 /* einsum "b i, i j -> b j" x, y: x[2, 8], y[8, 2], out[2, 2] */
 static void collir_einsum_1(const float *restrict x, const float *restrict y, float *restrict out)
 {
@@ -241,10 +195,41 @@ static void collir_relu_2(const float *restrict x, float *restrict out)
   }
 }
 
-/* constant value 0 to f32[]: out[] */
-static void collir_constant_3(float *restrict out)
+/* sub x, y: x[2, 8], y[2, 8], out[2, 8] */
+static void collir_sub_1(const float *restrict x, const float *restrict y, float *restrict out)
 {
-  out[0] = 0.0f;
+  for (size_t i = 0; i < 16; ++i) {
+    float a = x[i];
+    float b = y[i];
+    out[i] = a - b;
+  }
+}
+
+/* mul x, y: x[2, 8], y[2, 8], out[2, 8] */
+static void collir_mul_1(const float *restrict x, const float *restrict y, float *restrict out)
+{
+  for (size_t i = 0; i < 16; ++i) {
+    float a = x[i];
+    float b = y[i];
+    out[i] = a * b;
+  }
+}
+
+/* sum x dims [0, 1]: x[2, 8], out[] */
+static void collir_sum_1(const float *restrict x, float *restrict out)
+{
+  float sum = 0;
+  for (size_t i0 = 0; i0 < 16; ++i0)
+    sum += x[i0];
+  out[0] = sum;
+}
+
+/* div x, y: x[], y[], out[] */
+static void collir_div_1(const float *restrict x, const float *restrict y, float *restrict out)
+{
+  float a = x[0];
+  float b = y[0];
+  out[0] = a / b;
 }
 
 /* greater x, y: x[2, 8], y[], out[2, 8] */
@@ -317,11 +302,15 @@ static void collir_einsum_6(const float *restrict x, const float *restrict y, fl
   product_f32(8, 2, 2, y, 1, 8, x, 2, 1, out, 2, 1);
 }
 
-static int loss_body(const float *h, const float *v, const float *w, float *v4);
-
-static int step_body(const float *h, const float *v, const float *w, float *v4, float *out1, float *v1, float *out3);
-
-static int step_body_2(const float *v0, const float *v1, const float *v2, const float *h, const float *w, const float *v, float *v15, float *v16, float *v17);
+/* sub x, y: x[2, 8, 2], y[2, 8, 2], out[2, 8, 2] */
+static void collir_sub_2(const float *restrict x, const float *restrict y, float *restrict out)
+{
+  for (size_t i = 0; i < 32; ++i) {
+    float a = x[i];
+    float b = y[i];
+    out[i] = a - b;
+  }
+}
 
 /* x[16] is f32[4@data, 8];
  * z[16] is f32[4@data, 8];
@@ -331,23 +320,36 @@ static int step_body_2(const float *v0, const float *v1, const float *v2, const 
 int loss(const float *x, const float *z, const float *v, const float *w, float *mean)
 {
   int err = MPI_SUCCESS;
-  char *collir_memory = NULL;
-  NEW(collir_memory, 128);
-  float *y = (float *)(collir_memory + 0);
-  float *y_spare = (float *)(collir_memory + 64);
-  float *difference = (float *)(collir_memory + 64);
-  float *squares = (float *)(collir_memory + 0);
-  float *part = (float *)(collir_memory + 64);
-  float *total = (float *)(collir_memory + 0);
-  float *count = (float *)(collir_memory + 64);
+  char *memory;
+  TRY(reserve(256, &memory));
+  float *y_spare = (float *)memory;
+  float *y = (float *)(memory + 64);
+  float *v1 = (float *)(memory + 128);
+  float *v2 = (float *)(memory + 192);
+  float *v3 = (float *)(memory + 128);
+  float *v4 = (float *)(memory + 192);
+  float *difference = (float *)memory;
+  float *squares = (float *)(memory + 64);
+  float *part = (float *)memory;
+  float *total = (float *)(memory + 64);
+  float *count = (float *)memory;
   // %y = repeat (layers / 2) carry(%h = %x) slice(%v_1 = %v, %w_1 = %w)
   {
-    const float *y_from = x;
-    float *y_to = y_spare;
-    for (size_t i = 0; i < 2; ++i) {
-      TRY(loss_body(y_from, v + i * 16, w + i * 16, y_to));
-      y_from = y_to;
-      y_to = y_to == y ? y_spare : y;
+    const float *h = x;
+    float *v0 = y_spare;
+    for (size_t turn = 0; turn < 2; ++turn) {
+      // %0 = einsum "b i, i j -> b j" %h, %v
+      collir_einsum_1(h, v + turn * 16, v1);
+      // %1 = relu %0
+      collir_relu_1(v1, v2);
+      // %2 = einsum "b i, i j -> b j" %1, %w
+      collir_einsum_2(v2, w + turn * 16, v3);
+      // %3 = all_reduce %2 over model
+      TRY(all_reduce(v3, v4, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_model_gpu, NULL));
+      // %4 = relu %3
+      collir_relu_2(v4, v0);
+      h = v0;
+      v0 = v0 == y ? y_spare : y;
     }
   }
   // %difference = sub %y, %z
@@ -357,13 +359,12 @@ int loss(const float *x, const float *z, const float *v, const float *w, float *
   // %part = sum %squares dims [0, 1]
   collir_sum_1(squares, part);
   // %total = all_reduce %part over data
-  TRY(all_reduce(part, total, 1, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu));
+  TRY(all_reduce(part, total, 1, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu, NULL));
   // %count = constant value batch * width to f32[]
-  collir_constant_1(count);
+  count[0] = 32.0f;
   // %mean = div %total, %count
   collir_div_1(total, count, mean);
 done:
-  free(collir_memory);
   return err;
 }
 
@@ -377,38 +378,64 @@ done:
 int step(const float *x, const float *z, const float *v, const float *w, float *loss, float *new_v, float *new_w)
 {
   int err = MPI_SUCCESS;
-  char *collir_memory = NULL;
-  NEW(collir_memory, 768);
-  float *y = (float *)(collir_memory + 0);
-  float *v0 = (float *)(collir_memory + 64);
-  float *v1 = (float *)(collir_memory + 192);
-  float *v2 = (float *)(collir_memory + 256);
-  float *y_spare = (float *)(collir_memory + 384);
-  float *difference = (float *)(collir_memory + 384);
-  float *squares = (float *)(collir_memory + 0);
-  float *part = (float *)(collir_memory + 448);
-  float *total = (float *)(collir_memory + 0);
-  float *count = (float *)(collir_memory + 448);
-  float *v3 = (float *)(collir_memory + 0);
-  float *v4 = (float *)(collir_memory + 512);
-  float *v6 = (float *)(collir_memory + 0);
-  float *v7 = (float *)(collir_memory + 448);
-  float *v8 = (float *)(collir_memory + 512);
-  float *v9 = (float *)(collir_memory + 0);
-  float *v10 = (float *)(collir_memory + 384);
-  float *d_v = (float *)(collir_memory + 448);
-  float *d_w = (float *)(collir_memory + 576);
-  float *v10_spare = (float *)(collir_memory + 704);
-  float *u_v = (float *)(collir_memory + 0);
-  float *u_w = (float *)(collir_memory + 448);
+  char *memory;
+  TRY(reserve(1088, &memory));
+  float *v0 = (float *)memory;
+  float *v1 = (float *)(memory + 128);
+  float *v2 = (float *)(memory + 192);
+  float *y_spare = (float *)(memory + 320);
+  float *y = (float *)(memory + 384);
+  float *v6 = (float *)(memory + 448);
+  float *v7 = (float *)(memory + 448);
+  float *v8 = (float *)(memory + 512);
+  float *difference = (float *)(memory + 320);
+  float *squares = (float *)(memory + 384);
+  float *part = (float *)(memory + 448);
+  float *total = (float *)(memory + 384);
+  float *count = (float *)(memory + 448);
+  float *v9 = (float *)(memory + 384);
+  float *v10 = (float *)(memory + 512);
+  float *v11 = (float *)(memory + 384);
+  float *v12 = (float *)(memory + 448);
+  float *v13 = (float *)(memory + 512);
+  float *v14 = (float *)(memory + 320);
+  float *d_w = (float *)(memory + 384);
+  float *d_v = (float *)(memory + 512);
+  float *v15 = (float *)(memory + 640);
+  float *v16 = (float *)(memory + 704);
+  float *v23 = (float *)(memory + 768);
+  uint8_t *v24 = (uint8_t *)(memory + 832);
+  float *v25 = (float *)(memory + 768);
+  float *v26 = (float *)(memory + 896);
+  float *v27 = (float *)(memory + 768);
+  float *v28 = (float *)(memory + 832);
+  float *v29 = (float *)(memory + 896);
+  uint8_t *v30 = (uint8_t *)(memory + 960);
+  float *v31 = (float *)(memory + 896);
+  float *v32 = (float *)(memory + 1024);
+  float *v33 = (float *)(memory + 768);
+  float *v34 = (float *)(memory + 896);
+  float *u_v = (float *)memory;
+  float *u_w = (float *)(memory + 128);
   // %y, %0, %1, %2 = repeat (layers / 2) carry(%h = %x) slice(%v_1 = %v, %w_1 = %w)
   {
-    const float *y_from = x;
-    float *y_to = y_spare;
-    for (size_t i = 0; i < 2; ++i) {
-      TRY(step_body(y_from, v + i * 16, w + i * 16, y_to, v0 + i * 16, v1 + i * 4, v2 + i * 16));
-      y_from = y_to;
-      y_to = y_to == y ? y_spare : y;
+    const float *h = x;
+    float *v3 = y_spare;
+    for (size_t turn = 0; turn < 2; ++turn) {
+      // %0 = einsum "b i, i j -> b j" %h, %v
+      collir_einsum_1(h, v + turn * 16, v6);
+      // %1 = relu %0
+      collir_relu_1(v6, v1 + turn * 4);
+      // %2 = einsum "b i, i j -> b j" %1, %w
+      collir_einsum_2(v1 + turn * 4, w + turn * 16, v7);
+      // %3 = all_reduce %2 over model
+      TRY(all_reduce(v7, v8, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_model_gpu, NULL));
+      // %4 = relu %3
+      collir_relu_2(v8, v3);
+      memcpy(v2 + turn * 16, v3, 64);
+      memcpy(v0 + turn * 16, h, 64);
+      h = v3;
+      v3 = v3 == y ? y_spare : y;
     }
   }
   // %difference = sub %y, %z
@@ -418,31 +445,61 @@ int step(const float *x, const float *z, const float *v, const float *w, float *
   // %part = sum %squares dims [0, 1]
   collir_sum_1(squares, part);
   // %total = all_reduce %part over data
-  TRY(all_reduce(part, total, 1, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu));
+  TRY(all_reduce(part, total, 1, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu, NULL));
   // %count = constant value batch * width to f32[]
-  collir_constant_1(count);
+  count[0] = 32.0f;
   // %loss = div %total, %count
   collir_div_1(total, count, loss);
   // %3 = constant value 1 to f32[]
-  collir_constant_2(v3);
+  v9[0] = 1.0f;
   // %4 = div %3, %count
-  collir_div_1(v3, count, v4);
+  collir_div_1(v9, count, v10);
   // %6 = broadcast_to %5 to f32[batch@data, width]
-  collir_broadcast_to_1(v4, v6);
+  for (size_t i = 0; i < 16; ++i)
+    v11[i] = v10[0];
   // %7 = mul %6, %difference
-  collir_mul_1(v6, difference, v7);
+  collir_mul_1(v11, difference, v12);
   // %8 = mul %6, %difference
-  collir_mul_1(v6, difference, v8);
+  collir_mul_1(v11, difference, v13);
   // %9 = add %7, %8
-  for (size_t i = 0; i < 16; ++i) v9[i] = v7[i] + v8[i];
+  for (size_t i = 0; i < 16; ++i) v14[i] = v12[i] + v13[i];
   // %10, %d_v, %d_w = repeat (layers / 2) carry(%16 = %9) slice(%17 = %0, %18 = %1, %h_1 = %2, %w_2 = %w, %v_2 = %v) reverse
   {
-    const float *v10_from = v9;
-    float *v10_to = v10_spare;
-    for (size_t i = 0; i < 2; ++i) {
-      TRY(step_body_2(v10_from, v0 + (1 - i) * 16, v1 + (1 - i) * 4, v2 + (1 - i) * 16, w + (1 - i) * 16, v + (1 - i) * 16, v10_to, d_v + (1 - i) * 16, d_w + (1 - i) * 16));
-      v10_from = v10_to;
-      v10_to = v10_to == v10 ? v10_spare : v10;
+    const float *v17 = v14;
+    float *v18 = v15;
+    for (size_t turn = 0; turn < 2; ++turn) {
+      // %3 = constant value 0 to f32[]
+      v23[0] = 0;
+      // %4 = greater %1, %3
+      collir_greater_1(v2 + (1 - turn) * 16, v23, v24);
+      // %5 = constant value 0 to f32[]
+      v25[0] = 0;
+      // %6 = where %4, %0, %5
+      collir_where_1(v24, v17, v25, v26);
+      // %7 = einsum "b j, i j -> b i" %6, %w
+      collir_einsum_3(v26, w + (1 - turn) * 16, v27);
+      // %8 = einsum "b j, b i -> i j" %6, %2
+      collir_einsum_4(v26, v1 + (1 - turn) * 4, v28);
+      // %9 = constant value 0 to f32[]
+      v29[0] = 0;
+      // %10 = greater %2, %9
+      collir_greater_2(v1 + (1 - turn) * 4, v29, v30);
+      // %11 = constant value 0 to f32[]
+      v31[0] = 0;
+      // %12 = where %10, %7, %11
+      collir_where_2(v30, v27, v31, v32);
+      // %13 = einsum "b j, i j -> b i" %12, %v
+      collir_einsum_5(v32, v + (1 - turn) * 16, v33);
+      // %14 = einsum "b j, b i -> i j" %12, %h
+      collir_einsum_6(v32, v0 + (1 - turn) * 16, v34);
+      // %15 = all_reduce %13 over model
+      TRY(all_reduce(v33, v18, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_model_gpu, NULL));
+      // %16 = all_reduce %14 over data
+      TRY(all_reduce(v34, d_v + (1 - turn) * 16, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu, NULL));
+      // %17 = all_reduce %8 over data
+      TRY(all_reduce(v28, d_w + (1 - turn) * 16, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu, NULL));
+      v17 = v18;
+      v18 = v18 == v16 ? v15 : v16;
     }
   }
   // %u_v = scale %d_v by 0.01
@@ -454,127 +511,5 @@ int step(const float *x, const float *z, const float *v, const float *w, float *
   // %new_w = sub %w, %u_w
   collir_sub_2(w, u_w, new_w);
 done:
-  free(collir_memory);
-  return err;
-}
-
-/* h[16] is f32[4@data, 8];
- * v[16] is f32[8, 8@model];
- * w[16] is f32[8@model, 8];
- * v4[16] is f32[4@data, 8]. */
-static int loss_body(const float *h, const float *v, const float *w, float *v4)
-{
-  int err = MPI_SUCCESS;
-  char *collir_memory = NULL;
-  NEW(collir_memory, 128);
-  float *v0 = (float *)(collir_memory + 0);
-  float *v1 = (float *)(collir_memory + 64);
-  float *v2 = (float *)(collir_memory + 0);
-  float *v3 = (float *)(collir_memory + 64);
-  // %0 = einsum "b i, i j -> b j" %h, %v
-  collir_einsum_1(h, v, v0);
-  // %1 = relu %0
-  collir_relu_1(v0, v1);
-  // %2 = einsum "b i, i j -> b j" %1, %w
-  collir_einsum_2(v1, w, v2);
-  // %3 = all_reduce %2 over model
-  TRY(all_reduce(v2, v3, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_model_gpu));
-  // %4 = relu %3
-  collir_relu_2(v3, v4);
-done:
-  free(collir_memory);
-  return err;
-}
-
-/* h[16] is f32[4@data, 8];
- * v[16] is f32[8, 8@model];
- * w[16] is f32[8@model, 8];
- * v4[16] is f32[4@data, 8];
- * out1[16] is f32[4@data, 8];
- * v1[4] is f32[4@data, 8@model];
- * out3[16] is f32[4@data, 8]. */
-static int step_body(const float *h, const float *v, const float *w, float *v4, float *out1, float *v1, float *out3)
-{
-  int err = MPI_SUCCESS;
-  char *collir_memory = NULL;
-  NEW(collir_memory, 128);
-  float *v0 = (float *)(collir_memory + 0);
-  float *v2 = (float *)(collir_memory + 0);
-  float *v3 = (float *)(collir_memory + 64);
-  // %0 = einsum "b i, i j -> b j" %h, %v
-  collir_einsum_1(h, v, v0);
-  // %1 = relu %0
-  collir_relu_1(v0, v1);
-  // %2 = einsum "b i, i j -> b j" %1, %w
-  collir_einsum_2(v1, w, v2);
-  // %3 = all_reduce %2 over model
-  TRY(all_reduce(v2, v3, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_model_gpu));
-  // %4 = relu %3
-  collir_relu_2(v3, v4);
-  memcpy(out1, v4, 64);
-  memcpy(out3, h, 64);
-done:
-  free(collir_memory);
-  return err;
-}
-
-/* v0[16] is f32[4@data, 8];
- * v1[16] is f32[4@data, 8];
- * v2[4] is f32[4@data, 8@model];
- * h[16] is f32[4@data, 8];
- * w[16] is f32[8@model, 8];
- * v[16] is f32[8, 8@model];
- * v15[16] is f32[4@data, 8];
- * v16[16] is f32[8, 8@model];
- * v17[16] is f32[8@model, 8]. */
-static int step_body_2(const float *v0, const float *v1, const float *v2, const float *h, const float *w, const float *v, float *v15, float *v16, float *v17)
-{
-  int err = MPI_SUCCESS;
-  char *collir_memory = NULL;
-  NEW(collir_memory, 320);
-  float *v3 = (float *)(collir_memory + 0);
-  uint8_t *v4 = (uint8_t *)(collir_memory + 64);
-  float *v5 = (float *)(collir_memory + 0);
-  float *v6 = (float *)(collir_memory + 128);
-  float *v7 = (float *)(collir_memory + 0);
-  float *v8 = (float *)(collir_memory + 64);
-  float *v9 = (float *)(collir_memory + 128);
-  uint8_t *v10 = (uint8_t *)(collir_memory + 192);
-  float *v11 = (float *)(collir_memory + 128);
-  float *v12 = (float *)(collir_memory + 256);
-  float *v13 = (float *)(collir_memory + 0);
-  float *v14 = (float *)(collir_memory + 128);
-  // %3 = constant value 0 to f32[]
-  collir_constant_3(v3);
-  // %4 = greater %1, %3
-  collir_greater_1(v1, v3, v4);
-  // %5 = constant value 0 to f32[]
-  collir_constant_3(v5);
-  // %6 = where %4, %0, %5
-  collir_where_1(v4, v0, v5, v6);
-  // %7 = einsum "b j, i j -> b i" %6, %w
-  collir_einsum_3(v6, w, v7);
-  // %8 = einsum "b j, b i -> i j" %6, %2
-  collir_einsum_4(v6, v2, v8);
-  // %9 = constant value 0 to f32[]
-  collir_constant_3(v9);
-  // %10 = greater %2, %9
-  collir_greater_2(v2, v9, v10);
-  // %11 = constant value 0 to f32[]
-  collir_constant_3(v11);
-  // %12 = where %10, %7, %11
-  collir_where_2(v10, v7, v11, v12);
-  // %13 = einsum "b j, i j -> b i" %12, %v
-  collir_einsum_5(v12, v, v13);
-  // %14 = einsum "b j, b i -> i j" %12, %h
-  collir_einsum_6(v12, h, v14);
-  // %15 = all_reduce %13 over model
-  TRY(all_reduce(v13, v15, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_model_gpu));
-  // %16 = all_reduce %14 over data
-  TRY(all_reduce(v14, v16, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu));
-  // %17 = all_reduce %8 over data
-  TRY(all_reduce(v8, v17, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu));
-done:
-  free(collir_memory);
   return err;
 }

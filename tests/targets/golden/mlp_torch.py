@@ -55,20 +55,20 @@ class M:
         y = x
         for i in range(2):
             # %0 = einsum "b i, i j -> b j" %h, %v
-            v2 = torch.einsum("bi,ij->bj", y, v[i, ...]).contiguous()
+            v1 = torch.einsum("bi,ij->bj", y, v[i, ...]).contiguous()
             # %1 = relu %0
-            v3 = torch.relu(v2)
-            del v2
+            v2 = torch.relu(v1)
+            del v1
             # %2 = einsum "b i, i j -> b j" %1, %w
-            v4 = torch.einsum("bi,ij->bj", v3, w[i, ...]).contiguous()
-            del v3
+            v3 = torch.einsum("bi,ij->bj", v2, w[i, ...]).contiguous()
+            del v2
             # %3 = all_reduce %2 over model
-            v5 = v4.clone()
-            dist.all_reduce(v5, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
-            del v4
+            v4 = v3.clone()
+            dist.all_reduce(v4, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
+            del v3
             # %4 = relu %3
-            y = torch.relu(v5)
-            del v5
+            y = torch.relu(v4)
+            del v4
         # %difference = sub %y, %z
         difference = y - z
         del y
@@ -108,28 +108,28 @@ class M:
         v = self._argument("v", v, torch.float32, (2, 8, 4))
         w = self._argument("w", w, torch.float32, (2, 4, 8))
         # %y, %0, %1, %2 = repeat (layers / 2) carry(%h = %x) slice(%v_1 = %v, %w_1 = %w)
-        v1 = torch.empty((2, 2, 8), dtype=torch.float32, device=self.device)
-        v2 = torch.empty((2, 2, 4), dtype=torch.float32, device=self.device)
-        v3 = torch.empty((2, 2, 8), dtype=torch.float32, device=self.device)
+        v0 = torch.empty((2, 2, 8), dtype=torch.float32, device=self.device)
+        v1 = torch.empty((2, 2, 4), dtype=torch.float32, device=self.device)
+        v2 = torch.empty((2, 2, 8), dtype=torch.float32, device=self.device)
         y = x
         for i in range(2):
             # %0 = einsum "b i, i j -> b j" %h, %v
-            v7 = torch.einsum("bi,ij->bj", y, v[i, ...]).contiguous()
+            v6 = torch.einsum("bi,ij->bj", y, v[i, ...]).contiguous()
             # %1 = relu %0
-            v2[i, ...] = torch.relu(v7)
-            del v7
+            v1[i, ...] = torch.relu(v6)
+            del v6
             # %2 = einsum "b i, i j -> b j" %1, %w
-            v8 = torch.einsum("bi,ij->bj", v2[i, ...], w[i, ...]).contiguous()
+            v7 = torch.einsum("bi,ij->bj", v1[i, ...], w[i, ...]).contiguous()
             # %3 = all_reduce %2 over model
-            v9 = v8.clone()
-            dist.all_reduce(v9, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
-            del v8
+            v8 = v7.clone()
+            dist.all_reduce(v8, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
+            del v7
             # %4 = relu %3
-            v4 = torch.relu(v9)
-            del v9
-            v1[i, ...] = v4
-            v3[i, ...] = y
-            y = v4
+            v3 = torch.relu(v8)
+            del v8
+            v2[i, ...] = v3
+            v0[i, ...] = y
+            y = v3
         # %difference = sub %y, %z
         difference = y - z
         del y
@@ -148,73 +148,73 @@ class M:
         loss = total / count
         del total
         # %3 = constant value 1 to f32[]
-        v10 = torch.ones((), dtype=torch.float32, device=self.device)
+        v9 = torch.ones((), dtype=torch.float32, device=self.device)
         # %4 = div %3, %count
-        v11 = v10 / count
-        del v10, count
+        v10 = v9 / count
+        del v9, count
         # %6 = broadcast_to %5 to f32[batch@data, width]
-        v12 = v11[None, None].expand((2, 8)).contiguous()
-        del v11
+        v11 = v10[None, None].expand((2, 8)).contiguous()
+        del v10
         # %7 = mul %6, %difference
-        v13 = v12 * difference
+        v12 = v11 * difference
         # %8 = mul %6, %difference
-        v14 = v12 * difference
-        del v12, difference
+        v13 = v11 * difference
+        del v11, difference
         # %9 = add %7, %8
-        v15 = v13 + v14
-        del v14, v13
+        v14 = v12 + v13
+        del v13, v12
         # %10, %d_v, %d_w = repeat (layers / 2) carry(%16 = %9) slice(%17 = %0, %18 = %1, %h_1 = %2, %w_2 = %w, %v_2 = %v) reverse
-        d_v = torch.empty((2, 8, 4), dtype=torch.float32, device=self.device)
         d_w = torch.empty((2, 4, 8), dtype=torch.float32, device=self.device)
-        v16 = v15
+        d_v = torch.empty((2, 8, 4), dtype=torch.float32, device=self.device)
+        v16 = v14
         for i in reversed(range(2)):
             # %3 = constant value 0 to f32[]
-            v24 = torch.zeros((), dtype=torch.float32, device=self.device)
+            v23 = torch.zeros((), dtype=torch.float32, device=self.device)
             # %4 = greater %1, %3
-            v25 = v1[i, ...] > v24
-            del v24
+            v24 = v2[i, ...] > v23
+            del v23
             # %5 = constant value 0 to f32[]
-            v26 = torch.zeros((), dtype=torch.float32, device=self.device)
+            v25 = torch.zeros((), dtype=torch.float32, device=self.device)
             # %6 = where %4, %0, %5
-            v27 = torch.where(v25, v16, v26)
-            del v26, v25
+            v26 = torch.where(v24, v16, v25)
+            del v25, v24
             # %7 = einsum "b j, i j -> b i" %6, %w
-            v28 = torch.einsum("bj,ij->bi", v27, w[i, ...]).contiguous()
+            v27 = torch.einsum("bj,ij->bi", v26, w[i, ...]).contiguous()
             # %8 = einsum "b j, b i -> i j" %6, %2
-            v29 = torch.einsum("bj,bi->ij", v27, v2[i, ...]).contiguous()
-            del v27
+            v28 = torch.einsum("bj,bi->ij", v26, v1[i, ...]).contiguous()
+            del v26
             # %9 = constant value 0 to f32[]
-            v30 = torch.zeros((), dtype=torch.float32, device=self.device)
+            v29 = torch.zeros((), dtype=torch.float32, device=self.device)
             # %10 = greater %2, %9
-            v31 = v2[i, ...] > v30
-            del v30
+            v30 = v1[i, ...] > v29
+            del v29
             # %11 = constant value 0 to f32[]
-            v32 = torch.zeros((), dtype=torch.float32, device=self.device)
+            v31 = torch.zeros((), dtype=torch.float32, device=self.device)
             # %12 = where %10, %7, %11
-            v33 = torch.where(v31, v28, v32)
-            del v32, v31, v28
+            v32 = torch.where(v30, v27, v31)
+            del v31, v30, v27
             # %13 = einsum "b j, i j -> b i" %12, %v
-            v34 = torch.einsum("bj,ij->bi", v33, v[i, ...]).contiguous()
+            v33 = torch.einsum("bj,ij->bi", v32, v[i, ...]).contiguous()
             # %14 = einsum "b j, b i -> i j" %12, %h
-            v35 = torch.einsum("bj,bi->ij", v33, v3[i, ...]).contiguous()
-            del v33
+            v34 = torch.einsum("bj,bi->ij", v32, v0[i, ...]).contiguous()
+            del v32
             # %15 = all_reduce %13 over model
-            v16 = v34.clone()
+            v16 = v33.clone()
             dist.all_reduce(v16, op=dist.ReduceOp.SUM, group=self.over_model_gpu)
-            del v34
+            del v33
             # %16 = all_reduce %14 over data
-            d_v[i, ...] = v35
+            d_v[i, ...] = v34
             dist.all_reduce(
                 d_v[i, ...], op=dist.ReduceOp.SUM, group=self.over_data_node
             )
-            del v35
+            del v34
             # %17 = all_reduce %8 over data
-            d_w[i, ...] = v29
+            d_w[i, ...] = v28
             dist.all_reduce(
                 d_w[i, ...], op=dist.ReduceOp.SUM, group=self.over_data_node
             )
-            del v29
-        del v16, v15, v3, v2, v1
+            del v28
+        del v16, v14, v2, v1, v0
         # %u_v = scale %d_v by 0.01
         u_v = d_v * 0.01
         del d_v

@@ -20,10 +20,8 @@
 #define COLLIR_MAX_COUNT INT_MAX
 #endif
 
-/* For functions with a label `done` that releases what they hold and returns err. */
+/* For functions with a label `done` behind which they return err. */
 #define TRY(call) do { if ((err = (call)) != MPI_SUCCESS) goto done; } while (0)
-#define NEW(p, bytes) \
-  do { if (!((p) = malloc(bytes))) { err = MPI_ERR_NO_MEM; goto done; } } while (0)
 
 /* An error of class MPI_ERR_COMM whose text says how many ranks are needed, and how many there are. */
 static int wrong_size(const char *needs, int has) {
@@ -44,28 +42,32 @@ static inline size_t size_of(MPI_Datatype type) {
   return (size_t)bytes;
 }
 
-/* `rows` pieces of `bytes` each, a stride apart in both arrays. */
-static void copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,
-                      size_t rows, size_t bytes) {
-  for (size_t i = 0; i < rows; ++i)
-    memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, bytes);
+/* Memory for what functions compute on the way. It is kept for later calls, and grows to what the
+ * largest of them needs. */
+static struct {
+  char *start;
+  size_t bytes;
+} collir_workspace;
+static int reserve(size_t bytes, char **memory)
+{
+  if (bytes > collir_workspace.bytes) {
+    free(collir_workspace.start);
+    collir_workspace.start = malloc(bytes);
+    collir_workspace.bytes = collir_workspace.start ? bytes : 0;
+  }
+  *memory = collir_workspace.start;
+  return *memory ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 
-/* `count` elements as one, `stride` elements from the next such piece. */
-static int strided(MPI_Datatype type, size_t count, size_t stride, size_t bytes,
-                   MPI_Datatype *piece) {
-  MPI_Datatype run;
-  int err = MPI_Type_contiguous((int)count, type, &run);
-  if (err != MPI_SUCCESS) return err;
-  err = MPI_Type_create_resized(run, 0, (MPI_Aint)(stride * bytes), piece);
-  MPI_Type_free(&run);
-  return err != MPI_SUCCESS ? err : MPI_Type_commit(piece);
-}
-
+/* Started if there is a request for it, as all others: without one, and where one call of MPI does
+ * not take so many elements, it is waited for. */
 static int all_reduce(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
-                      MPI_Comm comm) {
+                      MPI_Comm comm, MPI_Request *request)
+{
   size_t size = size_of(type), c;
   int err = MPI_SUCCESS;
+  if (request && n <= COLLIR_MAX_COUNT)
+    return MPI_Iallreduce(in, out, (int)n, type, op, comm, request);
   for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
     c = least(n - i);
     err = MPI_Allreduce((const char *)in + i * size, (char *)out + i * size, (int)c, type, op, comm);
@@ -73,38 +75,100 @@ static int all_reduce(const void *in, void *out, size_t n, MPI_Datatype type, MP
   return err;
 }
 
-/* n elements for each rank; a buffer in pieces is packed, as reductions take no strided types. */
-static int reduce_scatter(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
-                          MPI_Comm comm) {
-  size_t size = size_of(type), c = least(n);
-  int err = MPI_SUCCESS, p;
-  MPI_Comm_size(comm, &p);
-  if (c == n) return MPI_Reduce_scatter_block(in, out, (int)n, type, op, comm);
-  char *packed = malloc((size_t)p * c * size);
-  if (!packed) return MPI_ERR_NO_MEM;
+static int reduce(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op, int root,
+                  MPI_Comm comm, MPI_Request *request)
+{
+  size_t size = size_of(type), c;
+  int err = MPI_SUCCESS, rank;
+  MPI_Comm_rank(comm, &rank);
+  if (rank != root) out = NULL;
+  if (request && n <= COLLIR_MAX_COUNT)
+    return MPI_Ireduce(in, out, (int)n, type, op, root, comm, request);
   for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
     c = least(n - i);
-    copy_rows(packed, c * size, (const char *)in + i * size, n * size, (size_t)p, c * size);
-    err = MPI_Reduce_scatter_block(packed, (char *)out + i * size, (int)c, type, op, comm);
+    err = MPI_Reduce((const char *)in + i * size, out ? (char *)out + i * size : NULL, (int)c, type,
+                     op, root, comm);
   }
-  free(packed);
+  return err;
+}
+
+/* `leaving` elements go to rank `to`, and `coming` elements come from rank `from`; it takes two
+ * requests. */
+static int permute(const void *in, size_t leaving, int to, void *out, size_t coming, int from,
+                   MPI_Datatype type, MPI_Comm comm, MPI_Request *requests)
+{
+  size_t size = size_of(type);
+  int err = MPI_SUCCESS;
+  if (requests && leaving <= COLLIR_MAX_COUNT && coming <= COLLIR_MAX_COUNT) {
+    err = MPI_Irecv(out, (int)coming, type, from, 0, comm, requests);
+    return err != MPI_SUCCESS ? err
+                              : MPI_Isend(in, (int)leaving, type, to, 0, comm, requests + 1);
+  }
+  for (size_t i = 0; (i < leaving || i < coming) && err == MPI_SUCCESS; i += COLLIR_MAX_COUNT)
+    err = MPI_Sendrecv((const char *)in + (i < leaving ? i : 0) * size,
+                       i < leaving ? (int)least(leaving - i) : 0, type,
+                       i < leaving ? to : MPI_PROC_NULL, 0,
+                       (char *)out + (i < coming ? i : 0) * size,
+                       i < coming ? (int)least(coming - i) : 0, type,
+                       i < coming ? from : MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
+  return err;
+}
+
+/* The elements of the blocks before the q-th one: of n each, if there are no counts. */
+static size_t blocks_before(const size_t *counts, int q, size_t n)
+{
+  size_t total = 0;
+  if (!counts) return (size_t)q * n;
+  for (int i = 0; i < q; ++i) total += counts[i];
+  return total;
+}
+
+/* Blocks that are too large for one call of MPI, pair by pair of ranks: gathered ('g'), scattered
+ * ('s'), or from each to each ('a'); at the root only, if that is not negative. */
+static int exchange(char way, int root, const void *in, const size_t *leaving, void *out,
+                    const size_t *coming, size_t n, MPI_Datatype type, MPI_Comm comm)
+{
+  size_t size = size_of(type);
+  int err = MPI_SUCCESS, p, rank;
+  MPI_Comm_size(comm, &p);
+  MPI_Comm_rank(comm, &rank);
+  for (int step = 0; step < p && err == MPI_SUCCESS; ++step) {
+    int to = (rank + step) % p, from = (rank + p - step) % p;
+    int sends = root < 0 || (way == 'g' ? to == root : rank == root);
+    int receives = root < 0 || (way == 'g' ? rank == root : from == root);
+    const size_t *out_of = way == 'g' ? coming : leaving, *into = way == 's' ? leaving : coming;
+    int block = way == 'g' ? rank : to, place = way == 's' ? rank : from;
+    size_t start = way == 'g' ? 0 : blocks_before(leaving, to, n);
+    size_t end = way == 's' ? 0 : blocks_before(coming, from, n);
+    err = permute(sends ? (const char *)in + start * size : NULL,
+                  !sends ? 0 : out_of ? out_of[block] : n, to,
+                  receives ? (char *)out + end * size : NULL,
+                  !receives ? 0 : into ? into[place] : n, from, type, comm, NULL);
+  }
+  return err;
+}
+
+/* n elements for each rank. */
+static int reduce_scatter(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Op op,
+                          MPI_Comm comm, MPI_Request *request)
+{
+  int err = MPI_SUCCESS, p;
+  if (n <= COLLIR_MAX_COUNT)
+    return request ? MPI_Ireduce_scatter_block(in, out, (int)n, type, op, comm, request)
+                   : MPI_Reduce_scatter_block(in, out, (int)n, type, op, comm);
+  MPI_Comm_size(comm, &p);
+  for (int q = 0; q < p && err == MPI_SUCCESS; ++q)
+    err = reduce((const char *)in + (size_t)q * n * size_of(type), out, n, type, op, q, comm, NULL);
   return err;
 }
 
 /* n elements from each rank. */
-static int all_gather(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Comm comm) {
-  size_t size = size_of(type), c = least(n);
-  int err = MPI_SUCCESS;
-  if (c == n) return MPI_Allgather(in, (int)n, type, out, (int)n, type, comm);
-  for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
-    MPI_Datatype piece;
-    c = least(n - i);
-    if ((err = strided(type, c, n, size, &piece)) != MPI_SUCCESS) break;
-    err = MPI_Allgather((const char *)in + i * size, (int)c, type, (char *)out + i * size, 1, piece,
-                        comm);
-    MPI_Type_free(&piece);
-  }
-  return err;
+static int all_gather(const void *in, void *out, size_t n, MPI_Datatype type, MPI_Comm comm,
+                      MPI_Request *request)
+{
+  if (n > COLLIR_MAX_COUNT) return exchange('g', -1, in, NULL, out, NULL, n, type, comm);
+  return request ? MPI_Iallgather(in, (int)n, type, out, (int)n, type, comm, request)
+                 : MPI_Allgather(in, (int)n, type, out, (int)n, type, comm);
 }
 
 /* mesh @m on @cluster: 8 ranks, data = node:2 * gpu:4. */
@@ -141,6 +205,8 @@ void m_finalize(void)
   MPI_Comm_free(&mesh_m.over_data_gpu);
   MPI_Comm_free(&mesh_m.over_data_node);
   MPI_Comm_free(&mesh_m.comm);
+  free(collir_workspace.start);
+  collir_workspace.start = NULL, collir_workspace.bytes = 0;
 }
 
 /* g[1048576] is f32[1048576] partial(sum: data);
@@ -148,22 +214,16 @@ void m_finalize(void)
 int sync_gradients(const float *g, float *r)
 {
   int err = MPI_SUCCESS;
-  float *v0 = NULL;
-  float *v1 = NULL;
+  char *memory;
+  TRY(reserve(2097152, &memory));
+  float *v0 = (float *)memory;
+  float *v1 = (float *)(memory + 1048576);
   // %0 = reduce_scatter %g over data.gpu dim 0
-  NEW(v0, 1048576);
-  TRY(reduce_scatter(g, v0, 262144, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu));
+  TRY(reduce_scatter(g, v0, 262144, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu, NULL));
   // %1 = all_reduce %0 over data.node
-  NEW(v1, 1048576);
-  TRY(all_reduce(v0, v1, 262144, MPI_FLOAT, MPI_SUM, mesh_m.over_data_node));
-  free(v0);
-  v0 = NULL;
+  TRY(all_reduce(v0, v1, 262144, MPI_FLOAT, MPI_SUM, mesh_m.over_data_node, NULL));
   // %r = all_gather %1 over data.gpu dim 0
-  TRY(all_gather(v1, r, 262144, MPI_FLOAT, mesh_m.over_data_gpu));
-  free(v1);
-  v1 = NULL;
+  TRY(all_gather(v1, r, 262144, MPI_FLOAT, mesh_m.over_data_gpu, NULL));
 done:
-  free(v0);
-  free(v1);
   return err;
 }

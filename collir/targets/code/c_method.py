@@ -1,0 +1,528 @@
+"""The function of a local program in C: its names, its memory and its steps.
+
+Memory that the program allocates is a part of one piece, where the lowering has placed it. Views
+are pointers, a copy is a loop nest or a call of memcpy. A library says how it sends.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, ClassVar
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Block, Operation, SSAValue
+
+from collir.dialects.local import (
+    MASK,
+    STEP,
+    AllocOp,
+    ComputeOp,
+    CopyOp,
+    LocalCallOp,
+    LocalFuncOp,
+    LocalRepeatOp,
+    StartOp,
+    WaitOp,
+    origin_of,
+    place_around,
+    started_by,
+)
+from collir.dialects.local_types import buffer_of
+from collir.dialects.operation import DistOp, is_of_model
+from collir.dialects.tensor import dist_type
+from collir.ir.any_size import Condition, is_product
+from collir.ir.names import names_in_block
+from collir.layout import DType, Place, Reduction, at_root, place_at
+from collir.layout.local import LocalBuffer
+from collir.layout.operation_table import OperationTable
+from collir.layout.sizes import OpenSize
+from collir.targets.code.c_copies import Pointer, copied, filled
+from collir.targets.code.c_kernels import Kernels
+from collir.targets.code.c_signature import CSignature
+from collir.targets.code.c_text import (
+    AS_BITS,
+    C_ELEMENTS,
+    C_TYPES,
+    C,
+    Comment,
+    Words,
+    comment,
+    condition_text,
+    loop,
+    number_text,
+    size_text,
+    variables,
+)
+from collir.targets.code.mpi_mesh import MpiMesh
+from collir.targets.code.rank_leaves import (
+    Leaf,
+    Piece,
+    is_memory,
+    is_waited_at_once,
+    leaves,
+    loops_around,
+    merged_pieces,
+    place_of_memory,
+)
+
+MEMORY = "memory"
+"""The variable for the memory of all temporaries, a name that no other has."""
+
+
+@dataclass
+class CMethod(ABC):
+    """The function of a local program in C; a library says how it sends.
+
+    Attributes:
+        signature: what it has from the function of the program.
+        kernels: the functions of the file for operations of models.
+        is_task: whether other functions call it, with memory for its temporaries.
+        others: the functions of the file, by their names.
+        needs: the sections of the runtime.
+        pointer: the pointer to each memory.
+        places: the place of the ranks that have a memory.
+    """
+
+    function: LocalFuncOp
+    names: MpiMesh
+    signature: CSignature
+    kernels: Kernels
+    is_task: bool
+    others: Mapping[str, "CMethod"] = field(default_factory=dict[str, "CMethod"])
+    needs: set[str] = field(default_factory=lambda: {"check"})
+
+    words: ClassVar[Words] = C
+    success: ClassVar[str] = "MPI_SUCCESS"
+    """The value that means success."""
+
+    def __post_init__(self) -> None:
+        self.mesh = self.names.mesh
+        self.has_memory = False
+        self.pointer: dict[SSAValue, Pointer] = {}
+        self.places: dict[SSAValue, Place] = {}
+        self.pending: dict[StartOp, list[str]] = {}
+        body = self.function.body.block
+        self.allocated = [op for op in self.function.walk() if isinstance(op, AllocOp)]
+        self._name()
+        places = (place.data for place in self.function.places)
+        self.places |= zip(body.args, places, strict=True)
+        self.places |= {op.result: place_of_memory(op.result) for op in self.allocated}
+
+    # --- names --------------------------------------------------------------------------------
+
+    def _name(self) -> None:
+        """Give each memory a variable, and each loop."""
+        body = self.function.body.block
+        shown = names_in_block(body)
+        number, named = count(), dict[SSAValue, str]()
+        taken = {x.name_hint for x in self.function.inputs}
+        outputs = list(self.function.outputs)
+        for value in (x for x in shown if is_memory(x)):
+            word = shown[value] if value.name_hint else str(next(number))
+            if value in outputs and (not value.name_hint or value.name_hint in taken):
+                word = f"out{outputs.index(value) if len(outputs) > 1 else ''}"
+            named[value] = word
+        loops = [op for op in self.function.walk() if isinstance(op, LocalRepeatOp)]
+        depths = [loops_around(op) for op in loops]
+        own = [self.function.sym_name.data, *self.signature.sizes]
+        turns = ["turn"] * (1 + max(depths, default=-1))
+        words = variables([*own, *named.values(), *turns], self.words)[len(own) :]
+        self.pointer |= zip(named, map(Pointer, words), strict=False)
+        indices = words[len(named) :]
+        self.index = {op: indices[depth] for op, depth in zip(loops, depths, strict=True)}
+
+    def name_of(self, memory: SSAValue) -> str:
+        """Return the variable of a memory."""
+        return self.pointer[memory].name
+
+    def of(self, value: SSAValue) -> Pointer:
+        """Return the pointer to a buffer."""
+        root, start = origin_of(value)
+        return self.pointer[root].plus(self.names.spelled(start) if start != 0 else "")
+
+    def held(self, value: SSAValue, context: Place) -> str:
+        """Return the pointer to a buffer where some ranks may not have it.
+
+        Args:
+            context: the place of the ranks that ask.
+        """
+        root, pointer = origin_of(value)[0], self.of(value)
+        rest = dict(set(self.places[root]) - set(context))
+        condition = self.names.at_place(place_at(rest))
+        return f"({condition} ? {pointer} : NULL)" if condition and pointer.start else str(pointer)
+
+    def elements(self, x: LocalBuffer) -> str:
+        """Return the number of elements of a buffer."""
+        return self.names.spelled(x.elements)
+
+    def use(self, *dtypes: DType) -> None:
+        """Record the sections of the runtime for element types that C does not know."""
+        self.needs |= {dtype.value for dtype in dtypes if dtype in AS_BITS}
+
+    # --- the function -------------------------------------------------------------------------
+
+    def prototype(self) -> str:
+        """Return the name of the function and its parameters."""
+        return f"{self.function.sym_name.data}({', '.join(self._parameters()) or 'void'})"
+
+    def _parameters(self) -> list[str]:
+        lines = [f"const {self._kind(x)} *{self.name_of(x)}" for x in self.function.inputs]
+        lines += [f"{self._kind(x)} *{self.name_of(x)}" for x in self.function.outputs]
+        return [*lines, *(f"size_t {name}" for name in self.signature.sizes)]
+
+    def declaration(self) -> str:
+        """Return the declaration for a header, without a semicolon."""
+        return f"int {self.prototype()}"
+
+    @property
+    def is_inner(self) -> bool:
+        """True if others pass it memory for its temporaries."""
+        return self.is_task and self.arena != 0
+
+    def called(self) -> str:
+        """Return the name by which other functions call it."""
+        name = self.function.sym_name.data
+        return f"collir_{name}" if self.is_inner and not self.signature.static else name
+
+    def head(self) -> str:
+        """Return the declaration of the function that others call, without a semicolon."""
+        static = "static " if self.signature.static or self.is_inner else ""
+        parameters = [*self._parameters(), *([f"char *{MEMORY}"] if self.is_inner else [])]
+        return f"{static}int {self.called()}({', '.join(parameters) or 'void'})"
+
+    def _kind(self, value: SSAValue) -> str:
+        return C_TYPES[buffer_of(value).dtype]
+
+    @property
+    def arena(self) -> int:
+        """The bytes of memory for temporaries."""
+        return self.function.arena.data if self.function.arena else 0
+
+    def comment(self) -> Comment:
+        """Return a comment with the types of the buffers in ``.coll``."""
+        pairs = zip(self.function.body.block.args, self.signature.types, strict=True)
+        parts: list[str] = []
+        for value, x in pairs:
+            condition = self.names.at_place(x.place)
+            where = f", at {condition}" if condition else ""
+            size = self.elements(buffer_of(value))
+            parts.append(f"{self.name_of(value)}[{size}] is {comment(x.text(self.mesh))}{where}")
+        return Comment("/* " + ";\n * ".join(parts) + ". */")
+
+    def text(self) -> list[str]:
+        """Return the function with a comment that has its types in ``.coll``."""
+        body = list(self._placed(self._pieces(self.function.body.block, ()), ()))
+        choice = self._choice()
+        memory = self._memory(body)
+        used = words_in([*choice, *memory, *body])
+        args = [self.name_of(x) for x in self.function.body.block.args]
+        args += [*self.signature.sizes, *([MEMORY] if self.is_inner else [])]
+        lines = [
+            *self.declarations(),
+            *(f"(void){name};" for name in args if name not in used),
+            *choice,
+            *self.preparation(),
+            *memory,
+            *body,
+        ]
+        is_entered = self.called() != self.function.sym_name.data
+        note = Comment("/* The function below, on memory for its temporaries. */")
+        head = [note if is_entered else self.comment(), self.head()]
+        head += ["{", f"  int err = {self.success};"]
+        lines += self.released() if self.has_memory else []
+        label = ["done:"] if any("TRY(" in line for line in lines) else []
+        end = map(_indented, self.ending() if label and self.has_memory else [])
+        text = [*head, *map(_indented, lines), *label, *end, "  return err;", "}", ""]
+        return [*text, *self._entry()] if is_entered else text
+
+    def _entry(self) -> list[str]:
+        """Return the function that gets memory for one that others call, too."""
+        args = [self.name_of(x) for x in self.function.body.block.args]
+        call = f"{self.called()}({', '.join([*args, *self.signature.sizes, MEMORY])})"
+        lines = [*self.acquired(size_text(self.arena)), f"TRY({call});", *self.released()]
+        head = [self.comment(), self.declaration(), "{", f"  int err = {self.success};"]
+        end = map(_indented, self.ending())
+        return [*head, *map(_indented, lines), "done:", *end, "  return err;", "}", ""]
+
+    def ending(self) -> list[str]:
+        """Return the statements behind the label to which errors lead, of one that got memory."""
+        return []
+
+    def declarations(self) -> list[str]:
+        """Return the declarations of variables besides those for memory."""
+        return []
+
+    def preparation(self) -> list[str]:
+        """Return the statements in front of all others."""
+        return []
+
+    def _memory(self, body: Sequence[str]) -> list[str]:
+        """Return the statements that get memory, and say where in it buffers are."""
+        lines: list[str] = []
+        text = words_in(body)
+        for op in self.allocated:
+            name, kind = self.name_of(op.result), self._kind(op.result)
+            if name in text:
+                start = op.start.data if op.start else 0
+                place = MEMORY if start == 0 else f"({MEMORY} + {size_text(start)})"
+                lines.append(f"{kind} *{name} = ({kind} *){place};")
+        if self.is_inner or not (lines or MEMORY in text):
+            return lines
+        self.has_memory = True
+        return [*self.acquired(size_text(self.arena)), *lines]
+
+    @abstractmethod
+    def acquired(self, size: str) -> list[str]:
+        """Return the statements that get a number of bytes of memory."""
+
+    def released(self) -> list[str]:
+        """Return the statements that give it back."""
+        return []
+
+    def _choice(self) -> list[str]:
+        """Return the statements that check the sizes, and the calls of the functions that take the
+        place of this one, those for the largest values first."""
+        own = self.signature
+        if not own.sizes or own.static:
+            return []
+        lines = [f"if ({own.sizes[0]} == 0) return MPI_SUCCESS;"] if own.wide else []
+        lines += map(self._checked, [*own.needed, *self._bounds()])
+        buffers = [self.name_of(x) for x in self.function.body.block.args]
+        for other in own.choices:
+            tests = [f"{own.sizes[0]} >= {size_text(other.least)}"]
+            tests += map(condition_text, other.needed)
+            call = f"{other.name}({', '.join([*buffers, *own.sizes])})"
+            lines.append(f"if ({' && '.join(tests)}) return {call};")
+        if any("is_size(" in line for line in lines):
+            self.needs.add("is_size")
+        return lines
+
+    def _bounds(self) -> list[Condition]:
+        """Return the condition that the bytes of memory are a number, if no other one says so."""
+        if not isinstance(self.arena, OpenSize):
+            return []
+        own, _ = self.arena.formula.fraction()
+        known = [x.formula for x in self.signature.needed if x.least == 0]
+        is_known = any(x == own or is_product(x - own) for x in known)
+        return [] if is_known else [Condition(own, 0)]
+
+    def _checked(self, condition: Condition) -> str:
+        """Return the statement that ends the function unless a condition on its sizes holds."""
+        self.needs.add("check_size")
+        call = f'check_size({condition_text(condition)}, "{condition.problem}")'
+        return f"if ((err = {call}) != MPI_SUCCESS) return err;"
+
+    # --- blocks -------------------------------------------------------------------------------
+
+    def _pieces(self, block: Block, context: Place) -> list[Piece]:
+        """Return the statements of a block, those of each place by themselves."""
+        ops = list(leaves(block, context))
+        at_once = {ops[n].op for n in range(len(ops)) if is_waited_at_once(ops, n)}
+        pieces: list[Piece] = []
+        for leaf in ops:
+            lines = self._statements(leaf, at_once)
+            note = leaf.op.attributes.get(STEP)
+            if isinstance(note, StringAttr) and (lines or isinstance(leaf.op, ComputeOp)):
+                lines = [Comment(f"// {comment(note.data)}"), *lines]
+            pieces.append((leaf.place, lines))
+        return pieces
+
+    def _placed(self, pieces: Sequence[Piece], context: Place) -> Iterator[str]:
+        """Yield the statements of pieces, those of one place together."""
+        for place, lines in merged_pieces(pieces):
+            rest = tuple(item for item in place if item not in context)
+            if condition := self.names.at_place(rest):
+                yield f"if ({condition}) {{"
+                yield from map(_indented, lines)
+                yield "}"
+            else:
+                yield from lines
+
+    def _statements(self, leaf: Leaf, at_once: Collection[Operation]) -> list[str]:
+        place, op = leaf
+        match op:
+            case CopyOp():
+                return self._copy(op.source, op.target)
+            case ComputeOp():
+                return self._compute(op)
+            case LocalCallOp():
+                return [self._call(op)]
+            case LocalRepeatOp():
+                return self._loop(op, place)
+            case StartOp():
+                start, wait = self.collective(op, op in at_once)
+                self.pending[op] = wait
+                return start
+            case WaitOp():
+                started = started_by(op.token)
+                return self.pending.get(started, []) if started else []
+            case _:
+                return []
+
+    @abstractmethod
+    def collective(self, op: StartOp, waits: bool) -> tuple[list[str], list[str]]:
+        """Return the statements that start a collective, and those that wait for it.
+
+        Args:
+            waits: whether it is waited for at once.
+        """
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def _copy(self, source: SSAValue, target: SSAValue) -> list[str]:
+        x, y = (self.names.named(buffer_of(value)) for value in (source, target))
+        return copied(self.of(source), x, self.of(target), y, self.needs)
+
+    def _compute(self, op: ComputeOp) -> list[str]:
+        if not op.outputs:
+            return self.computation(op)
+        name, [target] = op.kernel.data, op.outputs
+        y, out = self.names.named(buffer_of(target)), self.of(target)
+        if name == MASK:
+            return self._masked(op)
+        if name == "constant":
+            value = op.step().number("value")
+            return filled(out, y, self._stored(value, y.dtype))
+        step = op.step(self.names.named)
+        inputs = list(map(self.of, op.inputs))
+        assert all(buffer_of(x).is_contiguous for x in (*op.inputs, target)), name
+        if is_of_model(step):
+            starts = [self.names.spelled(start.data) for start in op.starts or ()]
+            return [self.kernels.call(step, self.mesh, starts, list(map(str, inputs)), str(out))]
+        self.use(y.dtype)
+        elements = [pointer.element("i") for pointer in inputs]
+        value = self.ELEMENTS[name](self, step, elements, y.dtype)
+        return [loop(self.elements(y), f"{out.element('i')} = {value};")]
+
+    def _stored(self, value: float, dtype: DType) -> str:
+        """Return a number as an element in memory."""
+        if dtype is DType.BOOL or str(value) == "0.0":
+            return str(int(value != 0))
+        self.use(dtype)
+        return C_ELEMENTS.store(number_text(value, dtype), dtype)
+
+    def _masked(self, op: ComputeOp) -> list[str]:
+        [target], [start] = op.outputs, [*(op.starts or ())]
+        index = start.data
+        axes = index.formula.parameters if isinstance(index, OpenSize) else ()
+        reduction = op.arguments.data["reduction"]
+        assert isinstance(reduction, StringAttr)
+        ones = Reduction(reduction.data) is Reduction.PROD
+        y = self.names.named(buffer_of(target))
+        fill = filled(self.of(target), y, self._stored(float(ones), y.dtype))
+        copy = self._copy(op.inputs[0], target)
+        if not (condition := self.names.at_place(at_root(axes))):
+            return copy
+        lines = [f"if ({condition}) {{", *map(_indented, copy), "} else {"]
+        return [*lines, *map(_indented, fill), "}"]
+
+    def _cast(self, op: DistOp, inputs: Sequence[str], dtype: DType) -> str:
+        source = dist_type(op.operands[0]).dtype
+        self.use(source)
+        if (source, dtype) == (DType.F64, DType.F16):
+            self.needs.add("f16_of_double")
+        return C_ELEMENTS.converted(inputs[0], source, dtype)
+
+    def _sum(self, op: DistOp, inputs: Sequence[str], dtype: DType) -> str:
+        return C_ELEMENTS.store(" + ".join(C_ELEMENTS.term(x, dtype) for x in inputs), dtype)
+
+    def _scaled(self, op: DistOp, inputs: Sequence[str], dtype: DType) -> str:
+        factor = number_text(op.number("factor"), dtype)
+        return C_ELEMENTS.store(f"{C_ELEMENTS.term(inputs[0], dtype)} * {factor}", dtype)
+
+    ELEMENTS: ClassVar[OperationTable[Callable[[Any, DistOp, Sequence[str], DType], str]]] = (
+        OperationTable(
+            "CMethod.ELEMENTS",
+            __name__,
+            {"add": _sum, "scale": _scaled, "cast": _cast},
+            row="a method that returns an element of its result in C",
+        )
+    )
+    """An element of the result of each step that is no operation of a model, by those of its
+    operands at the same place."""
+
+    @abstractmethod
+    def computation(self, op: ComputeOp) -> list[str]:
+        """Return the statements that stand for a computation of which only the time is known."""
+
+    def seconds(self, op: ComputeOp) -> str:
+        """Return the seconds that a computation takes on this rank as an expression, which grows
+        with the number of its operations; empty if it takes none."""
+        step = op.step(place=place_around(op))
+        flops = next((x for x in step.arguments.values() if isinstance(x, OpenSize)), None)
+        if flops is None:
+            return self.names.seconds_of(op)
+        above, below = flops.formula.fraction()
+        unit = 1
+        if len(above.terms) == 1 and not below.parameters:  # a number times parameters
+            unit = int(above.terms[0][1])
+        each = unit / int(flops)
+        text = self.names.seconds(step, lambda seconds: repr(seconds * each))
+        if not text:
+            return ""
+        grown = size_text(flops // unit)
+        grown = f"({grown})" if " " in grown else grown
+        grown = f"(double){grown}"
+        return f"{grown} * ({text})" if " " in text else f"{grown} * {text}"
+
+    def _call(self, op: LocalCallOp) -> str:
+        place, callee = place_around(op), op.function()
+        arguments = [self.held(x, place) for x in (*op.inputs, *op.outputs)]
+        if callee.arena and callee.arena.data != 0:
+            start = op.start.data if op.start else 0
+            arguments.append(MEMORY if start == 0 else f"{MEMORY} + {size_text(start)}")
+        return f"TRY({self.callee(callee)}({', '.join(arguments)}));"
+
+    def callee(self, function: LocalFuncOp) -> str:
+        """Return the name by which a function is called."""
+        return self.others[function.sym_name.data].called()
+
+    # --- loops --------------------------------------------------------------------------------
+
+    def _loop(self, op: LocalRepeatOp, place: Place) -> list[str]:
+        body, index, times = op.body.block, self.index[op], op.count
+        carried = 2 * len(op.begins)
+        turns = list(zip(body.args[:carried:2], body.args[1:carried:2], strict=True))
+        for end, pair in zip(op.ends, turns, strict=True):
+            self.places |= dict.fromkeys(pair, self.places[origin_of(end)[0]])
+        for stack, row in zip(op.stacks, body.args[carried:], strict=True):
+            root, start = origin_of(stack)
+            self.places[row] = self.places[root]
+            number = f"({size_text(times - 1)} - {index})" if op.reverse is not None else index
+            step = self.names.factor(buffer_of(row).elements)
+            offset = f"{self.names.spelled(start)} + " if start != 0 else ""
+            self.pointer[row] = self.pointer[root].plus(f"{offset}{number} * {step}")
+        inner = list(self._placed(self._pieces(body, place), place))
+        before: list[str] = []
+        after: list[str] = []
+        used = words_in(inner)
+        for begin, end, spare, (now, following) in zip(
+            op.begins, op.ends, op.spares, turns, strict=True
+        ):
+            kind, read, written = self._kind(now), self.name_of(now), self.name_of(following)
+            last, other = self.held(end, place), self.held(spare, place)
+            first = last if times % 2 else other
+            if isinstance(times, OpenSize):
+                first = f"{self.names.factor(times)} % 2 ? {last} : {other}"
+            if read in used:
+                before.append(f"const {kind} *{read} = {self.held(begin, place)};")
+                after.append(f"{read} = {written};")
+            before.append(f"{kind} *{written} = {first};")
+            if times != 1:
+                after.append(f"{written} = {written} == {last} ? {other} : {last};")
+        head = f"for (size_t {index} = 0; {index} < {size_text(times)}; ++{index}) {{"
+        lines = [*before, head, *map(_indented, [*inner, *after]), "}"]
+        return ["{", *map(_indented, lines), "}"] if before else lines
+
+
+def words_in(lines: Iterable[str]) -> set[str]:
+    """Return the names in statements, without those in comments."""
+    code = "\n".join(line for line in lines if not isinstance(line, Comment))
+    return set(re.findall(r"\w+", code))
+
+
+def _indented(line: str) -> str:
+    """Return a line inside of others, which is a comment if it was one."""
+    return Comment(f"  {line}") if isinstance(line, Comment) else f"  {line}"

@@ -1,0 +1,245 @@
+"""The function of a local program in C for MPI 3.0: its collectives are started and waited for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from collir.dialects.local import ComputeOp, LocalCallOp, StartOp, ranks_at
+from collir.dialects.local_types import buffer_of
+from collir.dialects.tables import OPERATIONS
+from collir.ir.diagnostics import DiagnosticError
+from collir.layout import DType, Reduction, place_at
+from collir.layout.mesh import digits_over
+from collir.layout.operation_table import OperationTable
+from collir.targets.code.c_method import MEMORY, CMethod
+from collir.targets.code.c_text import AS_BITS, C_ELEMENTS, loop, number_text, size_text
+from collir.targets.code.mpi_mesh import custom_operator
+
+MPI_TYPES = {
+    DType.F16: "MPI_UINT16_T",
+    DType.BF16: "MPI_UINT16_T",
+    DType.F32: "MPI_FLOAT",
+    DType.F64: "MPI_DOUBLE",
+    DType.I8: "MPI_INT8_T",
+    DType.I32: "MPI_INT32_T",
+    DType.I64: "MPI_INT64_T",
+    DType.BOOL: "MPI_C_BOOL",
+}
+"""The MPI datatype of every element type; f16 and bf16 are sent as their bits."""
+
+_MPI_OPS = {
+    Reduction.SUM: "MPI_SUM",
+    Reduction.AVG: "MPI_SUM",
+    Reduction.PROD: "MPI_PROD",
+    Reduction.MAX: "MPI_MAX",
+    Reduction.MIN: "MPI_MIN",
+}
+
+_MPI_LOGICAL_OPS = {Reduction.MAX: "MPI_LOR", Reduction.MIN: "MPI_LAND"}
+"""The reductions of truth values."""
+
+
+class Arguments(NamedTuple):
+    """The arguments of the function of the runtime that starts a collective.
+
+    Attributes:
+        blocks: those of ``NAME_blocks``, for blocks that differ in size; empty if there is none.
+    """
+
+    equal: str
+    blocks: str = ""
+
+
+ARGUMENTS: OperationTable[Arguments] = OperationTable(
+    "ARGUMENTS",
+    __name__,
+    {
+        "all_reduce": Arguments("{x}, {y}, {n}, {type}, {op}"),
+        "reduce": Arguments("{x}, {y}, {n}, {type}, {op}, {root}"),
+        "broadcast": Arguments("{x}, {y}, {n}, {type}, {root}"),
+        "reduce_scatter": Arguments(
+            "{x}, {y}, {n}, {type}, {op}", "{x}, {y}, {sends}, {type}, {op}"
+        ),
+        "all_gather": Arguments("{x}, {y}, {n}, {type}", "{x}, {y}, {receives}, {type}"),
+        "gather": Arguments(
+            "{x}, {y}, {n}, {type}, {root}", "{x}, {y}, {receives}, {type}, {root}"
+        ),
+        "scatter": Arguments("{x}, {y}, {n}, {type}, {root}", "{x}, {y}, {sends}, {type}, {root}"),
+        "all_to_all": Arguments(
+            "{x}, {y}, {n}, {type}", "{x}, {y}, {sends}, {receives}, {most}, {type}"
+        ),
+        "shift": Arguments("{x}, to, {y}, from, {n}, {type}"),
+        "permute": Arguments("{x}, {leaves}, to, {y}, {n}, from, {type}"),
+    },
+    row="the arguments of its function in mpi_runtime.c",
+)
+"""The arguments for a collective of the function of its name in mpi_runtime.c.
+
+Behind them are those of all: the communicator, and the request, or NULL for what is waited for.
+Numbers of MPI's own type are in front of these, where blocks differ in size.
+"""
+
+
+@dataclass
+class MpiMethod(CMethod):
+    """The function of a local program in C for MPI."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.requests = 0
+        self.integers: dict[str, int] = {}
+
+    def declarations(self) -> list[str]:
+        lines = [f"MPI_Request pending[{self.requests}];"] if self.requests else []
+        return [*lines, *(f"int {name}[{size}];" for name, size in self.integers.items())]
+
+    def preparation(self) -> list[str]:
+        if not self.requests:
+            return []
+        return [f"for (int i = 0; i < {self.requests}; ++i) pending[i] = MPI_REQUEST_NULL;"]
+
+    def ending(self) -> list[str]:
+        calls = [op.function() for op in self.function.walk() if isinstance(op, LocalCallOp)]
+        others = (op for function in calls for op in function.walk())
+        if not (self.requests or any(isinstance(op, StartOp) for op in others)):
+            return []
+        self.needs.add("abandon")
+        return [f"if (err != {self.success}) abandon(); /* what is under way may still use it */"]
+
+    def acquired(self, size: str) -> list[str]:
+        self.needs.add("reserve")
+        return [f"char *{MEMORY};", f"TRY(reserve({size}, &{MEMORY}));"]
+
+    def computation(self, op: ComputeOp) -> list[str]:
+        seconds = self.seconds(op)
+        if not seconds:
+            return []
+        self.needs.add("compute_for")
+        return [f"TRY(compute_for({seconds}, {self.names.variable}.comm));"]
+
+    # --- collectives ------------------------------------------------------------------------
+
+    def collective(self, op: StartOp, waits: bool) -> tuple[list[str], list[str]]:
+        request, wait = "NULL", list[str]()
+        if not waits:
+            count = 2 if op.called in ("shift", "permute") else 1
+            request = f"&pending[{self.requests}]"
+            wait = [f"TRY(MPI_Wait({request}, MPI_STATUS_IGNORE));"]
+            if count > 1:
+                wait = [f"TRY(MPI_Waitall({count}, {request}, MPI_STATUSES_IGNORE));"]
+            self.requests += count
+        if op.called == "send":
+            return self._send(op, request), wait
+        sends, receives = op.counts
+        row, name = ARGUMENTS[op.called], op.called
+        form = row.equal
+        if sends or receives:
+            form, name = row.blocks, f"{name}_blocks"
+            if not form:
+                raise DiagnosticError.at(
+                    op,
+                    f"{op.called} has no form here for blocks that differ in size: use other "
+                    "steps, or leave out the weights",
+                )
+        self.needs.add(name)
+        call = ", ".join([*self._filled(op, form), request])
+        start, after = [f"TRY({name}({call}));"], self._average(op)
+        if op.called in ("shift", "permute"):
+            start = ["{", *(f"  {line}" for line in (*self._ends(op), *start)), "}"]
+        return ([*start, *after], []) if waits else (start, [*wait, *after])
+
+    def _filled(self, op: StartOp, form: str) -> list[str]:
+        """Return the arguments of a collective up to its communicator."""
+        x, y, kind = buffer_of(op.source), buffer_of(op.target), OPERATIONS[op.called].KIND
+        sends, receives = op.counts
+        group = self.mesh.group_size(op.axes.data)
+        block = x if kind.gathers else y
+        count = x.elements // group if kind.exchanges and not sends else block.elements
+        values = {
+            "x": str(self.of(op.source)),
+            "y": str(self.of(op.target)),
+            "n": self.names.spelled(count),
+            "leaves": self.elements(x),
+            "type": MPI_TYPES[x.dtype],
+            "root": str(op.number("root")),
+            "sends": self._counts(sends),
+            "receives": self._counts(receives),
+            "most": self._most(op),
+            "op": self._operator(op) if kind.reduces else "",
+        }
+        numbers: list[str] = []
+        if sends or receives:
+            sides = bool(sends) + bool(receives)
+            numbers.append(f"collir_counts{len(self.integers)}")
+            self.integers[numbers[0]] = 2 * sides * group
+        return [form.format(**values), *numbers, self.names.communicator(op.axes.data)]
+
+    def _counts(self, counts: Sequence[int]) -> str:
+        """Return the elements of blocks as an array."""
+        return f"(const size_t[]){{{', '.join(map(self.names.spelled, counts))}}}"
+
+    def _most(self, op: StartOp) -> str:
+        """Return the most elements that some rank sends or receives."""
+        ranks = ranks_at(op)
+        sizes = [buffer_of(value).elements for value in (op.source, op.target)]
+        return size_text(max(ranks.bounds(size)[1] for size in sizes))
+
+    def _operator(self, op: StartOp) -> str:
+        reduction, dtype = op.operation, buffer_of(op.source).dtype
+        assert reduction is not None
+        if custom := custom_operator(op):
+            self.use(dtype)
+            return self.names.member(custom.name)
+        return (_MPI_LOGICAL_OPS if dtype is DType.BOOL else _MPI_OPS)[reduction]
+
+    def _average(self, op: StartOp) -> list[str]:
+        """Return the division at the end of an avg, for the ranks that have the sum."""
+        if op.operation is not Reduction.AVG:
+            return []
+        y, axes = buffer_of(op.target), op.axes.data
+        number = number_text(
+            self.mesh.group_size(axes), DType.F32 if y.dtype in AS_BITS else y.dtype
+        )
+        out = self.of(op.target).element("i")
+        value = f"{C_ELEMENTS.load(out, y.dtype)} / {number}"
+        division = loop(self.elements(y), f"{out} = {C_ELEMENTS.store(value, y.dtype)};")
+        if OPERATIONS[op.called].KIND.after == "root":
+            root = self._condition(op, "root")
+            return [f"if ({root})", f"  {division}"] if root else [division]
+        return [division]
+
+    def _condition(self, op: StartOp, end: str) -> str:
+        """Return the condition that this rank is the root, the sender or the receiver."""
+        digits = digits_over(self.mesh, op.axes.data, op.number(end))
+        return self.names.at_place(place_at(digits))
+
+    def _send(self, op: StartOp, request: str) -> list[str]:
+        """Return the statements that send from one rank of each group to another."""
+        self.needs.add("send")
+        x, comm = buffer_of(op.source), self.names.communicator(op.axes.data)
+        rest = f"{self.elements(x)}, {MPI_TYPES[x.dtype]}"
+        lines: list[str] = []
+        for end, other, call, memory in (
+            ("sender", "receiver", "send_to", op.source),
+            ("receiver", "sender", "receive_from", op.target),
+        ):
+            arguments = f"{self.of(memory)}, {rest}, {op.number(other)}, {comm}, {request}"
+            lines += [f"if ({self._condition(op, end)})", f"  TRY({call}({arguments}));"]
+        return lines
+
+    def _ends(self, op: StartOp) -> list[str]:
+        """Return the variables ``to`` and ``from``: the ranks that this rank's block goes to, and
+        that one comes from."""
+        names = self.names
+        if op.before is not None and op.after is not None:
+            x, y = op.before.data, op.after.data
+            return [f"int {names.partner('to', x, y)};", f"int {names.partner('from', y, x)};"]
+        axes, by = op.axes.data, op.number("distance")
+        lines: list[str] = []
+        for end, distance in (("to", by), ("from", -by)):
+            if op.open is None:
+                lines.append(f"int {end} = {names.next_index(axes, distance)};")
+                continue
+            lines.append(f"int {end} = {names.index_on_line(axes, distance)};")
+            lines.append(f"if ({names.beyond_line(axes, distance, end)}) {end} = MPI_PROC_NULL;")
+        return lines
