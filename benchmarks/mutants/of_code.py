@@ -145,11 +145,6 @@ plant(
     "targets/code/c_kernels.py",
     IN_C,
     (
-        "blocks of different sizes begin at the number of a unit",
-        'return f"{table}[{self.names.index_over(axes)}] * {size // count}"',
-        'return f"{table}[{self.names.index_over(axes)}]"',
-    ),
-    (
         "kernels of equal statements on other types are one",
         "key = (op.mnemonic, parameters, *body)",
         "key = (op.mnemonic, *body)",

@@ -137,13 +137,22 @@ class Lives:
         ]
 
     def packed(self, number: int) -> int:
-        """Return the bytes in which a step packs blocks, and unpacks them, while it runs."""
+        """Return the bytes in which a step packs blocks, and unpacks them, beside its operand and
+        its result; an operand that ends is gone when it is packed."""
         op = self.steps[number]
         if not op.kind.sends:
             return 0
         ends = op.operands[0], op.result
         packing = packs(op.kind, self.mesh, *map(dist_type, ends))
-        return sum(self.held(x) for x, packed in zip(ends, packing, strict=True) if packed)
+        x, y = map(self.held, ends)
+        leaving, coming = (n if packed else 0 for n, packed in zip((x, y), packing, strict=True))
+        if not any(
+            value is self.home(op.operands[0]) and number == max((first, *readers)) and not copied
+            for value, first, readers, copied in self.temporaries()
+        ):
+            return max(leaving, coming)
+        phases = x + leaving, (leaving or x) + (coming or y), coming + y
+        return max(phases) - x - y
 
     def temporaries(self) -> list[tuple[SSAValue, int, list[int], bool]]:
         """Return the values in memory of their own, as (value, number of the step that writes it,

@@ -120,10 +120,16 @@ def test_formulas_are_printed_with_exact_quotients(
     ("condition", "text"),
     [
         (Condition(size("a").formula), "a > 0"),
-        (Condition(size("2 * a + b").formula, 0), "2.0 * a + 1.0 * b < 9.2e18"),
-        (Condition(size("a // 4").formula), "is_size(1, 1.0 * a, a, 0, 4)"),
-        (Condition(size("a - b").formula), "is_size(1, 1.0 * a + 1.0 * b, a, b, 1)"),
-        (Condition(size("a // b").formula, 0), "is_size(0, 1.0 * a + 1.0 * b, a, 0, b)"),
+        (Condition(size("2 * a + b").formula, 0), "2.0 * (double)a + 1.0 * (double)b < 9.2e18"),
+        (Condition(size("a // 4").formula), "is_size(1, 1.0 * (double)a, a, 0, 4)"),
+        (
+            Condition(size("a - b").formula),
+            "is_size(1, 1.0 * (double)a + 1.0 * (double)b, a, b, 1)",
+        ),
+        (
+            Condition(size("a // b").formula, 0),
+            "is_size(0, 1.0 * (double)a + 1.0 * (double)b, a, 0, b)",
+        ),
     ],
 )
 def test_conditions_are_printed(condition: Condition, text: str) -> None:

@@ -109,17 +109,20 @@ MISTAKES = {
     "another coordinate": ("mesh_m.x_a = mesh_m.rank / 2", "mesh_m.x_a = mesh_m.rank % 2"),
     "a collective left out": ("TRY(all_reduce(s, r,", "if (0) TRY(all_reduce(s, r,"),
     "blocks out of order": (
-        "swap_blocks(out, packed, (size_t)p, rows",
-        "swap_blocks(out, packed, rows, (size_t)p",
+        "memcpy(b + i0 * 4 + i1 * 2, packed_1",
+        "memcpy(b + i0 * 4 + (1 - i1) * 2, packed_1",
     ),
     "no division": (" / 2.0f", " / 1.0f"),
     "no numbers": (" / 2.0f", " * (0.0f / 0.0f)"),
     "no numbers where one rounds": ("s[i] = x[i]", "s[i] = 0.0f / 0.0f * x[i]"),
     "a division only where it does not count": ("if (mesh_m.y_b == 0)\n", "if (mesh_m.y_b)\n"),
     "blocks that stay": ("8, to, p, 8, from,", "8, mesh_m.rank, p, 8, mesh_m.rank,"),
-    "indices the other way round": ("[i1 * 4 + i0]", "[i0 * 2 + i1]"),
+    "indices the other way round": (
+        "transpose_4(r, 4, q, 2, 2, 4)",
+        "transpose_4(r, 4, q, 1, 2, 4)",
+    ),
     "another operand": ("bf16_load(r[i]) + bf16_load(y[i])", "bf16_load(r[i]) + bf16_load(r[i])"),
-    "no mask": ("if (mesh_m.x_a == 0) memcpy", "if (1) memcpy"),
+    "no mask": ("if (mesh_m.x_a == 0) {\n    memcpy(t", "if (1) {\n    memcpy(t"),
 }
 
 

@@ -151,7 +151,9 @@ def _simulated(
             raise DiagnosticError.at(op, f"a {op.mnemonic} is not simulated by itself")
         steps.append(_step(op, model, instance, after, where, classes, kernels))
         for device_class in instance.on:
-            inside[device_class] += _packing(op, steps[-1], len(steps) - 1, classes, device_class)
+            inside[device_class] += _packing(
+                op, steps[-1], len(steps) - 1, where, classes, device_class
+            )
     steps += _copies(where, mesh, classes, steps)
     buffers = tuple(
         (
@@ -271,16 +273,34 @@ def _line(op: Operation) -> int:
 
 
 def _packing(
-    op: DistOp, step: SimulatedStep, number: int, classes: Classes, device_class: int
+    op: DistOp,
+    step: SimulatedStep,
+    number: int,
+    where: BufferPlan,
+    classes: Classes,
+    device_class: int,
 ) -> Iterator[Buffer]:
-    """Yield the buffers of a collective for blocks that do not lie one behind the other, which a
-    class holds while it runs."""
+    """Yield the buffer for the blocks of a collective that do not lie one behind the other, which a
+    class holds beside the operand and the result while it runs.
+
+    Blocks are packed before the result begins, and unpacked when the packed operand is gone. An
+    operand that nothing else reads ends when it is packed.
+    """
     if not isinstance(step.does, StepCost):
         return
-    ends = zip(step.does.collective.packs, (op.operands[0], op.result), strict=True)
-    for packs, value in ends:
-        if packs and _is_held(classes, device_class, value):
-            yield Buffer(classes.bytes_of(device_class, value), number, (number,))
+    operand = op.operands[0]
+    before, after = (
+        classes.bytes_of(device_class, value) if _is_held(classes, device_class, value) else 0
+        for value in (operand, op.result)
+    )
+    ends = zip(step.does.collective.packs, (before, after), strict=True)
+    leaves, comes = (size if packs else 0 for packs, size in ends)
+    more, owner = max(leaves, comes), where.buffer(operand)
+    if where.is_temporary(owner) and where.last_use.get(owner) is op:
+        peak = max(before + leaves, (leaves or before) + (comes or after), comes + after)
+        more = peak - before - after
+    if more > 0:
+        yield Buffer(more, number, (number,))
 
 
 def _is_held(classes: Classes, device_class: int, value: SSAValue) -> bool:

@@ -272,7 +272,8 @@ def _iota(c: Computation) -> list[str]:
     start = c.starts[dim]
     known = [loop.variable for loop in c.loops([str(dim)])]
     position = " + ".join([*([] if start == "0" else [start]), *known]) or "0"
-    text = f"({number_type(c.result.dtype)})({position})" if " " in position else position
+    text = f"({position})" if " " in position else position
+    text = f"({number_type(c.result.dtype)}){text}"
     return nested(c.loops(c.structure.result), [c.out().store(text)])
 
 
