@@ -59,7 +59,7 @@ PACKING = "collir/synthesis/scheduling/packing.py"
 ORDER = "collir/synthesis/scheduling/ordering.py"
 MPI_CODE = "collir/targets/code/mpi_method.py"
 C_CODE = "collir/targets/code/c_method.py"
-NCCL_CODE = "collir/targets/code/nccl_function.py"
+NCCL_CODE = "collir/targets/code/nccl_method.py"
 PYTHON_CODE = "collir/targets/code/mpi4py.py"
 
 MUTANTS = [
@@ -601,24 +601,24 @@ MUTANTS = [
         "emitters",
         "NCCL: the blocks of an all_to_all are too large",
         NCCL_CODE,
-        "        block[target] //= self.mesh.group_size(s.op.over)",
-        "        block[target] //= 1",
+        "count = x.elements // self.mesh.group_size(op.axes.data)",
+        "count = x.elements",
         NCCL,
     ),
     Mutant(
         "emitters",
-        "NCCL: an all_gather over a later dimension is not unpacked",
-        NCCL_CODE,
-        "        return [*before, call, *after]\n\n    def _gather",
-        "        return [*before, call]\n\n    def _gather",
+        "NCCL: a stream does not wait for the last use of its memory",
+        "collir/targets/code/nccl_streams.py",
+        "if last is None:",
+        "if True:",
         NCCL,
     ),
     Mutant(
         "emitters",
-        "NCCL: a gather is received on all ranks' own buffers",
-        NCCL_CODE,
-        'self.call("gather", replace(s, out=coming), self.elements(s.x))',
-        'self.call("gather", s, self.elements(s.x))',
+        "NCCL: a collective on a stream of its own is never waited for",
+        "collir/targets/code/nccl_streams.py",
+        "and uses.disturbs(other)",
+        "and uses is other",
         NCCL,
     ),
     Mutant(

@@ -63,6 +63,7 @@ class StartOp(IRDLOperation):
             scatter, or the result of a reduce or a gather.
         sender, receiver: of a send, the numbers of these ranks in the group.
         distance, open: of a shift, the distance, and whether it is along a line.
+        is_async: that it has a queue of its own, where a library has several.
         before, after: of a permute, the layouts; else it is over the axes.
         sends, receives: of one whose blocks differ in size, the elements of the blocks that leave
             for each rank of the group, and of those that come from each.
@@ -79,6 +80,7 @@ class StartOp(IRDLOperation):
     receiver = opt_prop_def(IntegerAttr[I64])
     distance = opt_prop_def(IntegerAttr[I64])
     open = opt_prop_def(UnitAttr)
+    is_async = opt_prop_def(UnitAttr, prop_name="async")
     before = opt_prop_def(DistTensorType)
     after = opt_prop_def(DistTensorType)
     sends = opt_prop_def(ArrayAttr[RankNumberAttr])

@@ -47,7 +47,7 @@ class _Collective:
         self.ranks = by_rank(mesh, over) if ascends else over
         self.order = BlockOrder.of(mesh, over, self.ranks)
         self.uneven = shares_by_dim(op, mesh) is not None
-        self.padded = self.uneven and writer.rules.padded and not op.kind.exchanges
+        self.padded = self.uneven and writer.rules.pads(op, mesh)
         self.before: list[tuple[Place, list[Operation]]] = []
         self.then: list[tuple[Place, list[Operation]]] = []
 
@@ -148,6 +148,8 @@ class _Collective:
                 properties[name] = number(op.integer(name))
         if "open" in op.properties:
             properties["open"] = UnitAttr()
+        if op.is_async:
+            properties["async"] = UnitAttr()
         if not op.over:
             properties["before"] = _plain(x)
             properties["after"] = _plain(dist_type(op.result))

@@ -1,6 +1,6 @@
 """The writer of a rank's program: operations in order, waits where they are needed, places."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,6 +9,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from collir.dialects.local import STEP, AllocOp, AtOp, LocalYieldOp, StartOp, ViewOp, WaitOp
 from collir.dialects.local_types import TokenType, buffer_of
+from collir.dialects.operation import DistOp
 from collir.ir.names import set_name
 from collir.layout import Mesh, Place
 from collir.layout.local import LocalBuffer, Ranks
@@ -23,11 +24,18 @@ class GroupRules(NamedTuple):
 
     Attributes:
         ascending: whether the ranks of its groups ascend, whatever the order of sub-axes.
-        padded: whether blocks that differ in size are padded to the largest, but for an all_to_all.
+        padded: whether blocks that differ in size are padded to the largest, but for an all_to_all;
+            a function says so of each collective.
     """
 
     ascending: bool = False
-    padded: bool = False
+    padded: bool | Callable[[DistOp, Mesh], bool] = False
+
+    def pads(self, op: DistOp, mesh: Mesh) -> bool:
+        """Return whether the blocks of a collective are padded, if they differ in size."""
+        if op.kind.exchanges:
+            return False
+        return self.padded if isinstance(self.padded, bool) else self.padded(op, mesh)
 
 
 ANY_GROUPS = GroupRules()

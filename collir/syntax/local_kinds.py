@@ -11,7 +11,7 @@ from collir.dialects.local import MASK
 from collir.layout.steps import OVER, USING, Argument, ArgumentKind, Parameter, StepKind
 from collir.layout.types import DistType, with_sizes
 
-NUMBERS = ("sender", "receiver", "distance", "open")
+NUMBERS = ("sender", "receiver", "distance", "open", "async")
 """Properties of some collectives, written as in other functions."""
 
 

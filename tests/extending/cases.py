@@ -169,6 +169,6 @@ def test_a_target_prints_any_operation() -> None:
 
 def test_what_a_target_has_no_line_for_is_an_error() -> None:
     """Check that a target refuses an operation that it has no line for."""
-    message = r":11:8: error: negate has no row in CMethod.ELEMENTS \(collir"
+    message = r":11:8: error: negate has no row in HostMethod.ELEMENTS \(collir"
     with pytest.raises(collir.DiagnosticError, match=message):
         collir.emit(collir.parse(PROGRAM), "mpi")

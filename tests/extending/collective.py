@@ -60,7 +60,7 @@ from collir.targets.code import (  # noqa: E402
     c_file,
     jax_ops,
     mpi4py,
-    nccl_function,
+    nccl_method,
     rank_method,
     torch,
 )
@@ -95,13 +95,6 @@ static int reduce_broadcast(const void *in, void *out, size_t n, MPI_Datatype ty
 )
 
 
-def on_nccl(self: nccl_function.NcclFunction, s: nccl_function.Sent) -> list[str]:
-    """Return the statements in C++."""
-    count, in_place = self.elements(s.y), replace(s, operand=s.out)
-    reduced = self.call("ncclReduce", s, count, nccl_function.operator(s.x), "0")
-    return [reduced, self.call("ncclBroadcast", in_place, count, "0")]
-
-
 def on_mpi4py(self: mpi4py.Mpi4pyMethod, s: rank_method.Sent) -> list[str]:
     """Return the statements in Python, on numpy."""
     arrays = [self.bits(s, s.source), self.bits(s, s.out)]
@@ -116,7 +109,9 @@ def on_torch(self: torch.TorchMethod, s: rank_method.Sent) -> list[str]:
     return [self.result_is(s, s.source), reduced, sent, *self.average(s)]
 
 
-nccl_function.NcclFunction.COLLECTIVES["reduce_broadcast"] = on_nccl
+nccl_method.CALLS["reduce_broadcast"] = mpi.Arguments(
+    "ncclReduce({x}, {y}, {n}, {type}, {op}, 0; ncclBroadcast({y}, {y}, {n}, {type}, 0"
+)
 mpi4py.Mpi4pyMethod.COLLECTIVES["reduce_broadcast"] = on_mpi4py
 torch.TorchMethod.COLLECTIVES["reduce_broadcast"] = on_torch
 jax_ops.EXPRESSIONS["reduce_broadcast"] = jax_ops.EXPRESSIONS["all_reduce"]

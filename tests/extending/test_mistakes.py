@@ -177,7 +177,7 @@ commands |= {
     for table, target in [
         ('sections("mpi_runtime.c")', "mpi"),
         ("ARGUMENTS", "mpi"),
-        ("NcclFunction.COLLECTIVES", "nccl"),
+        ("CALLS", "nccl"),
         ("Mpi4pyMethod.COLLECTIVES", "mpi4py"),
         ("TorchMethod.COLLECTIVES", "torch"),
         ("EXPRESSIONS", "jax"),

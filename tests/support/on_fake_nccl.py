@@ -30,8 +30,8 @@ from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.devices import block_shape, coordinate
 from collir.semantics.reference.exactness import exact, roundings
 from collir.semantics.reference.executor import execute
+from collir.targets.code.nccl_file import NcclFile
 from collir.targets.code.nccl_main import averages_round
-from collir.targets.code.nccl_mesh import mesh_names
 from collir.targets.code.nccl_text import CUDA_TYPES
 from collir.tools.mpi_run import find, mpiexec
 
@@ -149,7 +149,7 @@ _CLOSE = """
 
 def harness(module: ModuleOp, functions: Sequence[FuncOp], target: str) -> str:
     """Return emitted code with a main that runs functions on buffers from files."""
-    names = mesh_names([op for op in module.ops if isinstance(op, FuncOp)])
+    names = NcclFile(module).meshes
     buffers = {function: _buffers(function) for function in functions}
     lines = [
         collir.emit(module, target),

@@ -40,7 +40,7 @@ def copied(
         x, y: the buffers, with the numbers of this rank.
         needs: the sections of the runtime, to which they are added.
     """
-    loops, (to, start) = _loops([target, source], [y, x])
+    loops, (to, start) = loops_over([target, source], [y, x])
     inner = next((loop for loop in loops if is_one(start.strides.get(loop.variable, 0))), None)
     if inner is None or not is_one(to.strides[loops[-1].variable]):
         return nested(loops, [f"{to.element()} = {start.element()};"])
@@ -63,11 +63,11 @@ def copied(
 
 def filled(target: Pointer, y: LocalBuffer, value: str) -> list[str]:
     """Return the statements that write the same value to all elements of a buffer."""
-    loops, (to,) = _loops([target], [y])
+    loops, (to,) = loops_over([target], [y])
     return nested(loops, [f"{to.element()} = {value};"])
 
 
-def _loops(
+def loops_over(
     pointers: Sequence[Pointer], buffers: Sequence[LocalBuffer]
 ) -> tuple[list[Loop], list[Array]]:
     """Return the loops over all elements, in the order in which those of the first buffer lie, and

@@ -8,12 +8,12 @@ from typing import TypeVar
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from collir.dialects.local import LocalCallOp, LocalFuncOp
 from collir.ir.any_size import open_sizes
 from collir.ir.functions import check_programs, functions_of
-from collir.ir.loops import body_name
 from collir.ir.models import models_for_code
 from collir.layout.operation_table import OperationTable
-from collir.targets.code.c_function import CFunction
+from collir.targets.code.c_method import CMethod
 from collir.targets.code.c_text import C, Comment, Words, name_problem, variables
 from collir.targets.code.names import Definition, check_definitions
 
@@ -130,17 +130,20 @@ def for_code(
     return ready, {f for f in functions if f.sym_name.data in hidden}, wide
 
 
-Text = TypeVar("Text", bound=CFunction)
+Text = TypeVar("Text", bound=CMethod)
 
 
-def called_by_others(texts: Sequence[Text]) -> list[Text]:
-    """Return the functions that others call, for larger values, as tasks or as the bodies of loops,
-    and that are declared first."""
-    called = {function for text in texts for _, function in text.instead}
-    bodies = {body_name(op) for text in texts for op in text.nested}
-    return [
-        text for text in texts if text.function in called or text.function.sym_name.data in bodies
-    ]
+def called_in(functions: Iterable[LocalFuncOp]) -> set[str]:
+    """Return the names of the functions that local functions call."""
+    calls = (op for f in functions for op in f.walk() if isinstance(op, LocalCallOp))
+    return {call.callee.string_value() for call in calls}
+
+
+def called_first(texts: Sequence[Text]) -> list[Text]:
+    """Return the functions that others call, and that are declared first: tasks, and those for
+    larger values."""
+    called = {other.name for text in texts for other in text.signature.choices}
+    return [x for x in texts if x.is_task or x.function.sym_name.data in called]
 
 
 Declared = tuple[Comment, str]

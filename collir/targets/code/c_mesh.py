@@ -1,99 +1,145 @@
-"""The struct of a mesh in C and C++: its members, and the names of meshes."""
+"""The struct of a mesh in C and C++: its variable, and its members."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from xdsl.dialects.func import FuncOp
-
-from collir.dialects.machine import mesh_of
-from collir.dialects.operation import is_collective
-from collir.dialects.tensor import dist_type
-from collir.ir.blocks import cuts_in, shares_in
-from collir.layout import DistType, Mesh
-from collir.layout.cuts import GroupShares
-from collir.targets.code.c_text import C, Comment, CustomOperator, MeshNames, Words, comment
+from collir.dialects.local import LocalFuncOp, StartOp
+from collir.layout import Mesh
+from collir.layout.cuts import with_shares
+from collir.layout.local import CoordinateTable, table
+from collir.targets.code.c_text import C, Comment, Words, comment, factor_text, size_text, variables
+from collir.targets.code.rank_names import RankNames, tables_in
 from collir.targets.code.ranks import OverList, axes_text
 
-LINKAGE = 'extern "C" '
-"""The words of C++ before functions that C may call."""
+Self = TypeVar("Self", bound="CMesh")
 
 
-def struct_text(names: MeshNames, storage: str, kind: str, note: str = "") -> list[str]:
-    """Return the struct of a mesh without its end; ``kind`` is the C type of a communicator."""
-    mesh = names.mesh
-    lines = [
-        Comment(
-            f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
-            f"{comment(axes_text(mesh))}. */"
-        ),
-        f"{storage} struct {{",
-        f"  {kind} comm;{note}",
-        "  int rank;",
-    ]
-    if mesh.sub_axes:
-        coordinates = ", ".join(names.members[sub.name] for sub in mesh.sub_axes)
-        lines.append(f"  int {coordinates}; /* this rank's coordinates */")
-    lines += [
-        f"  {kind} {name}; /* ranks that differ in {comment(', '.join(over))} only */"
-        for over, name in names.communicators.items()
-    ]
-    lines += [
-        f"  size_t {name}; /* this rank's units of what {comment(', '.join(over))} cuts */"
-        for over, name in names.shares.items()
-    ]
-    return lines + [
-        f"  const int *{name}; /* the units of those that differ in {comment(', '.join(over))} */"
-        for (over, _), name in names.parts.items()
-    ]
+@dataclass
+class CMesh(RankNames):
+    """The names of a mesh in C and C++.
+
+    Attributes:
+        functions: the programs of the ranks.
+        words: the names that the language does not leave to members.
+        variable: the variable of the struct.
+        members: the member for the coordinate on each sub-axis.
+        communicators: the member for each ordered list of sub-axes that a program sends over.
+        tables: the member for the number of this rank in each table by coordinates.
+    """
+
+    AND = "&&"
+    DIVIDE = "/"
+    CHOICE = "{condition} ? {then} : {other}"
+
+    mesh: Mesh
+    functions: Sequence[LocalFuncOp]
+    words: Words = C
+
+    def __post_init__(self) -> None:
+        mesh, self.variable = self.mesh, f"mesh_{self.mesh.name}"
+        lists = list(dict.fromkeys(op.axes.data for op in self.starts() if op.axes.data))
+        axes, tables = [sub.name for sub in mesh.sub_axes], tables_in(self.functions)
+        words = [*axes, *("over_" + "_".join(over) for over in lists)]
+        words += ["by_" + "_".join(mesh.short(atom.axes)) for atom in tables]
+        # `rank` and `comm` are members of every mesh. Names are distinct, also where `a_b.c` and
+        # `a.b_c` would look the same.
+        names = iter(variables(["rank", "comm", *words], self.words)[2:])
+        self.members = {axis: next(names) for axis in axes}
+        self.communicators: dict[OverList, str] = {over: next(names) for over in lists}
+        self.tables = {atom: next(names) for atom in tables}
+
+    def starts(self) -> list[StartOp]:
+        """Return the collectives of the functions."""
+        return [op for f in self.functions for op in f.walk() if isinstance(op, StartOp)]
+
+    # --- expressions --------------------------------------------------------------------------
+
+    def member(self, name: str) -> str:
+        return f"{self.variable}.{name}"
+
+    def atom(self, atom: str) -> str:
+        if atom in self.members and not isinstance(atom, CoordinateTable):
+            return f"(size_t){self.coordinate(atom)}"
+        return super().atom(atom)
+
+    def real(self, atom: str) -> str:
+        return f"(double){atom}"
+
+    def spelled(self, number: int) -> str:
+        return size_text(self.own(number))
+
+    def factor(self, number: int) -> str:
+        """Return a number of this rank as a factor of a product."""
+        return factor_text(self.own(number))
+
+    def resolved(self, text: str) -> str:
+        """Return a text with this rank's shares in place of the tokens of sizes that differ."""
+
+        def share(over: OverList) -> str:
+            return self.factor(table(over, self.mesh.uneven[over[0]].shares(over)))
+
+        return with_shares(text, share)
+
+    def communicator(self, over: OverList) -> str:
+        """Return the communicator of a list of sub-axes; without any, that of the mesh."""
+        return self.member(self.communicators[over] if over else "comm")
+
+    # --- statements ---------------------------------------------------------------------------
+
+    def struct(self, storage: str, kind: str, note: str = "") -> list[str]:
+        """Return the struct without its end.
+
+        Args:
+            kind: the type of a communicator.
+            note: a comment behind the one of all ranks.
+        """
+        mesh = self.mesh
+        lines: list[str] = [
+            Comment(
+                f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
+                f"{comment(axes_text(mesh))}. */"
+            ),
+            f"{storage} struct {{",
+            f"  {kind} comm;{note}",
+            "  int rank;",
+        ]
+        if mesh.sub_axes:
+            coordinates = ", ".join(self.members[sub.name] for sub in mesh.sub_axes)
+            lines.append(f"  int {coordinates}; /* this rank's coordinates */")
+        lines += [
+            f"  {kind} {name}; /* ranks that differ in {comment(', '.join(over))} only */"
+            for over, name in self.communicators.items()
+        ]
+        return lines + [
+            f"  size_t {name}; /* {_shortened(comment(atom))} */"
+            for atom, name in self.tables.items()
+        ]
+
+    def numbers(self) -> list[str]:
+        """Return the statements that set this rank's coordinates and its numbers in tables."""
+        values = self.definitions(self.member("rank"))
+        lines = [f"  {coordinate} = {value};" for coordinate, value in values]
+        for atom, name in self.tables.items():
+            numbers = ", ".join(map(str, atom.values))
+            lines.append(f"  {{ static const size_t parts[] = {{{numbers}}};")
+            lines.append(f"    {self.member(name)} = parts[{self.index_over(atom.axes)}]; }}")
+        return lines
+
+    def splits(self) -> list[tuple[str, str, str]]:
+        """Return for each communicator of a list of sub-axes its colour, its key, and itself."""
+        found: list[tuple[str, str, str]] = []
+        for over, name in self.communicators.items():
+            rest = [sub.name for sub in self.mesh.sub_axes if sub.name not in over]
+            found.append((self.index_over(rest), self.index_over(over), self.member(name)))
+        return found
 
 
-def coordinates_text(names: MeshNames) -> list[str]:
-    """Return the statements that set this rank's coordinates."""
-    values = names.definitions(f"{names.variable}.rank")
-    lines = [f"  {coordinate} = {value};" for coordinate, value in values]
-    for over, name in names.shares.items():
-        table = _int_table([names.mesh.uneven[over[0]].shares(over)])
-        lines.append(f"  {{ static const int shares[] = {table};")
-        lines.append(f"    {names.variable}.{name} = (size_t)shares[{names.index_over(over)}]; }}")
-    for (_, shares), name in names.parts.items():
-        ranks = len(shares.rows[0])
-        table = _int_table(shares.rows)
-        row = f" + {names.factor_over(shares.rest)} * {ranks}" if shares.rest else ""
-        lines.append(f"  {{ static const int parts[] = {table};")
-        lines.append(f"    {names.variable}.{name} = parts{row}; }}")
-    return lines
+def _shortened(text: str) -> str:
+    """Return a text of at most a line."""
+    return text if len(text) <= 60 else f"{text[:40]} ...{text[text.rindex('][') :][1:]}"
 
 
-def _int_table(rows: Sequence[Sequence[int]]) -> str:
-    """Return the initialiser of an array of integers, a line for each row."""
-    texts = [", ".join(map(str, row)) for row in rows]
-    return "{" + ",\n     ".join(texts) + "}"
-
-
-def mesh_names(
-    functions: Iterable[FuncOp],
-    words: Words = C,
-    operator: Callable[[DistType], CustomOperator | None] = lambda x: None,
-) -> dict[str, MeshNames]:
-    """Return for every mesh that functions are on its names, with a communicator for every list of
-    sub-axes that they send over, and the operators that their reductions need."""
-    meshes: dict[str, Mesh] = {}
-    lists: dict[str, dict[OverList, None]] = {}
-    operators: dict[str, dict[CustomOperator, None]] = {}
-    cuts: dict[str, dict[OverList, None]] = {}
-    parts: dict[str, dict[tuple[OverList, GroupShares], None]] = {}
-    for function in functions:
-        mesh = mesh_of(function)
-        meshes[mesh.name] = mesh
-        over = lists.setdefault(mesh.name, {})
-        custom = operators.setdefault(mesh.name, {})
-        cuts.setdefault(mesh.name, {}).update(dict.fromkeys(cuts_in(function, mesh)))
-        parts.setdefault(mesh.name, {}).update(dict.fromkeys(shares_in(function, mesh)))
-        for op in filter(is_collective, function.body.ops):
-            if op.over:
-                over[op.over] = None
-            if op.kind.reduces and (needed := operator(dist_type(op.input))):
-                custom[needed] = None
-    return {
-        name: MeshNames.of(mesh, lists[name], operators[name], words, cuts[name], parts[name])
-        for name, mesh in meshes.items()
-    }
+def by_mesh(functions: Iterable[LocalFuncOp], name: str) -> list[LocalFuncOp]:
+    """Return the functions on the mesh of a name."""
+    return [f for f in functions if f.mesh.string_value() == name]

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, SSAValue
@@ -30,32 +30,26 @@ from collir.dialects.local import (
     started_by,
 )
 from collir.dialects.local_types import buffer_of
-from collir.dialects.operation import DistOp, is_of_model
-from collir.dialects.tensor import dist_type
+from collir.dialects.operation import DistOp
 from collir.ir.any_size import Condition, is_product
 from collir.ir.names import names_in_block
 from collir.layout import DType, Place, Reduction, at_root, place_at
 from collir.layout.local import LocalBuffer
-from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import OpenSize
-from collir.targets.code.c_copies import Pointer, copied, filled
-from collir.targets.code.c_kernels import Kernels
+from collir.targets.code.c_copies import Pointer
+from collir.targets.code.c_mesh import CMesh
 from collir.targets.code.c_signature import CSignature
 from collir.targets.code.c_text import (
     AS_BITS,
-    C_ELEMENTS,
     C_TYPES,
     C,
     Comment,
     Words,
     comment,
     condition_text,
-    loop,
-    number_text,
     size_text,
     variables,
 )
-from collir.targets.code.mpi_mesh import MpiMesh
 from collir.targets.code.rank_leaves import (
     Leaf,
     Piece,
@@ -77,7 +71,6 @@ class CMethod(ABC):
 
     Attributes:
         signature: what it has from the function of the program.
-        kernels: the functions of the file for operations of models.
         is_task: whether other functions call it, with memory for its temporaries.
         others: the functions of the file, by their names.
         needs: the sections of the runtime.
@@ -86,16 +79,23 @@ class CMethod(ABC):
     """
 
     function: LocalFuncOp
-    names: MpiMesh
+    names: CMesh
     signature: CSignature
-    kernels: Kernels
     is_task: bool
-    others: Mapping[str, "CMethod"] = field(default_factory=dict[str, "CMethod"])
-    needs: set[str] = field(default_factory=lambda: {"check"})
+    others: Mapping[str, "CMethod"] = field(default_factory=dict[str, "CMethod"], kw_only=True)
+    needs: set[str] = field(default_factory=lambda: {"check"}, kw_only=True)
 
     words: ClassVar[Words] = C
+    types: ClassVar[Mapping[DType, str]] = C_TYPES
+    """The type of each element in memory."""
+    result: ClassVar[str] = "int"
+    """The type of what a function returns."""
     success: ClassVar[str] = "MPI_SUCCESS"
     """The value that means success."""
+    linkage: ClassVar[str] = ""
+    """The words before functions that other files may call."""
+    last: ClassVar[Sequence[tuple[str, str]]] = ()
+    """The types and names of the parameters behind the buffers and the sizes."""
 
     def __post_init__(self) -> None:
         self.mesh = self.names.mesh
@@ -170,11 +170,12 @@ class CMethod(ABC):
     def _parameters(self) -> list[str]:
         lines = [f"const {self._kind(x)} *{self.name_of(x)}" for x in self.function.inputs]
         lines += [f"{self._kind(x)} *{self.name_of(x)}" for x in self.function.outputs]
-        return [*lines, *(f"size_t {name}" for name in self.signature.sizes)]
+        lines += [f"size_t {name}" for name in self.signature.sizes]
+        return [*lines, *(f"{kind} {name}" for kind, name in self.last)]
 
     def declaration(self) -> str:
         """Return the declaration for a header, without a semicolon."""
-        return f"int {self.prototype()}"
+        return f"{self.result} {self.prototype()}"
 
     @property
     def is_inner(self) -> bool:
@@ -188,12 +189,12 @@ class CMethod(ABC):
 
     def head(self) -> str:
         """Return the declaration of the function that others call, without a semicolon."""
-        static = "static " if self.signature.static or self.is_inner else ""
+        static = "static " if self.signature.static or self.is_inner else self.linkage
         parameters = [*self._parameters(), *([f"char *{MEMORY}"] if self.is_inner else [])]
-        return f"{static}int {self.called()}({', '.join(parameters) or 'void'})"
+        return f"{static}{self.result} {self.called()}({', '.join(parameters) or 'void'})"
 
     def _kind(self, value: SSAValue) -> str:
-        return C_TYPES[buffer_of(value).dtype]
+        return self.types[buffer_of(value).dtype]
 
     @property
     def arena(self) -> int:
@@ -213,42 +214,33 @@ class CMethod(ABC):
 
     def text(self) -> list[str]:
         """Return the function with a comment that has its types in ``.coll``."""
-        body = list(self._placed(self._pieces(self.function.body.block, ()), ()))
-        choice = self._choice()
-        memory = self._memory(body)
-        used = words_in([*choice, *memory, *body])
+        steps = list(self._placed(self._pieces(self.function.body.block, ()), ()))
+        choice, memory = self._choice(), self._memory(steps)
+        inner = [*choice, *memory, *self.preparation(), *steps]
+        used = words_in(inner)
         args = [self.name_of(x) for x in self.function.body.block.args]
-        args += [*self.signature.sizes, *([MEMORY] if self.is_inner else [])]
-        lines = [
-            *self.declarations(),
-            *(f"(void){name};" for name in args if name not in used),
-            *choice,
-            *self.preparation(),
-            *memory,
-            *body,
-        ]
-        is_entered = self.called() != self.function.sym_name.data
+        args += [*self.signature.sizes, *(name for _, name in self.last)]
+        args += [MEMORY] if self.is_inner else []
+        unused = [f"(void){name};" for name in args if name not in used]
+        lines = [*self.declarations(), *unused, *inner]
+        if self.called() == self.function.sym_name.data:
+            return [self.comment(), self.head(), "{", *self.body(lines), "}", ""]
         note = Comment("/* The function below, on memory for its temporaries. */")
-        head = [note if is_entered else self.comment(), self.head()]
-        head += ["{", f"  int err = {self.success};"]
-        lines += self.released() if self.has_memory else []
-        label = ["done:"] if any("TRY(" in line for line in lines) else []
-        end = map(_indented, self.ending() if label and self.has_memory else [])
-        text = [*head, *map(_indented, lines), *label, *end, "  return err;", "}", ""]
-        return [*text, *self._entry()] if is_entered else text
+        return [note, self.head(), "{", *self.body(lines), "}", "", *self._entry()]
 
     def _entry(self) -> list[str]:
         """Return the function that gets memory for one that others call, too."""
         args = [self.name_of(x) for x in self.function.body.block.args]
-        call = f"{self.called()}({', '.join([*args, *self.signature.sizes, MEMORY])})"
-        lines = [*self.acquired(size_text(self.arena)), f"TRY({call});", *self.released()]
-        head = [self.comment(), self.declaration(), "{", f"  int err = {self.success};"]
-        end = map(_indented, self.ending())
-        return [*head, *map(_indented, lines), "done:", *end, "  return err;", "}", ""]
+        args += [*self.signature.sizes, *(name for _, name in self.last), MEMORY]
+        self.has_memory = True
+        call = f"TRY({self.called()}({', '.join(args)}));"
+        lines = [*self.acquired(size_text(self.arena)), call]
+        head = f"{self.linkage}{self.declaration()}"
+        return [self.comment(), head, "{", *self.body(lines), "}", ""]
 
-    def ending(self) -> list[str]:
-        """Return the statements behind the label to which errors lead, of one that got memory."""
-        return []
+    @abstractmethod
+    def body(self, lines: Sequence[str]) -> list[str]:
+        """Return statements with what is in front of them and behind them in a function."""
 
     def declarations(self) -> list[str]:
         """Return the declarations of variables besides those for memory."""
@@ -277,23 +269,20 @@ class CMethod(ABC):
     def acquired(self, size: str) -> list[str]:
         """Return the statements that get a number of bytes of memory."""
 
-    def released(self) -> list[str]:
-        """Return the statements that give it back."""
-        return []
-
     def _choice(self) -> list[str]:
         """Return the statements that check the sizes, and the calls of the functions that take the
         place of this one, those for the largest values first."""
         own = self.signature
         if not own.sizes or own.static:
             return []
-        lines = [f"if ({own.sizes[0]} == 0) return MPI_SUCCESS;"] if own.wide else []
-        lines += map(self._checked, [*own.needed, *self._bounds()])
+        lines = [f"if ({own.sizes[0]} == 0) return {self.success};"] if own.wide else []
+        lines += map(self.checked, [*own.needed, *self._bounds()])
         buffers = [self.name_of(x) for x in self.function.body.block.args]
         for other in own.choices:
             tests = [f"{own.sizes[0]} >= {size_text(other.least)}"]
             tests += map(condition_text, other.needed)
-            call = f"{other.name}({', '.join([*buffers, *own.sizes])})"
+            last = [name for _, name in self.last]
+            call = f"{other.name}({', '.join([*buffers, *own.sizes, *last])})"
             lines.append(f"if ({' && '.join(tests)}) return {call};")
         if any("is_size(" in line for line in lines):
             self.needs.add("is_size")
@@ -308,11 +297,9 @@ class CMethod(ABC):
         is_known = any(x == own or is_product(x - own) for x in known)
         return [] if is_known else [Condition(own, 0)]
 
-    def _checked(self, condition: Condition) -> str:
+    @abstractmethod
+    def checked(self, condition: Condition) -> str:
         """Return the statement that ends the function unless a condition on its sizes holds."""
-        self.needs.add("check_size")
-        call = f'check_size({condition_text(condition)}, "{condition.problem}")'
-        return f"if ((err = {call}) != MPI_SUCCESS) return err;"
 
     # --- blocks -------------------------------------------------------------------------------
 
@@ -326,8 +313,13 @@ class CMethod(ABC):
             note = leaf.op.attributes.get(STEP)
             if isinstance(note, StringAttr) and (lines or isinstance(leaf.op, ComputeOp)):
                 lines = [Comment(f"// {comment(note.data)}"), *lines]
-            pieces.append((leaf.place, lines))
+            pieces += [(leaf.place, lines), (context, self.behind(leaf.op))]
         return pieces
+
+    def behind(self, op: Operation) -> list[str]:
+        """Return the statements behind an operation of all ranks, also of those that do not run
+        it."""
+        return []
 
     def _placed(self, pieces: Sequence[Piece], context: Place) -> Iterator[str]:
         """Yield the statements of pieces, those of one place together."""
@@ -335,7 +327,7 @@ class CMethod(ABC):
             rest = tuple(item for item in place if item not in context)
             if condition := self.names.at_place(rest):
                 yield f"if ({condition}) {{"
-                yield from map(_indented, lines)
+                yield from map(indented, lines)
                 yield "}"
             else:
                 yield from lines
@@ -369,39 +361,65 @@ class CMethod(ABC):
             waits: whether it is waited for at once.
         """
 
+    def ends(self, op: StartOp, nobody: str) -> list[str]:
+        """Return the variables ``to`` and ``from``: the ranks that this rank's block goes to, and
+        that one comes from."""
+        names = self.names
+        if op.before is not None and op.after is not None:
+            x, y = op.before.data, op.after.data
+            return [f"int {names.partner('to', x, y)};", f"int {names.partner('from', y, x)};"]
+        axes, by = op.axes.data, op.number("distance")
+        lines: list[str] = []
+        for end, distance in (("to", by), ("from", -by)):
+            if op.open is None:
+                lines.append(f"int {end} = {names.next_index(axes, distance)};")
+                continue
+            lines.append(f"int {end} = {names.index_on_line(axes, distance)};")
+            lines.append(f"if ({names.beyond_line(axes, distance, end)}) {end} = {nobody};")
+        return lines
+
     # --- steps --------------------------------------------------------------------------------
 
     def _copy(self, source: SSAValue, target: SSAValue) -> list[str]:
         x, y = (self.names.named(buffer_of(value)) for value in (source, target))
-        return copied(self.of(source), x, self.of(target), y, self.needs)
+        return self.copied(self.of(source), x, self.of(target), y)
+
+    @abstractmethod
+    def copied(self, source: Pointer, x: LocalBuffer, target: Pointer, y: LocalBuffer) -> list[str]:
+        """Return the statements that copy the elements of a buffer to another one."""
+
+    @abstractmethod
+    def filled(self, target: Pointer, y: LocalBuffer, value: float) -> list[str]:
+        """Return the statements that write the same value to all elements of a buffer."""
 
     def _compute(self, op: ComputeOp) -> list[str]:
         if not op.outputs:
             return self.computation(op)
-        name, [target] = op.kernel.data, op.outputs
+        [target] = op.outputs
         y, out = self.names.named(buffer_of(target)), self.of(target)
-        if name == MASK:
+        if op.kernel.data == MASK:
             return self._masked(op)
-        if name == "constant":
-            value = op.step().number("value")
-            return filled(out, y, self._stored(value, y.dtype))
-        step = op.step(self.names.named)
+        if op.kernel.data == "constant":
+            return self.filled(out, y, op.step().number("value"))
         inputs = list(map(self.of, op.inputs))
-        assert all(buffer_of(x).is_contiguous for x in (*op.inputs, target)), name
-        if is_of_model(step):
-            starts = [self.names.spelled(start.data) for start in op.starts or ()]
-            return [self.kernels.call(step, self.mesh, starts, list(map(str, inputs)), str(out))]
-        self.use(y.dtype)
-        elements = [pointer.element("i") for pointer in inputs]
-        value = self.ELEMENTS[name](self, step, elements, y.dtype)
-        return [loop(self.elements(y), f"{out.element('i')} = {value};")]
+        assert all(buffer_of(x).is_contiguous for x in (*op.inputs, target)), op.kernel.data
+        starts = [self.names.spelled(start.data) for start in op.starts or ()]
+        return self.computed(op.step(self.names.named), starts, inputs, out, y)
 
-    def _stored(self, value: float, dtype: DType) -> str:
-        """Return a number as an element in memory."""
-        if dtype is DType.BOOL or str(value) == "0.0":
-            return str(int(value != 0))
-        self.use(dtype)
-        return C_ELEMENTS.store(number_text(value, dtype), dtype)
+    @abstractmethod
+    def computed(
+        self,
+        op: DistOp,
+        starts: Sequence[str],
+        inputs: Sequence[Pointer],
+        out: Pointer,
+        y: LocalBuffer,
+    ) -> list[str]:
+        """Return the statements of an operation on contiguous buffers.
+
+        Args:
+            starts: where the block that it reads or writes begins in the whole.
+        """
 
     def _masked(self, op: ComputeOp) -> list[str]:
         [target], [start] = op.outputs, [*(op.starts or ())]
@@ -411,65 +429,44 @@ class CMethod(ABC):
         assert isinstance(reduction, StringAttr)
         ones = Reduction(reduction.data) is Reduction.PROD
         y = self.names.named(buffer_of(target))
-        fill = filled(self.of(target), y, self._stored(float(ones), y.dtype))
         copy = self._copy(op.inputs[0], target)
         if not (condition := self.names.at_place(at_root(axes))):
             return copy
-        lines = [f"if ({condition}) {{", *map(_indented, copy), "} else {"]
-        return [*lines, *map(_indented, fill), "}"]
-
-    def _cast(self, op: DistOp, inputs: Sequence[str], dtype: DType) -> str:
-        source = dist_type(op.operands[0]).dtype
-        self.use(source)
-        if (source, dtype) == (DType.F64, DType.F16):
-            self.needs.add("f16_of_double")
-        return C_ELEMENTS.converted(inputs[0], source, dtype)
-
-    def _sum(self, op: DistOp, inputs: Sequence[str], dtype: DType) -> str:
-        return C_ELEMENTS.store(" + ".join(C_ELEMENTS.term(x, dtype) for x in inputs), dtype)
-
-    def _scaled(self, op: DistOp, inputs: Sequence[str], dtype: DType) -> str:
-        factor = number_text(op.number("factor"), dtype)
-        return C_ELEMENTS.store(f"{C_ELEMENTS.term(inputs[0], dtype)} * {factor}", dtype)
-
-    ELEMENTS: ClassVar[OperationTable[Callable[[Any, DistOp, Sequence[str], DType], str]]] = (
-        OperationTable(
-            "CMethod.ELEMENTS",
-            __name__,
-            {"add": _sum, "scale": _scaled, "cast": _cast},
-            row="a method that returns an element of its result in C",
-        )
-    )
-    """An element of the result of each step that is no operation of a model, by those of its
-    operands at the same place."""
+        fill = self.filled(self.of(target), y, float(ones))
+        lines = [f"if ({condition}) {{", *map(indented, copy), "} else {"]
+        return [*lines, *map(indented, fill), "}"]
 
     @abstractmethod
     def computation(self, op: ComputeOp) -> list[str]:
         """Return the statements that stand for a computation of which only the time is known."""
 
-    def seconds(self, op: ComputeOp) -> str:
+    def seconds(self, op: ComputeOp, number: Callable[[float], str] = repr) -> str:
         """Return the seconds that a computation takes on this rank as an expression, which grows
-        with the number of its operations; empty if it takes none."""
+        with the number of its operations; empty if it takes none.
+
+        Args:
+            number: a function that returns seconds as text.
+        """
         step = op.step(place=place_around(op))
         flops = next((x for x in step.arguments.values() if isinstance(x, OpenSize)), None)
         if flops is None:
-            return self.names.seconds_of(op)
+            return self.names.seconds_of(op, number)
         above, below = flops.formula.fraction()
         unit = 1
         if len(above.terms) == 1 and not below.parameters:  # a number times parameters
             unit = int(above.terms[0][1])
         each = unit / int(flops)
-        text = self.names.seconds(step, lambda seconds: repr(seconds * each))
+        text = self.names.seconds(step, lambda seconds: number(seconds * each))
         if not text:
             return ""
         grown = size_text(flops // unit)
-        grown = f"({grown})" if " " in grown else grown
-        grown = f"(double){grown}"
+        grown = f"(double)({grown})" if " " in grown else f"(double){grown}"
         return f"{grown} * ({text})" if " " in text else f"{grown} * {text}"
 
     def _call(self, op: LocalCallOp) -> str:
         place, callee = place_around(op), op.function()
         arguments = [self.held(x, place) for x in (*op.inputs, *op.outputs)]
+        arguments += [name for _, name in self.last]
         if callee.arena and callee.arena.data != 0:
             start = op.start.data if op.start else 0
             arguments.append(MEMORY if start == 0 else f"{MEMORY} + {size_text(start)}")
@@ -513,16 +510,16 @@ class CMethod(ABC):
             if times != 1:
                 after.append(f"{written} = {written} == {last} ? {other} : {last};")
         head = f"for (size_t {index} = 0; {index} < {size_text(times)}; ++{index}) {{"
-        lines = [*before, head, *map(_indented, [*inner, *after]), "}"]
-        return ["{", *map(_indented, lines), "}"] if before else lines
+        lines = [*before, head, *map(indented, [*inner, *after]), "}"]
+        return ["{", *map(indented, lines), "}"] if before else lines
 
 
 def words_in(lines: Iterable[str]) -> set[str]:
-    """Return the names in statements, without those in comments."""
+    """Return the names in statements, without those of members, and those in comments."""
     code = "\n".join(line for line in lines if not isinstance(line, Comment))
-    return set(re.findall(r"\w+", code))
+    return set(re.findall(r"(?<![\w.])\w+", code))
 
 
-def _indented(line: str) -> str:
+def indented(line: str) -> str:
     """Return a line inside of others, which is a comment if it was one."""
     return Comment(f"  {line}") if isinstance(line, Comment) else f"  {line}"

@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -11,12 +11,11 @@ import numpy as np
 
 from collir.ir.any_size import Condition, is_product
 from collir.layout import DistType, DType, Mesh, Reduction
-from collir.layout.cuts import Extent, GroupShares
+from collir.layout.cuts import Extent
 from collir.layout.formulas import Formula
 from collir.layout.sizes import OpenSize
 from collir.semantics.reference.buffers import NUMPY
 from collir.targets.code.names import distinct
-from collir.targets.code.ranks import OverList, RankText
 
 C_TYPES = {
     DType.F16: "uint16_t",
@@ -265,61 +264,6 @@ class CustomOperator:
     def name(self) -> str:
         """The name of the C function, which no axis gets."""
         return f"{self.reduction}_of_{self.dtype}"
-
-
-@dataclass(frozen=True)
-class MeshNames(RankText):
-    """The C struct of a mesh: its variable, and the members for coordinates and communicators.
-
-    Attributes:
-        members: the member for the coordinate on each sub-axis.
-        communicators: the member for each ordered list of sub-axes that a program sends over.
-        operators: the reductions that MPI does not know.
-    """
-
-    AND = "&&"
-    DIVIDE = "/"
-    CHOICE = "{condition} ? {then} : {other}"
-
-    mesh: Mesh
-    variable: str
-    members: dict[str, str]
-    communicators: dict[OverList, str]
-    operators: Sequence[CustomOperator]
-    shares: dict[OverList, str] = field(default_factory=dict[OverList, str])
-    parts: dict[tuple[OverList, GroupShares], str] = field(
-        default_factory=dict[tuple[OverList, GroupShares], str]
-    )
-
-    @staticmethod
-    def of(
-        mesh: Mesh,
-        sent_over: Iterable[OverList],
-        operators: Iterable[CustomOperator] = (),
-        words: Words = C,
-        cuts: Iterable[OverList] = (),
-        parts: Iterable[tuple[OverList, GroupShares]] = (),
-    ) -> "MeshNames":
-        """Return distinct names, also where ``a_b.c`` and ``a.b_c`` would look the same."""
-        axes = [sub.name for sub in mesh.sub_axes]
-        lists, cut_lists, groups = list(sent_over), list(cuts), list(parts)
-        members = [*axes, *("over_" + "_".join(over) for over in lists)]
-        members += ["share_" + "_".join(mesh.short(over)) for over in cut_lists]
-        members += ["parts_" + "_".join(mesh.short(over)) for over, _ in groups]
-        # `rank` and `comm` are members of every mesh.
-        names = iter(variables(["rank", "comm", *members], words)[2:])
-        coordinates = {axis: next(names) for axis in axes}
-        communicators = {over: next(names) for over in lists}
-        shares = {over: next(names) for over in cut_lists}
-        rows = {group: next(names) for group in groups}
-        variable = f"mesh_{mesh.name}"
-        return MeshNames(mesh, variable, coordinates, communicators, tuple(operators), shares, rows)
-
-    def coordinate(self, axis: str) -> str:
-        return self.member(self.members[axis])
-
-    def member(self, name: str) -> str:
-        return f"{self.variable}.{name}"
 
 
 def loop(count: str, statement: str) -> str:

@@ -6,7 +6,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.dialects.local import LocalCallOp, local_functions, mesh_at
+from collir.dialects.local import local_functions, mesh_at
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_of_model
 from collir.ir.functions import functions_of
@@ -18,12 +18,15 @@ from collir.targets.code.c_copies import TRANSPOSES
 from collir.targets.code.c_file import (
     DECLARATIONS,
     SIZED,
+    called_first,
+    called_in,
     check_names,
     for_code,
     header_text,
     runtime,
 )
 from collir.targets.code.c_kernels import Kernels
+from collir.targets.code.c_mesh import by_mesh
 from collir.targets.code.c_models import BODIES
 from collir.targets.code.c_products import BLAS, CBLAS, product_text
 from collir.targets.code.c_signature import signatures
@@ -86,20 +89,18 @@ class MpiFile:
         lower_functions(ready, ANY_GROUPS)
         functions = list(local_functions(ready))
         self.meshes = {
-            name: MpiMesh.of(mesh, [f for f in functions if mesh_at(f).name == name])
-            for name, mesh in meshes.items()
+            name: MpiMesh(mesh, by_mesh(functions, name)) for name, mesh in meshes.items()
         }
         self.needed = [self.meshes[name] for name in initialised]
-        calls = [op for f in functions for op in f.walk() if isinstance(op, LocalCallOp)]
-        tasks = {call.callee.string_value() for call in calls}
+        tasks = called_in(functions)
         self.kernels = Kernels(BODIES)
         self.texts = [
             MpiMethod(
                 function,
                 self.meshes[mesh_at(function).name],
                 own[function.sym_name.data],
-                self.kernels,
                 function.sym_name.data in tasks,
+                self.kernels,
             )
             for function in functions
         ]
@@ -134,18 +135,13 @@ class MpiFile:
             [
                 _about("\n".join(f" *   {line}" for line in interface), self.sized),
                 *_runtime_text(needs, self.needed, includes),
-                *(line for names in self.needed for line in names.struct("reserve" in needs)),
+                *(line for names in self.needed for line in names.text("reserve" in needs)),
                 *_products_text(self.kernels.products),
                 *self.kernels.texts,
-                *(f"{text.head()};\n" for text in self._called()),
+                *(f"{text.head()};\n" for text in called_first(self.texts)),
                 *bodies,
             ]
         )
-
-    def _called(self) -> list[MpiMethod]:
-        """Return the functions that others call: tasks, and those for larger values."""
-        called = {other.name for text in self.texts for other in text.signature.choices}
-        return [x for x in self.texts if x.is_task or x.function.sym_name.data in called]
 
 
 def emit_c(

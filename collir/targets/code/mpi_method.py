@@ -7,12 +7,21 @@ from typing import NamedTuple
 from collir.dialects.local import ComputeOp, LocalCallOp, StartOp, ranks_at
 from collir.dialects.local_types import buffer_of
 from collir.dialects.tables import OPERATIONS
+from collir.ir.any_size import Condition
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import DType, Reduction, place_at
 from collir.layout.mesh import digits_over
 from collir.layout.operation_table import OperationTable
-from collir.targets.code.c_method import MEMORY, CMethod
-from collir.targets.code.c_text import AS_BITS, C_ELEMENTS, loop, number_text, size_text
+from collir.targets.code.c_host import HostMethod
+from collir.targets.code.c_method import MEMORY, indented
+from collir.targets.code.c_text import (
+    AS_BITS,
+    C_ELEMENTS,
+    condition_text,
+    loop,
+    number_text,
+    size_text,
+)
 from collir.targets.code.mpi_mesh import custom_operator
 
 MPI_TYPES = {
@@ -81,7 +90,7 @@ Numbers of MPI's own type are in front of these, where blocks differ in size.
 
 
 @dataclass
-class MpiMethod(CMethod):
+class MpiMethod(HostMethod):
     """The function of a local program in C for MPI."""
 
     def __post_init__(self) -> None:
@@ -98,13 +107,27 @@ class MpiMethod(CMethod):
             return []
         return [f"for (int i = 0; i < {self.requests}; ++i) pending[i] = MPI_REQUEST_NULL;"]
 
-    def ending(self) -> list[str]:
+    def body(self, lines: Sequence[str]) -> list[str]:
+        text = [f"int err = {self.success};", *lines]
+        if not any("TRY(" in line for line in lines):
+            return [*map(indented, text), "  return err;"]
+        end = self._ending() if self.has_memory else []
+        return [*map(indented, text), "done:", *map(indented, end), "  return err;"]
+
+    def _ending(self) -> list[str]:
+        """Return the statements behind the label to which errors lead, of a function that got
+        memory."""
         calls = [op.function() for op in self.function.walk() if isinstance(op, LocalCallOp)]
         others = (op for function in calls for op in function.walk())
         if not (self.requests or any(isinstance(op, StartOp) for op in others)):
             return []
         self.needs.add("abandon")
         return [f"if (err != {self.success}) abandon(); /* what is under way may still use it */"]
+
+    def checked(self, condition: Condition) -> str:
+        self.needs.add("check_size")
+        call = f'check_size({condition_text(condition)}, "{condition.problem}")'
+        return f"if ((err = {call}) != {self.success}) return err;"
 
     def acquired(self, size: str) -> list[str]:
         self.needs.add("reserve")
@@ -145,7 +168,7 @@ class MpiMethod(CMethod):
         call = ", ".join([*self._filled(op, form), request])
         start, after = [f"TRY({name}({call}));"], self._average(op)
         if op.called in ("shift", "permute"):
-            start = ["{", *(f"  {line}" for line in (*self._ends(op), *start)), "}"]
+            start = ["{", *(f"  {line}" for line in (*self.ends(op, "MPI_PROC_NULL"), *start)), "}"]
         return ([*start, *after], []) if waits else (start, [*wait, *after])
 
     def _filled(self, op: StartOp, form: str) -> list[str]:
@@ -225,21 +248,4 @@ class MpiMethod(CMethod):
         ):
             arguments = f"{self.of(memory)}, {rest}, {op.number(other)}, {comm}, {request}"
             lines += [f"if ({self._condition(op, end)})", f"  TRY({call}({arguments}));"]
-        return lines
-
-    def _ends(self, op: StartOp) -> list[str]:
-        """Return the variables ``to`` and ``from``: the ranks that this rank's block goes to, and
-        that one comes from."""
-        names = self.names
-        if op.before is not None and op.after is not None:
-            x, y = op.before.data, op.after.data
-            return [f"int {names.partner('to', x, y)};", f"int {names.partner('from', y, x)};"]
-        axes, by = op.axes.data, op.number("distance")
-        lines: list[str] = []
-        for end, distance in (("to", by), ("from", -by)):
-            if op.open is None:
-                lines.append(f"int {end} = {names.next_index(axes, distance)};")
-                continue
-            lines.append(f"int {end} = {names.index_on_line(axes, distance)};")
-            lines.append(f"if ({names.beyond_line(axes, distance, end)}) {end} = MPI_PROC_NULL;")
         return lines

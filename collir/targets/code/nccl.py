@@ -7,7 +7,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
-from collir.targets.code.nccl_file import emit_cpp
+from collir.targets.code.nccl_file import NcclFile
 from collir.targets.code.nccl_main import emit_with_main
 
 
@@ -18,17 +18,20 @@ class NcclTarget(Target):
     The communicator of an ordered list of sub-axes is an `ncclCommSplit` of the mesh. Its colour is
     the index over all other sub-axes; its key is the mixed-radix index over the list, so the ranks
     of a communicator are in the order of the sub-axes. Where a value is held at one coordinate,
-    only that one takes part. Blocks of a dimension other than the first are packed, so that every
-    block is contiguous. Sends and receives that have to progress together are in one group.
+    only that one takes part. Sends and receives that have to progress together are in one group.
 
-    An `async` collective runs on a stream of the outermost level that it goes through; events order
-    these streams and the caller's. With `sized=true` functions are for values of any size. Steps
-    that compute elements are kernels, which need nvcc; any C++ compiler takes a file without
-    kernels.
+    What a rank does is decided by the lowering to the local level (`-t local`), and printed one
+    operation after the other: blocks are packed by copies, a `repeat` is a loop, and temporaries
+    lie in one piece of memory, which a call gets and gives back in the order of its stream. An
+    `async` collective runs on a stream of the outermost level that it goes through. An event lets
+    that stream wait for what last used the memory of the collective, and another one lets the
+    caller's stream wait for its end, where the lowering says. With `sized=true` functions are for
+    values of any size. Steps that compute elements are kernels, which need nvcc, and so are copies
+    without runs; any C++ compiler takes a file without kernels.
 
     Each task of a pipeline is a function, which is called for every microbatch at the ranks of its
-    place, in the order of the schedule; it waits for its own operands alone, and a rank is ready to
-    receive while it computes. With `sized=true` or `symmetric=true` tasks are steps.
+    place, in the order of the schedule; a rank is ready to receive while it computes. With
+    `sized=true` tasks are steps.
 
     On axes with weights, an all_gather or reduce_scatter pads its blocks to the largest, or is a
     group of broadcasts or reductions, one for each block, whichever is faster by the model of NCCL
@@ -61,6 +64,5 @@ class NcclTarget(Target):
         if self.main:
             output.write(emit_with_main(module, self.processes, self.symmetric))
         else:
-            output.write(
-                emit_cpp(module, symmetric=self.symmetric, sized=self.sized, header=self.header)
-            )
+            file = NcclFile(module, symmetric=self.symmetric, sized=self.sized)
+            output.write(file.header() if self.header else file.text())

@@ -6,31 +6,34 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.cost.collectives.table import COSTS, NcclKind
+from collir.cost.programs.collectives import runs_grouped
+from collir.dialects.local import local_functions, mesh_at
+from collir.dialects.local_types import BufferType, buffer_of
 from collir.dialects.machine import mesh_of
-from collir.dialects.tensor import dist_type
-from collir.ir.alternatives import alternatives
+from collir.dialects.operation import DistOp
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.functions import functions_of, refuse_nested
-from collir.layout import DType
+from collir.ir.functions import functions_of
+from collir.ir.names import keep_names
+from collir.layout import DType, Mesh
 from collir.layout.types import MAX_BYTES
+from collir.localize.localize import lower_functions
+from collir.localize.writer import GroupRules
 from collir.targets.code.c_file import (
     DECLARATIONS,
     SIZED,
-    called_by_others,
+    called_first,
+    called_in,
     check_names,
     for_code,
     header_text,
     runtime,
 )
+from collir.targets.code.c_mesh import by_mesh
+from collir.targets.code.c_signature import signatures
 from collir.targets.code.c_text import Comment
-from collir.targets.code.nccl_function import NcclFunction
-from collir.targets.code.nccl_mesh import (
-    FUNCTIONS,
-    SYMMETRIC_FUNCTIONS,
-    Workspace,
-    mesh_names,
-    mesh_text,
-)
+from collir.targets.code.nccl_mesh import FUNCTIONS, SYMMETRIC_FUNCTIONS, NcclMesh
+from collir.targets.code.nccl_method import NcclMethod
 from collir.targets.code.nccl_text import CPP, CudaText
 
 _WIDTH = 100
@@ -78,69 +81,123 @@ _IS_HEADER = "It is a header."
 _WITHOUT_KERNELS = "It has no kernels: any C++\n * compiler will do."
 
 
-def emit_cpp(
-    module: ModuleOp,
-    static: Iterable[FuncOp] = (),
-    includes: Iterable[str] = (),
-    symmetric: bool = False,
-    sized: bool = False,
-    header: bool = False,
-) -> str:
-    """Return the C++ of all functions of a module.
+class NcclFile:
+    """A file of C++ for NCCL, with the functions of a module.
 
-    Args:
-        static: the functions that are for this file only.
-        symmetric: whether temporaries are symmetric memory.
-        sized: whether functions take their size parameters, or a width, and choose by them.
-        header: whether to print declarations instead.
-
-    Raises:
-        DiagnosticError: names that C++ cannot have, operations that are not collectives.
+    Attributes:
+        meshes: the names of each mesh that functions are on, by the name of the mesh.
     """
-    module, hidden, wide = for_code(
-        module, static, "NCCL", sized, CPP, tasks=not (sized or symmetric)
-    )
-    functions = functions_of(module)
-    if symmetric:
-        refuse_nested(functions, "has no form in NCCL with symmetric memory")
-    cuda = CudaText()
-    choices = alternatives(module) if sized else {}
-    names = mesh_names(functions)
-    meshes = {
-        name: mesh_text(name, members, functions, Workspace() if symmetric else None)
-        for name, members in names.items()
-    }
-    check_names(module, list(meshes), CPP, FUNCTIONS + SYMMETRIC_FUNCTIONS * symmetric)
-    texts = [
-        NcclFunction(
-            function,
-            names[mesh_of(function).name],
-            cuda,
-            meshes[mesh_of(function).name].workspace,
-            meshes[mesh_of(function).name].levels,
-            static=function in hidden,
-            sized=sized,
-            wide=function in wide,
-            instead=choices.get(function.sym_name.data, []),
+
+    def __init__(
+        self,
+        module: ModuleOp,
+        static: Iterable[FuncOp] = (),
+        symmetric: bool = False,
+        sized: bool = False,
+    ):
+        """Lower the functions of a module.
+
+        Args:
+            static: the functions that are for this file only.
+            symmetric: whether temporaries are symmetric memory.
+            sized: whether functions take their size parameters, or a width, and choose by them.
+
+        Raises:
+            DiagnosticError: names that C++ cannot have, operations that are not collectives.
+        """
+        ready, hidden, wide = for_code(
+            module, static, "NCCL", sized, CPP, tasks=not sized, bodies=False
         )
-        for function in functions
-    ]
-    interface = [line for mesh in meshes.values() for line in mesh.interface()]
-    if header:
-        about = _about(DECLARATIONS, _IS_HEADER, symmetric, sized)
-        names_in_c = [_IN_C.get(name, name) for name in _includes(set(), texts, ())]
-        declared = [(text.comment(), text.declaration()) for text in texts if not text.static]
-        return header_text(about, names_in_c, interface, declared)
-    cuda.needs |= {"symmetric"} if symmetric else set[str]()
-    interface += [f"{text.declaration()};" for text in texts if not text.static]
-    bodies = [line for text in texts for line in text.text()]
-    _check_workspaces(texts)
-    compiler = _WITH_KERNELS if cuda.kernels else _WITHOUT_KERNELS
-    about = _about("\n".join(f" *   {line}" for line in interface), compiler, symmetric, sized)
-    included = _includes(cuda.needs, texts, includes)
-    code = [line for mesh in meshes.values() for line in mesh.text()]
-    code += [f"{text.signature()};" for text in called_by_others(texts)]
-    return _file_text(about, included, cuda, [*code, *bodies])
+        own, self.sized, self.symmetric = signatures(ready, hidden, wide, sized), sized, symmetric
+        meshes = {mesh.name: mesh for mesh in map(mesh_of, functions_of(ready))}
+        check_names(ready, list(meshes), CPP, FUNCTIONS + SYMMETRIC_FUNCTIONS * symmetric)
+        ready = ready.clone() if ready is module else ready
+        keep_names(ready)
+        lower_functions(ready, _RULES)
+        functions = list(local_functions(ready))
+        self.meshes = {
+            name: NcclMesh(mesh, by_mesh(functions, name), symmetric=symmetric)
+            for name, mesh in meshes.items()
+        }
+        tasks = called_in(functions)
+        self.cuda = CudaText()
+        self.texts: list[NcclMethod] = []
+        for function in functions:
+            mesh = self.meshes[mesh_at(function).name]
+            name = function.sym_name.data
+            text = NcclMethod(
+                function, mesh, own[name], name in tasks, self.cuda, symmetric, levels=mesh.levels
+            )
+            self.texts.append(text)
+        others = {text.function.sym_name.data: text for text in self.texts}
+        for text in self.texts:
+            text.others = others
+
+    def _interface(self) -> list[str]:
+        """Return the declarations of the functions of the meshes."""
+        return [line for mesh in self.meshes.values() for line in mesh.interface()]
+
+    def header(self) -> str:
+        """Return the header of the file, for C and C++."""
+        about = _about(DECLARATIONS, _IS_HEADER, self.symmetric, self.sized)
+        names_in_c = [_IN_C.get(name, name) for name in self._includes(())]
+        declared = [(x.comment(), x.declaration()) for x in self.texts if not x.signature.static]
+        return header_text(about, names_in_c, self._interface(), declared)
+
+    def text(self, includes: Iterable[str] = ()) -> str:
+        """Return the file."""
+        if self.symmetric:
+            _check_workspaces(self.texts)
+            self.cuda.needs.add("symmetric")
+        interface = self._interface()
+        interface += [f"{x.declaration()};" for x in self.texts if not x.signature.static]
+        bodies = [line for text in self.texts for line in text.text()]
+        compiler = _WITH_KERNELS if self.cuda.kernels else _WITHOUT_KERNELS
+        listed = "\n".join(f" *   {line}" for line in interface)
+        about = _about(listed, compiler, self.symmetric, self.sized)
+        code = [line for mesh in self.meshes.values() for line in mesh.text(self._events(mesh))]
+        code += [f"{text.head()};" for text in called_first(self.texts)]
+        return _file_text(about, self._includes(includes), self.cuda, [*code, *bodies])
+
+    def _events(self, mesh: NcclMesh) -> int:
+        """Return the number of events that functions on a mesh need."""
+        return max(text.last_event for text in self.texts if text.names is mesh)
+
+    def _includes(self, more: Iterable[str]) -> Sequence[str]:
+        """Return the headers that functions and sections of the runtime need."""
+        needs = self.cuda.needs
+        types = {
+            buffer_of(value).dtype
+            for text in self.texts
+            for op in (text.function, *text.function.walk())
+            for value in (*op.results, *(x for r in op.regions for b in r.blocks for x in b.args))
+            if isinstance(value.type, BufferType)
+        }
+        headers = {"cstddef", "cstdint", "cuda_runtime.h", "nccl.h", *more}
+        if "compute_for" in needs:
+            headers |= {"chrono", "thread"}
+        if "copy_rows" in needs:
+            headers.add("climits")
+        if DType.F16 in types:
+            headers.add("cuda_fp16.h")
+        if DType.BF16 in types:
+            headers.add("cuda_bf16.h")
+        return sorted(headers)
+
+
+def _is_padded(op: DistOp, mesh: Mesh) -> bool:
+    """Return whether a collective on blocks that differ in size takes padded ones, and is no group
+    of calls: by what is faster."""
+    entry = COSTS[op.mnemonic].nccl
+    is_either = isinstance(entry, NcclKind) and bool(entry.grouped)
+    return is_either and not runs_grouped(op, mesh)
+
+
+_RULES = GroupRules(padded=_is_padded)
+"""The rules of NCCL: ranks in any order, and blocks of one size, or several calls."""
+
+_IN_C = {"cstddef": "stddef.h", "cstdint": "stdint.h"}
+"""The names in C of headers of C++."""
 
 
 def _file_text(about: str, includes: Iterable[str], cuda: CudaText, code: Iterable[str]) -> str:
@@ -168,35 +225,16 @@ def _about(interface: str, compiler: str, symmetric: bool, sized: bool) -> str:
     )
 
 
-def _check_workspaces(texts: Sequence[NcclFunction]) -> None:
+def _check_workspaces(texts: Sequence[NcclMethod]) -> None:
     """Check that the temporaries of each mesh have an address space.
 
     Raises:
         DiagnosticError: a mesh needs too many bytes.
     """
     for text in texts:
-        if text.workspace is not None and text.workspace.bytes > MAX_BYTES:
+        if text.arena > MAX_BYTES:
             raise DiagnosticError.at(
                 text.function,
                 f"the temporaries of @{text.function.sym_name.data} take more than 2^63 - 1 bytes "
-                "of symmetric memory: without symmetric=true each is freed after its last use",
+                "of symmetric memory: without symmetric=true each call has its own",
             )
-
-
-_IN_C = {"cstddef": "stddef.h", "cstdint": "stdint.h"}
-"""The names in C of headers of C++."""
-
-
-def _includes(needs: set[str], texts: Sequence[NcclFunction], more: Iterable[str]) -> Sequence[str]:
-    """Return the headers that functions and sections of the runtime need."""
-    types = {dist_type(value).dtype for text in texts for value in text.plan.owner}
-    headers = {"cstddef", "cstdint", "cuda_runtime.h", "nccl.h", *more}
-    if "compute_for" in needs:
-        headers |= {"chrono", "thread"}
-    if needs & {"copy_rows", "swap_blocks"} or any(name.endswith("_blocks") for name in needs):
-        headers.add("climits")
-    if DType.F16 in types:
-        headers.add("cuda_fp16.h")
-    if DType.BF16 in types:
-        headers.add("cuda_bf16.h")
-    return sorted(headers)

@@ -17,9 +17,10 @@ from collir.cost.collectives.table import COSTS
 from collir.dialects.local import ComputeOp, StartOp, local_functions, mesh_at
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
+from collir.ir.any_size import Condition
 from collir.ir.functions import functions_of
 from collir.ir.inlining import function_without_calls, inline_calls
-from collir.ir.loops import outline_bodies, repeats_in, steps_with_times
+from collir.ir.loops import repeats_in, steps_with_times
 from collir.ir.names import keep_names
 from collir.ir.rotation import write_out_pipelines
 from collir.ir.selection import erase_other_functions
@@ -29,6 +30,7 @@ from collir.localize.localize import lower_functions
 from collir.localize.writer import ANY_GROUPS
 from collir.targets.code.c_copies import TRANSPOSES
 from collir.targets.code.c_file import runtime
+from collir.targets.code.c_host import HostMethod
 from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_main import (
     DIFFER,
@@ -42,12 +44,12 @@ from collir.targets.code.c_main import (
     exchanged_types,
     runnable_functions,
 )
-from collir.targets.code.c_method import MEMORY, CMethod
+from collir.targets.code.c_mesh import CMesh
+from collir.targets.code.c_method import MEMORY, indented
 from collir.targets.code.c_signature import signatures
-from collir.targets.code.c_text import AS_BITS, MeshNames, Words, element_count
-from collir.targets.code.mpi_mesh import MpiMesh
-from collir.targets.code.nccl_file import emit_cpp
-from collir.targets.code.nccl_mesh import mesh_names, registered
+from collir.targets.code.c_text import AS_BITS, Words, element_count
+from collir.targets.code.nccl_file import NcclFile
+from collir.targets.code.nccl_mesh import NcclMesh
 from collir.targets.code.nccl_text import CPP, CUDA_TYPES
 
 _INCLUDES = ("cmath", "cstdio", "cstdlib", "cstring")
@@ -210,7 +212,7 @@ def traffic(function: FuncOp) -> tuple[int, float] | None:
 
 
 @dataclass
-class _HostMethod(CMethod):
+class _HostMethod(HostMethod):
     """A function of one device, in C++ for the host."""
 
     words: ClassVar[Words] = CPP
@@ -220,8 +222,12 @@ class _HostMethod(CMethod):
         taken = f"char *{MEMORY} = (char *)malloc({size});"
         return [taken, f"if (!{MEMORY}) return ncclSystemError;"]
 
-    def released(self) -> list[str]:
-        return [f"free({MEMORY});"]
+    def body(self, lines: Sequence[str]) -> list[str]:
+        freed = [f"free({MEMORY});"] if self.has_memory else []
+        return [*map(indented, [*lines, *freed]), f"  return {self.success};"]
+
+    def checked(self, condition: Condition) -> str:
+        raise TypeError(f"the main has no sizes, but {condition.formula}")
 
     def computation(self, op: ComputeOp) -> list[str]:
         return []
@@ -238,16 +244,16 @@ def _host_methods(program: ModuleOp, references: Sequence[FuncOp]) -> list[_Host
     own = signatures(module, functions_of(module), [], sized=False)
     keep_names(module)
     lower_functions(module, ANY_GROUPS)
-    return [
-        _HostMethod(
-            f, MpiMesh.of(mesh_at(f), [f]), own[f.sym_name.data], Kernels({}), is_task=False
-        )
-        for f in local_functions(module)
-    ]
+    methods: list[_HostMethod] = []
+    for function in local_functions(module):
+        mesh = CMesh(mesh_at(function), [function], CPP)
+        signature = own[function.sym_name.data]
+        methods.append(_HostMethod(function, mesh, signature, False, Kernels({})))
+    return methods
 
 
 @dataclass
-class _NcclRun(CheckedRun[MeshNames]):
+class _NcclRun(CheckedRun[NcclMesh]):
     """The function that runs another on a device, times it, and returns whether its results are
     wrong."""
 
@@ -405,23 +411,21 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
     """
     program, plain = module.clone(), module.clone()
     inline_calls(plain)  # for references that do not depend on how loops run
-    write_out_pipelines(program, tasks=not symmetric)
+    write_out_pipelines(program)
     functions = runnable_functions(program, "has no form in NCCL", CPP, _LOCALS)
     totals = {function: add_total(program, function) for function in functions}
     hidden = [total for total in totals.values() if total is not None]
-    hidden += [*outline_tasks(program), *outline_bodies(program)]
-    device_functions = functions_of(program)
-    names = mesh_names(device_functions)
+    hidden += outline_tasks(program)
     library = ["mpi.h"] if processes else ["condition_variable", "mutex", "thread", "vector"]
-    code = emit_cpp(program, hidden, [*_INCLUDES, *library], symmetric)
-    counts = registered(device_functions) if symmetric else {}
+    file = NcclFile(program, hidden, symmetric)
+    code = file.text([*_INCLUDES, *library])
     references: list[FuncOp] = []
     runs: list[_NcclRun] = []
     for function, original in zip(functions, functions_of(plain), strict=True):
         reference = add_reference(program, original)
         references.append(reference)
-        mesh = names[mesh_of(function).name]
-        count = counts.get(mesh.mesh.name)
+        mesh = file.meshes[mesh_of(function).name]
+        count = len(mesh.used()) if symmetric else None
         runs.append(_NcclRun(function, reference, totals[function], mesh, count))
     types = exchanged_types(functions)
     methods = _host_methods(program, references)
@@ -430,7 +434,7 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
     transposes = [text for name, text in TRANSPOSES.items() if name in needs]
     sections = needs.difference(TRANSPOSES) - {"check"}
     sections |= {x.dtype.value for x in types if x.dtype in AS_BITS}
-    meshes = [members.mesh for members in names.values()]
+    meshes = [members.mesh for members in file.meshes.values()]
     differ = DIFFER if any(run.differs() for run in runs) else ""
     return "\n".join(
         [

@@ -1,18 +1,12 @@
 """The struct of a mesh in the code for NCCL: communicators, streams, and the symmetric memory of
 temporaries."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from xdsl.dialects.func import FuncOp
-
-from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp
-from collir.layout.coll import PERMUTE
-from collir.targets.code import c_mesh
-from collir.targets.code.c_mesh import LINKAGE, coordinates_text, struct_text
-from collir.targets.code.c_text import MeshNames, comment, size_text
-from collir.targets.code.nccl_streams import events_of, levels_of
+from collir.targets.code.c_mesh import CMesh
+from collir.targets.code.c_text import Words, comment, size_text
+from collir.targets.code.nccl_method import LINKAGE
+from collir.targets.code.nccl_streams import StreamPlan
 from collir.targets.code.nccl_text import CPP
 
 FUNCTIONS = ("init", "finalize", "synchronize")
@@ -21,67 +15,39 @@ FUNCTIONS = ("init", "finalize", "synchronize")
 SYMMETRIC_FUNCTIONS = ("alloc", "free")
 """The functions of a mesh with symmetric memory, by what follows its name."""
 
-_ALIGNED = 256
-"""The alignment of the buffers of a workspace in bytes, the same as of cudaMalloc."""
-
 
 @dataclass
-class Workspace:
-    """The memory of the temporaries on one mesh, which is registered once.
-
-    Buffers lie at the same offsets on every rank, also on ranks that hold nothing there.
-
-    Attributes:
-        taken: the first and the last offset of each buffer in use, in bytes.
-        bytes: the size that the workspace needs.
-    """
-
-    taken: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    bytes: int = 0
-
-    def take(self, size: int) -> int:
-        """Reserve a number of bytes at the first offset with room, and return this offset."""
-        size = -(-size // _ALIGNED) * _ALIGNED
-        offset = 0
-        for start, end in sorted(self.taken):
-            if start - offset >= size:
-                break
-            offset = max(offset, end)
-        self.taken.append((offset, offset + size))
-        self.bytes = max(self.bytes, offset + size)
-        return offset
-
-    def give_back(self, offset: int) -> None:
-        """Release the buffer that starts at an offset."""
-        self.taken = [piece for piece in self.taken if piece[0] != offset]
-
-
-@dataclass(frozen=True)
-class MeshText:
+class NcclMesh(CMesh):
     """The struct of a mesh, and the functions that fill and empty it.
 
     Attributes:
-        permutes: whether a function sends over the communicator of all ranks.
-        workspace: the symmetric memory of temporaries, if they have some.
+        symmetric: whether the memory of temporaries is registered.
         levels: the levels that have a stream.
-        events: the number of events.
     """
 
-    names: MeshNames
-    permutes: bool
-    workspace: Workspace | None
-    levels: Sequence[str] = ()
-    events: int = 0
+    words: Words = CPP
+    symmetric: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        used = {level for function in self.functions for level in StreamPlan(function).levels}
+        known = [level.name for level in self.mesh.machine.levels]
+        self.levels = tuple(level for level in ("", *known) if level in used)
+
+    @property
+    def workspace(self) -> int:
+        """The bytes of the temporaries of the function that has most."""
+        return max((f.arena.data for f in self.functions if f.arena), default=0)
 
     def interface(self) -> list[str]:
         """Return the declarations of the functions of the mesh."""
-        m = self.names.mesh.name
+        m = self.mesh.name
         lines = [
             f"ncclResult_t {m}_init(ncclComm_t comm);",
             f"ncclResult_t {m}_finalize();",
             f"ncclResult_t {m}_synchronize(cudaStream_t stream);",
         ]
-        if self.workspace is not None:
+        if self.symmetric:
             lines += [
                 f"ncclResult_t {m}_alloc({self._memory()} *memory, size_t bytes);",
                 f"ncclResult_t {m}_free({self._memory()} *memory);",
@@ -94,25 +60,29 @@ class MeshText:
     def used(self) -> list[str]:
         """Return the communicators that functions send over."""
         split = self._split()
-        world = [f"{self.names.variable}.comm"] if self.permutes or not split else []
-        return [*world, *split]
+        permutes = any(not op.axes.data for op in self.starts())
+        return [*([self.member("comm")] if permutes or not split else []), *split]
 
     def _split(self) -> list[str]:
         """Return the communicators that the mesh makes."""
-        return [f"{self.names.variable}.{name}" for name in self.names.communicators.values()]
+        return [self.member(name) for name in self.communicators.values()]
 
-    def text(self) -> list[str]:
-        """Return the struct and its functions."""
-        names, mesh, variable = self.names, self.names.mesh, self.names.variable
-        lines = struct_text(names, "static thread_local", "ncclComm_t", " /* the caller's */")
-        if self.workspace is not None:
+    def text(self, events: int) -> list[str]:
+        """Return the struct and its functions.
+
+        Args:
+            events: the number of events.
+        """
+        mesh, variable = self.mesh, self.variable
+        lines = self.struct("static thread_local", "ncclComm_t", " /* the caller's */")
+        if self.symmetric:
             lines.append(f"  {self._memory()} workspace; /* of the functions' temporaries */")
         if self.levels:
             listed = comment(", ".join(self.levels))
             lines.append(f"  cudaStream_t streams[{len(self.levels)}]; /* of levels {listed} */")
-            lines.append(f"  cudaEvent_t events[{self.events}];")
+            lines.append(f"  cudaEvent_t events[{events}];")
         lines += [f"}} {variable};", ""]
-        if self.workspace is not None:
+        if self.symmetric:
             lines += self._alloc_text()
         lines += [
             f"{LINKAGE}ncclResult_t {mesh.name}_init(ncclComm_t comm)",
@@ -124,15 +94,12 @@ class MeshText:
             f"  {variable}.comm = comm;",
             f"  TRY(ncclCommUserRank(comm, &{variable}.rank));",
         ]
-        lines += coordinates_text(names)
-        for axes, name in names.communicators.items():
-            rest = [sub.name for sub in mesh.sub_axes if sub.name not in axes]
-            lines.append(f"  TRY(ncclCommSplit(comm, {names.index_over(rest)},")
-            lines.append(
-                f"                    {names.index_over(axes)}, &{variable}.{name}, NULL));"
-            )
-        if self.workspace is not None and self.workspace.bytes:
-            size = size_text(self.workspace.bytes)
+        lines += self.numbers()
+        for colour, key, name in self.splits():
+            lines.append(f"  TRY(ncclCommSplit(comm, {colour},")
+            lines.append(f"                    {key}, &{name}, NULL));")
+        if self.symmetric and self.workspace:
+            size = size_text(self.workspace)
             lines.append(f"  TRY({mesh.name}_alloc(&{variable}.workspace, {size}));")
         if self.levels:
             lines += [
@@ -152,7 +119,7 @@ class MeshText:
             " * free such memory in the same order, of the same size. */",
         ]
         for verb, parameter, argument in [("alloc", ", size_t bytes", ", bytes"), ("free", "", "")]:
-            name = f"{self.names.mesh.name}_{verb}"
+            name = f"{self.mesh.name}_{verb}"
             lines += [
                 f"{LINKAGE}ncclResult_t {name}({self._memory()} *memory{parameter})",
                 "{",
@@ -164,7 +131,7 @@ class MeshText:
         return lines
 
     def _finalize_text(self) -> list[str]:
-        name, variable = self.names.mesh.name, self.names.variable
+        name, variable = self.mesh.name, self.variable
         split = self._split()
         lines = [
             f"/* Frees what {name}_init made, also where that failed. */",
@@ -172,9 +139,9 @@ class MeshText:
             "{",
             "  ncclResult_t err = ncclSuccess;",
         ]
-        if split or self.workspace is not None:
+        if split or self.symmetric:
             lines.append("  ncclResult_t one;")
-        if self.workspace is not None:
+        if self.symmetric:
             lines.append(f"  if ((one = {name}_free(&{variable}.workspace))) err = one;")
         lines += [
             f"  if ({comm} && (one = ncclCommDestroy({comm})) != ncclSuccess) err = one;"
@@ -192,7 +159,7 @@ class MeshText:
 
     def _synchronize_text(self) -> list[str]:
         """Return the function that waits for a stream, and ends when a communicator fails."""
-        name = self.names.mesh.name
+        name = self.mesh.name
         abort = [f"        ncclCommAbort({comm});" for comm in self._split()]
         abort += [f"        {comm} = NULL;" for comm in self._split()]
         return [
@@ -216,37 +183,3 @@ class MeshText:
             "}",
             "",
         ]
-
-
-def mesh_names(functions: Iterable[FuncOp]) -> dict[str, MeshNames]:
-    """Return for every mesh that functions are on its names, with the communicators that the
-    functions need."""
-    return c_mesh.mesh_names(functions, CPP)
-
-
-def _permutes(functions: Iterable[FuncOp], mesh: str) -> bool:
-    """Return whether a function on a mesh sends over the communicator of all ranks."""
-    return any(
-        isinstance(op, DistOp) and op.kind is PERMUTE
-        for function in functions
-        if mesh_of(function).name == mesh
-        for op in function.body.ops
-    )
-
-
-def mesh_text(
-    name: str, names: MeshNames, functions: Iterable[FuncOp], workspace: Workspace | None
-) -> MeshText:
-    """Return the struct of a mesh with all that the functions on this mesh need."""
-    members = [function for function in functions if mesh_of(function).name == name]
-    levels, events = levels_of(members), events_of(members)
-    return MeshText(names, _permutes(members, name), workspace, levels, events)
-
-
-def registered(functions: Sequence[FuncOp]) -> dict[str, int]:
-    """Return for every mesh the number of communicators that symmetric memory is registered
-    with."""
-    return {
-        name: len(MeshText(names, _permutes(functions, name), None).used())
-        for name, names in mesh_names(functions).items()
-    }

@@ -9,27 +9,22 @@
   do { if ((call) != cudaSuccess) return ncclUnhandledCudaError; } while (0)
 
 //: device_memory needs check
-/* Memory of the device that is free again when the stream gets to where it is released. */
-template <typename T> class device_memory {
-  T *start = nullptr;
+/* Memory of the device that is free again when the stream gets to where its scope ends. */
+class device_memory {
+  char *start = nullptr;
   const cudaStream_t stream;
 
 public:
   explicit device_memory(cudaStream_t on) : stream(on) {}
   device_memory(const device_memory &) = delete;
   device_memory &operator=(const device_memory &) = delete;
-  ~device_memory() { release(); }
-  operator T *() const { return start; }
+  ~device_memory() { if (start) cudaFreeAsync(start, stream); }
+  operator char *() const { return start; }
 
-  ncclResult_t allocate(size_t count)
+  ncclResult_t allocate(size_t bytes)
   {
-    TRY_CUDA(cudaMallocAsync((void **)&start, count * sizeof(T), stream));
+    TRY_CUDA(cudaMallocAsync((void **)&start, bytes, stream));
     return ncclSuccess;
-  }
-  void release()
-  {
-    if (start) cudaFreeAsync(start, stream);
-    start = nullptr;
   }
 };
 
@@ -65,23 +60,6 @@ static cudaError_t copy_rows(void *to, size_t to_stride, const void *from, size_
   return err;
 }
 
-//: swap_blocks needs copy_rows
-/* [a][b] blocks of `bytes` each become [b][a]. */
-static cudaError_t swap_blocks(void *to, const void *from, size_t a, size_t b, size_t bytes,
-                               cudaStream_t stream)
-{
-  cudaError_t err = cudaSuccess;
-  if (a < b)
-    for (size_t i = 0; i < a && err == cudaSuccess; ++i)
-      err = copy_rows((char *)to + i * bytes, a * bytes, (const char *)from + i * b * bytes, bytes,
-                      b, bytes, stream);
-  else
-    for (size_t j = 0; j < b && err == cudaSuccess; ++j)
-      err = copy_rows((char *)to + j * a * bytes, bytes, (const char *)from + j * bytes, b * bytes,
-                      a, bytes, stream);
-  return err;
-}
-
 //: size_of
 static size_t size_of(ncclDataType_t type)
 {
@@ -96,8 +74,8 @@ static size_t size_of(ncclDataType_t type)
 }
 
 //: gather needs size_of
-/* n elements from each rank, in one group: they have to progress together. */
-static ncclResult_t gather(const void *in, void *out, size_t n, ncclDataType_t type,
+/* n elements from each rank to rank `root`, in one group: they have to progress together. */
+static ncclResult_t gather(const void *in, void *out, size_t n, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream)
 {
   int rank = 0, p = 0;
@@ -105,34 +83,17 @@ static ncclResult_t gather(const void *in, void *out, size_t n, ncclDataType_t t
   if (err == ncclSuccess) err = ncclCommCount(comm, &p);
   if (err == ncclSuccess) err = ncclGroupStart();
   if (err != ncclSuccess) return err;
-  err = ncclSend(in, n, type, 0, comm, stream);
-  for (int i = 0; rank == 0 && i < p && err == ncclSuccess; ++i)
+  err = ncclSend(in, n, type, root, comm, stream);
+  for (int i = 0; rank == root && i < p && err == ncclSuccess; ++i)
     err = ncclRecv((char *)out + i * n * size_of(type), n, type, i, comm, stream);
   end = ncclGroupEnd();
   return err != ncclSuccess ? err : end;
 }
 
 //: scatter needs size_of
-/* n elements for each rank, in one group: they have to progress together. */
-static ncclResult_t scatter(const void *in, void *out, size_t n, ncclDataType_t type,
-                            ncclComm_t comm, cudaStream_t stream)
-{
-  int rank = 0, p = 0;
-  ncclResult_t err = ncclCommUserRank(comm, &rank), end;
-  if (err == ncclSuccess) err = ncclCommCount(comm, &p);
-  if (err == ncclSuccess) err = ncclGroupStart();
-  if (err != ncclSuccess) return err;
-  for (int i = 0; rank == 0 && i < p && err == ncclSuccess; ++i)
-    err = ncclSend((const char *)in + i * n * size_of(type), n, type, i, comm, stream);
-  if (err == ncclSuccess) err = ncclRecv(out, n, type, 0, comm, stream);
-  end = ncclGroupEnd();
-  return err != ncclSuccess ? err : end;
-}
-
-//: scatter_from needs size_of
 /* n elements for each rank from rank `root`, in one group: they have to progress together. */
-static ncclResult_t scatter_from(const void *in, void *out, size_t n, ncclDataType_t type,
-                                 int root, ncclComm_t comm, cudaStream_t stream)
+static ncclResult_t scatter(const void *in, void *out, size_t n, ncclDataType_t type, int root,
+                            ncclComm_t comm, cudaStream_t stream)
 {
   int rank = 0, p = 0;
   ncclResult_t err = ncclCommUserRank(comm, &rank), end;
@@ -227,179 +188,113 @@ static ncclResult_t symmetric_alloc(symmetric_memory<count> *memory, size_t byte
 }
 
 //: launch
-/* Enough blocks of THREADS for n elements; a thread does several where there are more. */
+/* Enough blocks of THREADS for n elements, of which there may be none; a thread does several where
+ * there are more. */
 #define THREADS 256
 static unsigned blocks(size_t n)
 {
-  return n < 65536 * THREADS ? (unsigned)((n + THREADS - 1) / THREADS) : 65536;
+  return n < 65536 * THREADS ? (unsigned)((n + THREADS - 1) / THREADS + !n) : 65536;
 }
 #define FIRST ((size_t)blockIdx.x * blockDim.x + threadIdx.x)
 #define STEP ((size_t)gridDim.x * blockDim.x)
 
-//: units_before
-/* The sum of the first `count` parts. */
-static inline size_t units_before(const int *parts, int count)
+//: blocks_before
+/* The elements of the blocks before the q-th one. */
+static inline size_t blocks_before(const size_t *counts, int q)
 {
   size_t total = 0;
-  for (int i = 0; i < count; ++i) total += (size_t)parts[i];
+  for (int i = 0; i < q; ++i) total += counts[i];
   return total;
 }
 
-//: move_blocks needs copy_rows, units_before
-/* The blocks of parts[r] units side by side in rows become blocks one behind the other, or back. The
- * latter are `most` units apart, or close together where most is 0; a unit has `bytes` in a row. */
-static cudaError_t move_blocks(void *blocks, void *side_by_side, bool back, const int *parts, int p,
-                               size_t most, size_t bytes, size_t rows, cudaStream_t stream)
-{
-  cudaError_t err = cudaSuccess;
-  size_t row = units_before(parts, p) * bytes;
-  for (int r = 0; r < p && err == cudaSuccess; ++r) {
-    size_t start = units_before(parts, r), wide = (size_t)parts[r] * bytes;
-    char *block = (char *)blocks + (most ? (size_t)r * most : start) * rows * bytes;
-    char *place = (char *)side_by_side + start * bytes;
-    err = back ? copy_rows(place, row, block, wide, rows, wide, stream)
-               : copy_rows(block, wide, place, row, rows, wide, stream);
-  }
-  return err;
-}
-
-//: all_gather_blocks needs check, size_of, move_blocks
-/* parts[r] units from rank r, each of n elements in every row: by a group of broadcasts, or with
- * blocks as large as `most` units if that is not 0. `packed` has the blocks one behind the other; it
- * is NULL where they come so. */
-static ncclResult_t all_gather_blocks(const void *in, void *out, void *packed, const int *parts,
-                                      size_t most, size_t n, size_t rows, ncclDataType_t type,
-                                      ncclComm_t comm, cudaStream_t stream)
-{
-  int rank = 0, p = 0;
-  size_t unit = rows * n, bytes = size_of(type);
-  char *coming = (char *)(packed ? packed : out);
-  TRY(ncclCommUserRank(comm, &rank));
-  TRY(ncclCommCount(comm, &p));
-  if (most) {
-    char *own = coming + (size_t)rank * most * unit * bytes;
-    TRY_CUDA(cudaMemcpyAsync(own, in, (size_t)parts[rank] * unit * bytes, cudaMemcpyDeviceToDevice,
-                             stream));
-    TRY(ncclAllGather(own, coming, most * unit, type, comm, stream));
-  } else {
-    ncclResult_t err = ncclGroupStart(), end;
-    if (err != ncclSuccess) return err;
-    for (int r = 0; r < p && err == ncclSuccess; ++r)
-      err = ncclBroadcast(in, coming + units_before(parts, r) * unit * bytes,
-                          (size_t)parts[r] * unit, type, r, comm, stream);
-    end = ncclGroupEnd();
-    if (err != ncclSuccess || end != ncclSuccess) return err != ncclSuccess ? err : end;
-  }
-  if (packed) TRY_CUDA(move_blocks(packed, out, true, parts, p, most, n * bytes, rows, stream));
-  return ncclSuccess;
-}
-
-//: reduce_scatter_blocks needs check, size_of, move_blocks
-/* parts[r] units for rank r, each of n elements in every row: by a group of reductions, or with
- * blocks as large as `most` units if that is not 0. `packed` has the blocks one behind the other; it
- * is NULL where they leave so. */
-static ncclResult_t reduce_scatter_blocks(const void *in, void *out, void *packed, const int *parts,
-                                          size_t most, size_t n, size_t rows, ncclDataType_t type,
-                                          ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
-{
-  int rank = 0, p = 0;
-  size_t unit = rows * n, bytes = size_of(type);
-  const char *leaving = (const char *)(packed ? packed : in);
-  TRY(ncclCommUserRank(comm, &rank));
-  TRY(ncclCommCount(comm, &p));
-  if (most) TRY_CUDA(cudaMemsetAsync(packed, 0, (size_t)p * most * unit * bytes, stream));
-  if (packed)
-    TRY_CUDA(move_blocks(packed, (void *)in, false, parts, p, most, n * bytes, rows, stream));
-  if (most) {
-    char *own = (char *)packed + (size_t)rank * most * unit * bytes;
-    TRY(ncclReduceScatter(packed, own, most * unit, type, op, comm, stream));
-    TRY_CUDA(cudaMemcpyAsync(out, own, (size_t)parts[rank] * unit * bytes,
-                             cudaMemcpyDeviceToDevice, stream));
-    return ncclSuccess;
-  }
-  ncclResult_t err = ncclGroupStart(), end;
-  if (err != ncclSuccess) return err;
-  for (int r = 0; r < p && err == ncclSuccess; ++r)
-    err = ncclReduce(leaving + units_before(parts, r) * unit * bytes, out,
-                     (size_t)parts[r] * unit, type, op, r, comm, stream);
-  end = ncclGroupEnd();
-  return err != ncclSuccess ? err : end;
-}
-
-//: gather_blocks needs check, size_of, move_blocks
-/* parts[r] units from rank r, each of n elements in every row, in one group. */
-static ncclResult_t gather_blocks(const void *in, void *out, void *packed, const int *parts,
-                                  size_t n, size_t rows, ncclDataType_t type, ncclComm_t comm,
-                                  cudaStream_t stream)
-{
-  int rank = 0, p = 0;
-  size_t unit = rows * n, bytes = size_of(type);
-  char *coming = (char *)(packed ? packed : out);
-  TRY(ncclCommUserRank(comm, &rank));
-  TRY(ncclCommCount(comm, &p));
-  ncclResult_t err = ncclGroupStart(), end;
-  if (err != ncclSuccess) return err;
-  err = ncclSend(in, (size_t)parts[rank] * unit, type, 0, comm, stream);
-  for (int r = 0; rank == 0 && r < p && err == ncclSuccess; ++r)
-    err = ncclRecv(coming + units_before(parts, r) * unit * bytes, (size_t)parts[r] * unit, type, r,
-                   comm, stream);
-  end = ncclGroupEnd();
-  if (err != ncclSuccess || end != ncclSuccess) return err != ncclSuccess ? err : end;
-  if (packed && rank == 0)
-    TRY_CUDA(move_blocks(packed, out, true, parts, p, 0, n * bytes, rows, stream));
-  return ncclSuccess;
-}
-
-//: scatter_blocks needs check, size_of, move_blocks
-/* parts[r] units for rank r, each of n elements in every row, in one group. */
-static ncclResult_t scatter_blocks(const void *in, void *out, void *packed, const int *parts,
-                                   size_t n, size_t rows, ncclDataType_t type, ncclComm_t comm,
-                                   cudaStream_t stream)
-{
-  int rank = 0, p = 0;
-  size_t unit = rows * n, bytes = size_of(type);
-  const char *leaving = (const char *)(packed ? packed : in);
-  TRY(ncclCommUserRank(comm, &rank));
-  TRY(ncclCommCount(comm, &p));
-  if (packed && rank == 0)
-    TRY_CUDA(move_blocks(packed, (void *)in, false, parts, p, 0, n * bytes, rows, stream));
-  ncclResult_t err = ncclGroupStart(), end;
-  if (err != ncclSuccess) return err;
-  for (int r = 0; rank == 0 && r < p && err == ncclSuccess; ++r)
-    err = ncclSend(leaving + units_before(parts, r) * unit * bytes, (size_t)parts[r] * unit, type, r,
-                   comm, stream);
-  if (err == ncclSuccess) err = ncclRecv(out, (size_t)parts[rank] * unit, type, 0, comm, stream);
-  end = ncclGroupEnd();
-  return err != ncclSuccess ? err : end;
-}
-
-//: all_to_all_blocks needs check, size_of, move_blocks
-/* leaving[q] units for rank q with n_out elements in each of rows_out rows, and coming[q] from it,
- * in one group. The buffers that are not NULL have the blocks one behind the other. */
-static ncclResult_t all_to_all_blocks(const void *in, void *out, void *packed, void *unpacked,
-                                      const int *leaving, size_t n_out, size_t rows_out,
-                                      const int *coming, size_t n_in, size_t rows_in,
+//: all_gather_blocks needs check, size_of, blocks_before
+/* coming[r] elements from rank r, as a group of broadcasts. */
+static ncclResult_t all_gather_blocks(const void *in, void *out, const size_t *coming,
                                       ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)
 {
   int p = 0;
-  size_t leaves = rows_out * n_out, comes = rows_in * n_in, bytes = size_of(type);
-  const char *from = (const char *)(packed ? packed : in);
-  char *to = (char *)(unpacked ? unpacked : out);
   TRY(ncclCommCount(comm, &p));
-  if (packed)
-    TRY_CUDA(move_blocks(packed, (void *)in, false, leaving, p, 0, n_out * bytes, rows_out, stream));
+  ncclResult_t err = ncclGroupStart(), end;
+  if (err != ncclSuccess) return err;
+  for (int r = 0; r < p && err == ncclSuccess; ++r)
+    err = ncclBroadcast(in, (char *)out + blocks_before(coming, r) * size_of(type), coming[r], type,
+                        r, comm, stream);
+  end = ncclGroupEnd();
+  return err != ncclSuccess ? err : end;
+}
+
+//: reduce_scatter_blocks needs check, size_of, blocks_before
+/* leaving[r] elements for rank r, as a group of reductions. */
+static ncclResult_t reduce_scatter_blocks(const void *in, void *out, const size_t *leaving,
+                                          ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                                          cudaStream_t stream)
+{
+  int p = 0;
+  TRY(ncclCommCount(comm, &p));
+  ncclResult_t err = ncclGroupStart(), end;
+  if (err != ncclSuccess) return err;
+  for (int r = 0; r < p && err == ncclSuccess; ++r)
+    err = ncclReduce((const char *)in + blocks_before(leaving, r) * size_of(type), out, leaving[r],
+                     type, op, r, comm, stream);
+  end = ncclGroupEnd();
+  return err != ncclSuccess ? err : end;
+}
+
+//: gather_blocks needs check, size_of, blocks_before
+/* coming[r] elements from rank r to rank `root`, in one group. */
+static ncclResult_t gather_blocks(const void *in, void *out, const size_t *coming,
+                                  ncclDataType_t type, int root, ncclComm_t comm,
+                                  cudaStream_t stream)
+{
+  int rank = 0, p = 0;
+  TRY(ncclCommUserRank(comm, &rank));
+  TRY(ncclCommCount(comm, &p));
+  ncclResult_t err = ncclGroupStart(), end;
+  if (err != ncclSuccess) return err;
+  err = ncclSend(in, coming[rank], type, root, comm, stream);
+  for (int r = 0; rank == root && r < p && err == ncclSuccess; ++r)
+    err = ncclRecv((char *)out + blocks_before(coming, r) * size_of(type), coming[r], type, r, comm,
+                   stream);
+  end = ncclGroupEnd();
+  return err != ncclSuccess ? err : end;
+}
+
+//: scatter_blocks needs check, size_of, blocks_before
+/* leaving[r] elements for rank r from rank `root`, in one group. */
+static ncclResult_t scatter_blocks(const void *in, void *out, const size_t *leaving,
+                                   ncclDataType_t type, int root, ncclComm_t comm,
+                                   cudaStream_t stream)
+{
+  int rank = 0, p = 0;
+  TRY(ncclCommUserRank(comm, &rank));
+  TRY(ncclCommCount(comm, &p));
+  ncclResult_t err = ncclGroupStart(), end;
+  if (err != ncclSuccess) return err;
+  for (int r = 0; rank == root && r < p && err == ncclSuccess; ++r)
+    err = ncclSend((const char *)in + blocks_before(leaving, r) * size_of(type), leaving[r], type, r,
+                   comm, stream);
+  if (err == ncclSuccess) err = ncclRecv(out, leaving[rank], type, root, comm, stream);
+  end = ncclGroupEnd();
+  return err != ncclSuccess ? err : end;
+}
+
+//: all_to_all_blocks needs check, size_of, blocks_before
+/* leaving[q] elements for rank q, and coming[q] from it, in one group. */
+static ncclResult_t all_to_all_blocks(const void *in, void *out, const size_t *leaving,
+                                      const size_t *coming, ncclDataType_t type, ncclComm_t comm,
+                                      cudaStream_t stream)
+{
+  int p = 0;
+  TRY(ncclCommCount(comm, &p));
   ncclResult_t err = ncclGroupStart(), end;
   if (err != ncclSuccess) return err;
   for (int q = 0; q < p && err == ncclSuccess; ++q) {
-    err = ncclSend(from + units_before(leaving, q) * leaves * bytes, (size_t)leaving[q] * leaves,
-                   type, q, comm, stream);
+    err = ncclSend((const char *)in + blocks_before(leaving, q) * size_of(type), leaving[q], type, q,
+                   comm, stream);
     if (err == ncclSuccess)
-      err = ncclRecv(to + units_before(coming, q) * comes * bytes, (size_t)coming[q] * comes, type,
-                     q, comm, stream);
+      err = ncclRecv((char *)out + blocks_before(coming, q) * size_of(type), coming[q], type, q, comm,
+                     stream);
   }
   end = ncclGroupEnd();
-  if (err != ncclSuccess || end != ncclSuccess) return err != ncclSuccess ? err : end;
-  if (unpacked)
-    TRY_CUDA(move_blocks(unpacked, out, true, coming, p, 0, n_in * bytes, rows_in, stream));
-  return ncclSuccess;
+  return err != ncclSuccess ? err : end;
 }

@@ -1,166 +1,223 @@
-"""The streams and events of a function with ``async`` collectives.
+"""The streams on which code for NCCL runs, and the events with which they wait for each other.
 
-An ``async`` collective runs on a stream of the mesh, the one of the outermost level that it goes
-through; everything else runs on the caller's stream. The streams of the mesh start behind the
-earlier work of the caller's stream. An operation waits for the events of the operations that
-computed its operands on another stream. In the end the caller's stream waits for all streams.
+All work is on the caller's stream, but for ``async`` collectives: they run on the stream of the
+outermost level that they go through. A stream waits for what other streams do in
+the memory that it uses, and for nothing else: not where the lowering waits, as a host would.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import NamedTuple
 
-from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
-from collir.dialects.machine import mesh_of
-from collir.dialects.nested import CallOp, NestedOp
-from collir.dialects.operation import DistOp
-from collir.ir.buffers import BufferPlan
-from collir.ir.steps import is_free
-from collir.layout.coll import SEND
+from collir.dialects.local import (
+    AllocOp,
+    FreeOp,
+    LocalCallOp,
+    LocalFuncOp,
+    LocalRepeatOp,
+    StartOp,
+    WaitOp,
+    place_around,
+    ranks_at,
+)
+from collir.dialects.local_types import buffer_of
+from collir.layout import Place
+from collir.layout.local import Ranks
+from collir.localize.memory import accesses, memory_of
+from collir.targets.code.rank_leaves import (
+    Leaf,
+    leaves,
+    loops_around,
+    place_of_memory,
+    used_by,
+)
 from collir.targets.code.ranks import outermost
 
-CALLERS = "stream"
-"""The caller's stream."""
+
+class Bytes(NamedTuple):
+    """A range of bytes of an argument, or of the arena, of the ranks at a place."""
+
+    base: object
+    low: int
+    high: int
+    place: Place
+
+    def meets(self, other: "Bytes") -> bool:
+        """Return whether some rank has a byte of both."""
+        if self.base is not other.base or self.low >= other.high or other.low >= self.high:
+            return False
+        at = dict(self.place)
+        return all(at.get(axis, n) == n for axis, n in other.place)
 
 
-def is_async(op: object) -> TypeGuard[DistOp]:
-    """Return whether an operation is a collective that is not waited for."""
-    return isinstance(op, DistOp) and op.is_async
+ARENA = "the arena"
+
+CALLERS = ""
+"""The key of the caller's stream among those of levels, which end in a space."""
 
 
-def levels_of(functions: Iterable[FuncOp]) -> tuple[str, ...]:
-    """Return the levels whose streams functions on one mesh need, outermost first."""
-    used: set[str] = set()
-    levels: dict[str, None] = {}
-    for function in functions:
-        mesh = mesh_of(function)
-        levels |= dict.fromkeys(level.name for level in mesh.machine.levels)
-        used |= {outermost(mesh, op) for op in function.body.ops if is_async(op)}
-    return tuple(level for level in ("", *levels) if level in used)
+def bytes_of(value: SSAValue, ranks: Ranks) -> Bytes:
+    """Return where a buffer lies."""
+    base, low, high = memory_of(value, ranks)
+    size = buffer_of(base).dtype.bytes
+    if not isinstance(base.owner, AllocOp):
+        return Bytes(base, low * size, high * size, ())
+    start = ranks.bounds(base.owner.start.data)[0] if base.owner.start else 0
+    return Bytes(ARENA, start + low * size, start + high * size, place_of_memory(base))
 
 
-def events_of(functions: Iterable[FuncOp]) -> int:
-    """Return the number of events that functions on one mesh need: one for each collective that is
-    not waited for, and the first for the caller's stream."""
-    most = max(map(_events_with_callees, functions), default=0)
-    return 1 + most if most else 0
+def bytes_lent(op: LocalCallOp, ranks: Ranks) -> Bytes:
+    """Return the part of the arena that a called function has for its own."""
+    arena = op.function().arena
+    start = ranks.bounds(op.start.data)[0] if op.start else 0
+    end = start + (ranks.bounds(arena.data)[1] if arena else 0)
+    return Bytes(ARENA, start, end, place_around(op))
 
 
-def _events_with_callees(function: FuncOp) -> int:
-    """Return the most events that wait to be used at once by a function and those it calls."""
-    return sum(map(is_async, function.body.ops)) + _events_of_callees(function)
+class Uses(NamedTuple):
+    """The memory that an operation reads, and that it writes."""
+
+    reads: Sequence[Bytes]
+    writes: Sequence[Bytes]
+
+    @staticmethod
+    def of(op: Operation, ranks: Ranks) -> "Uses":
+        """Return the memory of an operation; a loop may write all that it uses."""
+        calls = [x for x in op.walk() if isinstance(x, LocalCallOp)]
+        lent = [bytes_lent(call, ranks) for call in calls]
+        if isinstance(op, LocalRepeatOp):
+            used = {*used_by(op), *op.spares}
+            return Uses([], [*lent, *(bytes_of(x, ranks) for x in used)])
+        reads, writes = ([bytes_of(x, ranks) for x in side] for side in accesses(op))
+        return Uses(reads, [*writes, *lent])
+
+    def disturbs(self, other: "Uses") -> bool:
+        """Return whether one writes what the other one uses."""
+        return any(a.meets(b) for a in self.writes for b in (*other.reads, *other.writes)) or any(
+            a.meets(b) for a in self.reads for b in other.writes
+        )
 
 
-def _events_of_callees(function: FuncOp) -> int:
-    calls = (op for op in function.body.ops if isinstance(op, CallOp))
-    callees = {callee for call in calls if (callee := call.function())}
-    return max(map(_events_with_callees, callees), default=0)
-
-
-@dataclass
-class Streams:
-    """The streams of one function, and the waits between them.
+@dataclass(eq=False)
+class StreamPlan:
+    """What streams wait for in a function.
 
     Attributes:
-        mesh: the variable of the mesh.
-        levels: the levels that have a stream.
-        events: the number of the event of each ``async`` collective.
-        shared: the values whose memory other streams than the caller's use.
-        _seen: for a stream and another one, the place of the last operation of the other stream
-            that the first has waited for.
-        _last: the place of the last operation on each stream.
-        _places: the places of the operations in the function.
+        stream: the level of the stream of each ``async`` collective.
+        waits: what the stream of an operation waits for in front of it: collectives on other
+            streams, an operation of the caller's stream, all that is there now, or the beginning.
+        ends: the same of a send, for the rank that sends and for the one that receives.
+        joined: the collectives that the caller's stream waits for at the end of a block.
+        recorded: the operations of the caller's stream behind which an event is recorded.
+        begun: collectives whose streams wait for the beginning of the function.
+        numbers: the numbers of events, of collectives, of operations and of the beginning.
     """
 
-    function: FuncOp
-    plan: BufferPlan
-    mesh: str
-    levels: Sequence[str]
-    events: dict[DistOp, int] = field(default_factory=dict[DistOp, int])
-    _seen: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
-    _last: dict[str, int] = field(default_factory=dict[str, int])
-    _places: dict[DistOp | NestedOp, int] = field(default_factory=dict[DistOp | NestedOp, int])
+    function: LocalFuncOp
+    stream: dict[StartOp, str] = field(default_factory=dict[StartOp, str])
+    waits: dict[Operation, list[object]] = field(default_factory=dict[Operation, list[object]])
+    ends: dict[StartOp, list[list[object]]] = field(
+        default_factory=dict[StartOp, list[list[object]]]
+    )
+    joined: dict[Block, list[StartOp]] = field(default_factory=dict[Block, list[StartOp]])
+
+    BEGIN = "the beginning"
+    NOW = "now"
 
     def __post_init__(self) -> None:
-        self.shared: set[SSAValue] = set()
-        self.on: dict[DistOp | NestedOp, str] = {}
-        first = 1 + _events_of_callees(self.function)
-        for place, op in enumerate(self.function.body.ops):
-            if isinstance(op, DistOp | NestedOp):
-                self._places[op] = place
-                self.on[op] = CALLERS
-                if is_async(op):
-                    self.events[op] = first + len(self.events)
-                    number = self.levels.index(outermost(mesh_of(self.function), op))
-                    self.on[op] = f"{self.mesh}.streams[{number}]"
-                    self.shared |= set(map(self.plan.buffer, (*op.operands, *op.results)))
-
-    def fork(self) -> list[str]:
-        """Return the statements that let the streams of the mesh start."""
-        lines = [self._record(0, CALLERS)] if self.events else []
-        for stream in dict.fromkeys(self.on[op] for op in self.events):
-            self._seen[stream, CALLERS] = -1
-            lines.append(self._waits(stream, 0))
-        return lines
-
-    def before(self, op: DistOp | NestedOp) -> list[str]:
-        """Return the statements that let the stream of an operation wait for its operands."""
-        seen = dict(self._seen)
-        lines: list[str] = []
-        for operand in dict.fromkeys(map(self._written, op.operands)):
-            lines += self._awaits(self.on[op], operand, self._places[op])
-        if self.waits_at_sender(op):
-            self._seen = seen
-        return lines
-
-    def waits_at_sender(self, op: DistOp | NestedOp) -> bool:
-        """Return whether only the rank that sends waits for the operand of an operation: the other
-        one is ready to receive while its own stream works."""
-        return isinstance(op, DistOp) and op in self.events and op.kind is SEND
-
-    def _written(self, value: SSAValue) -> SSAValue:
-        """Return the value that is written when a value is ready: the origin of a view."""
-        op, mesh = value.owner, mesh_of(self.function)
-        while isinstance(op, DistOp) and is_free(op, mesh):
-            value = op.operands[0]
-            op = value.owner
-        return value
-
-    def after(self, op: DistOp) -> list[str]:
-        """Return the statements that record the end of a collective."""
-        if op not in self.events:
-            return []
-        self._last[self.on[op]] = self._places[op]
-        return [self._record(self.events[op], self.on[op])]
-
-    def join(self) -> list[str]:
-        """Return the statements that let the caller's stream wait for all others so far."""
-        by_place = {self._places[op]: op for op in self.events}
-        return [
-            line
-            for place in self._last.values()
-            for line in self._awaits(CALLERS, by_place[place].result, place)
+        self.ranks = ranks_at(self.function)
+        self._plan(self.function.body.block)
+        lists = [*self.waits.values(), *(side for pair in self.ends.values() for side in pair)]
+        waited = [what for side in lists for what in side]
+        self.recorded = {x for x in waited if isinstance(x, Operation) and x not in self.stream}
+        self.begun = [
+            op
+            for op in self.stream
+            if any(self.BEGIN in side for side in self.ends.get(op, [self.waits.get(op, [])]))
         ]
+        begin = [self.BEGIN] if self.begun else []
+        named = [*begin, *self.stream, *dict.fromkeys(x for x in waited if x in self.recorded)]
+        self.numbers: dict[object, int] = {x: number for number, x in enumerate(named)}
 
-    def _awaits(self, stream: str, value: SSAValue, now: int) -> list[str]:
-        """Return the statements that let a stream wait for a value of another stream, if it has not
-        waited yet."""
-        op = value.owner
-        if not isinstance(op, DistOp | NestedOp) or self.on[op] == stream:
-            return []
-        source, place = self.on[op], self._places[op]
-        if self._seen.get((stream, source), -1) >= place:
-            return []
-        self._seen[stream, source] = now if source == CALLERS else place
-        if source == CALLERS:
-            return [self._record(0, CALLERS), self._waits(stream, 0)]
-        assert isinstance(op, DistOp)
-        return [self._waits(stream, self.events[op])]
+    def _plan(self, block: Block) -> None:
+        running: dict[StartOp, Uses] = {}
+        known: dict[str, set[StartOp]] = {}  # by each stream; the caller's has no level
+        ops = list(leaves(block))
+        uses = [Uses.of(op, self.ranks) for _, op in ops]
+        for number, (place, op) in enumerate(ops):
+            if isinstance(op, LocalRepeatOp):
+                self._plan(op.body.block)
+            if isinstance(op, AllocOp | FreeOp | WaitOp):
+                continue
+            free = op if isinstance(op, StartOp) and op.is_async is not None else None
+            own = f"{outermost(self.ranks.mesh, free.axes.data)} " if free else CALLERS
+            if free and free.called == "send":
+                read, written = uses[number]
+                self.ends[free] = [
+                    [*self._others(side, own, running, known), self._own(ops, uses, number, side)]
+                    for side in (Uses(read, []), Uses([], written))
+                ]
+            else:
+                others = self._others(uses[number], own, running, known)
+                self.waits[op] = list(others)
+                if free:
+                    self.waits[op].append(self._own(ops, uses, number, uses[number]))
+                if not place:
+                    known.setdefault(own, set()).update(
+                        x for last in others for x in self._up_to(last)
+                    )
+            if free:
+                self.stream[free] = own.removesuffix(" ")
+                running[free] = uses[number]
+        left = [op for op in running if op not in known.get(CALLERS, set())]
+        self.joined[block] = self._last_of_each(left)
 
-    def _record(self, event: int, stream: str) -> str:
-        return f"TRY_CUDA(cudaEventRecord({self.mesh}.events[{event}], {stream}));"
+    def _others(
+        self,
+        uses: Uses,
+        own: str,
+        running: dict[StartOp, Uses],
+        known: dict[str, set[StartOp]],
+    ) -> list[StartOp]:
+        """Return the last collective of each other stream that disturbs what a stream does."""
+        return self._last_of_each(
+            op
+            for op, other in running.items()
+            if f"{self.stream[op]} " != own
+            and op not in known.get(own, set())
+            and uses.disturbs(other)
+        )
 
-    def _waits(self, stream: str, event: int) -> str:
-        return f"TRY_CUDA(cudaStreamWaitEvent({stream}, {self.mesh}.events[{event}], 0));"
+    def _last_of_each(self, ops: Iterable[StartOp]) -> list[StartOp]:
+        """Return the last of some collectives on each stream, behind which the others are done."""
+        return list({self.stream[op]: op for op in ops}.values())
+
+    def _up_to(self, last: StartOp) -> Iterator[StartOp]:
+        """Yield the collectives of a stream up to one of them."""
+        for op, level in self.stream.items():
+            if level == self.stream[last]:
+                yield op
+            if op is last:
+                return
+
+    def _own(self, ops: Sequence[Leaf], uses: Sequence[Uses], number: int, side: Uses) -> object:
+        """Return what the stream of a collective waits for on the caller's stream: the last
+        operation there that disturbs it."""
+        if loops_around(ops[number].op):
+            return self.NOW  # iterations disturb each other
+        working = [n for n in range(number) if self._is_callers(ops, n)]
+        last = next((n for n in reversed(working) if side.disturbs(uses[n])), None)
+        if last is None:
+            return self.BEGIN
+        return self.NOW if last == working[-1] else ops[last].op
+
+    def _is_callers(self, ops: Sequence[Leaf], number: int) -> bool:
+        op = ops[number].op
+        return not isinstance(op, AllocOp | FreeOp | WaitOp) and op not in self.stream
+
+    @property
+    def levels(self) -> Iterator[str]:
+        """The levels that have a stream."""
+        yield from dict.fromkeys(self.stream.values())

@@ -1,15 +1,14 @@
 """C++ for CUDA: names, element types, and the statements and kernels of steps that send nothing."""
 
-import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from collir.layout import DType
-from collir.layout.cuts import Extent
+from collir.layout.local import LocalBuffer
 from collir.layout.sizes import OpenSize
-from collir.targets.code.c_local import Local, LocalSteps
+from collir.targets.code.c_copies import Pointer, loops_over
+from collir.targets.code.c_nest import Array, Loop, is_one, nested
 from collir.targets.code.c_text import (
     AS_BITS,
     C_TYPES,
@@ -17,6 +16,7 @@ from collir.targets.code.c_text import (
     USED,
     Elements,
     Words,
+    factor_text,
     number_text,
     size_text,
 )
@@ -36,10 +36,10 @@ _CPP_KEYWORDS = frozenset(
 
 _CPP_USED = frozenset(
     """
-    stream streams events packed coming rows n start windows comms cuda memory workspace
+    stream streams events n start windows comms cuda memory workspace
     TRY_CUDA THREADS FIRST STEP blocks device_memory symmetric_memory symmetric_alloc symmetric_free
-    threadIdx blockIdx blockDim gridDim warpSize dim3 half half2 nv_bfloat16 nv_bfloat162 nv_half
-    nv_half2 std RANKS strdupa strndupa IF_DEVICE_OR_CUDACC
+    threadIdx blockIdx blockDim gridDim warpSize held sends receives dim3 half half2 nv_bfloat16
+    nv_bfloat162 nv_half nv_half2 std RANKS strdupa strndupa IF_DEVICE_OR_CUDACC
     """.split()  # noqa: SIM905
 )
 
@@ -61,45 +61,149 @@ CUDA_ELEMENTS = Elements(
 """The loads, conversions and stores of kernels; f16 and bf16 by the functions of CUDA."""
 
 
-def _constant_type(dtype: DType) -> str:
-    """Return the C++ type of a constant in a kernel on elements of ``dtype``."""
-    return "float" if dtype in AS_BITS else CUDA_TYPES[dtype]
-
-
 @dataclass
-class CudaText(LocalSteps):
-    """Steps that send nothing, as statements on a CUDA stream, and the kernels that these launch.
+class CudaText:
+    """Steps that send nothing, as statements on the caller's stream, and the kernels that these
+    launch.
 
     Attributes:
+        needs: the sections of the runtime.
+        kernels: the lines that define each kernel, by its name.
         stream: the C++ expression of the stream.
-        kernels: the lines that define each kernel, by the kernel's name.
     """
 
-    elements: ClassVar[Elements] = CUDA_ELEMENTS
-    zeroing: ClassVar[str] = "cudaMemsetAsync"
-
-    stream: str = "stream"
+    needs: set[str] = field(default_factory=lambda: {"check"})
     kernels: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    stream: str = "stream"
+    _names: dict[tuple[str, ...], str] = field(default_factory=dict[tuple[str, ...], str])
 
-    def called(self, function: str, *arguments: str) -> str:
+    # --- moves --------------------------------------------------------------------------------
+
+    def copied(self, source: Pointer, x: LocalBuffer, target: Pointer, y: LocalBuffer) -> list[str]:
+        """Return the statements that copy the elements of a buffer to another one: copies of runs
+        where both have some, else a kernel."""
+        loops, (to, start) = loops_over([target, source], [y, x])
+        size, runs = y.dtype.bytes, _runs(loops, [to, start])
+        if runs is None:
+            return self._moved("copy", loops, to, start)
+        run, rows, around = runs
+        count = size_text((run.size if run else 1) * size)
+        outer = [loop.variable for loop in (*around, *rows)]
+        if not rows:
+            ends = f"{to.place(outer)}, {start.place(outer)}, {count}"
+            return nested(
+                around, [self._called("cudaMemcpyAsync", ends, "cudaMemcpyDeviceToDevice")]
+            )
+        self.needs.add("copy_rows")
+        [row] = rows
+        outer = [loop.variable for loop in around]
+        ends = ", ".join(
+            f"{array.place(outer)}, {size_text(array.strides[row.variable] * size)}"
+            for array in (to, start)
+        )
+        call = self._called("copy_rows", ends, size_text(row.size), count)
+        return nested(around, [call])
+
+    def filled(self, target: Pointer, y: LocalBuffer, value: float) -> list[str]:
+        """Return the statements that write the same value to all elements of a buffer."""
+        loops, (to,) = loops_over([target], [y])
+        runs = _runs(loops, [to])
+        if str(value) != "0.0" or runs is None:
+            return self._moved("fill", loops, to, None, value)
+        run, rows, around = runs
+        count = size_text((run.size if run else 1) * y.dtype.bytes)
+        outer = [loop.variable for loop in around]
+        if not rows:
+            return nested(around, [self._called("cudaMemsetAsync", to.place(outer), "0", count)])
+        [row] = rows
+        pitch = size_text(to.strides[row.variable] * y.dtype.bytes)
+        call = self._called(
+            "cudaMemset2DAsync", to.place(outer), pitch, "0", count, size_text(row.size)
+        )
+        return nested(around, [call])
+
+    def _called(self, function: str, *arguments: str) -> str:
+        """Return the statement that calls a function of CUDA on the stream."""
         return f"TRY_CUDA({function}({', '.join([*arguments, self.stream])}));"
 
-    def copy(self, to: str, start: str, size: str) -> str:
-        return self.called("cudaMemcpyAsync", to, start, size, "cudaMemcpyDeviceToDevice")
+    def _moved(
+        self, verb: str, loops: Sequence[Loop], to: Array, start: Array | None, value: float = 0
+    ) -> list[str]:
+        """Return the launch of a kernel that writes to each element of an array."""
+        kind = CUDA_TYPES[to.dtype]
+        numbers = _Numbers()
+        body = ["  for (size_t i = FIRST; i < n; i += STEP) {"]
+        inner = ""
+        for place in reversed(range(len(loops))):
+            loop = loops[place]
+            if loop.variable == "i":
+                break
+            size = numbers.text(loop.size)
+            quotient = f"i / ({inner})" if " " in inner else f"i / {inner}" if inner else "i"
+            wrap = f" % {size}" if place else ""
+            body.append(f"    size_t {loop.variable} = {quotient}{wrap};")
+            inner = f"{inner} * {size}" if inner else size
+        arrays = [to] if start is None else [to, start]
+        parameters, pointers = list[str](), list[str]()
+        elements: list[str] = []
+        for word, array in zip(("out", "a"), arrays, strict=False):
+            terms = [
+                v if is_one(step) else f"{v} * {numbers.text(step)}"
+                for v, step in array.strides.items()
+            ]
+            elements.append(f"{word}[{' + '.join(terms) or '0'}]")
+            parameters.append(f"{'const ' if word == 'a' else ''}{kind} *{word}")
+            pointers.append(array.place([]))
+        if start is None:
+            parameters.append(f"{_constant_type(to.dtype)} value")
+            pointers.append(number_text(value, to.dtype))
+            stored = CUDA_ELEMENTS.store("value", to.dtype) if to.dtype in AS_BITS else "value"
+        else:
+            stored = elements[1]
+        body += [f"    {elements[0]} = {stored};", "  }"]
+        total = 1
+        for loop in loops:
+            total = total * loop.size
+        parameters += [f"size_t {name}" for name in numbers.names]
+        arguments = [*pointers, *map(size_text, numbers.numbers)]
+        note = "out = value" if start is None else "out = a, each with its own strides"
+        return self._launch(f"{verb}_{to.dtype}", note, parameters, body, total, arguments)
 
-    def swap(self, to: str, start: str, first: int, second: int, size: int) -> str:
-        """Return the statement that transposes an array of [first][second] blocks into
-        [second][first]; a block has ``size`` bytes."""
-        self.needs.add("swap_blocks")
-        counts = size_text(first), size_text(second)
-        return self.called("swap_blocks", to, start, *counts, size_text(size))
+    # --- kernels ------------------------------------------------------------------------------
 
-    # --- kernels ----------------------------------------------------------------------------
+    def mapped(
+        self,
+        name: str,
+        types: Sequence[DType],
+        y: LocalBuffer,
+        value: str,
+        arguments: Sequence[str],
+        constants: Mapping[str, str],
+    ) -> list[str]:
+        """Return the launch of a kernel that computes each element of the result.
+
+        Args:
+            name: the name of the kernel.
+            types: those of the operands, which are ``a``, ``b``, ...
+            value: an element of the result.
+            arguments: the operands and the result.
+            constants: the values of other parameters, by their names.
+        """
+        parameters = [
+            f"const {CUDA_TYPES[x]} *{word}" for x, word in zip(types, "abcd", strict=False)
+        ]
+        parameters += [f"{_constant_type(y.dtype)} {word}" for word in constants]
+        parameters.append(f"{CUDA_TYPES[y.dtype]} *out")
+        body = ["  for (size_t i = FIRST; i < n; i += STEP)", f"    out[i] = {value};"]
+        *operands, out = arguments
+        passed = [*operands, *constants.values(), out]
+        note = re.sub(r"\[i\]", "", f"out = {value}")
+        return self._launch(name, note, parameters, body, y.elements, passed)
 
     def _launch(
         self,
         name: str,
-        comment: str,
+        note: str,
         parameters: Sequence[str],
         body: Sequence[str],
         count: int,
@@ -108,122 +212,84 @@ class CudaText(LocalSteps):
         """Define a kernel, unless another step already has, and return the statements that launch
         it on ``count`` elements."""
         self.needs.add("launch")
-        self.kernels.setdefault(
-            f"kernel_{name}",
-            [
-                f"/* {comment} */",
-                f"static __global__ void kernel_{name}(size_t n, {', '.join(parameters)})",
+        key = name, *parameters, *body
+        if key not in self._names:
+            others = sum(known[0] == name for known in self._names)
+            self._names[key] = f"kernel_{name}_{others + 1}" if others else f"kernel_{name}"
+            self.kernels[self._names[key]] = [
+                f"/* {note} */",
+                f"static __global__ void {self._names[key]}(size_t n, {', '.join(parameters)})",
                 "{",
                 *body,
                 "}",
                 "",
-            ],
-        )
+            ]
         n = size_text(count)
         passed = ", ".join([n, *arguments])
         return [
-            f"kernel_{name}<<<blocks({n}), THREADS, 0, {self.stream}>>>({passed});",
+            f"{self._names[key]}<<<blocks({n}), THREADS, 0, {self.stream}>>>({passed});",
             "TRY_CUDA(cudaGetLastError());",
         ]
 
-    def _map(
-        self,
-        name: str,
-        comment: str,
-        parameters: Sequence[str],
-        value: str,
-        count: int,
-        arguments: Sequence[str],
-    ) -> list[str]:
-        """Return the launch of a kernel that sets every ``out[i]`` to ``value``."""
-        body = ["  for (size_t i = FIRST; i < n; i += STEP)", f"    out[i] = {value};"]
-        return self._launch(name, comment, parameters, body, count, arguments)
 
-    def repeated(self, out: str, count: int, value: float, dtype: DType) -> list[str]:
-        parameters = [f"{_constant_type(dtype)} value", f"{CUDA_TYPES[dtype]} *out"]
-        stored = self.elements.store("value", dtype) if dtype in AS_BITS else "value"
-        arguments = [number_text(value, dtype), out]
-        return self._map(f"fill_{dtype}", "out = value", parameters, stored, count, arguments)
-
-    def arithmetic(
-        self, s: Local, name: str, operator: str, factor: str | None = None
-    ) -> list[str]:
-        dtype = s.x.dtype
-        names = ["a", "b"][: len(s.operands)]
-        parameters = [f"const {CUDA_TYPES[dtype]} *{operand}" for operand in names]
-        terms = [self.elements.term(f"{operand}[i]", dtype) for operand in names]
-        factors: list[str] = []
-        if factor is not None:
-            factors = [factor]
-            parameters.append(f"{_constant_type(dtype)} factor")
-            names.append("factor")
-            terms.append("factor")
-        parameters.append(f"{CUDA_TYPES[dtype]} *out")
-        sign = f" {operator} "
-        comment, value = f"out = {sign.join(names)}", self.elements.store(sign.join(terms), dtype)
-        arguments = [*s.operands, *factors, s.out]
-        return self._map(f"{name}_{dtype}", comment, parameters, value, s.elements, arguments)
-
-    def cast(self, s: Local) -> list[str]:
-        source, target = s.x.dtype, s.y.dtype
-        parameters = [f"const {CUDA_TYPES[source]} *a", f"{CUDA_TYPES[target]} *out"]
-        value = self.elements.converted("a[i]", source, target)
-        name, comment = f"cast_{source}_to_{target}", f"out = a as {target}"
-        return self._map(name, comment, parameters, value, s.elements, [s.operand, s.out])
-
-    def either(self, s: Local, condition: str, first: str, second: Sequence[str]) -> list[str]:
-        rest = [f"  {line}" for line in second]
-        return [f"if ({condition}) {{", f"  {first}", "} else {", *rest, "}"]
-
-    def transposed(self, s: Local, shape: Sequence[int], order: Sequence[int]) -> list[str]:
-        """Return the statements that launch a kernel for this shape and order, or a plain copy."""
-        dtype, count = s.y.dtype, math.prod(shape)
-        if order == sorted(order):
-            return [self.copy(s.out, s.operand, size_text(count * dtype.bytes))]
-        if any(isinstance(size, Extent | OpenSize) for size in shape):
-            return self._transposed_here(s, shape, order)
-        name = f"transpose_{dtype}_{'x'.join(map(str, shape))}_to_{'_'.join(map(str, order))}"
-        sizes = ", ".join(map(str, shape))
-        comment = f"out = a[{sizes}] with its dimensions in the order {order}"
-        parameters = [f"const {CUDA_TYPES[dtype]} *a", f"{CUDA_TYPES[dtype]} *out"]
-        arguments = [s.operand, s.out]
-        return self._launch(name, comment, parameters, _transposing(shape, order), count, arguments)
-
-    def _transposed_here(self, s: Local, shape: Sequence[int], order: Sequence[int]) -> list[str]:
-        """Return the statements that launch a kernel for this order and the shape of this rank."""
-        dtype, dims = s.y.dtype, range(len(shape))
-        sizes = [f"n{d}" for d in dims]
-        of_result, of_operand = _strides([sizes[d] for d in order]), _strides(sizes)
-        body = ["  for (size_t i = FIRST; i < n; i += STEP) {"]
-        for place, d in enumerate(order):
-            quotient = f"i / ({of_result[place]})" if of_result[place] else "i"
-            body.append(f"    size_t i{d} = {quotient} % {sizes[d]};")
-        terms = [f"i{d} * {of_operand[d]}" if of_operand[d] else f"i{d}" for d in dims]
-        body += [f"    out[i] = a[{' + '.join(terms)}];", "  }"]
-        name = f"transpose_{dtype}_to_{'_'.join(map(str, order))}"
-        comment = f"out = a[{', '.join(sizes)}] with its dimensions in the order {list(order)}"
-        parameters = [f"const {CUDA_TYPES[dtype]} *a", f"{CUDA_TYPES[dtype]} *out"]
-        parameters += [f"size_t {size}" for size in sizes]
-        arguments = [s.operand, s.out, *map(size_text, shape)]
-        return self._launch(name, comment, parameters, body, math.prod(shape), arguments)
+CALLERS = "stream"
+"""The caller's stream."""
 
 
-def _strides(sizes: Sequence[str]) -> list[str]:
-    """Return the strides of dimensions as texts; empty where it is 1."""
-    return [" * ".join(sizes[place + 1 :]) for place in range(len(sizes))]
+@dataclass
+class _Numbers:
+    """Numbers in a kernel: a parameter for each that is known only where it is launched."""
+
+    names: list[str] = field(default_factory=list[str])
+    numbers: list[int] = field(default_factory=list[int])
+
+    def text(self, number: int) -> str:
+        """Return a number as a factor."""
+        if not isinstance(number, OpenSize):
+            return size_text(number)
+        text = factor_text(number)
+        for name, known in zip(self.names, self.numbers, strict=True):
+            if factor_text(known) == text:
+                return name
+        self.names.append(f"n{len(self.names)}")
+        self.numbers.append(number)
+        return self.names[-1]
 
 
-def _transposing(shape: Sequence[int], order: Sequence[int]) -> list[str]:
-    """Return the body of a kernel that reorders the dimensions of an array."""
-    body = ["  for (size_t i = FIRST; i < n; i += STEP) {"]
-    stride = 1  # of dimension d in the result
-    for result_dim, d in reversed(list(enumerate(order))):
-        quotient = f"i / {size_text(stride)}" if stride > 1 else "i"
-        wrap = f" % {size_text(shape[d])}" if result_dim else ""
-        body.append(f"    size_t i{d} = {quotient}{wrap};")
-        stride *= shape[d]
-    terms: list[str] = []
-    for d in range(len(shape)):
-        stride = math.prod(shape[d + 1 :])  # of dimension d in the operand
-        terms.append(f"i{d} * {size_text(stride)}" if stride > 1 else f"i{d}")
-    return [*body, f"    out[i] = a[{' + '.join(terms)}];", "  }"]
+_MOST_CALLS = 32
+"""The most copies of runs that are as good as a kernel."""
+
+
+def _runs(
+    loops: Sequence[Loop], arrays: Sequence[Array]
+) -> tuple[Loop | None, list[Loop], list[Loop]] | None:
+    """Return the loop over a run of all arrays, the one over its rows if there are any, and those
+    around; None if they have no runs, or too many calls are needed."""
+    if not loops:
+        return None, [], []
+    *outer, last = loops
+    if any(not is_one(array.strides.get(last.variable, 0)) for array in arrays):
+        return None
+    if not outer:
+        return last, [], []
+    # Rows are at least as far apart as they are long.
+    able = [
+        loop
+        for loop in outer
+        if all(int(x.strides.get(loop.variable, 0)) >= int(last.size) for x in arrays)
+    ]
+    if not able:
+        return None
+    row = max(able, key=lambda loop: (isinstance(loop.size, OpenSize), int(loop.size)))
+    around = [loop for loop in outer if loop is not row]
+    calls = 1
+    for loop in around:
+        calls *= int(loop.size)
+    if calls > _MOST_CALLS or any(isinstance(loop.size, OpenSize) for loop in around):
+        return None
+    return last, [row], around
+
+
+def _constant_type(dtype: DType) -> str:
+    """Return the C++ type of a constant in a kernel on elements of ``dtype``."""
+    return "float" if dtype in AS_BITS else CUDA_TYPES[dtype]

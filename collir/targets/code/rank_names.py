@@ -1,6 +1,6 @@
 """What a rank calls its own: its coordinates and numbers, as members of an object or a struct."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from xdsl.ir import Operation, SSAValue
 
@@ -46,14 +46,17 @@ class RankNames(RankText):
         """Return a number of this rank as an expression."""
         return rank_text(self.own(number))
 
-    def seconds_of(self, op: ComputeOp) -> str:
+    def seconds_of(self, op: ComputeOp, number: Callable[[float], str] = repr) -> str:
         """Return the seconds that a computation takes on this rank as an expression; empty if it
         takes none.
+
+        Args:
+            number: a function that returns seconds as text.
 
         Raises:
             DiagnosticError: see ``seconds_of_children``.
         """
-        text = self.seconds(op.step(place=place_around(op)))
+        text = self.seconds(op.step(place=place_around(op)), number)
         size = buffer_of(op.inputs[0]).elements if op.inputs else 1
         if not text or not isinstance(size, OpenSize):
             return text

@@ -17,9 +17,10 @@ OverList = tuple[str, ...]
 """An ordered list of sub-axes."""
 
 
-def outermost(mesh: Mesh, op: DistOp) -> str:
-    """Return the name of the outermost level that a collective goes through; empty for none."""
-    levels = {mesh.by_name[axis].level for axis in op.over}
+def outermost(mesh: Mesh, over: OverList) -> str:
+    """Return the name of the outermost level that a collective over sub-axes goes through; empty
+    for none."""
+    levels = {mesh.by_name[axis].level for axis in over}
     return next((level.name for level in mesh.machine.levels if level.name in levels), "")
 
 

@@ -24,8 +24,7 @@ from collir.semantics.symbolic.execution import RULES
 from collir.targets.code import c_file, jax_ops
 from collir.targets.code.mpi4py import Mpi4pyMethod
 from collir.targets.code.mpi_method import ARGUMENTS, Arguments
-from collir.targets.code.nccl_function import NcclFunction, operator
-from collir.targets.code.nccl_function import Sent as SentByNccl
+from collir.targets.code.nccl_method import CALLS
 from collir.targets.code.rank_method import Sent
 from collir.targets.code.torch import TorchMethod
 
@@ -97,12 +96,6 @@ static int rooted_all_reduce(const void *in, void *out, size_t n, MPI_Datatype t
 )
 
 
-def _on_nccl(self: NcclFunction, s: SentByNccl) -> list[str]:
-    count, in_place = self.elements(s.y), replace(s, operand=s.out)
-    reduced = self.call("ncclReduce", s, count, operator(s.x), "0")
-    return [reduced, self.call("ncclBroadcast", in_place, count, "0")]
-
-
 def _on_mpi4py(self: Mpi4pyMethod, s: Sent) -> list[str]:
     arrays = [self.bits(s, s.source), self.bits(s, s.out)]
     reduced = self.called(s, "Reduce", *arrays, self.operator(s))
@@ -115,7 +108,9 @@ def _on_torch(self: TorchMethod, s: Sent) -> list[str]:
     return [self.result_is(s, s.source), reduced, sent, *self.average(s)]
 
 
-NcclFunction.COLLECTIVES["rooted_all_reduce"] = _on_nccl
+CALLS["rooted_all_reduce"] = Arguments(
+    "ncclReduce({x}, {y}, {n}, {type}, {op}, 0; ncclBroadcast({y}, {y}, {n}, {type}, 0"
+)
 Mpi4pyMethod.COLLECTIVES["rooted_all_reduce"] = _on_mpi4py
 TorchMethod.COLLECTIVES["rooted_all_reduce"] = _on_torch
 jax_ops.EXPRESSIONS["rooted_all_reduce"] = jax_ops.EXPRESSIONS["all_reduce"]

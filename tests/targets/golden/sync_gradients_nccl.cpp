@@ -23,27 +23,22 @@
 #define TRY_CUDA(call) \
   do { if ((call) != cudaSuccess) return ncclUnhandledCudaError; } while (0)
 
-/* Memory of the device that is free again when the stream gets to where it is released. */
-template <typename T> class device_memory {
-  T *start = nullptr;
+/* Memory of the device that is free again when the stream gets to where its scope ends. */
+class device_memory {
+  char *start = nullptr;
   const cudaStream_t stream;
 
 public:
   explicit device_memory(cudaStream_t on) : stream(on) {}
   device_memory(const device_memory &) = delete;
   device_memory &operator=(const device_memory &) = delete;
-  ~device_memory() { release(); }
-  operator T *() const { return start; }
+  ~device_memory() { if (start) cudaFreeAsync(start, stream); }
+  operator char *() const { return start; }
 
-  ncclResult_t allocate(size_t count)
+  ncclResult_t allocate(size_t bytes)
   {
-    TRY_CUDA(cudaMallocAsync((void **)&start, count * sizeof(T), stream));
+    TRY_CUDA(cudaMallocAsync((void **)&start, bytes, stream));
     return ncclSuccess;
-  }
-  void release()
-  {
-    if (start) cudaFreeAsync(start, stream);
-    start = nullptr;
   }
 };
 
@@ -110,17 +105,16 @@ extern "C" ncclResult_t m_synchronize(cudaStream_t stream)
  * r[1048576] is f32[1048576]. */
 extern "C" ncclResult_t sync_gradients(const float *g, float *r, cudaStream_t stream)
 {
-  device_memory<float> v0(stream);
-  device_memory<float> v1(stream);
+  device_memory held(stream);
+  TRY(held.allocate(2097152));
+  char *const memory = held;
+  float *v0 = (float *)memory;
+  float *v1 = (float *)(memory + 1048576);
   // %0 = reduce_scatter %g over data.gpu dim 0
-  TRY(v0.allocate(262144));
   TRY(ncclReduceScatter(g, v0, 262144, ncclFloat32, ncclSum, mesh_m.over_data_gpu, stream));
   // %1 = all_reduce %0 over data.node
-  TRY(v1.allocate(262144));
   TRY(ncclAllReduce(v0, v1, 262144, ncclFloat32, ncclSum, mesh_m.over_data_node, stream));
-  v0.release();
   // %r = all_gather %1 over data.gpu dim 0
   TRY(ncclAllGather(v1, r, 262144, ncclFloat32, mesh_m.over_data_gpu, stream));
-  v1.release();
   return ncclSuccess;
 }

@@ -1,0 +1,328 @@
+"""The function of a local program in C++17 for NCCL and CUDA, on device buffers and streams."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from xdsl.ir import Block, Operation
+
+from collir.dialects.local import ComputeOp, LocalCallOp, StartOp
+from collir.dialects.local_types import buffer_of
+from collir.dialects.operation import DistOp
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import dist_type
+from collir.ir.any_size import Condition
+from collir.ir.diagnostics import DiagnosticError
+from collir.layout import DType, Place, Reduction, place_at
+from collir.layout.local import LocalBuffer
+from collir.layout.mesh import digits_over
+from collir.layout.operation_table import OperationTable
+from collir.targets.code.c_copies import Pointer
+from collir.targets.code.c_method import MEMORY, CMethod, indented
+from collir.targets.code.c_text import Words, condition_text, number_text
+from collir.targets.code.mpi_method import Arguments
+from collir.targets.code.nccl_streams import StreamPlan
+from collir.targets.code.nccl_text import CALLERS, CPP, CUDA_ELEMENTS, CUDA_TYPES, CudaText
+from collir.targets.code.rank_leaves import Leaf, Piece
+
+NCCL_TYPES = {
+    DType.F16: "ncclFloat16",
+    DType.BF16: "ncclBfloat16",
+    DType.F32: "ncclFloat32",
+    DType.F64: "ncclFloat64",
+    DType.I8: "ncclInt8",
+    DType.I32: "ncclInt32",
+    DType.I64: "ncclInt64",
+    DType.BOOL: "ncclInt8",
+}
+"""The NCCL datatype of every element type; truth values are 0 and 1."""
+
+_NCCL_OPS = {
+    Reduction.SUM: "ncclSum",
+    Reduction.AVG: "ncclAvg",
+    Reduction.PROD: "ncclProd",
+    Reduction.MAX: "ncclMax",
+    Reduction.MIN: "ncclMin",
+}
+
+LINKAGE = 'extern "C" '
+"""The words of C++ before functions that C may call."""
+
+CALLS: OperationTable[Arguments] = OperationTable(
+    "CALLS",
+    __name__,
+    {
+        "all_reduce": Arguments("ncclAllReduce({x}, {y}, {n}, {type}, {op}"),
+        "reduce": Arguments("ncclReduce({x}, {y}, {n}, {type}, {op}, {root}"),
+        "broadcast": Arguments("ncclBroadcast({x}, {y}, {n}, {type}, {root}"),
+        "reduce_scatter": Arguments(
+            "ncclReduceScatter({x}, {y}, {n}, {type}, {op}",
+            "reduce_scatter_blocks({x}, {y}, {sends}, {type}, {op}",
+        ),
+        "all_gather": Arguments(
+            "ncclAllGather({x}, {y}, {n}, {type}",
+            "all_gather_blocks({x}, {y}, {receives}, {type}",
+        ),
+        "gather": Arguments(
+            "gather({x}, {y}, {n}, {type}, {root}",
+            "gather_blocks({x}, {y}, {receives}, {type}, {root}",
+        ),
+        "scatter": Arguments(
+            "scatter({x}, {y}, {n}, {type}, {root}",
+            "scatter_blocks({x}, {y}, {sends}, {type}, {root}",
+        ),
+        "all_to_all": Arguments(
+            "all_to_all({x}, {y}, {n}, {type}",
+            "all_to_all_blocks({x}, {y}, {sends}, {receives}, {type}",
+        ),
+        "shift": Arguments("shift({x}, to, {y}, from, {n}, {type}"),
+        "permute": Arguments("permute({x}, {leaves}, to, {y}, {n}, from, {type}"),
+    },
+    row="the calls of NCCL, or of a function of nccl_runtime.cu, up to the communicator",
+)
+"""The calls of each collective, one behind the other, without their communicator and stream."""
+
+
+@dataclass
+class NcclMethod(CMethod):
+    """The function of a local program in C++ for NCCL.
+
+    Attributes:
+        cuda: the statements on a stream, and the kernels of all functions of the file.
+        symmetric: whether memory is that of the mesh, which is registered.
+        levels: the levels of the streams of the mesh.
+    """
+
+    words: ClassVar[Words] = CPP
+    types: ClassVar[Mapping[DType, str]] = CUDA_TYPES
+    result: ClassVar[str] = "ncclResult_t"
+    success: ClassVar[str] = "ncclSuccess"
+    linkage: ClassVar[str] = LINKAGE
+    last: ClassVar[Sequence[tuple[str, str]]] = (("cudaStream_t", CALLERS),)
+
+    cuda: CudaText
+    symmetric: bool = False
+    levels: Sequence[str] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.streams = StreamPlan(self.function)
+        self.needs = self.cuda.needs
+        self._numbers: dict[object, int] = {}
+
+    # --- the function -------------------------------------------------------------------------
+
+    @property
+    def first_event(self) -> int:
+        """The number of the first event that is this function's own."""
+        calls = (op.function() for op in self.function.walk() if isinstance(op, LocalCallOp))
+        others = (self.others[function.sym_name.data] for function in calls)
+        return max((x.last_event for x in others if isinstance(x, NcclMethod)), default=1)
+
+    @property
+    def last_event(self) -> int:
+        """The number behind that of its last event."""
+        return self.first_event + len(self.streams.numbers)
+
+    def event(self, what: object) -> str:
+        """Return the event of a collective, of an operation behind which it is recorded, or of the
+        beginning."""
+        number = self.first_event + self.streams.numbers[what]
+        return f"{self.names.variable}.events[{number}]"
+
+    def body(self, lines: Sequence[str]) -> list[str]:
+        return [*map(indented, lines), f"  return {self.success};"]
+
+    def acquired(self, size: str) -> list[str]:
+        if self.symmetric:
+            return [f"char *const {MEMORY} = {self.names.variable}.workspace.start;"]
+        self.needs.add("device_memory")
+        lines = [f"device_memory held({CALLERS});", f"TRY(held.allocate({size}));"]
+        return [*lines, f"char *const {MEMORY} = held;"]
+
+    def checked(self, condition: Condition) -> str:
+        return f"if (!({condition_text(condition)})) return ncclInvalidArgument;"
+
+    def preparation(self) -> list[str]:
+        """Return the statements that let streams begin behind the caller's."""
+        if not (begun := self.streams.begun):
+            return []
+        begin = self.event(StreamPlan.BEGIN)
+        names = dict.fromkeys(map(self._stream, begun))
+        return [_record(begin, CALLERS), *(_waits(name, begin) for name in names)]
+
+    def _stream(self, op: StartOp) -> str:
+        number = self.levels.index(self.streams.stream[op])
+        return f"{self.names.variable}.streams[{number}]"
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def copied(self, source: Pointer, x: LocalBuffer, target: Pointer, y: LocalBuffer) -> list[str]:
+        return self.cuda.copied(source, x, target, y)
+
+    def filled(self, target: Pointer, y: LocalBuffer, value: float) -> list[str]:
+        return self.cuda.filled(target, y, value)
+
+    def computed(
+        self,
+        op: DistOp,
+        starts: Sequence[str],
+        inputs: Sequence[Pointer],
+        out: Pointer,
+        y: LocalBuffer,
+    ) -> list[str]:
+        return self.KERNELS[op.mnemonic](self, op, [*map(str, inputs), str(out)], y)
+
+    def _sum(self, op: DistOp, names: Sequence[str], y: LocalBuffer) -> list[str]:
+        terms = [CUDA_ELEMENTS.term(f"{word}[i]", y.dtype) for word in "ab"]
+        value = CUDA_ELEMENTS.store(" + ".join(terms), y.dtype)
+        return self.cuda.mapped(f"add_{y.dtype}", [y.dtype] * 2, y, value, names, {})
+
+    def _scaled(self, op: DistOp, names: Sequence[str], y: LocalBuffer) -> list[str]:
+        term = CUDA_ELEMENTS.term("a[i]", y.dtype)
+        value = CUDA_ELEMENTS.store(f"{term} * factor", y.dtype)
+        factor = {"factor": number_text(op.number("factor"), y.dtype)}
+        return self.cuda.mapped(f"scale_{y.dtype}", [y.dtype], y, value, names, factor)
+
+    def _cast(self, op: DistOp, names: Sequence[str], y: LocalBuffer) -> list[str]:
+        source = dist_type(op.operands[0]).dtype
+        value = CUDA_ELEMENTS.converted("a[i]", source, y.dtype)
+        return self.cuda.mapped(f"cast_{source}_to_{y.dtype}", [source], y, value, names, {})
+
+    KERNELS: ClassVar[
+        OperationTable[Callable[[Any, DistOp, Sequence[str], LocalBuffer], list[str]]]
+    ] = OperationTable(
+        "NcclMethod.KERNELS",
+        __name__,
+        {"add": _sum, "scale": _scaled, "cast": _cast},
+        row="a method that returns the launch of its kernel",
+    )
+    """The launches of the steps that compute elements."""
+
+    def computation(self, op: ComputeOp) -> list[str]:
+        nanoseconds = self.seconds(op, self._nanoseconds)
+        if nanoseconds in ("", "0"):
+            return []
+        self.needs.add("compute_for")
+        if not nanoseconds.isdigit():
+            nanoseconds = f"(size_t)({nanoseconds})"
+        return [f"TRY_CUDA(cudaLaunchHostFunc({CALLERS}, compute_for, (void *)({nanoseconds})));"]
+
+    def _nanoseconds(self, seconds: float) -> str:
+        """Return seconds in nanoseconds; a part of one counts where it is multiplied by a size."""
+        exact, rounded = 1e9 * seconds, round(1e9 * seconds)
+        near = abs(exact - rounded) <= 1e-9 * exact
+        return repr(exact) if self.signature.sizes and not near else str(rounded)
+
+    # --- collectives ------------------------------------------------------------------------
+
+    def _pieces(self, block: Block, context: Place) -> list[Piece]:
+        joined = [_waits(CALLERS, self.event(op)) for op in self.streams.joined[block]]
+        return [*super()._pieces(block, context), ((), joined)]
+
+    def _statements(self, leaf: Leaf, at_once: Collection[Operation]) -> list[str]:
+        op, lines = leaf.op, super()._statements(leaf, at_once)
+        if op not in self.streams.stream:
+            return [*self._for_events(op, CALLERS, self.streams.waits.get(op, ())), *lines]
+        return lines
+
+    def behind(self, op: Operation) -> list[str]:
+        return [_record(self.event(op), CALLERS)] if op in self.streams.recorded else []
+
+    def _for_events(self, op: Operation, stream: str, waits: Sequence[object]) -> list[str]:
+        """Return the statements that let a stream wait for what an operation needs."""
+        lines: list[str] = []
+        for what in waits:
+            if what is StreamPlan.NOW:
+                event = f"{self.names.variable}.events[0]"
+                lines += [_record(event, CALLERS), _waits(stream, event)]
+            elif what is not StreamPlan.BEGIN:  # for which it has waited
+                lines.append(_waits(stream, self.event(what)))
+        return lines
+
+    def collective(self, op: StartOp, waits: bool) -> tuple[list[str], list[str]]:
+        is_free = op in self.streams.stream
+        stream = self._stream(op) if is_free else CALLERS
+        if op.called == "send":
+            lines = self._send(op, stream)
+        else:
+            lines = self._called(op, stream)
+            if is_free:
+                lines = [*self._for_events(op, stream, self.streams.waits.get(op, ())), *lines]
+        return [*lines, _record(self.event(op), stream)] if is_free else lines, []
+
+    def _called(self, op: StartOp, stream: str) -> list[str]:
+        sends, receives = op.counts
+        row = CALLS[op.called]
+        form = row.blocks if sends or receives else row.equal
+        if not form:
+            raise DiagnosticError.at(
+                op,
+                f"{op.called} has no form here for blocks that differ in size: use other steps, or "
+                "leave out the weights",
+            )
+        x, y, kind = buffer_of(op.source), buffer_of(op.target), OPERATIONS[op.called].KIND
+        block = x if kind.gathers else y
+        count = block.elements
+        if kind.exchanges and not sends:
+            count = x.elements // self.mesh.group_size(op.axes.data)
+        reduction = op.operation
+        values = {
+            "x": str(self.of(op.source)),
+            "y": str(self.of(op.target)),
+            "n": self.names.spelled(count),
+            "leaves": self.elements(x),
+            "type": NCCL_TYPES[x.dtype],
+            "root": str(op.number("root")),
+            "sends": "sends",
+            "receives": "receives",
+            "op": _NCCL_OPS[reduction] if reduction else "",
+        }
+        name = form.partition("(")[0]
+        self.needs |= {name} if not name.startswith("nccl") else set[str]()
+        end = f"{self.names.communicator(op.axes.data)}, {stream}"
+        calls = [f"TRY({part.format(**values)}, {end}));" for part in form.split("; ")]
+        before = [
+            f"const size_t {word}[] = {self._counts(side)};"
+            for word, side in (("sends", sends), ("receives", receives))
+            if side
+        ]
+        if op.called in ("shift", "permute"):
+            before = self.ends(op, "-1")
+        if op.open is not None:
+            self.cuda.stream = stream
+            fill = self.filled(self.of(op.target), self.names.named(y), 0.0)
+            self.cuda.stream = CALLERS
+            before += ["if (from < 0) {", *map(indented, fill), "}"]
+        return ["{", *map(indented, [*before, *calls]), "}"] if before else calls
+
+    def _counts(self, counts: Sequence[int]) -> str:
+        """Return the elements of blocks as the values of an array."""
+        return f"{{{', '.join(map(self.names.spelled, counts))}}}"
+
+    def _send(self, op: StartOp, stream: str) -> list[str]:
+        """Return the statements that send from one rank of each group to another. Only the one
+        that sends waits for what it sends: the other is ready to receive while it works."""
+        x, comm = buffer_of(op.source), self.names.communicator(op.axes.data)
+        rest = f"{self.elements(x)}, {NCCL_TYPES[x.dtype]}"
+        lines: list[str] = []
+        for end, other, call, memory, number in (
+            ("sender", "receiver", "ncclSend", op.source, 0),
+            ("receiver", "sender", "ncclRecv", op.target, 1),
+        ):
+            ends = self.streams.ends.get(op)
+            after = self._for_events(op, stream, ends[number]) if ends else []
+            arguments = f"{self.of(memory)}, {rest}, {op.number(other)}, {comm}, {stream}"
+            digits = digits_over(self.mesh, op.axes.data, op.number(end))
+            statements = [*after, f"TRY({call}({arguments}));"]
+            lines += [f"if ({self.names.at_place(place_at(digits))}) {{"]
+            lines += [*map(indented, statements), "}"]
+        return lines
+
+
+def _record(event: str, stream: str) -> str:
+    return f"TRY_CUDA(cudaEventRecord({event}, {stream}));"
+
+
+def _waits(stream: str, event: str) -> str:
+    return f"TRY_CUDA(cudaStreamWaitEvent({stream}, {event}, 0));"
