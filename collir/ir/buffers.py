@@ -63,15 +63,6 @@ class BufferPlan:
         owner = self.owner[value]
         return self.part_of[owner][0] if owner in self.part_of else owner
 
-    def begun_by(self, op: Operation) -> list[SSAValue]:
-        """Return the temporaries that an operation is the first to write to."""
-        written = dict.fromkeys(map(self.buffer, op.results))
-        return [
-            value
-            for value in written
-            if self.is_temporary(value) and self.first_write.get(value, value.owner) is op
-        ]
-
     def spares(self, loop: RepeatOp) -> list[SSAValue | None]:
         """Return for each carry of a loop the value whose memory is its second buffer.
 

@@ -3,7 +3,6 @@
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
@@ -13,7 +12,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import chain_ahead, start_early
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.ir.names import numbered_symbol, set_name
+from collir.ir.names import set_name
 from collir.ir.parameters import shared_attributes
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import pass_role
@@ -235,36 +234,3 @@ def _function_of(op: Operation) -> FuncOp:
     function = function_of(op)
     assert function is not None
     return function
-
-
-def outline_bodies(module: ModuleOp, of: Sequence[FuncOp] | None = None) -> list[FuncOp]:
-    """Add a function for the body of every loop at the end of a module, and return them.
-
-    Each loop names its function (``body_name``); those inside another loop are found in the
-    function of that.
-
-    Args:
-        of: the functions whose loops are looked at; None: all.
-    """
-    functions = list(of or [op for op in module.ops if isinstance(op, FuncOp)])
-    added: list[FuncOp] = []
-    stems = {function: f"{function.sym_name.data}_body" for function in functions}
-    for function in functions:  # grows meanwhile
-        for op in function.body.block.ops if function.body.blocks else ():
-            if isinstance(op, RepeatOp):
-                name = numbered_symbol(module, stems[function])
-                body = body_function(op, name)
-                op.attributes[BODY] = SymbolRefAttr(name)
-                module.body.block.add_op(body)
-                stems[body] = stems[function]
-                functions.append(body)
-                added.append(body)
-    return added
-
-
-def body_name(op: NestedOp) -> str:
-    """Return the name of the function that code calls for a call, or for each iteration of a loop,
-    whose body it was."""
-    reference = op.attributes[BODY]
-    assert isinstance(reference, SymbolRefAttr)
-    return reference.string_value()

@@ -31,10 +31,9 @@ def models_for_code(
     module: ModuleOp,
     named: Collection[str] | None = None,
     tasks: bool = True,
-    bodies: bool = True,
 ) -> tuple[ModuleOp, list[FuncOp]]:
-    """Return a module as it runs in which tasks and the bodies of loops are functions, and those
-    that are for the code of others only.
+    """Return a module as it runs in which tasks are functions, and those that are for the code of
+    others only.
 
     Where there are operations of models, functions that others call are such, or left out where
     their steps are in those.
@@ -42,10 +41,9 @@ def models_for_code(
     Args:
         named: the functions to keep of a module with operations of models instead.
         tasks: whether tasks of pipelines are functions; else they are steps.
-        bodies: whether the bodies of loops are functions; else they stay loops.
     """
     own = not_called(module) if named is None else named
-    ready, added = ready_for_code(module, tasks, bodies)
+    ready, added = ready_for_code(module, tasks)
     if ready is module or not has_models(ready):
         return ready, added
     erase_other_functions(ready, own)

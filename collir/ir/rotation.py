@@ -19,7 +19,7 @@ from collir.ir.ahead import chain_ahead, is_ahead, start_early, steps_ahead
 from collir.ir.calls import callees_first, calls_in, inline_call
 from collir.ir.inlining import inline_calls
 from collir.ir.instantiation import fix_parameters
-from collir.ir.loops import BODY, StepsBefore, outline_bodies, repeats_in, unroll
+from collir.ir.loops import BODY, StepsBefore, repeats_in, unroll
 from collir.ir.names import set_name
 from collir.ir.pipelines import pipelines_in, write_out
 from collir.ir.roles import pass_role
@@ -285,17 +285,13 @@ def _changes(function: FuncOp) -> bool:
     )
 
 
-def ready_for_code(
-    module: ModuleOp, tasks: bool = True, bodies: bool = True
-) -> tuple[ModuleOp, list[FuncOp]]:
-    """Return a module as it runs in which tasks and the bodies of loops are functions, and those
-    that are new.
+def ready_for_code(module: ModuleOp, tasks: bool = True) -> tuple[ModuleOp, list[FuncOp]]:
+    """Return a module as it runs in which tasks are functions, and those that are new.
 
     It is the module itself if that is so already; else it is a copy.
 
     Args:
         tasks: whether tasks of pipelines are functions; else they are steps.
-        bodies: whether the bodies of loops are functions; else they stay loops.
     """
     functions = [op for op in module.ops if isinstance(op, FuncOp) and not op.is_declaration]
     ops = [op for function in functions for op in function.body.block.ops]
@@ -303,7 +299,7 @@ def ready_for_code(
         return module, []
     copy = module.clone()
     write_out_pipelines(copy, tasks)
-    return copy, [*outline_tasks(copy), *(outline_bodies(copy) if bodies else ())]
+    return copy, outline_tasks(copy)
 
 
 def write_out_pipelines(module: ModuleOp, tasks: bool = True) -> None:

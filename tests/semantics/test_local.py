@@ -97,7 +97,7 @@ def check_any_size(rng: random.Random) -> bool:
     module = module_of([mesh], [function])
     values = values_that_fit(rng, mesh, function, [])
     try:
-        ready, _, _ = for_code(module, (), "MPI", sized=True, tasks=False, bodies=False)
+        ready, _, _ = for_code(module, (), "MPI", sized=True, tasks=False)
     except DiagnosticError:
         return False
     lower_functions(ready, GroupRules(ascending=rng.random() < 0.3))

@@ -100,7 +100,6 @@ def for_code(
     named: Collection[str] | None = None,
     *,
     tasks: bool,
-    bodies: bool = True,
 ) -> tuple[ModuleOp, set[FuncOp], set[FuncOp]]:
     """Return a module as code has it, its functions that are for the file only, and those whose
     size parameter is a width; if not ``sized``, none.
@@ -111,12 +110,11 @@ def for_code(
         named: the functions to print of a module with operations of models; by default those that
             no other calls.
         tasks: whether tasks of pipelines are functions; else they are steps.
-        bodies: whether the bodies of loops are functions; else they stay loops.
 
     Raises:
         DiagnosticError: operations that are not collectives, or have no form for any size.
     """
-    ready, added = models_for_code(module, named, tasks, bodies)
+    ready, added = models_for_code(module, named, tasks)
     cannot = f"has no form in {library}"
     check_programs(functions_of(ready), cannot, nested=True)
     hidden = {function.sym_name.data for function in (*static, *added)}

@@ -27,6 +27,7 @@ from collir.layout.coll import ALL_REDUCE
 from collir.layout.cuts import Extent, cuts, places, units
 from collir.semantics.reference.exactness import exact_results, roundings
 from collir.semantics.reference.meaning import meaning
+from collir.targets.code.c_mesh import CMesh
 from collir.targets.code.c_text import (
     AS_BITS,
     C_ELEMENTS,
@@ -37,7 +38,6 @@ from collir.targets.code.c_text import (
     size_text,
 )
 from collir.targets.code.names import raise_all
-from collir.targets.code.ranks import RankText
 
 TITLE = """\
 /* ---- A main that runs and checks the functions above ---------------------------------------- */
@@ -256,7 +256,7 @@ def _stored(value: str, x: DistType) -> str:
     return f"({C_TYPES[x.dtype]}){value}"
 
 
-Names = TypeVar("Names", bound=RankText)
+Names = TypeVar("Names", bound=CMesh)
 """The names of a mesh in a language."""
 
 

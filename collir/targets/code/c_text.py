@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -137,11 +137,6 @@ class Comment(str):
     __slots__ = ()
 
 
-def with_comments_kept(line: str, change: Callable[[str], str]) -> str:
-    """Return a changed line, which is a comment if the line was one."""
-    return Comment(change(line)) if isinstance(line, Comment) else change(line)
-
-
 def size_text(count: int) -> str:
     """Return a count as a C expression of a type that holds it.
 
@@ -269,11 +264,6 @@ class CustomOperator:
 def loop(count: str, statement: str) -> str:
     """Return a loop that carries out a statement for every element ``i``."""
     return f"for (size_t i = 0; i < {count}; ++i) {statement}"
-
-
-def only_if(condition: str, statement: str) -> str:
-    """Return a statement for the ranks of a condition only; an empty condition holds on all."""
-    return f"if ({condition}) {statement}" if condition else statement
 
 
 def element_count(x: DistType, mesh: Mesh) -> int:

@@ -75,9 +75,7 @@ class MpiFile:
         """
         if sized:
             _refuse_models(module)
-        ready, hidden, wide = for_code(
-            module, static, "MPI", sized, named=named, tasks=not sized, bodies=False
-        )
+        ready, hidden, wide = for_code(module, static, "MPI", sized, named=named, tasks=not sized)
         own, self.sized = signatures(ready, hidden, wide, sized), sized
         meshes = {mesh.name: mesh for mesh in map(mesh_of, functions_of(ready))}
         # A mesh that is only for this file, of one device, needs no communicators.

@@ -105,9 +105,7 @@ class NcclFile:
         Raises:
             DiagnosticError: names that C++ cannot have, operations that are not collectives.
         """
-        ready, hidden, wide = for_code(
-            module, static, "NCCL", sized, CPP, tasks=not sized, bodies=False
-        )
+        ready, hidden, wide = for_code(module, static, "NCCL", sized, CPP, tasks=not sized)
         own, self.sized, self.symmetric = signatures(ready, hidden, wide, sized), sized, symmetric
         meshes = {mesh.name: mesh for mesh in map(mesh_of, functions_of(ready))}
         check_names(ready, list(meshes), CPP, FUNCTIONS + SYMMETRIC_FUNCTIONS * symmetric)

@@ -48,7 +48,7 @@ def classes(
     Raises:
         DiagnosticError: names that Python cannot have, operations that are not collectives.
     """
-    ready, hidden = models_for_code(module, named, bodies=False)
+    ready, hidden = models_for_code(module, named)
     functions = functions_of(ready)
     check_programs(functions, f"has no form in {target}", nested=True)
     by_mesh: dict[str, list[str]] = {}

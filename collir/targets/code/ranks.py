@@ -1,6 +1,5 @@
 """The coordinates of this rank, as expressions that C and Python share but for two operators."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import ClassVar
@@ -8,9 +7,7 @@ from typing import ClassVar
 from collir.cost.programs.compute import seconds_of_children
 from collir.cost.programs.kinds import axes_of_kinds
 from collir.dialects.operation import DistOp
-from collir.dialects.tensor import dist_type
-from collir.layout import DistType, Mesh, Place, at_root
-from collir.layout.cuts import Extent, GroupShares, share_token, with_shares
+from collir.layout import DistType, Mesh, Place
 from collir.layout.mesh import by_rank
 
 OverList = tuple[str, ...]
@@ -47,11 +44,6 @@ class RankText(ABC):
     DIVIDE: ClassVar[str]
     CHOICE: ClassVar[str]
     """The form of an expression with two values, of which a condition chooses one."""
-    shares: dict[OverList, str]
-    """The member for this rank's share of each cut by weights."""
-    parts: dict[tuple[OverList, GroupShares], str]
-    """The member for the shares of the ranks of a group, for each list of sub-axes and how the
-    groups over it share a dimension."""
 
     @abstractmethod
     def coordinate(self, axis: str) -> str:
@@ -60,14 +52,6 @@ class RankText(ABC):
     @abstractmethod
     def member(self, name: str) -> str:
         """Return a member of the mesh."""
-
-    def resolved(self, text: str) -> str:
-        """Return a text with this rank's shares in place of the tokens of sizes that differ."""
-        return with_shares(text, lambda over: self.member(self.shares[over]))
-
-    def parts_of(self, over: OverList, shares: GroupShares) -> str:
-        """Return the array of the shares of the ranks of this rank's group."""
-        return self.member(self.parts[over, shares])
 
     def definitions(self, rank: str) -> list[tuple[str, str]]:
         """Return every coordinate with its value as an expression of the rank."""
@@ -111,16 +95,7 @@ class RankText(ABC):
             condition = f"{child} < {children}"
             text = self.CHOICE.format(condition=condition, then=number(seconds), other=text)
             children -= count
-        if isinstance(block := math.prod(dist_type(op.result).local_shape(self.mesh)), Extent):
-            seconds = f"({text})" if others else text
-            shares = " * ".join([seconds, *map(share_token, block.cuts)])
-            return f"{shares} / {int(block) // block.units}"
         return text
-
-    def at_zero(self, axes: Iterable[str]) -> str:
-        """Return the condition that this rank is at coordinate 0 of all the sub-axes; empty for no
-        sub-axes."""
-        return self.at_place(at_root(axes))
 
     def at_place(self, place: Place) -> str:
         """Return the condition that this rank is at a place; empty if all ranks are."""
