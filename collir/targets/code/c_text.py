@@ -51,7 +51,7 @@ USED = frozenset(
     send_to receive_from shift memory reserve exchange blocks_before as_integers
     least size_of compute_for wrong_size is_size check_size snprintf
     all_gather_blocks gather_blocks scatter_blocks reduce_scatter_blocks all_to_all_blocks
-    transpose_1 transpose_2 transpose_4 transpose_8
+    copy_rows zero_rows transpose_1 transpose_2 transpose_4 transpose_8
     bf16_load bf16_store f16_load f16_store f16_of_double
     sum_of_f16 prod_of_f16 max_of_f16 min_of_f16 sum_of_bf16 prod_of_bf16 max_of_bf16 min_of_bf16
     layout place hashed part_value whole_value differ fabs fmax atoi math_errhandling

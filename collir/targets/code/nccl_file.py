@@ -174,7 +174,7 @@ class NcclFile:
         headers = {"cstddef", "cstdint", "cuda_runtime.h", "nccl.h", *more}
         if "compute_for" in needs:
             headers |= {"chrono", "thread"}
-        if "copy_rows" in needs:
+        if needs & {"copy_rows", "zero_rows"}:
             headers.add("climits")
         if DType.F16 in types:
             headers.add("cuda_fp16.h")

@@ -60,6 +60,18 @@ static cudaError_t copy_rows(void *to, size_t to_stride, const void *from, size_
   return err;
 }
 
+//: zero_rows
+/* Zeros in `rows` pieces of `bytes` each, a stride apart; there may be none. */
+static cudaError_t zero_rows(void *to, size_t stride, size_t rows, size_t bytes, cudaStream_t stream)
+{
+  cudaError_t err = cudaSuccess;
+  if (rows > 0 && bytes > 0 && stride <= INT_MAX) /* the most that a pitch may be */
+    return cudaMemset2DAsync(to, stride, 0, bytes, rows, stream);
+  for (size_t i = 0; i < rows && err == cudaSuccess; ++i)
+    err = cudaMemsetAsync((char *)to + i * stride, 0, bytes, stream);
+  return err;
+}
+
 //: size_of
 static size_t size_of(ncclDataType_t type)
 {

@@ -116,10 +116,9 @@ class CudaText:
         if not rows:
             return nested(around, [self._called("cudaMemsetAsync", to.place(outer), "0", count)])
         [row] = rows
-        pitch = size_text(to.strides[row.variable] * y.dtype.bytes)
-        call = self._called(
-            "cudaMemset2DAsync", to.place(outer), pitch, "0", count, size_text(row.size)
-        )
+        self.needs.add("zero_rows")
+        stride = size_text(to.strides[row.variable] * y.dtype.bytes)
+        call = self._called("zero_rows", to.place(outer), stride, size_text(row.size), count)
         return nested(around, [call])
 
     def _called(self, function: str, *arguments: str) -> str:
@@ -138,8 +137,8 @@ class CudaText:
             loop = loops[place]
             if loop.variable == "i":
                 break
-            size = numbers.text(loop.size)
             quotient = f"i / ({inner})" if " " in inner else f"i / {inner}" if inner else "i"
+            size = numbers.text(loop.size) if place else ""
             wrap = f" % {size}" if place else ""
             body.append(f"    size_t {loop.variable} = {quotient}{wrap};")
             inner = f"{inner} * {size}" if inner else size

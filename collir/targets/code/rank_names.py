@@ -58,7 +58,7 @@ class RankNames(RankText):
         """
         text = self.seconds(op.step(place=place_around(op)), number)
         size = buffer_of(op.inputs[0]).elements if op.inputs else 1
-        if not text or not isinstance(size, OpenSize):
+        if not text or not isinstance(size, OpenSize) or not is_uneven(size):
             return text
         own = self.own(size)
         assert isinstance(own, OpenSize)
@@ -78,6 +78,11 @@ class RankNames(RankText):
         """Return the statement of a variable for the rank whose place in layout ``y`` is this
         rank's in layout ``x``."""
         return f"{name} = {' + '.join([self.member('rank'), *self.to_partner(x, y)])}"
+
+
+def is_uneven(size: OpenSize) -> bool:
+    """Return whether a size differs between ranks, and is not only one of any parameters."""
+    return any(isinstance(atom, CoordinateTable) for atom in size.formula.parameters)
 
 
 def tables_in(functions: Iterable[LocalFuncOp]) -> list[CoordinateTable]:

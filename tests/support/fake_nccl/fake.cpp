@@ -194,6 +194,18 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
   return cudaSuccess;
 }
 
+cudaError_t cudaMemset2DAsync(void *p, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream)
+{
+  fake_require(width > 0 && height > 0, "rows of nothing");
+  fake_require(pitch <= INT_MAX && width <= pitch, "a pitch below the width, or beyond the most");
+  fake_on_device(p, (height - 1) * pitch + width, "to set");
+  fake_enqueue(stream, [=] {
+    for (size_t i = 0; i < height; ++i) memset((char *)p + i * pitch, value, width);
+  });
+  return cudaSuccess;
+}
+
 // --- streams -------------------------------------------------------------------------------------
 
 void fake_enqueue(cudaStream_t stream, std::function<void()> work)
