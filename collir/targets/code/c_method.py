@@ -313,8 +313,14 @@ class CMethod(ABC):
             note = leaf.op.attributes.get(STEP)
             if isinstance(note, StringAttr) and (lines or isinstance(leaf.op, ComputeOp)):
                 lines = [Comment(f"// {comment(note.data)}"), *lines]
+            pieces.append((context, self.in_front(leaf.op)))
             pieces += [(leaf.place, lines), (context, self.behind(leaf.op))]
         return pieces
+
+    def in_front(self, op: Operation) -> list[str]:
+        """Return the statements in front of an operation of all ranks, also of those that do not
+        run it."""
+        return []
 
     def behind(self, op: Operation) -> list[str]:
         """Return the statements behind an operation of all ranks, also of those that do not run

@@ -1,6 +1,6 @@
 """The function of a local program in C++17 for NCCL and CUDA, on device buffers and streams."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -23,7 +23,7 @@ from collir.targets.code.c_text import Words, condition_text, number_text
 from collir.targets.code.mpi_method import Arguments
 from collir.targets.code.nccl_streams import StreamPlan
 from collir.targets.code.nccl_text import CALLERS, CPP, CUDA_ELEMENTS, CUDA_TYPES, CudaText
-from collir.targets.code.rank_leaves import Leaf, Piece
+from collir.targets.code.rank_leaves import Piece
 
 NCCL_TYPES = {
     DType.F16: "ncclFloat16",
@@ -220,11 +220,10 @@ class NcclMethod(CMethod):
         joined = [_waits(CALLERS, self.event(op)) for op in self.streams.joined[block]]
         return [*super()._pieces(block, context), ((), joined)]
 
-    def _statements(self, leaf: Leaf, at_once: Collection[Operation]) -> list[str]:
-        op, lines = leaf.op, super()._statements(leaf, at_once)
-        if op not in self.streams.stream:
-            return [*self._for_events(op, CALLERS, self.streams.waits.get(op, ())), *lines]
-        return lines
+    def in_front(self, op: Operation) -> list[str]:
+        if op in self.streams.stream:
+            return []
+        return self._for_events(op, CALLERS, self.streams.waits.get(op, ()))
 
     def behind(self, op: Operation) -> list[str]:
         return [_record(self.event(op), CALLERS)] if op in self.streams.recorded else []

@@ -164,7 +164,7 @@ class StreamPlan:
                 self.waits[op] = list(others)
                 if free:
                     self.waits[op].append(self._own(ops, uses, number, uses[number]))
-                if not place:
+                if free is None or not place:
                     known.setdefault(own, set()).update(
                         x for last in others for x in self._up_to(last)
                     )
