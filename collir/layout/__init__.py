@@ -8,7 +8,7 @@ layout to which: they are the result-type inference and the verifier of the dial
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Axis, Factor, Mesh, MeshError, SubAxis, unplaced_message
-from collir.layout.types import Dim, DistType, Place, at_root, check_type, place_at
+from collir.layout.types import Dim, DistType, Place, apart, at_root, check_type, place_at
 
 __all__ = [
     "Axis",
@@ -22,6 +22,7 @@ __all__ = [
     "Place",
     "Reduction",
     "SubAxis",
+    "apart",
     "at_root",
     "check_type",
     "place_at",

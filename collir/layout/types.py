@@ -31,6 +31,12 @@ def at_root(axes: Iterable[str]) -> Place:
     return tuple((axis, 0) for axis in sorted(axes))
 
 
+def apart(place: Place, other: Place) -> bool:
+    """Return whether no device is at both places."""
+    at = dict(place)
+    return any(at.get(axis, coordinate) != coordinate for axis, coordinate in other)
+
+
 MAX_DIMS = 32
 """Largest number of dimensions of a tensor, as in older versions of numpy."""
 

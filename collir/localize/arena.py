@@ -17,7 +17,7 @@ from collir.dialects.local import (
     ranks_at,
 )
 from collir.dialects.local_types import RankNumberAttr, buffer_of
-from collir.layout import Place
+from collir.layout import Place, apart
 from collir.layout.local import Ranks
 
 ALIGNMENT = 64
@@ -33,11 +33,9 @@ class Arena(Generic[K]):
 
     Attributes:
         size: the bytes of the allocation.
-        starts: the start of each place that was taken, in bytes.
     """
 
     size: int = 0
-    starts: dict[K, int] = field(default_factory=dict[Any, int])
     _taken: dict[K, tuple[int, int, Place]] = field(default_factory=dict[Any, Any])
 
     def take(self, what: K, count: int, place: Place = ()) -> int:
@@ -51,13 +49,12 @@ class Arena(Generic[K]):
         gaps: list[tuple[int, int]] = []
         end = 0
         for start, size, others in sorted(self._taken.values()):
-            if _apart(place, others):
+            if apart(place, others):
                 continue
             if start - end >= count:
                 gaps.append((start - end, end))
             end = max(end, start + size)
         start = min(gaps)[1] if gaps else end
-        self.starts[what] = start
         self._taken[what] = start, count, place
         self.size = max(self.size, start + count)
         return start
@@ -65,12 +62,6 @@ class Arena(Generic[K]):
     def give_back(self, what: K) -> None:
         """Let others use a place from now on."""
         self._taken.pop(what, None)
-
-
-def _apart(place: Place, other: Place) -> bool:
-    """Return whether no rank is at both places."""
-    at = dict(place)
-    return any(at.get(axis, coordinate) != coordinate for axis, coordinate in other)
 
 
 @dataclass

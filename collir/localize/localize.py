@@ -6,13 +6,13 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, Region
 
-from collir.dialects.local import LocalFuncOp, number
+from collir.dialects.local import LocalFuncOp, local_functions, number
 from collir.dialects.local_types import BufferType
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
 from collir.dialects.tensor import PlaceAttr, dist_type
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.models import not_called
-from collir.ir.names import result_names, set_name
+from collir.ir.names import keep_names, result_names, set_name
 from collir.ir.parameters import PARAMETERS, attributes_of, parameters_of, sizes_in
 from collir.ir.remarks import remark
 from collir.ir.rotation import write_out_pipelines
@@ -45,6 +45,15 @@ def localize(module: ModuleOp, rules: GroupRules = ANY_GROUPS) -> None:
     write_out_pipelines(module)
     _ = outline_tasks(module)
     lower_functions(module, rules)
+
+
+def programs_of_ranks(module: ModuleOp, rules: GroupRules) -> list[LocalFuncOp]:
+    """Return what each rank executes, for the functions of a module as it runs, which stays as it
+    is; values have the names that they have in the module."""
+    copy = module.clone()
+    keep_names(copy)
+    lower_functions(copy, rules)
+    return list(local_functions(copy))
 
 
 def lower_functions(module: ModuleOp, rules: GroupRules) -> None:

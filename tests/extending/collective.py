@@ -57,6 +57,7 @@ from collir.semantics.reference.collectives import Buffers  # noqa: E402
 from collir.semantics.reference.steps import MEANINGS, Args, Meaning  # noqa: E402
 from collir.semantics.symbolic import execution  # noqa: E402
 from collir.targets.code import (  # noqa: E402
+    c_collectives,
     c_file,
     jax_ops,
     mpi4py,
@@ -81,7 +82,7 @@ execution.RULES["reduce_broadcast"] = lambda run, op, xs: run.reduce(op, xs[0], 
 GROUPS["reduce_broadcast"] = GroupMeaning(lambda op, parts, _: [combined(op, parts)] * len(parts))
 
 # 4. The line of each code target: a section of a runtime, or a method.
-mpi.ARGUMENTS["reduce_broadcast"] = mpi.Arguments("{x}, {y}, {n}, {type}, {op}")
+mpi.ARGUMENTS["reduce_broadcast"] = c_collectives.Arguments("{x}, {y}, {n}, {type}, {op}")
 c_file.sections("mpi_runtime.c")["reduce_broadcast"] = (
     ("reduce", "broadcast"),
     """\
@@ -109,7 +110,7 @@ def on_torch(self: torch.TorchMethod, s: rank_method.Sent) -> list[str]:
     return [self.result_is(s, s.source), reduced, sent, *self.average(s)]
 
 
-nccl_method.CALLS["reduce_broadcast"] = mpi.Arguments(
+nccl_method.CALLS["reduce_broadcast"] = c_collectives.Arguments(
     "ncclReduce({x}, {y}, {n}, {type}, {op}, 0; ncclBroadcast({y}, {y}, {n}, {type}, 0"
 )
 mpi4py.Mpi4pyMethod.COLLECTIVES["reduce_broadcast"] = on_mpi4py

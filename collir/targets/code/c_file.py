@@ -13,6 +13,7 @@ from collir.ir.any_size import open_sizes
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.models import models_for_code
 from collir.layout.operation_table import OperationTable
+from collir.targets.code.c_copies import TRANSPOSES
 from collir.targets.code.c_method import CMethod
 from collir.targets.code.c_text import C, Comment, Words, name_problem, variables
 from collir.targets.code.names import Definition, check_definitions
@@ -135,6 +136,19 @@ def called_in(functions: Iterable[LocalFuncOp]) -> set[str]:
     """Return the names of the functions that local functions call."""
     calls = (op for f in functions for op in f.walk() if isinstance(op, LocalCallOp))
     return {call.callee.string_value() for call in calls}
+
+
+def introduce(texts: Sequence[CMethod]) -> None:
+    """Let the functions of a file know each other by their names."""
+    known = {text.function.sym_name.data: text for text in texts}
+    for text in texts:
+        text.others = known
+
+
+def host_runtime(needs: set[str]) -> list[str]:
+    """Return the lines of the runtime on a host that a program needs, transposes among them."""
+    text = "\n\n".join(runtime("mpi_runtime.c", needs.difference(TRANSPOSES)))
+    return [text, "", *(text for name, text in TRANSPOSES.items() if name in needs)]
 
 
 def called_first(texts: Sequence[Text]) -> list[Text]:

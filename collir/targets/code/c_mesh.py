@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from collir.dialects.local import LocalFuncOp, StartOp
 from collir.layout import Mesh
@@ -11,8 +10,6 @@ from collir.layout.local import CoordinateTable, table
 from collir.targets.code.c_text import C, Comment, Words, comment, factor_text, size_text, variables
 from collir.targets.code.rank_names import RankNames, tables_in
 from collir.targets.code.ranks import OverList, axes_text
-
-Self = TypeVar("Self", bound="CMesh")
 
 
 @dataclass

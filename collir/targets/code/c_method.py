@@ -1,7 +1,7 @@
-"""The function of a local program in C: its names, its memory and its steps.
+"""The function of a local program in C: its names, its memory, its places and its loops.
 
-Memory that the program allocates is a part of one piece, where the lowering has placed it. Views
-are pointers, a copy is a loop nest or a call of memcpy. A library says how it sends.
+Memory that the program allocates is a part of one piece, where the lowering has placed it, and
+views are pointers. A class per library says how it copies, computes and sends.
 """
 
 import re
@@ -40,7 +40,6 @@ from collir.targets.code.c_copies import Pointer
 from collir.targets.code.c_mesh import CMesh
 from collir.targets.code.c_signature import CSignature
 from collir.targets.code.c_text import (
-    AS_BITS,
     C_TYPES,
     C,
     Comment,
@@ -67,7 +66,7 @@ MEMORY = "memory"
 
 @dataclass
 class CMethod(ABC):
-    """The function of a local program in C; a library says how it sends.
+    """The function of a local program in C; a library says how it copies, computes and sends.
 
     Attributes:
         signature: what it has from the function of the program.
@@ -90,7 +89,7 @@ class CMethod(ABC):
     """The type of each element in memory."""
     result: ClassVar[str] = "int"
     """The type of what a function returns."""
-    success: ClassVar[str] = "MPI_SUCCESS"
+    success: ClassVar[str]
     """The value that means success."""
     linkage: ClassVar[str] = ""
     """The words before functions that other files may call."""
@@ -156,10 +155,6 @@ class CMethod(ABC):
     def elements(self, x: LocalBuffer) -> str:
         """Return the number of elements of a buffer."""
         return self.names.spelled(x.elements)
-
-    def use(self, *dtypes: DType) -> None:
-        """Record the sections of the runtime for element types that C does not know."""
-        self.needs |= {dtype.value for dtype in dtypes if dtype in AS_BITS}
 
     # --- the function -------------------------------------------------------------------------
 
@@ -366,23 +361,6 @@ class CMethod(ABC):
         Args:
             waits: whether it is waited for at once.
         """
-
-    def ends(self, op: StartOp, nobody: str) -> list[str]:
-        """Return the variables ``to`` and ``from``: the ranks that this rank's block goes to, and
-        that one comes from."""
-        names = self.names
-        if op.before is not None and op.after is not None:
-            x, y = op.before.data, op.after.data
-            return [f"int {names.partner('to', x, y)};", f"int {names.partner('from', y, x)};"]
-        axes, by = op.axes.data, op.number("distance")
-        lines: list[str] = []
-        for end, distance in (("to", by), ("from", -by)):
-            if op.open is None:
-                lines.append(f"int {end} = {names.next_index(axes, distance)};")
-                continue
-            lines.append(f"int {end} = {names.index_on_line(axes, distance)};")
-            lines.append(f"if ({names.beyond_line(axes, distance, end)}) {end} = {nobody};")
-        return lines
 
     # --- steps --------------------------------------------------------------------------------
 

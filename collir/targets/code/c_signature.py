@@ -31,7 +31,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class CSignature:
-    """What a function in C has from the function of the program that it is.
+    """The facts that a function in C has from the function of the program that it is.
 
     Attributes:
         types: the types of its arguments and results.

@@ -6,15 +6,13 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.dialects.local import local_functions, mesh_at
+from collir.dialects.local import mesh_at
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_of_model
 from collir.ir.functions import functions_of
-from collir.ir.names import keep_names
 from collir.layout import DType
-from collir.localize.localize import lower_functions
+from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import ANY_GROUPS
-from collir.targets.code.c_copies import TRANSPOSES
 from collir.targets.code.c_file import (
     DECLARATIONS,
     SIZED,
@@ -23,7 +21,8 @@ from collir.targets.code.c_file import (
     check_names,
     for_code,
     header_text,
-    runtime,
+    host_runtime,
+    introduce,
 )
 from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_mesh import by_mesh
@@ -82,10 +81,7 @@ class MpiFile:
         open_on = {mesh_of(f).name for f in functions_of(ready) if f not in hidden}
         initialised = [n for n, mesh in meshes.items() if mesh.sub_axes or n in open_on]
         check_names(ready, initialised, models=True)
-        ready = ready.clone() if ready is module else ready
-        keep_names(ready)
-        lower_functions(ready, ANY_GROUPS)
-        functions = list(local_functions(ready))
+        functions = programs_of_ranks(ready, ANY_GROUPS)
         self.meshes = {
             name: MpiMesh(mesh, by_mesh(functions, name)) for name, mesh in meshes.items()
         }
@@ -102,9 +98,7 @@ class MpiFile:
             )
             for function in functions
         ]
-        others = {text.function.sym_name.data: text for text in self.texts}
-        for text in self.texts:
-            text.others = others
+        introduce(self.texts)
 
     def _interface(self) -> list[str]:
         """Return the declarations of the functions of the meshes."""
@@ -189,14 +183,10 @@ def _products_text(dtypes: set[DType]) -> list[str]:
 def _runtime_text(needs: set[str], meshes: Sequence[MpiMesh], includes: Iterable[str]) -> list[str]:
     """Return the includes, the sections of the runtime, and the reductions that MPI lacks."""
     waiting = ["sched.h"] if "compute_for" in needs else []
-    transposes = [text for name, text in TRANSPOSES.items() if name in needs]
-    needs = needs.difference(TRANSPOSES) | ({"wrong_size"} if meshes else set[str]())
     lines = [
         *(f"#include <{name}>" for name in [*includes, *waiting]),
         "",
-        "\n\n".join(runtime("mpi_runtime.c", needs)),
-        "",
-        *transposes,
+        *host_runtime(needs | ({"wrong_size"} if meshes else set[str]())),
     ]
     for operator in dict.fromkeys(operator for names in meshes for operator in names.operators):
         lines += operator_text(operator)

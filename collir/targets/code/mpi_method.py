@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar
 
 from collir.dialects.local import ComputeOp, LocalCallOp, StartOp, ranks_at
 from collir.dialects.local_types import buffer_of
 from collir.dialects.tables import OPERATIONS
 from collir.ir.any_size import Condition
-from collir.ir.diagnostics import DiagnosticError
-from collir.layout import DType, Reduction, place_at
-from collir.layout.mesh import digits_over
+from collir.layout import DType, Reduction
 from collir.layout.operation_table import OperationTable
+from collir.targets.code.c_collectives import Arguments, is_rank, partners, sizes_sent
 from collir.targets.code.c_host import HostMethod
 from collir.targets.code.c_method import MEMORY, indented
 from collir.targets.code.c_text import (
@@ -48,17 +47,6 @@ _MPI_LOGICAL_OPS = {Reduction.MAX: "MPI_LOR", Reduction.MIN: "MPI_LAND"}
 """The reductions of truth values."""
 
 
-class Arguments(NamedTuple):
-    """The arguments of the function of the runtime that starts a collective.
-
-    Attributes:
-        blocks: those of ``NAME_blocks``, for blocks that differ in size; empty if there is none.
-    """
-
-    equal: str
-    blocks: str = ""
-
-
 ARGUMENTS: OperationTable[Arguments] = OperationTable(
     "ARGUMENTS",
     __name__,
@@ -92,6 +80,8 @@ Numbers of MPI's own type are in front of these, where blocks differ in size.
 @dataclass
 class MpiMethod(HostMethod):
     """The function of a local program in C for MPI."""
+
+    success: ClassVar[str] = "MPI_SUCCESS"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -153,48 +143,35 @@ class MpiMethod(HostMethod):
             self.requests += count
         if op.called == "send":
             return self._send(op, request), wait
-        sends, receives = op.counts
-        row, name = ARGUMENTS[op.called], op.called
-        form = row.equal
-        if sends or receives:
-            form, name = row.blocks, f"{name}_blocks"
-            if not form:
-                raise DiagnosticError.at(
-                    op,
-                    f"{op.called} has no form here for blocks that differ in size: use other "
-                    "steps, or leave out the weights",
-                )
+        name = f"{op.called}_blocks" if any(op.counts) else op.called
         self.needs.add(name)
-        call = ", ".join([*self._filled(op, form), request])
+        call = ", ".join([*self._filled(op, ARGUMENTS[op.called].of(op)), request])
         start, after = [f"TRY({name}({call}));"], self._average(op)
         if op.called in ("shift", "permute"):
-            start = ["{", *(f"  {line}" for line in (*self.ends(op, "MPI_PROC_NULL"), *start)), "}"]
+            start = [
+                "{",
+                *(f"  {line}" for line in (*partners(op, self.names, "MPI_PROC_NULL"), *start)),
+                "}",
+            ]
         return ([*start, *after], []) if waits else (start, [*wait, *after])
 
     def _filled(self, op: StartOp, form: str) -> list[str]:
         """Return the arguments of a collective up to its communicator."""
-        x, y, kind = buffer_of(op.source), buffer_of(op.target), OPERATIONS[op.called].KIND
         sends, receives = op.counts
-        group = self.mesh.group_size(op.axes.data)
-        block = x if kind.gathers else y
-        count = x.elements // group if kind.exchanges and not sends else block.elements
-        values = {
+        values = sizes_sent(op, self.names) | {
             "x": str(self.of(op.source)),
             "y": str(self.of(op.target)),
-            "n": self.names.spelled(count),
-            "leaves": self.elements(x),
-            "type": MPI_TYPES[x.dtype],
-            "root": str(op.number("root")),
+            "type": MPI_TYPES[buffer_of(op.source).dtype],
             "sends": self._counts(sends),
             "receives": self._counts(receives),
             "most": self._most(op),
-            "op": self._operator(op) if kind.reduces else "",
+            "op": self._operator(op) if op.operation else "",
         }
         numbers: list[str] = []
         if sends or receives:
             sides = bool(sends) + bool(receives)
             numbers.append(f"collir_counts{len(self.integers)}")
-            self.integers[numbers[0]] = 2 * sides * group
+            self.integers[numbers[0]] = 2 * sides * self.mesh.group_size(op.axes.data)
         return [form.format(**values), *numbers, self.names.communicator(op.axes.data)]
 
     def _counts(self, counts: Sequence[int]) -> str:
@@ -227,14 +204,9 @@ class MpiMethod(HostMethod):
         value = f"{C_ELEMENTS.load(out, y.dtype)} / {number}"
         division = loop(self.elements(y), f"{out} = {C_ELEMENTS.store(value, y.dtype)};")
         if OPERATIONS[op.called].KIND.after == "root":
-            root = self._condition(op, "root")
+            root = is_rank(op, "root", self.names)
             return [f"if ({root})", f"  {division}"] if root else [division]
         return [division]
-
-    def _condition(self, op: StartOp, end: str) -> str:
-        """Return the condition that this rank is the root, the sender or the receiver."""
-        digits = digits_over(self.mesh, op.axes.data, op.number(end))
-        return self.names.at_place(place_at(digits))
 
     def _send(self, op: StartOp, request: str) -> list[str]:
         """Return the statements that send from one rank of each group to another."""
@@ -247,5 +219,5 @@ class MpiMethod(HostMethod):
             ("receiver", "sender", "receive_from", op.target),
         ):
             arguments = f"{self.of(memory)}, {rest}, {op.number(other)}, {comm}, {request}"
-            lines += [f"if ({self._condition(op, end)})", f"  TRY({call}({arguments}));"]
+            lines += [f"if ({is_rank(op, end, self.names)})", f"  TRY({call}({arguments}));"]
         return lines

@@ -8,16 +8,15 @@ from xdsl.dialects.func import FuncOp
 import collir
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.programs.collectives import runs_grouped
-from collir.dialects.local import local_functions, mesh_at
+from collir.dialects.local import mesh_at
 from collir.dialects.local_types import BufferType, buffer_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.names import keep_names
 from collir.layout import DType, Mesh
 from collir.layout.types import MAX_BYTES
-from collir.localize.localize import lower_functions
+from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import GroupRules
 from collir.targets.code.c_file import (
     DECLARATIONS,
@@ -27,6 +26,7 @@ from collir.targets.code.c_file import (
     check_names,
     for_code,
     header_text,
+    introduce,
     runtime,
 )
 from collir.targets.code.c_mesh import by_mesh
@@ -109,10 +109,7 @@ class NcclFile:
         own, self.sized, self.symmetric = signatures(ready, hidden, wide, sized), sized, symmetric
         meshes = {mesh.name: mesh for mesh in map(mesh_of, functions_of(ready))}
         check_names(ready, list(meshes), CPP, FUNCTIONS + SYMMETRIC_FUNCTIONS * symmetric)
-        ready = ready.clone() if ready is module else ready
-        keep_names(ready)
-        lower_functions(ready, _RULES)
-        functions = list(local_functions(ready))
+        functions = programs_of_ranks(ready, _RULES)
         self.meshes = {
             name: NcclMesh(mesh, by_mesh(functions, name), symmetric=symmetric)
             for name, mesh in meshes.items()
@@ -123,13 +120,8 @@ class NcclFile:
         for function in functions:
             mesh = self.meshes[mesh_at(function).name]
             name = function.sym_name.data
-            text = NcclMethod(
-                function, mesh, own[name], name in tasks, self.cuda, symmetric, levels=mesh.levels
-            )
-            self.texts.append(text)
-        others = {text.function.sym_name.data: text for text in self.texts}
-        for text in self.texts:
-            text.others = others
+            self.texts.append(NcclMethod(function, mesh, own[name], name in tasks, self.cuda))
+        introduce(self.texts)
 
     def _interface(self) -> list[str]:
         """Return the declarations of the functions of the meshes."""

@@ -14,22 +14,20 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.cost.collectives.table import COSTS
-from collir.dialects.local import ComputeOp, StartOp, local_functions, mesh_at
+from collir.dialects.local import ComputeOp, StartOp, mesh_at
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.any_size import Condition
 from collir.ir.functions import functions_of
 from collir.ir.inlining import function_without_calls, inline_calls
 from collir.ir.loops import repeats_in, steps_with_times
-from collir.ir.names import keep_names
 from collir.ir.rotation import write_out_pipelines
 from collir.ir.selection import erase_other_functions
 from collir.ir.tasks import outline_tasks
 from collir.layout import DistType, Mesh, Reduction
-from collir.localize.localize import lower_functions
+from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import ANY_GROUPS
-from collir.targets.code.c_copies import TRANSPOSES
-from collir.targets.code.c_file import runtime
+from collir.targets.code.c_file import host_runtime
 from collir.targets.code.c_host import HostMethod
 from collir.targets.code.c_kernels import Kernels
 from collir.targets.code.c_main import (
@@ -242,10 +240,8 @@ def _host_methods(program: ModuleOp, references: Sequence[FuncOp]) -> list[_Host
     module = program.clone()
     erase_other_functions(module, names)
     own = signatures(module, functions_of(module), [], sized=False)
-    keep_names(module)
-    lower_functions(module, ANY_GROUPS)
     methods: list[_HostMethod] = []
-    for function in local_functions(module):
+    for function in programs_of_ranks(module, ANY_GROUPS):
         mesh = CMesh(mesh_at(function), [function], CPP)
         signature = own[function.sym_name.data]
         methods.append(_HostMethod(function, mesh, signature, False, Kernels({})))
@@ -430,9 +426,7 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
     types = exchanged_types(functions)
     methods = _host_methods(program, references)
     host_code = [line for method in methods for line in method.text()]
-    needs = {name for method in methods for name in method.needs}
-    transposes = [text for name, text in TRANSPOSES.items() if name in needs]
-    sections = needs.difference(TRANSPOSES) - {"check"}
+    sections = {name for method in methods for name in method.needs} - {"check"}
     sections |= {x.dtype.value for x in types if x.dtype in AS_BITS}
     meshes = [members.mesh for members in file.meshes.values()]
     differ = DIFFER if any(run.differs() for run in runs) else ""
@@ -440,15 +434,13 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
         [
             code,
             f"{TITLE}\n{_HOST}",
-            "\n\n".join(runtime("mpi_runtime.c", sections)),
-            "",
+            *host_runtime(sections),
             dims_text(types),
             f"#define RANKS {meshes[0].devices if meshes else 1}",
             "",
             f"{INPUTS}\n{differ}",
             _PROCESSES if processes else _THREADS,
             _MUST,
-            *transposes,
             *host_code,
             *(run.text() for run in runs),
             *_run_all(functions, meshes),

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from collir.targets.code.c_mesh import CMesh
 from collir.targets.code.c_text import Words, comment, size_text
-from collir.targets.code.nccl_method import LINKAGE
-from collir.targets.code.nccl_streams import StreamPlan
-from collir.targets.code.nccl_text import CPP
+from collir.targets.code.nccl_text import CPP, LINKAGE
+from collir.targets.code.ranks import outermost
 
 FUNCTIONS = ("init", "finalize", "synchronize")
 """The functions of every mesh, by what follows its name."""
@@ -30,7 +29,8 @@ class NcclMesh(CMesh):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        used = {level for function in self.functions for level in StreamPlan(function).levels}
+        free = (op for op in self.starts() if op.is_async is not None)
+        used = {outermost(self.mesh, op.axes.data) for op in free}
         known = [level.name for level in self.mesh.machine.levels]
         self.levels = tuple(level for level in ("", *known) if level in used)
 

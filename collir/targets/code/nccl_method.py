@@ -1,7 +1,7 @@
 """The function of a local program in C++17 for NCCL and CUDA, on device buffers and streams."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from xdsl.ir import Block, Operation
@@ -9,20 +9,18 @@ from xdsl.ir import Block, Operation
 from collir.dialects.local import ComputeOp, LocalCallOp, StartOp
 from collir.dialects.local_types import buffer_of
 from collir.dialects.operation import DistOp
-from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.ir.any_size import Condition
-from collir.ir.diagnostics import DiagnosticError
-from collir.layout import DType, Place, Reduction, place_at
+from collir.layout import DType, Place, Reduction
 from collir.layout.local import LocalBuffer
-from collir.layout.mesh import digits_over
 from collir.layout.operation_table import OperationTable
+from collir.targets.code.c_collectives import Arguments, is_rank, partners, sizes_sent
 from collir.targets.code.c_copies import Pointer
 from collir.targets.code.c_method import MEMORY, CMethod, indented
 from collir.targets.code.c_text import Words, condition_text, number_text
-from collir.targets.code.mpi_method import Arguments
+from collir.targets.code.nccl_mesh import NcclMesh
 from collir.targets.code.nccl_streams import StreamPlan
-from collir.targets.code.nccl_text import CALLERS, CPP, CUDA_ELEMENTS, CUDA_TYPES, CudaText
+from collir.targets.code.nccl_text import CALLERS, CPP, CUDA_ELEMENTS, CUDA_TYPES, LINKAGE, CudaText
 from collir.targets.code.rank_leaves import Piece
 
 NCCL_TYPES = {
@@ -44,9 +42,6 @@ _NCCL_OPS = {
     Reduction.MAX: "ncclMax",
     Reduction.MIN: "ncclMin",
 }
-
-LINKAGE = 'extern "C" '
-"""The words of C++ before functions that C may call."""
 
 CALLS: OperationTable[Arguments] = OperationTable(
     "CALLS",
@@ -89,8 +84,6 @@ class NcclMethod(CMethod):
 
     Attributes:
         cuda: the statements on a stream, and the kernels of all functions of the file.
-        symmetric: whether memory is that of the mesh, which is registered.
-        levels: the levels of the streams of the mesh.
     """
 
     words: ClassVar[Words] = CPP
@@ -100,15 +93,13 @@ class NcclMethod(CMethod):
     linkage: ClassVar[str] = LINKAGE
     last: ClassVar[Sequence[tuple[str, str]]] = (("cudaStream_t", CALLERS),)
 
+    names: NcclMesh  # pyright: ignore[reportIncompatibleVariableOverride]
     cuda: CudaText
-    symmetric: bool = False
-    levels: Sequence[str] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.streams = StreamPlan(self.function)
         self.needs = self.cuda.needs
-        self._numbers: dict[object, int] = {}
 
     # --- the function -------------------------------------------------------------------------
 
@@ -134,7 +125,7 @@ class NcclMethod(CMethod):
         return [*map(indented, lines), f"  return {self.success};"]
 
     def acquired(self, size: str) -> list[str]:
-        if self.symmetric:
+        if self.names.symmetric:
             return [f"char *const {MEMORY} = {self.names.variable}.workspace.start;"]
         self.needs.add("device_memory")
         lines = [f"device_memory held({CALLERS});", f"TRY(held.allocate({size}));"]
@@ -152,7 +143,7 @@ class NcclMethod(CMethod):
         return [_record(begin, CALLERS), *(_waits(name, begin) for name in names)]
 
     def _stream(self, op: StartOp) -> str:
-        number = self.levels.index(self.streams.stream[op])
+        number = self.names.levels.index(self.streams.stream[op])
         return f"{self.names.variable}.streams[{number}]"
 
     # --- steps --------------------------------------------------------------------------------
@@ -223,12 +214,12 @@ class NcclMethod(CMethod):
     def in_front(self, op: Operation) -> list[str]:
         if op in self.streams.stream:
             return []
-        return self._for_events(op, CALLERS, self.streams.waits.get(op, ()))
+        return self._for_events(CALLERS, self.streams.waits.get(op, ()))
 
     def behind(self, op: Operation) -> list[str]:
         return [_record(self.event(op), CALLERS)] if op in self.streams.recorded else []
 
-    def _for_events(self, op: Operation, stream: str, waits: Sequence[object]) -> list[str]:
+    def _for_events(self, stream: str, waits: Sequence[object]) -> list[str]:
         """Return the statements that let a stream wait for what an operation needs."""
         lines: list[str] = []
         for what in waits:
@@ -247,32 +238,16 @@ class NcclMethod(CMethod):
         else:
             lines = self._called(op, stream)
             if is_free:
-                lines = [*self._for_events(op, stream, self.streams.waits.get(op, ())), *lines]
+                lines = [*self._for_events(stream, self.streams.waits.get(op, ())), *lines]
         return [*lines, _record(self.event(op), stream)] if is_free else lines, []
 
     def _called(self, op: StartOp, stream: str) -> list[str]:
+        form, reduction = CALLS[op.called].of(op), op.operation
         sends, receives = op.counts
-        row = CALLS[op.called]
-        form = row.blocks if sends or receives else row.equal
-        if not form:
-            raise DiagnosticError.at(
-                op,
-                f"{op.called} has no form here for blocks that differ in size: use other steps, or "
-                "leave out the weights",
-            )
-        x, y, kind = buffer_of(op.source), buffer_of(op.target), OPERATIONS[op.called].KIND
-        block = x if kind.gathers else y
-        count = block.elements
-        if kind.exchanges and not sends:
-            count = x.elements // self.mesh.group_size(op.axes.data)
-        reduction = op.operation
-        values = {
+        values = sizes_sent(op, self.names) | {
             "x": str(self.of(op.source)),
             "y": str(self.of(op.target)),
-            "n": self.names.spelled(count),
-            "leaves": self.elements(x),
-            "type": NCCL_TYPES[x.dtype],
-            "root": str(op.number("root")),
+            "type": NCCL_TYPES[buffer_of(op.source).dtype],
             "sends": "sends",
             "receives": "receives",
             "op": _NCCL_OPS[reduction] if reduction else "",
@@ -287,10 +262,10 @@ class NcclMethod(CMethod):
             if side
         ]
         if op.called in ("shift", "permute"):
-            before = self.ends(op, "-1")
+            before = partners(op, self.names, "-1")
         if op.open is not None:
             self.cuda.stream = stream
-            fill = self.filled(self.of(op.target), self.names.named(y), 0.0)
+            fill = self.filled(self.of(op.target), self.names.named(buffer_of(op.target)), 0.0)
             self.cuda.stream = CALLERS
             before += ["if (from < 0) {", *map(indented, fill), "}"]
         return ["{", *map(indented, [*before, *calls]), "}"] if before else calls
@@ -310,11 +285,10 @@ class NcclMethod(CMethod):
             ("receiver", "sender", "ncclRecv", op.target, 1),
         ):
             ends = self.streams.ends.get(op)
-            after = self._for_events(op, stream, ends[number]) if ends else []
+            after = self._for_events(stream, ends[number]) if ends else []
             arguments = f"{self.of(memory)}, {rest}, {op.number(other)}, {comm}, {stream}"
-            digits = digits_over(self.mesh, op.axes.data, op.number(end))
             statements = [*after, f"TRY({call}({arguments}));"]
-            lines += [f"if ({self.names.at_place(place_at(digits))}) {{"]
+            lines += [f"if ({is_rank(op, end, self.names)}) {{"]
             lines += [*map(indented, statements), "}"]
         return lines
 

@@ -23,7 +23,7 @@ from collir.dialects.local import (
     ranks_at,
 )
 from collir.dialects.local_types import buffer_of
-from collir.layout import Place
+from collir.layout import Place, apart
 from collir.layout.local import Ranks
 from collir.localize.memory import accesses, memory_of
 from collir.targets.code.rank_leaves import (
@@ -48,8 +48,7 @@ class Bytes(NamedTuple):
         """Return whether some rank has a byte of both."""
         if self.base is not other.base or self.low >= other.high or other.low >= self.high:
             return False
-        at = dict(self.place)
-        return all(at.get(axis, n) == n for axis, n in other.place)
+        return not apart(self.place, other.place)
 
 
 ARENA = "the arena"
@@ -102,7 +101,7 @@ class Uses(NamedTuple):
 
 @dataclass(eq=False)
 class StreamPlan:
-    """What streams wait for in a function.
+    """The waits of streams in a function.
 
     Attributes:
         stream: the level of the stream of each ``async`` collective.
@@ -216,8 +215,3 @@ class StreamPlan:
     def _is_callers(self, ops: Sequence[Leaf], number: int) -> bool:
         op = ops[number].op
         return not isinstance(op, AllocOp | FreeOp | WaitOp) and op not in self.stream
-
-    @property
-    def levels(self) -> Iterator[str]:
-        """The levels that have a stream."""
-        yield from dict.fromkeys(self.stream.values())

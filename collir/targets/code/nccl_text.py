@@ -231,6 +231,9 @@ class CudaText:
         ]
 
 
+LINKAGE = 'extern "C" '
+"""The words of C++ before functions that C may call."""
+
 CALLERS = "stream"
 """The caller's stream."""
 

@@ -7,15 +7,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.dialects.local import LocalFuncOp, StartOp, local_functions
+from collir.dialects.local import LocalFuncOp, StartOp
 from collir.dialects.machine import mesh_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.models import models_for_code
-from collir.ir.names import keep_names
 from collir.layout import Mesh
-from collir.localize.localize import lower_functions
+from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import GroupRules
 from collir.targets.code.python_text import check_names
 from collir.targets.code.rank_mesh import MeshText
@@ -61,10 +60,7 @@ def classes(
         described[function.sym_name.data] = _described(function, mesh)
     check_names(ready, by_mesh)
     tasks = {function.sym_name.data for function in hidden}
-    ready = ready.clone() if ready is module else ready
-    keep_names(ready)
-    lower_functions(ready, rules)
-    lowered = {function.sym_name.data: function for function in local_functions(ready)}
+    lowered = {f.sym_name.data: f for f in programs_of_ranks(ready, rules)}
     texts: list[tuple[MeshText, list[PrintedFunction]]] = []
     for name, members in by_mesh.items():
         printed = [PrintedFunction(lowered[x], described[x], x in tasks) for x in members]

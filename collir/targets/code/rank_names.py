@@ -1,4 +1,4 @@
-"""What a rank calls its own: its coordinates and numbers, as members of an object or a struct."""
+"""The coordinates and numbers of a rank, by their names in an object or a struct."""
 
 from collections.abc import Callable, Iterable, Iterator
 

@@ -22,8 +22,9 @@ from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.steps import MEANINGS, Args, Meaning
 from collir.semantics.symbolic.execution import RULES
 from collir.targets.code import c_file, jax_ops
+from collir.targets.code.c_collectives import Arguments
 from collir.targets.code.mpi4py import Mpi4pyMethod
-from collir.targets.code.mpi_method import ARGUMENTS, Arguments
+from collir.targets.code.mpi_method import ARGUMENTS
 from collir.targets.code.nccl_method import CALLS
 from collir.targets.code.rank_method import Sent
 from collir.targets.code.torch import TorchMethod
