@@ -600,8 +600,8 @@ MUTANTS = [
     Mutant(
         "emitters",
         "NCCL: the blocks of an all_to_all are too large",
-        NCCL_CODE,
-        "count = x.elements // self.mesh.group_size(op.axes.data)",
+        "collir/targets/code/c_collectives.py",
+        "count = x.elements // names.mesh.group_size(op.axes.data)",
         "count = x.elements",
         NCCL,
     ),
@@ -664,7 +664,7 @@ MUTANTS = [
     Mutant(
         "emitters",
         "MPI: a broadcast starts from rank 0",
-        MPI_CODE,
+        "collir/targets/code/c_collectives.py",
         '"root": str(op.number("root"))',
         '"root": "0"',
         MPI,

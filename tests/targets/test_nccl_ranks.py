@@ -262,16 +262,26 @@ MISTAKES = {
         "ncclResult_t err = ncclSuccess, end = ncclSuccess;",
         "timed out",
     ),
-    "memory that is too small": ("TRY(t.allocate(4));", "TRY(t.allocate(3));", "device memory"),
+    "memory that is too small": (
+        "TRY(held.allocate(128));",
+        "TRY(held.allocate(64));",
+        "device memory",
+    ),
     "memory that is released": (
         "TRY(ncclAllReduce(t,",
-        "t.release(); TRY(ncclAllReduce(t,",
+        "cudaFreeAsync(memory, stream); TRY(ncclAllReduce(t,",
         "memory",
     ),
     "another count": ("ncclAllReduce(t, u, 4", "ncclAllReduce(t, u, 4 - mesh_m.x_a", "different"),
     "an operand on itself": ("ncclAllReduce(t, u,", "ncclAllReduce(t, t,", "operands overlap"),
     "a communicator that is left": ("if (mesh_m.over_x_a &&", "if (0 &&", "communicators left"),
 }
+
+
+def test_every_mistake_changes_the_code() -> None:
+    module = collir.parse(PERMUTE)
+    code = harness(module, functions_of(module), "nccl")
+    assert not [name for name, (before, _, _) in MISTAKES.items() if before not in code]
 
 
 @pytest.mark.turns

@@ -212,12 +212,18 @@ class NcclMethod(CMethod):
         return [*super()._pieces(block, context), ((), joined)]
 
     def in_front(self, op: Operation) -> list[str]:
-        if op in self.streams.stream:
-            return []
-        return self._for_events(CALLERS, self.streams.waits.get(op, ()))
+        return self._for_events(self._stream_of(op), self.streams.waits.get(op, ()))
 
     def behind(self, op: Operation) -> list[str]:
-        return [_record(self.event(op), CALLERS)] if op in self.streams.recorded else []
+        if op in self.streams.recorded or op in self.streams.stream:
+            return [_record(self.event(op), self._stream_of(op))]
+        return []
+
+    def _stream_of(self, op: Operation) -> str:
+        """Return the stream that an operation runs on."""
+        if isinstance(op, StartOp) and op in self.streams.stream:
+            return self._stream(op)
+        return CALLERS
 
     def _for_events(self, stream: str, waits: Sequence[object]) -> list[str]:
         """Return the statements that let a stream wait for what an operation needs."""
@@ -231,15 +237,8 @@ class NcclMethod(CMethod):
         return lines
 
     def collective(self, op: StartOp, waits: bool) -> tuple[list[str], list[str]]:
-        is_free = op in self.streams.stream
-        stream = self._stream(op) if is_free else CALLERS
-        if op.called == "send":
-            lines = self._send(op, stream)
-        else:
-            lines = self._called(op, stream)
-            if is_free:
-                lines = [*self._for_events(stream, self.streams.waits.get(op, ())), *lines]
-        return [*lines, _record(self.event(op), stream)] if is_free else lines, []
+        call = self._send if op.called == "send" else self._called
+        return call(op, self._stream_of(op)), []
 
     def _called(self, op: StartOp, stream: str) -> list[str]:
         form, reduction = CALLS[op.called].of(op), op.operation

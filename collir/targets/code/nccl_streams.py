@@ -145,7 +145,7 @@ class StreamPlan:
         known: dict[str, set[StartOp]] = {}  # by each stream; the caller's has no level
         ops = list(leaves(block))
         uses = [Uses.of(op, self.ranks) for _, op in ops]
-        for number, (place, op) in enumerate(ops):
+        for number, (_, op) in enumerate(ops):
             if isinstance(op, LocalRepeatOp):
                 self._plan(op.body.block)
             if isinstance(op, AllocOp | FreeOp | WaitOp):
@@ -163,10 +163,7 @@ class StreamPlan:
                 self.waits[op] = list(others)
                 if free:
                     self.waits[op].append(self._own(ops, uses, number, uses[number]))
-                if free is None or not place:
-                    known.setdefault(own, set()).update(
-                        x for last in others for x in self._up_to(last)
-                    )
+                known.setdefault(own, set()).update(x for last in others for x in self._up_to(last))
             if free:
                 self.stream[free] = own.removesuffix(" ")
                 running[free] = uses[number]
