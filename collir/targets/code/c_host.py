@@ -62,11 +62,10 @@ class HostMethod(CMethod, ABC):
         return C_ELEMENTS.converted(inputs[0], source, dtype)
 
     def _sum(self, op: DistOp, inputs: Sequence[str], dtype: DType) -> str:
-        return C_ELEMENTS.store(" + ".join(C_ELEMENTS.term(x, dtype) for x in inputs), dtype)
+        return C_ELEMENTS.total(inputs, dtype)
 
     def _scaled(self, op: DistOp, inputs: Sequence[str], dtype: DType) -> str:
-        factor = number_text(op.number("factor"), dtype)
-        return C_ELEMENTS.store(f"{C_ELEMENTS.term(inputs[0], dtype)} * {factor}", dtype)
+        return C_ELEMENTS.scaled(inputs[0], number_text(op.number("factor"), dtype), dtype)
 
     ELEMENTS: ClassVar[OperationTable[Callable[[Any, DistOp, Sequence[str], DType], str]]] = (
         OperationTable(

@@ -304,12 +304,13 @@ class CMethod(ABC):
         at_once = {ops[n].op for n in range(len(ops)) if is_waited_at_once(ops, n)}
         pieces: list[Piece] = []
         for leaf in ops:
-            lines = self._statements(leaf, at_once)
+            lines = list(self._statements(leaf, at_once))
+            first = self.in_front(leaf.op)
             note = leaf.op.attributes.get(STEP)
             if isinstance(note, StringAttr) and (lines or isinstance(leaf.op, ComputeOp)):
-                lines = [Comment(f"// {comment(note.data)}"), *lines]
-            pieces.append((context, self.in_front(leaf.op)))
-            pieces += [(leaf.place, lines), (context, self.behind(leaf.op))]
+                named = first if leaf.place == context else lines  # no condition stands between
+                named.insert(0, Comment(f"// {comment(note.data)}"))
+            pieces += [(context, first), (leaf.place, lines), (context, self.behind(leaf.op))]
         return pieces
 
     def in_front(self, op: Operation) -> list[str]:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -226,6 +226,16 @@ class Elements:
         if dtype in AS_BITS:
             return f"{self.stores[dtype]}({text})"
         return text if dtype.is_float else f"({self.types[dtype]})({text})"
+
+    def total(self, terms: Iterable[str], dtype: DType) -> str:
+        """Return the sum of elements as an element."""
+        return self.store(" + ".join(self.term(x, dtype) for x in terms), dtype)
+
+    def scaled(self, text: str, factor: str, dtype: DType) -> str:
+        """Return the product of an element and a number as an element."""
+        if factor.startswith("-") and not dtype.is_float:
+            factor = self.term(factor, dtype)
+        return self.store(f"{self.term(text, dtype)} * {factor}", dtype)
 
     def converted(self, text: str, source: DType, target: DType) -> str:
         """Return an element as one of another dtype."""

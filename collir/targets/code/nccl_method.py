@@ -165,13 +165,11 @@ class NcclMethod(CMethod):
         return self.KERNELS[op.mnemonic](self, op, [*map(str, inputs), str(out)], y)
 
     def _sum(self, op: DistOp, names: Sequence[str], y: LocalBuffer) -> list[str]:
-        terms = [CUDA_ELEMENTS.term(f"{word}[i]", y.dtype) for word in "ab"]
-        value = CUDA_ELEMENTS.store(" + ".join(terms), y.dtype)
+        value = CUDA_ELEMENTS.total(["a[i]", "b[i]"], y.dtype)
         return self.cuda.mapped(f"add_{y.dtype}", [y.dtype] * 2, y, value, names, {})
 
     def _scaled(self, op: DistOp, names: Sequence[str], y: LocalBuffer) -> list[str]:
-        term = CUDA_ELEMENTS.term("a[i]", y.dtype)
-        value = CUDA_ELEMENTS.store(f"{term} * factor", y.dtype)
+        value = CUDA_ELEMENTS.scaled("a[i]", "factor", y.dtype)
         factor = {"factor": number_text(op.number("factor"), y.dtype)}
         return self.cuda.mapped(f"scale_{y.dtype}", [y.dtype], y, value, names, factor)
 
