@@ -94,15 +94,22 @@ def emit(module: ModuleOp, elements: int, runs: Sequence[int], alike: bool = Tru
     meshes = [mesh_of(function).name for function in functions]
     first = [int(not alike or mesh not in meshes[:number]) for number, mesh in enumerate(meshes)]
     names = list(dict.fromkeys(meshes))
-    main = _MAIN.replace("INIT", "\n".join(f"  {name}_init(MPI_COMM_WORLD);" for name in names))
-    main = main.replace("FREE", "\n".join(f"  {name}_finalize();" for name in names))
+    created = (f"  {name}_create(MPI_COMM_WORLD, &mesh_{name});" for name in names)
+    main = _MAIN.replace("INIT", "\n".join(created))
+    main = main.replace("FREE", "\n".join(f"  {name}_destroy(mesh_{name});" for name in names))
     lines = [
         emit_c(module, includes=INCLUDES),
         f"#define ELEMENTS {elements}",
         f"#define RANKS {mesh_of(functions[0]).devices}",
         f"#define FUNCTIONS {len(functions)}",
+        *(f"static struct {name}_mesh *mesh_{name};" for name in names),
+        *(
+            f"static int call_{function.sym_name.data}(const float *x, float *y) "
+            f"{{ return {function.sym_name.data}(mesh_{mesh}, x, y); }}"
+            for function, mesh in zip(functions, meshes, strict=True)
+        ),
         "static int (*const functions[])(const float *, float *) = {",
-        ",\n".join(f"  {function.sym_name.data}" for function in functions),
+        ",\n".join(f"  call_{function.sym_name.data}" for function in functions),
         "};",
         f"#define MOST_RUNS {max(runs)}",
         f"static const int runs[] = {{{', '.join(map(str, runs))}}};",

@@ -4,6 +4,7 @@ from collir.machine.efficiency import IDEAL, SHARES, Efficiency
 from collir.machine.execution import PLAIN, Execution
 from collir.machine.fabric import (
     Runtime,
+    host_level,
     level_fabrics,
     names_tell_fabrics,
     parents_fabric,
@@ -29,6 +30,7 @@ __all__ = [
     "Parents",
     "PartLinks",
     "Runtime",
+    "host_level",
     "level_fabrics",
     "names_tell_fabrics",
     "parents_fabric",

@@ -67,6 +67,12 @@ def names_tell_fabrics(levels: Sequence[Level]) -> bool:
     return bool(last.fabric or named or _inside_host([(x.name, x.fabric) for x in chain]))
 
 
+def host_level(levels: Sequence[Level]) -> int:
+    """Return the index of the level whose children are the hosts; -1 where there is one host."""
+    kinds = enumerate(level_fabrics(levels))
+    return max((place for place, kind in kinds if kind is Fabric.NETWORK), default=-1)
+
+
 def _chain(levels: Sequence[Level]) -> list[Level]:
     """Return the levels, with the parents of the outermost in front."""
     parents = levels[0].parents if levels else None

@@ -20,7 +20,8 @@ static void check(int err)
 int main(int argc, char **argv)
 {
   MPI_Init(&argc, &argv);
-  check(m_init(MPI_COMM_WORLD));
+  struct m_mesh *mesh;
+  check(m_create(MPI_COMM_WORLD, &mesh));
   int rank, ranks;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -31,7 +32,7 @@ int main(int argc, char **argv)
 
   for (int step = 0; step < STEPS; ++step) {
     for (int i = 0; i < WEIGHTS; ++i) mine[i] = weights[i] - (float)rank;
-    check(sync_gradients(mine, sum));
+    check(sync_gradients(mesh, mine, sum));
     for (int i = 0; i < WEIGHTS; ++i) weights[i] -= 0.5f * sum[i] / (float)ranks;
   }
 
@@ -47,7 +48,7 @@ int main(int argc, char **argv)
   free(weights);
   free(mine);
   free(sum);
-  m_finalize();
+  m_destroy(mesh);
   MPI_Finalize();
   return least == most ? 0 : 1;
 }

@@ -141,7 +141,7 @@ func @f(%g: f32[1048576] partial(sum: data)) -> f32[1048576] on @m {{
     [
         (
             "mpi",
-            ["TRY(reduce_broadcast(g, r, 24, MPI_FLOAT, MPI_SUM, mesh_m.over_data_node_data_gpu,"],
+            ["TRY(reduce_broadcast(g, r, 24, MPI_FLOAT, MPI_SUM, mesh->over_data_node_data_gpu,"],
         ),
         ("nccl", ["ncclReduce(g, r, 24, ncclFloat32, ncclSum, 0,", "ncclBroadcast(r, r, 24,"]),
         ("mpi4py", [".Reduce(g, r, MPI.SUM)", ".Bcast(r)"]),

@@ -156,6 +156,15 @@ def harness(module: ModuleOp, functions: Sequence[FuncOp], target: str) -> str:
         f"#define COLLIR_MOST_BUFFERS {max([1, *map(len, buffers.values())])}",
         _SUPPORT,
     ]
+    used = list(dict.fromkeys(mesh_of(function).name for function in functions))
+    for m in used:
+        lines += [
+            f"static struct {m}_mesh *mesh_{m};",
+            f"static ncclResult_t collir_wait_{m}(cudaStream_t stream)",
+            "{",
+            f"  return {m}_synchronize(mesh_{m}, stream);",
+            "}",
+        ]
     for function, types in buffers.items():
         name, inputs = function.sym_name.data, len(function.args)
         kinds = [
@@ -166,12 +175,14 @@ def harness(module: ModuleOp, functions: Sequence[FuncOp], target: str) -> str:
             f"static ncclResult_t collir_call_{name}(void **collir_b, cudaStream_t collir_stream)",
             "{",
             "  (void)collir_b;",
-            f"  return {name}({listed}collir_stream);",
+            f"  return {name}(mesh_{mesh_of(function).name}, {listed}collir_stream);",
             "}",
         ]
     lines.append(_OPEN)
-    used = list(dict.fromkeys(mesh_of(function).name for function in functions))
-    lines += [f'  collir_require({m}_init(world) == ncclSuccess, "{m}_init");' for m in used]
+    lines += [
+        f'  collir_require({m}_create(world, &mesh_{m}) == ncclSuccess, "{m}_create");'
+        for m in used
+    ]
     for function, types in buffers.items():
         name, mesh = function.sym_name.data, mesh_of(function).name
         sizes: list[str] = []
@@ -179,16 +190,19 @@ def harness(module: ModuleOp, functions: Sequence[FuncOp], target: str) -> str:
             holds = names[mesh].at_place(x.place)
             elements = math.prod(x.local_shape(names[mesh].mesh))
             size = names[mesh].resolved(f"(size_t){elements * x.dtype.bytes}")
-            sizes.append(f"{holds} ? {size} : 0" if holds else size)
+            text = f"{holds} ? {size} : 0" if holds else size
+            sizes.append(text.replace("mesh->", f"mesh_{mesh}->"))
         inputs = len(function.args)
         lines += [
             "  {",
             f"    const size_t bytes[] = {{{', '.join(sizes) or '0'}}};",
-            f'    collir_run("{name}", collir_call_{name}, {mesh}_synchronize, {inputs}, '
+            f'    collir_run("{name}", collir_call_{name}, collir_wait_{mesh}, {inputs}, '
             f"{len(types) - inputs}, bytes, stream);",
             "  }",
         ]
-    lines += [f'  collir_require({m}_finalize() == ncclSuccess, "{m}_finalize");' for m in used]
+    lines += [
+        f'  collir_require({m}_destroy(mesh_{m}) == ncclSuccess, "{m}_destroy");' for m in used
+    ]
     return "\n".join([*lines, _CLOSE])
 
 

@@ -31,9 +31,10 @@ int main()
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   float mine[4] = {1, 2, 3, float(rank)}, sum[4] = {};
-  if (m_init(MPI_COMM_WORLD) != MPI_SUCCESS || total(mine, sum) != MPI_SUCCESS) return 1;
+  m_mesh *mesh = nullptr;
+  if (m_create(MPI_COMM_WORLD, &mesh) || total(mesh, mine, sum)) return 1;
   if (rank == 0) std::printf("%g %g %g %g", sum[0], sum[1], sum[2], sum[3]);
-  m_finalize();
+  m_destroy(mesh);
   MPI_Finalize();
 }
 """
@@ -44,7 +45,9 @@ ON_NCCL = """
 int main(int arguments, char **)
 {
   if (arguments < 2) return 0; /* linked, not run */
-  return m_init(nullptr) + total(nullptr, nullptr, nullptr) + m_synchronize(nullptr) + m_finalize();
+  m_mesh *mesh = nullptr;
+  return m_create(nullptr, &mesh) + total(mesh, nullptr, nullptr, nullptr) +
+         m_synchronize(mesh, nullptr) + m_destroy(mesh);
 }
 """
 

@@ -85,7 +85,7 @@ func @f(%g: i8[4, 8589934592] partial(sum: x)) -> (i8[4, 8589934592], i8[8589934
 def test_sizes_beyond_an_int_are_not_computed_in_ints(tmp_path: Path) -> None:
     text = collir.emit(collir.parse(LARGE), "mpi")
     compiles(text, tmp_path, "-O2", "-Wconversion", "-Wno-sign-conversion")
-    offsets = re.findall(r"\+ \d+ \* (.*)mesh_m\.x_a", text)
+    offsets = re.findall(r"\+ \d+ \* (.*)mesh->x_a", text)
     assert offsets == ["(size_t)", "(size_t)"], "where two slices start"
 
 

@@ -101,12 +101,12 @@ func @rounded(%x: f32[8@x]) -> f32[8] on @m {
 
 MISTAKES = {
     "another reduction": ("MPI_FLOAT, MPI_SUM", "MPI_FLOAT, MPI_MAX"),
-    "another order of ranks": ("mesh_m.x_a, &mesh_m.over_x_a", "-mesh_m.x_a, &mesh_m.over_x_a"),
+    "another order of ranks": ("mesh->x_a, &mesh->over_x_a", "-mesh->x_a, &mesh->over_x_a"),
     "another group": (
-        "mesh_m.x_a,\n                     mesh_m.y_b, &mesh_m.over_y_b",
-        "mesh_m.y_b,\n                     mesh_m.x_a, &mesh_m.over_y_b",
+        "mesh->x_a,\n                     mesh->y_b, &mesh->over_y_b",
+        "mesh->y_b,\n                     mesh->x_a, &mesh->over_y_b",
     ),
-    "another coordinate": ("mesh_m.x_a = mesh_m.rank / 2", "mesh_m.x_a = mesh_m.rank % 2"),
+    "another coordinate": ("mesh->x_a = mesh->rank / 2", "mesh->x_a = mesh->rank % 2"),
     "a collective left out": ("TRY(all_reduce(s, r,", "if (0) TRY(all_reduce(s, r,"),
     "blocks out of order": (
         "memcpy(b + i0 * 4 + i1 * 2, packed_1",
@@ -115,14 +115,14 @@ MISTAKES = {
     "no division": (" / 2.0f", " / 1.0f"),
     "no numbers": (" / 2.0f", " * (0.0f / 0.0f)"),
     "no numbers where one rounds": ("s[i] = x[i]", "s[i] = 0.0f / 0.0f * x[i]"),
-    "a division only where it does not count": ("if (mesh_m.y_b == 0)\n", "if (mesh_m.y_b)\n"),
-    "blocks that stay": ("8, to, p, 8, from,", "8, mesh_m.rank, p, 8, mesh_m.rank,"),
+    "a division only where it does not count": ("if (mesh->y_b == 0)\n", "if (mesh->y_b)\n"),
+    "blocks that stay": ("8, to, p, 8, from,", "8, mesh->rank, p, 8, mesh->rank,"),
     "indices the other way round": (
         "transpose_4(r, 4, q, 2, 2, 4)",
         "transpose_4(r, 4, q, 1, 2, 4)",
     ),
     "another operand": ("bf16_load(r[i]) + bf16_load(y[i])", "bf16_load(r[i]) + bf16_load(r[i])"),
-    "no mask": ("if (mesh_m.x_a == 0) {\n    memcpy(t", "if (1) {\n    memcpy(t"),
+    "no mask": ("if (mesh->x_a == 0) {\n    memcpy(t", "if (1) {\n    memcpy(t"),
 }
 
 
@@ -171,27 +171,35 @@ CALLER = """
 int main(int argc, char **argv)
 {
   MPI_Comm half;
+  struct m_mesh *mesh, *other;
   int rank, mine, size = 0;
   float g[32], s[16], r[32];
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   REQUIRE(size == 8);
-  int err = m_init(MPI_COMM_WORLD), length;
+  int err = m_create(MPI_COMM_WORLD, &mesh), length;
   char text[MPI_MAX_ERROR_STRING];
   MPI_Error_string(err, text, &length);
   REQUIRE(!strcmp(text, "mesh @m needs 4 ranks, has 8"));
   REQUIRE(MPI_Error_class(err, &err) == MPI_SUCCESS && err == MPI_ERR_COMM);
-  REQUIRE(m_init(MPI_COMM_SELF) != MPI_SUCCESS);
+  REQUIRE(mesh == NULL);
+  REQUIRE(m_create(MPI_COMM_SELF, &mesh) != MPI_SUCCESS);
   /* The odd ranks, and the even ones from the last to the first. */
   MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank % 2 ? rank : -rank, &half);
   MPI_Comm_rank(half, &mine);
   for (int times = 0; times < 3; ++times) {
-    REQUIRE(m_init(half) == MPI_SUCCESS);
+    REQUIRE(m_create(half, &mesh) == MPI_SUCCESS);
+    REQUIRE(m_create(half, &other) == MPI_SUCCESS);
     for (int i = 0; i < 32; ++i) g[i] = rank % 2 ? i : 2 * i + mine;
-    REQUIRE(f(g, s, r) == MPI_SUCCESS);
-    for (int i = 0; i < 32; ++i) REQUIRE(r[i] == (rank % 2 ? 4 * i : 8 * i + 6));
-    m_finalize();
+    for (int again = 0; again < 2; ++again) {
+      REQUIRE(f(again ? other : mesh, g, s, r) == MPI_SUCCESS);
+      for (int i = 0; i < 32; ++i) REQUIRE(r[i] == (rank % 2 ? 4 * i : 8 * i + 6));
+    }
+    m_destroy(mesh);
+    REQUIRE(f(other, g, s, r) == MPI_SUCCESS);
+    m_destroy(other);
+    m_destroy(NULL);
   }
   MPI_Comm_free(&half);
   MPI_Finalize();

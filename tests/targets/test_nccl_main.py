@@ -149,13 +149,13 @@ func @added(%x: bf16[8] partial(max: x), %y: bf16[8]) -> bf16[8] partial(sum: x)
 
 MISTAKES = {
     "another reduction": ("ncclFloat32, ncclSum", "ncclFloat32, ncclMax"),
-    "another order of ranks": ("mesh_m.x_a, &mesh_m.over_x_a", "-mesh_m.x_a, &mesh_m.over_x_a"),
-    "another coordinate": ("mesh_m.x_a = mesh_m.rank / 2", "mesh_m.x_a = mesh_m.rank % 2"),
+    "another order of ranks": ("mesh->x_a, &mesh->over_x_a", "-mesh->x_a, &mesh->over_x_a"),
+    "another coordinate": ("mesh->x_a = mesh->rank / 2", "mesh->x_a = mesh->rank % 2"),
     "blocks out of order": ("swap_blocks(b, coming, 2, 8,", "swap_blocks(b, coming, 8, 2,"),
     "no division": ("ncclFloat16, ncclAvg", "ncclFloat16, ncclSum"),
-    "blocks that stay": ("8, to, p, 8, from,", "8, mesh_m.rank, p, 8, mesh_m.rank,"),
+    "blocks that stay": ("8, to, p, 8, from,", "8, mesh->rank, p, 8, mesh->rank,"),
     "another operand": ("__bfloat162float(a[i]) +", "__bfloat162float(b[i]) +"),
-    "no mask": ("if (mesh_m.x_a == 0) {\\n    TRY_CUDA", "if (1) {\\n    TRY_CUDA"),
+    "no mask": ("if (mesh->x_a == 0) {\\n    TRY_CUDA", "if (1) {\\n    TRY_CUDA"),
 }
 
 
@@ -226,6 +226,7 @@ int main(int argc, char **argv)
   ncclComm_t world, half;
   cudaStream_t stream;
   float host[32], *g, *s, *r;
+  struct m_mesh *mesh, *other;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -236,20 +237,23 @@ int main(int argc, char **argv)
   /* The odd ranks, and the even ones from the last to the first. */
   REQUIRE(ncclCommSplit(world, rank % 2, rank % 2 ? rank : -rank, &half, NULL) == ncclSuccess);
   REQUIRE(ncclCommUserRank(half, &mine) == ncclSuccess);
-  REQUIRE(m_init(world) == ncclInvalidArgument);
-  REQUIRE(m_finalize() == ncclSuccess);
+  REQUIRE(m_create(world, &mesh) == ncclInvalidArgument);
+  REQUIRE(!mesh && m_destroy(mesh) == ncclSuccess);
   cudaMalloc(&g, 128);
   cudaMalloc(&s, 64);
   cudaMalloc(&r, 128);
   for (int times = 0; times < 3; ++times) {
-    REQUIRE(m_init(half) == ncclSuccess);
+    REQUIRE(m_create(half, &mesh) == ncclSuccess);
+    REQUIRE(m_create(half, &other) == ncclSuccess);
     for (int i = 0; i < 32; ++i) host[i] = (float)(rank % 2 ? i : 2 * i + mine);
     cudaMemcpy(g, host, 128, cudaMemcpyHostToDevice);
-    REQUIRE(f(g, s, r, stream) == ncclSuccess);
-    REQUIRE(m_synchronize(stream) == ncclSuccess);
+    REQUIRE(f(other, g, s, r, stream) == ncclSuccess);
+    REQUIRE(f(mesh, g, s, r, stream) == ncclSuccess);
+    REQUIRE(m_synchronize(mesh, stream) == ncclSuccess);
     cudaMemcpy(host, r, 128, cudaMemcpyDeviceToHost);
     for (int i = 0; i < 32; ++i) REQUIRE(host[i] == (float)(rank % 2 ? 4 * i : 8 * i + 6));
-    REQUIRE(m_finalize() == ncclSuccess);
+    REQUIRE(m_destroy(mesh) == ncclSuccess);
+    REQUIRE(m_destroy(other) == ncclSuccess);
   }
   cudaFree(g);
   cudaFree(s);

@@ -272,9 +272,9 @@ MISTAKES = {
         "cudaFreeAsync(memory, stream); TRY(ncclAllReduce(t,",
         "memory",
     ),
-    "another count": ("ncclAllReduce(t, u, 4", "ncclAllReduce(t, u, 4 - mesh_m.x_a", "different"),
+    "another count": ("ncclAllReduce(t, u, 4", "ncclAllReduce(t, u, 4 - mesh->x_a", "different"),
     "an operand on itself": ("ncclAllReduce(t, u,", "ncclAllReduce(t, t,", "operands overlap"),
-    "a communicator that is left": ("if (mesh_m.over_x_a &&", "if (0 &&", "communicators left"),
+    "a communicator that is left": ("if (mesh->over_x_a &&", "if (0 &&", "communicators left"),
 }
 
 

@@ -239,7 +239,7 @@ int main(void)
   int length;
   MPI_Init(NULL, NULL);
   for (size_t i = 0; i < sizeof calls / sizeof *calls; ++i) {
-    int err = f(NULL, NULL, calls[i][0], calls[i][1], calls[i][2]);
+    int err = f(NULL, NULL, NULL, calls[i][0], calls[i][1], calls[i][2]);
     if (err == MPI_SUCCESS) return 1;
     MPI_Error_string(err, text, &length);
     puts(text);

@@ -1,6 +1,8 @@
 """A file of C or C++: what a module has to print, the runtime in sections, and the header."""
 
+import re
 from collections.abc import Collection, Container, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -61,11 +63,32 @@ def runtime(file: str, needs: Iterable[str]) -> list[str]:
     return [body for name, (_, body) in known.items() if name in needed]
 
 
+@dataclass(frozen=True)
+class Interface:
+    """The names that other files see.
+
+    Attributes:
+        prefix: their beginning.
+        parts: whether functions have others that start them and wait for them.
+    """
+
+    prefix: str = ""
+    parts: bool = False
+
+    def __post_init__(self) -> None:
+        if self.prefix and not re.fullmatch(r"[A-Za-z]\w*", self.prefix, re.ASCII):
+            raise ValueError("prefix is a letter and letters, digits and _ behind it")
+
+
+PLAIN = Interface()
+
+
 def check_names(
     module: ModuleOp,
     initialised: Container[str],
+    interface: Interface = PLAIN,
     words: Words = C,
-    mesh_functions: Sequence[str] = ("init", "finalize"),
+    mesh_functions: Sequence[str] = ("create", "create_f", "destroy"),
     models: bool = False,
 ) -> None:
     """Check that functions, and the meshes that are initialised, can have the same names in C.
@@ -79,7 +102,10 @@ def check_names(
     kind = f"{words.language} function"
 
     def definition(name: str) -> Definition:
-        return Definition(name, name_problem(name, words), kind)
+        whole = f"{interface.prefix}{name}"
+        return Definition(whole, name_problem(whole, words), kind)
+
+    ends = ("", "_start", "_wait") if interface.parts else ("",)
 
     check_definitions(
         module,
@@ -87,7 +113,7 @@ def check_names(
         lambda mesh: [
             definition(f"{mesh}_{name}") for name in mesh_functions if mesh in initialised
         ],
-        lambda function: [definition(function)],
+        lambda function: [definition(f"{function}{end}") for end in ends],
         models,
     )
 
@@ -158,8 +184,8 @@ def called_first(texts: Sequence[Text]) -> list[Text]:
     return [x for x in texts if x.is_task or x.function.sym_name.data in called]
 
 
-Declared = tuple[Comment, str]
-"""A function for a header: the comment above it, and its declaration."""
+Declared = tuple[Comment, Sequence[str]]
+"""A function for a header: the comment above it, and its declarations."""
 
 
 def header_text(
@@ -174,7 +200,7 @@ def header_text(
     """
     lines = [about, "#pragma once", "", *(f"#include <{name}>" for name in includes), ""]
     lines += ["#ifdef __cplusplus", 'extern "C" {', "#endif", "", *meshes]
-    for above, declaration in functions:
-        lines += ["", above, f"{declaration};"]
+    for above, declarations in functions:
+        lines += ["", above, *(f"{declaration};" for declaration in declarations)]
     lines += ["", "#ifdef __cplusplus", "}", "#endif"]
     return "\n".join(lines) + "\n"

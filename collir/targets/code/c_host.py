@@ -48,7 +48,7 @@ class HostMethod(CMethod, ABC):
         y: LocalBuffer,
     ) -> list[str]:
         if is_of_model(op):
-            return [self.kernels.call(op, self.mesh, starts, list(map(str, inputs)), str(out))]
+            return [self.kernels.call(op, self.names, starts, list(map(str, inputs)), str(out))]
         self.use(y.dtype)
         elements = [pointer.element("i") for pointer in inputs]
         value = self.ELEMENTS[op.mnemonic](self, op, elements, y.dtype)

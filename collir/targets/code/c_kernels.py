@@ -10,6 +10,7 @@ from collir.dialects.tensor import dist_type
 from collir.layout import DistType, DType, Mesh
 from collir.layout.structure import REPEATED, Structure, map_structure
 from collir.syntax.step_writer import step_text
+from collir.targets.code.c_mesh import HANDLE, CMesh
 from collir.targets.code.c_nest import Array, Loop, is_one
 from collir.targets.code.c_text import (
     AS_BITS,
@@ -166,10 +167,10 @@ class Kernels:
     _counts: dict[str, int] = field(default_factory=dict[str, int])
 
     def call(
-        self, op: DistOp, mesh: Mesh, starts: Sequence[str], operands: Sequence[str], out: str
+        self, op: DistOp, names: CMesh, starts: Sequence[str], operands: Sequence[str], out: str
     ) -> str:
         """Return the statement that calls the kernel of an operation on buffers."""
-        c = Computation(op, mesh, starts, self.needs, self.products)
+        c = Computation(op, names.mesh, starts, self.needs, self.products)
         body = self.bodies[op.mnemonic](c)
         listed = parameter_names(len(operands))
         text = "\n".join(body)
@@ -178,7 +179,9 @@ class Kernels:
             f"const {C_TYPES[x.dtype]} *restrict {name}"
             for name, x in zip(listed, c.operands, strict=True)
         ]
-        parameters = ", ".join([*inputs, f"{C_TYPES[c.result.dtype]} *restrict {OUT}"])
+        handle = [HANDLE] if f"{HANDLE}->" in text else []
+        first = [f"const {names.kind} *{HANDLE}" for _ in handle]
+        parameters = ", ".join([*first, *inputs, f"{C_TYPES[c.result.dtype]} *restrict {OUT}"])
         key = (op.mnemonic, parameters, *body)
         if key not in self._known:
             number = self._counts[op.mnemonic] = self._counts.get(op.mnemonic, 0) + 1
@@ -187,7 +190,7 @@ class Kernels:
             head = f"static void {self._known[key]}({parameters})"
             self.texts += [_described(c, listed), *_wrapped(head), "{"]
             self.texts += [*(f"  {line}" for line in body), "}", ""]
-        return f"{self._known[key]}({', '.join([*operands, out])});"
+        return f"{self._known[key]}({', '.join([*handle, *operands, out])});"
 
 
 def _described(c: Computation, operands: Sequence[str]) -> Comment:

@@ -22,12 +22,12 @@ from collir.dialects.tensor import AxesAttr, dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
-from collir.layout import Dim, DistType, DType, Reduction
+from collir.layout import Dim, DistType, DType, Mesh, Reduction
 from collir.layout.coll import ALL_REDUCE
 from collir.layout.cuts import Extent, cuts, places, units
 from collir.semantics.reference.exactness import exact_results, roundings
 from collir.semantics.reference.meaning import meaning
-from collir.targets.code.c_mesh import CMesh
+from collir.targets.code.c_mesh import HANDLE, CMesh
 from collir.targets.code.c_text import (
     AS_BITS,
     C_ELEMENTS,
@@ -256,6 +256,11 @@ def _stored(value: str, x: DistType) -> str:
     return f"({C_TYPES[x.dtype]}){value}"
 
 
+def handle_of(mesh: Mesh) -> str:
+    """Return the variable of a main that holds the handle of a mesh."""
+    return f"mesh_{mesh.name}"
+
+
 Names = TypeVar("Names", bound=CMesh)
 """The names of a mesh in a language."""
 
@@ -330,7 +335,7 @@ class CheckedRun(ABC, Generic[Names]):
 
     def _lines(self) -> list[str]:
         return [
-            f"static int run_{self.name}(int repeats, int check)",
+            f"static int run_{self.name}({self.names.kind} *{HANDLE}, int repeats, int check)",
             "{",
             *indented(self.variables(), 2),
             *indented(self._declarations(), 2),

@@ -1,4 +1,4 @@
-"""The struct of a mesh in C and C++: its variable, and its members."""
+"""The struct of a mesh in C and C++, to which a handle points, and its members."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,15 @@ from collir.targets.code.c_text import C, Comment, Words, comment, factor_text, 
 from collir.targets.code.rank_names import RankNames, tables_in
 from collir.targets.code.ranks import OverList, axes_text
 
+HANDLE = "mesh"
+"""The parameter of functions that points to the struct of their mesh."""
+
+MEMBERS = (
+    *("rank", "comm", "workspace", "streams", "events"),
+    *("pending", "counts", "inputs", "outputs", "sizes"),
+)
+"""The members that are no communicators, coordinates or numbers."""
+
 
 @dataclass
 class CMesh(RankNames):
@@ -19,7 +28,8 @@ class CMesh(RankNames):
     Attributes:
         functions: the programs of the ranks.
         words: the names that the language does not leave to members.
-        variable: the variable of the struct.
+        has_handle: whether functions take a handle of the mesh.
+        prefix: the beginning of the names of what other files see.
         members: the member for the coordinate on each sub-axis.
         communicators: the member for each ordered list of sub-axes that a program sends over.
         tables: the member for the number of this rank in each table by coordinates.
@@ -32,16 +42,17 @@ class CMesh(RankNames):
     mesh: Mesh
     functions: Sequence[LocalFuncOp]
     words: Words = C
+    has_handle: bool = True
+    prefix: str = ""
 
     def __post_init__(self) -> None:
-        mesh, self.variable = self.mesh, f"mesh_{self.mesh.name}"
+        mesh = self.mesh
         lists = list(dict.fromkeys(op.axes.data for op in self.starts() if op.axes.data))
         axes, tables = [sub.name for sub in mesh.sub_axes], tables_in(self.functions)
         words = [*axes, *("over_" + "_".join(over) for over in lists)]
         words += ["by_" + "_".join(mesh.short(atom.axes)) for atom in tables]
-        # `rank` and `comm` are members of every mesh. Names are distinct, also where `a_b.c` and
-        # `a.b_c` would look the same.
-        names = iter(variables(["rank", "comm", *words], self.words)[2:])
+        # Names are distinct, also where `a_b.c` and `a.b_c` would look the same.
+        names = iter(variables([*MEMBERS, *words], self.words)[len(MEMBERS) :])
         self.members = {axis: next(names) for axis in axes}
         self.communicators: dict[OverList, str] = {over: next(names) for over in lists}
         self.tables = {atom: next(names) for atom in tables}
@@ -52,8 +63,18 @@ class CMesh(RankNames):
 
     # --- expressions --------------------------------------------------------------------------
 
+    @property
+    def symbol(self) -> str:
+        """The beginning of the names of what belongs to the mesh."""
+        return f"{self.prefix}{self.mesh.name}"
+
+    @property
+    def kind(self) -> str:
+        """The type that a handle points to."""
+        return f"struct {self.symbol}_mesh"
+
     def member(self, name: str) -> str:
-        return f"{self.variable}.{name}"
+        return f"{HANDLE}->{name}"
 
     def atom(self, atom: str) -> str:
         if atom in self.members and not isinstance(atom, CoordinateTable):
@@ -84,12 +105,13 @@ class CMesh(RankNames):
 
     # --- statements ---------------------------------------------------------------------------
 
-    def struct(self, storage: str, kind: str, note: str = "") -> list[str]:
-        """Return the struct without its end.
+    def struct(self, communicator: str, note: str, more: Sequence[str]) -> list[str]:
+        """Return the struct.
 
         Args:
-            kind: the type of a communicator.
+            communicator: the type of a communicator.
             note: a comment behind the one of all ranks.
+            more: members that are not the same in all languages.
         """
         mesh = self.mesh
         lines: list[str] = [
@@ -97,21 +119,22 @@ class CMesh(RankNames):
                 f"/* mesh @{mesh.name} on @{comment(mesh.machine.name)}: {mesh.devices} ranks, "
                 f"{comment(axes_text(mesh))}. */"
             ),
-            f"{storage} struct {{",
-            f"  {kind} comm;{note}",
+            f"{self.kind} {{",
+            f"  {communicator} comm;{note}",
             "  int rank;",
         ]
         if mesh.sub_axes:
             coordinates = ", ".join(self.members[sub.name] for sub in mesh.sub_axes)
             lines.append(f"  int {coordinates}; /* this rank's coordinates */")
         lines += [
-            f"  {kind} {name}; /* ranks that differ in {comment(', '.join(over))} only */"
+            f"  {communicator} {name}; /* ranks that differ in {comment(', '.join(over))} only */"
             for over, name in self.communicators.items()
         ]
-        return lines + [
+        lines += [
             f"  size_t {name}; /* {_shortened(comment(atom))} */"
             for atom, name in self.tables.items()
         ]
+        return [*lines, *more, "};", ""]
 
     def numbers(self) -> list[str]:
         """Return the statements that set this rank's coordinates and its numbers in tables."""

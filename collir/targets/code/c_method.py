@@ -37,7 +37,7 @@ from collir.layout import DType, Place, Reduction, at_root, place_at
 from collir.layout.local import LocalBuffer
 from collir.layout.sizes import OpenSize
 from collir.targets.code.c_copies import Pointer
-from collir.targets.code.c_mesh import CMesh
+from collir.targets.code.c_mesh import HANDLE, CMesh
 from collir.targets.code.c_signature import CSignature
 from collir.targets.code.c_text import (
     C_TYPES,
@@ -93,6 +93,8 @@ class CMethod(ABC):
     """The value that means success."""
     linkage: ClassVar[str] = ""
     """The words before functions that other files may call."""
+    inner: ClassVar[str] = ", on memory for its temporaries."
+    """What the function for this file differs in from the one for others."""
     last: ClassVar[Sequence[tuple[str, str]]] = ()
     """The types and names of the parameters behind the buffers and the sizes."""
 
@@ -102,6 +104,7 @@ class CMethod(ABC):
         self.pointer: dict[SSAValue, Pointer] = {}
         self.places: dict[SSAValue, Place] = {}
         self.pending: dict[StartOp, list[str]] = {}
+        self.apart = set[Operation]()  # collectives that are not waited for where they start
         body = self.function.body.block
         self.allocated = [op for op in self.function.walk() if isinstance(op, AllocOp)]
         self._name()
@@ -158,35 +161,47 @@ class CMethod(ABC):
 
     # --- the function -------------------------------------------------------------------------
 
-    def prototype(self) -> str:
-        """Return the name of the function and its parameters."""
-        return f"{self.function.sym_name.data}({', '.join(self._parameters()) or 'void'})"
+    @property
+    def symbol(self) -> str:
+        """The name by which other files call it, if it is not static."""
+        prefix = "" if self.signature.static else self.names.prefix
+        return f"{prefix}{self.function.sym_name.data}"
 
-    def _parameters(self) -> list[str]:
-        lines = [f"const {self._kind(x)} *{self.name_of(x)}" for x in self.function.inputs]
+    def parameters(self) -> list[str]:
+        lines = [f"{self.names.kind} *{HANDLE}"] if self.names.has_handle else []
+        lines += [f"const {self._kind(x)} *{self.name_of(x)}" for x in self.function.inputs]
         lines += [f"{self._kind(x)} *{self.name_of(x)}" for x in self.function.outputs]
         lines += [f"size_t {name}" for name in self.signature.sizes]
         return [*lines, *(f"{kind} {name}" for kind, name in self.last)]
 
     def declaration(self) -> str:
-        """Return the declaration for a header, without a semicolon."""
-        return f"{self.result} {self.prototype()}"
+        """Return the declaration for other files, without a semicolon."""
+        return f"{self.result} {self.symbol}({', '.join(self.parameters()) or 'void'})"
+
+    def declarations_of_parts(self) -> list[str]:
+        """Return the declarations of functions that run a part of it, without semicolons."""
+        return []
 
     @property
     def is_inner(self) -> bool:
         """True if others pass it memory for its temporaries."""
         return self.is_task and self.arena != 0
 
+    def extra(self) -> list[tuple[str, str]]:
+        """Return the types and names of parameters that only functions of the file pass."""
+        return [("char *", MEMORY)] if self.is_inner else []
+
     def called(self) -> str:
-        """Return the name by which other functions call it."""
-        name = self.function.sym_name.data
-        return f"collir_{name}" if self.is_inner and not self.signature.static else name
+        """Return the name by which other functions of the file call it."""
+        is_other = self.extra() and not self.signature.static
+        return f"collir_{self.function.sym_name.data}" if is_other else self.symbol
 
     def head(self) -> str:
         """Return the declaration of the function that others call, without a semicolon."""
-        static = "static " if self.signature.static or self.is_inner else self.linkage
-        parameters = [*self._parameters(), *([f"char *{MEMORY}"] if self.is_inner else [])]
-        return f"{static}{self.result} {self.called()}({', '.join(parameters) or 'void'})"
+        extra = [f"{kind}{name}" for kind, name in self.extra()]
+        static = "static " if self.signature.static or extra else self.linkage
+        parameters = ", ".join([*self.parameters(), *extra])
+        return f"{static}{self.result} {self.called()}({parameters or 'void'})"
 
     def _kind(self, value: SSAValue) -> str:
         return self.types[buffer_of(value).dtype]
@@ -195,6 +210,11 @@ class CMethod(ABC):
     def arena(self) -> int:
         """The bytes of memory for temporaries."""
         return self.function.arena.data if self.function.arena else 0
+
+    def passed(self, buffers: Iterable[str], *sizes: str) -> str:
+        """Return the arguments of a call of a function on the same mesh."""
+        handle = [HANDLE] if self.names.has_handle else []
+        return ", ".join([*handle, *buffers, *sizes, *(name for _, name in self.last)])
 
     def comment(self) -> Comment:
         """Return a comment with the types of the buffers in ``.coll``."""
@@ -209,26 +229,30 @@ class CMethod(ABC):
 
     def text(self) -> list[str]:
         """Return the function with a comment that has its types in ``.coll``."""
-        steps = list(self._placed(self._pieces(self.function.body.block, ()), ()))
+        steps = self.steps()
         choice, memory = self._choice(), self._memory(steps)
         inner = [*choice, *memory, *self.preparation(), *steps]
         used = words_in(inner)
-        args = [self.name_of(x) for x in self.function.body.block.args]
+        args = [HANDLE] if self.names.has_handle else []
+        args += [self.name_of(x) for x in self.function.body.block.args]
         args += [*self.signature.sizes, *(name for _, name in self.last)]
-        args += [MEMORY] if self.is_inner else []
+        args += [name for _, name in self.extra()]
         unused = [f"(void){name};" for name in args if name not in used]
         lines = [*self.declarations(), *unused, *inner]
-        if self.called() == self.function.sym_name.data:
-            return [self.comment(), self.head(), "{", *self.body(lines), "}", ""]
-        note = Comment("/* The function below, on memory for its temporaries. */")
-        return [note, self.head(), "{", *self.body(lines), "}", "", *self._entry()]
+        is_other = self.called() != self.symbol
+        above = Comment(f"/* The function below{self.inner} */") if is_other else self.comment()
+        text = [above, self.head(), "{", *self.body(lines), "}", ""]
+        return [*text, *self.entries()] if is_other else text
 
-    def _entry(self) -> list[str]:
-        """Return the function that gets memory for one that others call, too."""
-        args = [self.name_of(x) for x in self.function.body.block.args]
-        args += [*self.signature.sizes, *(name for _, name in self.last), MEMORY]
+    def steps(self) -> list[str]:
+        """Return the statements of all steps."""
+        return list(self.placed(self.pieces(self.function.body.block, ()), ()))
+
+    def entries(self) -> list[str]:
+        """Return the functions for other files where the function itself is for this one."""
+        args = self.passed(map(self.name_of, self.function.body.block.args), *self.signature.sizes)
         self.has_memory = True
-        call = f"TRY({self.called()}({', '.join(args)}));"
+        call = f"TRY({self.called()}({args}, {MEMORY}));"
         lines = [*self.acquired(size_text(self.arena)), call]
         head = f"{self.linkage}{self.declaration()}"
         return [self.comment(), head, "{", *self.body(lines), "}", ""]
@@ -276,12 +300,15 @@ class CMethod(ABC):
         for other in own.choices:
             tests = [f"{own.sizes[0]} >= {size_text(other.least)}"]
             tests += map(condition_text, other.needed)
-            last = [name for _, name in self.last]
-            call = f"{other.name}({', '.join([*buffers, *own.sizes, *last])})"
+            call = self.chosen(self.others[other.name], self.passed(buffers, *own.sizes))
             lines.append(f"if ({' && '.join(tests)}) return {call};")
         if any("is_size(" in line for line in lines):
             self.needs.add("is_size")
         return lines
+
+    def chosen(self, other: "CMethod", arguments: str) -> str:
+        """Return the call of another function that takes the place of this one."""
+        return f"{other.symbol}({arguments})"
 
     def _bounds(self) -> list[Condition]:
         """Return the condition that the bytes of memory are a number, if no other one says so."""
@@ -298,10 +325,11 @@ class CMethod(ABC):
 
     # --- blocks -------------------------------------------------------------------------------
 
-    def _pieces(self, block: Block, context: Place) -> list[Piece]:
+    def pieces(self, block: Block, context: Place) -> list[Piece]:
         """Return the statements of a block, those of each place by themselves."""
         ops = list(leaves(block, context))
         at_once = {ops[n].op for n in range(len(ops)) if is_waited_at_once(ops, n)}
+        at_once -= self.apart
         pieces: list[Piece] = []
         for leaf in ops:
             lines = list(self._statements(leaf, at_once))
@@ -323,7 +351,7 @@ class CMethod(ABC):
         it."""
         return []
 
-    def _placed(self, pieces: Sequence[Piece], context: Place) -> Iterator[str]:
+    def placed(self, pieces: Sequence[Piece], context: Place) -> Iterator[str]:
         """Yield the statements of pieces, those of one place together."""
         for place, lines in merged_pieces(pieces):
             rest = tuple(item for item in place if item not in context)
@@ -450,12 +478,11 @@ class CMethod(ABC):
 
     def _call(self, op: LocalCallOp) -> str:
         place, callee = place_around(op), op.function()
-        arguments = [self.held(x, place) for x in (*op.inputs, *op.outputs)]
-        arguments += [name for _, name in self.last]
+        arguments = self.passed(self.held(x, place) for x in (*op.inputs, *op.outputs))
         if callee.arena and callee.arena.data != 0:
             start = op.start.data if op.start else 0
-            arguments.append(MEMORY if start == 0 else f"{MEMORY} + {size_text(start)}")
-        return f"TRY({self.callee(callee)}({', '.join(arguments)}));"
+            arguments += f", {MEMORY}" if start == 0 else f", {MEMORY} + {size_text(start)}"
+        return f"TRY({self.callee(callee)}({arguments}));"
 
     def callee(self, function: LocalFuncOp) -> str:
         """Return the name by which a function is called."""
@@ -476,7 +503,7 @@ class CMethod(ABC):
             step = self.names.factor(buffer_of(row).elements)
             offset = f"{self.names.spelled(start)} + " if start != 0 else ""
             self.pointer[row] = self.pointer[root].plus(f"{offset}{number} * {step}")
-        inner = list(self._placed(self._pieces(body, place), place))
+        inner = list(self.placed(self.pieces(body, place), place))
         before: list[str] = []
         after: list[str] = []
         used = words_in(inner)
@@ -502,7 +529,7 @@ class CMethod(ABC):
 def words_in(lines: Iterable[str]) -> set[str]:
     """Return the names in statements, without those of members, and those in comments."""
     code = "\n".join(line for line in lines if not isinstance(line, Comment))
-    return set(re.findall(r"(?<![\w.])\w+", code))
+    return set(re.findall(r"(?<![\w.])(?<!->)\b\w+", code))
 
 
 def indented(line: str) -> str:

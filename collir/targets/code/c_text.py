@@ -46,7 +46,7 @@ USED = frozenset(
     """
     err i pending main malloc free memcpy memset printf fprintf stdout stderr stdin errno unix
     linux size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
-    done to from TRY NEW MOST_DIMS
+    done to from TRY NEW MOST_DIMS mesh part
     all_reduce reduce broadcast reduce_scatter all_gather gather scatter all_to_all permute
     send_to receive_from shift memory reserve exchange blocks_before as_integers
     least size_of compute_for wrong_size is_size check_size snprintf

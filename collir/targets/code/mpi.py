@@ -1,5 +1,6 @@
 """The target ``mpi``: C for MPI 3.0 and C99, with or without a main."""
 
+import re
 from dataclasses import dataclass
 from typing import IO
 
@@ -7,13 +8,20 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
-from collir.targets.code.mpi_file import emit_c
+from collir.targets.code.c_file import Interface
+from collir.targets.code.mpi_file import MpiFile
+from collir.targets.code.mpi_fortran import fortran_module
 from collir.targets.code.mpi_main import emit_with_main
 
 
 @dataclass(frozen=True)
 class MpiTarget(Target):
     """C for MPI 3.0 and C99: one function per `func`, communicators made once.
+
+    `MESH_create` makes a handle from a communicator, and every function takes it first: it has the
+    communicators, the requests and the memory for temporaries, so a program may have several.
+    `MESH_create` warns where the ranks run on several hosts, and not those of a node of the machine
+    on one.
 
     The communicator of an ordered list of sub-axes is an `MPI_Comm_split` of the mesh. Its colour
     is the index over all other sub-axes; its key is the mixed-radix index over the list, so the
@@ -24,10 +32,10 @@ class MpiTarget(Target):
     What a rank does is decided by the lowering to the local level (`-t local`), and printed one
     operation after the other: blocks are packed by copies, and a collective is a function of the
     file, which starts it if it is given a request. It waits instead where one call of MPI does not
-    take so many elements. A `repeat` is a loop. Temporaries lie in one piece of memory, which is
-    kept from call to call, and freed by `MESH_finalize`. With `sized=true` functions are for values
-    of any size. In f16 and bf16, a maximum or minimum with a NaN is NaN on all ranks; in f32 and
-    f64, MPI does not define it.
+    take so many elements. A `repeat` is a loop. Temporaries lie in one piece of memory, which the
+    handle keeps from call to call. With `sized=true` functions are for values of any size. In f16
+    and bf16, a maximum or minimum with a NaN is NaN on all ranks; in f32 and f64, MPI does not
+    define it.
 
     On axes with weights, sizes are products with `by_...`, numbers of this rank from a table by its
     coordinates, and collectives are MPI's for counts that differ (`MPI_Allgatherv`, ...).
@@ -56,15 +64,36 @@ class MpiTarget(Target):
     the functions for larger values where there are some."""
     header: bool = False
     """Print the header of the file instead: declarations for C and C++ programs to include."""
+    fortran: str = ""
+    """Print a Fortran module of this name instead, with the interfaces of the functions."""
+    prefix: str = ""
+    """The beginning of all names that other files see, so that several emitted files can be
+    linked."""
+    parts: bool = False
+    """Print `NAME_start` and `NAME_wait` too, which run a function up to its first wait, and from
+    there on."""
 
     def __post_init__(self) -> None:
+        Interface(self.prefix, self.parts)
+        if self.main and (self.prefix or self.parts):
+            raise ValueError("a program with a main has no interface: leave out prefix and parts")
         if self.main and self.sized:
             raise ValueError("main runs functions on values as large as their types: not sized")
+        if self.fortran and (self.main or self.header):
+            raise ValueError("a Fortran module is a file of its own: leave out main and header")
+        if self.fortran and not re.fullmatch(r"[A-Za-z]\w{0,62}", self.fortran, re.ASCII):
+            raise ValueError(
+                "a name in Fortran is a letter and at most 62 letters, digits and _ behind it"
+            )
         if self.main and self.header:
             raise ValueError("a program with a main has no header: leave out main")
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         if self.main:
             output.write(emit_with_main(module))
+            return
+        file = MpiFile(module, sized=self.sized, interface=Interface(self.prefix, self.parts))
+        if self.fortran:
+            output.write(fortran_module(file, self.fortran))
         else:
-            output.write(emit_c(module, sized=self.sized, header=self.header))
+            output.write(file.header() if self.header else file.text())

@@ -15,7 +15,9 @@ from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import ANY_GROUPS
 from collir.targets.code.c_file import (
     DECLARATIONS,
+    PLAIN,
     SIZED,
+    Interface,
     called_first,
     called_in,
     check_names,
@@ -31,14 +33,16 @@ from collir.targets.code.c_products import BLAS, CBLAS, product_text
 from collir.targets.code.c_signature import signatures
 from collir.targets.code.mpi_mesh import MpiMesh, operator_text
 from collir.targets.code.mpi_method import MpiMethod
+from collir.targets.code.mpi_parts import MpiPartsMethod, members_for_parts
 from collir.targets.code.names import raise_all, refused_model
 
 _HEADER = """/* Written by collir {version}: C99 and MPI 3.0.
  *
- * Every rank calls MESH_init(comm) once, then the functions with its own buffers, which must not
- * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code, of which
- * MPI_Error_string has the text. Where a rank holds nothing of a value, its buffer is not touched
- * and may be NULL.
+ * All ranks of a communicator get a handle by MESH_create, call functions with it and with their
+ * own buffers, which must not overlap, and give it back by MESH_destroy. A handle has communicators
+ * and the memory of temporaries, so it is for one call at a time; there may be several handles. All
+ * functions return MPI_SUCCESS or an MPI error code, of which MPI_Error_string has the text. Where
+ * a rank holds nothing of a value, its buffer is not touched and may be NULL.
 {sized}{interface}
  */"""
 
@@ -60,6 +64,7 @@ class MpiFile:
         static: Iterable[FuncOp] = (),
         sized: bool = False,
         named: Collection[str] | None = None,
+        interface: Interface = PLAIN,
     ):
         """Lower the functions of a module.
 
@@ -68,6 +73,7 @@ class MpiFile:
             sized: whether functions take their size parameters, or a width, and choose by them.
             named: the functions to print of a module with operations of models; by default those
                 that no other calls.
+            interface: what other files see.
 
         Raises:
             DiagnosticError: names that C cannot have, operations that are not collectives.
@@ -80,36 +86,46 @@ class MpiFile:
         # A mesh that is only for this file, of one device, needs no communicators.
         open_on = {mesh_of(f).name for f in functions_of(ready) if f not in hidden}
         initialised = [n for n, mesh in meshes.items() if mesh.sub_axes or n in open_on]
-        check_names(ready, initialised, models=True)
+        check_names(ready, initialised, interface, models=True)
         functions = programs_of_ranks(ready, ANY_GROUPS)
         self.meshes = {
-            name: MpiMesh(mesh, by_mesh(functions, name)) for name, mesh in meshes.items()
+            name: MpiMesh(
+                mesh,
+                by_mesh(functions, name),
+                has_handle=name in initialised,
+                prefix=interface.prefix,
+            )
+            for name, mesh in meshes.items()
         }
         self.needed = [self.meshes[name] for name in initialised]
         tasks = called_in(functions)
         self.kernels = Kernels(BODIES)
-        self.texts = [
-            MpiMethod(
-                function,
-                self.meshes[mesh_at(function).name],
-                own[function.sym_name.data],
-                function.sym_name.data in tasks,
-                self.kernels,
-            )
-            for function in functions
-        ]
+        self.texts: list[MpiMethod] = []
+        for function in functions:
+            name, names = function.sym_name.data, self.meshes[mesh_at(function).name]
+            in_parts = interface.parts and not own[name].static and name not in tasks
+            method = MpiPartsMethod if in_parts else MpiMethod
+            self.texts.append(method(function, names, own[name], name in tasks, self.kernels))
         introduce(self.texts)
 
     def _interface(self) -> list[str]:
         """Return the declarations of the functions of the meshes."""
-        lines = [f"int  {names.mesh.name}_init(MPI_Comm comm);" for names in self.needed]
-        return [*lines, *(f"void {names.mesh.name}_finalize(void);" for names in self.needed)]
+        return [line for names in self.needed for line in names.interface()]
 
     def header(self) -> str:
         """Return the header of the file, for C and C++."""
         about = _about(DECLARATIONS, self.sized)
-        declared = [(x.comment(), x.declaration()) for x in self.texts if not x.signature.static]
+        declared = [
+            (x.comment(), [x.declaration(), *x.declarations_of_parts()])
+            for x in self.texts
+            if not x.signature.static
+        ]
         return header_text(about, _HEADER_INCLUDES, self._interface(), declared)
+
+    def _mesh_text(self, names: MpiMesh) -> list[str]:
+        """Return the struct of a mesh and its functions, behind the text of all others."""
+        has_memory = any("reserve" in x.needs for x in self.texts if x.names is names)
+        return names.text(has_memory, members_for_parts(self.texts, names))
 
     def text(self, includes: Iterable[str] = _INCLUDES, sections: Iterable[str] = ()) -> str:
         """Return the file.
@@ -118,7 +134,12 @@ class MpiFile:
             sections: the sections of the runtime to print in any case.
         """
         interface = self._interface()
-        interface += [f"int  {x.prototype()};" for x in self.texts if not x.signature.static]
+        interface += [
+            f"int  {line.removeprefix('int ')};"
+            for x in self.texts
+            if not x.signature.static
+            for line in (x.declaration(), *x.declarations_of_parts())
+        ]
         bodies = [line for text in self.texts for line in text.text()]
         needs = {*sections, *self.kernels.needs, *(x for text in self.texts for x in text.needs)}
         if self.kernels.texts:
@@ -127,7 +148,7 @@ class MpiFile:
             [
                 _about("\n".join(f" *   {line}" for line in interface), self.sized),
                 *_runtime_text(needs, self.needed, includes),
-                *(line for names in self.needed for line in names.text("reserve" in needs)),
+                *(line for names in self.needed for line in self._mesh_text(names)),
                 *_products_text(self.kernels.products),
                 *self.kernels.texts,
                 *(f"{text.head()};\n" for text in called_first(self.texts)),
@@ -140,15 +161,14 @@ def emit_c(
     module: ModuleOp,
     includes: Iterable[str] = _INCLUDES,
     sized: bool = False,
-    header: bool = False,
+    interface: Interface = PLAIN,
 ) -> str:
-    """Return the C of all functions of a module, or the header for them.
+    """Return the C of all functions of a module.
 
     Raises:
         DiagnosticError: names that C cannot have, operations that are not collectives.
     """
-    file = MpiFile(module, sized=sized)
-    return file.header() if header else file.text(includes)
+    return MpiFile(module, sized=sized, interface=interface).text(includes)
 
 
 def _refuse_models(module: ModuleOp) -> None:
@@ -182,11 +202,13 @@ def _products_text(dtypes: set[DType]) -> list[str]:
 
 def _runtime_text(needs: set[str], meshes: Sequence[MpiMesh], includes: Iterable[str]) -> list[str]:
     """Return the includes, the sections of the runtime, and the reductions that MPI lacks."""
+    made = {"wrong_size"} if meshes else set[str]()
+    made |= {"check_hosts"} if any(names.has_hosts() for names in meshes) else set[str]()
     waiting = ["sched.h"] if "compute_for" in needs else []
     lines = [
         *(f"#include <{name}>" for name in [*includes, *waiting]),
         "",
-        *host_runtime(needs | ({"wrong_size"} if meshes else set[str]())),
+        *host_runtime(needs | made),
     ]
     for operator in dict.fromkeys(operator for names in meshes for operator in names.operators):
         lines += operator_text(operator)

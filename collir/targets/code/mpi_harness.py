@@ -15,6 +15,8 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.layout import DistType
+from collir.targets.code.c_main import handle_of
+from collir.targets.code.c_mesh import HANDLE
 from collir.targets.code.c_text import element_count, size_text
 from collir.targets.code.mpi_file import MpiFile
 from collir.targets.code.mpi_mesh import MpiMesh
@@ -110,23 +112,24 @@ _CLOSE = """\
 def emit_harness(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
     """Return the C of a module and a main that runs ``functions``, all on meshes of one size."""
     file = MpiFile(module, named=[f.sym_name.data for f in functions])
-    meshes = list(dict.fromkeys(mesh_of(function).name for function in functions))
+    used = dict.fromkeys(mesh_of(function).name for function in functions)
+    meshes = [file.meshes[name] for name in used]
     buffers = {function: _buffers(function) for function in functions}
     lines = [
         file.text(_INCLUDES),
         f"#define COLLIR_MOST_BUFFERS {max([1, *map(len, buffers.values())])}",
         "",
         _SUPPORT,
+        *(f"static {names.kind} *{handle_of(names.mesh)};" for names in meshes),
         *(_call_text(function, len(buffers[function])) for function in functions),
         _OPEN,
     ]
-    for name in meshes:
-        lines.append(
-            f'  collir_require({name}_init(MPI_COMM_WORLD) == MPI_SUCCESS, "{name}_init");'
-        )
+    for names in meshes:
+        call = f"{names.mesh.name}_create(MPI_COMM_WORLD, &{handle_of(names.mesh)})"
+        lines.append(f'  collir_require({call} == MPI_SUCCESS, "{names.mesh.name}_create");')
     for function in functions:
         lines.append(_run_text(function, buffers[function], file.meshes[mesh_of(function).name]))
-    lines += [f"  {name}_finalize();" for name in meshes]
+    lines += [f"  {names.mesh.name}_destroy({handle_of(names.mesh)});" for names in meshes]
     return "\n".join([*lines, _CLOSE])
 
 
@@ -138,7 +141,8 @@ def _buffers(function: FuncOp) -> list[DistType]:
 def _call_text(function: FuncOp, buffers: int) -> str:
     """Return a function that takes its buffers as one array, under a name that no function has."""
     name = function.sym_name.data
-    listed = ", ".join(f"collir_buffers[{i}]" for i in range(buffers))
+    handle = handle_of(mesh_of(function))
+    listed = ", ".join([handle, *(f"collir_buffers[{i}]" for i in range(buffers))])
     unused = "" if buffers else "  (void)collir_buffers;\n"
     return (
         f"static int collir_call_{name}(void **collir_buffers)\n"
@@ -161,4 +165,5 @@ def _bytes_held(x: DistType, names: MpiMesh) -> str:
     """Return the bytes that a rank holds of a value as a C expression."""
     size = names.resolved(size_text(element_count(x, names.mesh) * x.dtype.bytes))
     holds = names.at_place(x.place)
-    return f"{holds} ? {size} : 0" if holds else size
+    text = f"{holds} ? {size} : 0" if holds else size
+    return text.replace(f"{HANDLE}->", f"{handle_of(names.mesh)}->")

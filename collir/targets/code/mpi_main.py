@@ -20,8 +20,10 @@ from collir.targets.code.c_main import (
     add_total,
     dims_text,
     exchanged_types,
+    handle_of,
     runnable_functions,
 )
+from collir.targets.code.c_mesh import HANDLE
 from collir.targets.code.c_text import AS_BITS
 from collir.targets.code.mpi_file import MpiFile
 from collir.targets.code.mpi_mesh import MpiMesh
@@ -36,7 +38,7 @@ class _MpiRun(CheckedRun[MpiMesh]):
 
     @property
     def _comm(self) -> str:
-        return f"{self.names.variable}.comm"
+        return self.names.member("comm")
 
     def variables(self) -> list[str]:
         return ["int err = MPI_SUCCESS, wrong = 0, anywhere = 0;", "double best = 1e300;"]
@@ -48,7 +50,7 @@ class _MpiRun(CheckedRun[MpiMesh]):
             "  double start, taken, slowest;",
             f"  TRY(MPI_Barrier({self._comm}));",
             "  start = MPI_Wtime();",
-            f"  TRY({self.name}({', '.join([*self.inputs, *self.outputs])}));",
+            f"  TRY({self.name}({', '.join([HANDLE, *self.inputs, *self.outputs])}));",
             "  taken = MPI_Wtime() - start;",
             f"  TRY(MPI_Allreduce(&taken, &slowest, 1, MPI_DOUBLE, MPI_MAX, {self._comm}));",
             "  if (slowest < best) best = slowest;",
@@ -58,14 +60,16 @@ class _MpiRun(CheckedRun[MpiMesh]):
     def reduced_partials(self) -> list[str]:
         lines = [self.new(variable, x) for variable, x in self.totals.items()]
         if self.total is not None:
-            lines.append(f"TRY(total_{self.name}({', '.join([*self.partial, *self.totals])}));")
+            lines.append(
+                f"TRY(total_{self.name}({', '.join([HANDLE, *self.partial, *self.totals])}));"
+            )
         return lines
 
     def agreement(self) -> str:
         return f"TRY(MPI_Allreduce(&wrong, &anywhere, 1, MPI_INT, MPI_MAX, {self._comm}));"
 
     def report(self) -> list[str]:
-        rank = f"{self.names.variable}.rank"
+        rank = self.names.member("rank")
         return [
             f"if ({rank} == 0)",
             f'  printf("{self.name}: %s on {self.mesh.devices} ranks, best of %d: %.3f ms\\n",',
@@ -131,15 +135,19 @@ def _main_text(functions: Sequence[FuncOp], meshes: Sequence[MpiMesh]) -> str:
         "  if (err != MPI_SUCCESS || repeats < 1) return 1;",
         "  MPI_Comm_rank(MPI_COMM_WORLD, &rank);",
     ]
+    lines[-1:-1] = [f"  {names.kind} *{handle_of(names.mesh)} = NULL;" for names in meshes]
     for names in meshes:
+        call = f"{names.mesh.name}_create(MPI_COMM_WORLD, &{handle_of(names.mesh)})"
         lines += [
-            f"  if ((err = {names.mesh.name}_init(MPI_COMM_WORLD)) != MPI_SUCCESS) {{",
+            f"  if ((err = {call}) != MPI_SUCCESS) {{",
             "    MPI_Error_string(err, text, &length);",
             '    if (rank == 0) fprintf(stderr, "%s\\n", text);',
             "    MPI_Finalize();",
             "    return 1;",
             "  }",
         ]
-    lines += [f"  wrong |= run_{f.sym_name.data}(repeats, check);" for f in functions]
-    lines += [f"  {names.mesh.name}_finalize();" for names in meshes]
+    for function in functions:
+        handle = handle_of(mesh_of(function))
+        lines.append(f"  wrong |= run_{function.sym_name.data}({handle}, repeats, check);")
+    lines += [f"  {names.mesh.name}_destroy({handle_of(names.mesh)});" for names in meshes]
     return "\n".join([*lines, "  MPI_Finalize();", "  return wrong;", "}", ""])

@@ -1,9 +1,13 @@
 """The struct of a mesh in C for MPI: coordinates, communicators, and the reductions it lacks."""
 
+import math
+from collections.abc import Sequence
+
 from collir.dialects.local import StartOp
 from collir.dialects.local_types import buffer_of
 from collir.layout import Reduction
-from collir.targets.code.c_mesh import CMesh
+from collir.machine import host_level
+from collir.targets.code.c_mesh import HANDLE, CMesh
 from collir.targets.code.c_text import AS_BITS, CustomOperator
 from collir.targets.code.ranks import needed_ranks
 
@@ -16,47 +20,109 @@ class MpiMesh(CMesh):
         """The reductions that MPI does not know."""
         return list(dict.fromkeys(filter(None, map(custom_operator, self.starts()))))
 
-    def text(self, has_memory: bool) -> list[str]:
-        """Return the struct, and the functions that fill and empty it.
+    def interface(self) -> list[str]:
+        """Return the declarations of the functions of the mesh."""
+        m = self.symbol
+        return [
+            f"{self.kind};",
+            f"int  {m}_create(MPI_Comm comm, {self.kind} **{HANDLE});",
+            f"int  {m}_create_f(MPI_Fint comm, {self.kind} **{HANDLE});",
+            f"void {m}_destroy({self.kind} *{HANDLE});",
+        ]
+
+    def text(self, has_memory: bool, members: Sequence[str]) -> list[str]:
+        """Return the struct, and the functions that make and free it.
 
         Args:
-            has_memory: whether functions keep memory for their temporaries.
+            has_memory: whether functions have temporaries.
+            members: what functions in parts keep from one to the other.
         """
-        lines = self.struct("static", "MPI_Comm")
-        lines += [f"  MPI_Op {operator.name};" for operator in self.operators]
-        end = [f"}} {self.variable};", ""]
-        return [*lines, *end, *self._init(), *self._finalize(has_memory)]
+        more = [f"  MPI_Op {operator.name};" for operator in self.operators]
+        more += members
+        more += ["  struct memory workspace; /* of the functions' temporaries */"] * has_memory
+        lines = self.struct("MPI_Comm", "", more)
+        return [*lines, *self._destroy(has_memory), *self._create()]
 
-    def _init(self) -> list[str]:
-        mesh, variable = self.mesh, self.variable
+    def _create(self) -> list[str]:
+        mesh = self.mesh
+        comms = [*map(self.member, self.communicators.values()), self.member("comm")]
         lines = [
-            f"int {mesh.name}_init(MPI_Comm comm)",
+            f"int {self.symbol}_create(MPI_Comm comm, {self.kind} **made)",
             "{",
+            f"  {self.kind} *{HANDLE} = calloc(1, sizeof *{HANDLE});",
             "  int err = MPI_SUCCESS, size;",
+            "  *made = NULL;",
+            f"  if (!{HANDLE}) return MPI_ERR_NO_MEM;",
+            *(f"  {comm} = MPI_COMM_NULL;" for comm in comms),
+            *(f"  {self.member(x.name)} = MPI_OP_NULL;" for x in self.operators),
             "  TRY(MPI_Comm_size(comm, &size));",
-            f'  if (size != {mesh.devices}) return wrong_size("{needed_ranks(mesh)}", size);',
-            f"  TRY(MPI_Comm_dup(comm, &{variable}.comm));",
-            f"  TRY(MPI_Comm_set_errhandler({variable}.comm, MPI_ERRORS_RETURN));",
-            f"  TRY(MPI_Comm_rank({variable}.comm, &{variable}.rank));",
+            f'  if (size != {mesh.devices}) TRY(wrong_size("{needed_ranks(mesh)}", size));',
+            f"  TRY(MPI_Comm_dup(comm, &{self.member('comm')}));",
+            f"  TRY(MPI_Comm_set_errhandler({self.member('comm')}, MPI_ERRORS_RETURN));",
+            f"  TRY(MPI_Comm_rank({self.member('comm')}, &{self.member('rank')}));",
         ]
+        if warning := self._warning():
+            slots, text = warning
+            lines.append(f"  TRY(check_hosts({self.member('comm')}, {slots},")
+            lines += [f"                  {line}" for line in text]
+            lines[-1] += "));"
         lines += self.numbers()
         for colour, key, name in self.splits():
-            lines.append(f"  TRY(MPI_Comm_split({variable}.comm, {colour},")
+            lines.append(f"  TRY(MPI_Comm_split({self.member('comm')}, {colour},")
             lines.append(f"                     {key}, &{name}));")
             lines.append(f"  TRY(MPI_Comm_set_errhandler({name}, MPI_ERRORS_RETURN));")
         for operator in self.operators:
-            lines.append(f"  TRY(MPI_Op_create({operator.name}, 1, &{variable}.{operator.name}));")
-        return [*lines, "done:", "  return err;", "}", ""]
+            lines.append(
+                f"  TRY(MPI_Op_create({operator.name}, 1, &{self.member(operator.name)}));"
+            )
+        lines += ["done:", f"  if (err != MPI_SUCCESS) {self.symbol}_destroy({HANDLE});"]
+        return [*lines, f"  else *made = {HANDLE};", "  return err;", "}", "", *self._create_f()]
 
-    def _finalize(self, has_memory: bool) -> list[str]:
-        lines = [f"void {self.mesh.name}_finalize(void)", "{"]
-        names = [*self.communicators.values(), "comm"]
-        lines += [f"  MPI_Comm_free(&{self.member(name)});" for name in names]
-        lines += [f"  MPI_Op_free(&{self.member(operator.name)});" for operator in self.operators]
-        if has_memory:
-            lines.append("  free(collir_workspace.start);")
-            lines.append("  collir_workspace.start = NULL, collir_workspace.bytes = 0;")
-        return [*lines, "}", ""]
+    def _create_f(self) -> list[str]:
+        """Return the function that Fortran calls, whose communicators are numbers."""
+        return [
+            f"int {self.symbol}_create_f(MPI_Fint comm, {self.kind} **made)",
+            "{",
+            f"  return {self.symbol}_create(MPI_Comm_f2c(comm), made);",
+            "}",
+            "",
+        ]
+
+    def _warning(self) -> tuple[int, list[str]] | None:
+        """Return how many ranks a host has, and the warning where they are elsewhere, as literals
+        of C; None where the machine is one host, or its hosts differ."""
+        levels = self.mesh.machine.levels
+        place = host_level(levels) if levels else -1
+        if place < 0 or any(level.parents for level in levels):
+            return None
+        slots = math.prod(level.size for level in levels[place + 1 :])
+        hosts = self.mesh.devices // slots
+        text = [
+            f"collir: mesh @{self.mesh.name} has {hosts} hosts of {slots} ranks that follow\\n",
+            "each other, but the ranks run elsewhere: launch them by\\n",
+            f"-ppn {slots} (MPICH), --map-by ppr:{slots}:node (Open MPI),\\n",
+            f"--ntasks-per-node={slots} -m block (Slurm), or with -t hostfile or -t rankfile\\n",
+        ]
+        return slots, [f'"{line}"' for line in text]
+
+    def has_hosts(self) -> bool:
+        """Return whether the functions check the hosts of the ranks."""
+        return self._warning() is not None
+
+    def _destroy(self, has_memory: bool) -> list[str]:
+        comms = [*self.communicators.values(), "comm"]
+        made = [(self.member(name), "MPI_COMM_NULL", "MPI_Comm_free") for name in comms]
+        made += [(self.member(x.name), "MPI_OP_NULL", "MPI_Op_free") for x in self.operators]
+        return [
+            f"void {self.symbol}_destroy({self.kind} *{HANDLE})",
+            "{",
+            f"  if (!{HANDLE}) return;",
+            *(f"  if ({name} != {null}) {free}(&{name});" for name, null, free in made),
+            *[f"  free({self.member('workspace')}.start);"] * has_memory,
+            f"  free({HANDLE});",
+            "}",
+            "",
+        ]
 
 
 _BY_SUM = {Reduction.AVG: Reduction.SUM}

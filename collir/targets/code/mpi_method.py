@@ -1,5 +1,6 @@
 """The function of a local program in C for MPI 3.0: its collectives are started and waited for."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -99,7 +100,7 @@ class MpiMethod(HostMethod):
 
     def body(self, lines: Sequence[str]) -> list[str]:
         text = [f"int err = {self.success};", *lines]
-        if not any("TRY(" in line for line in lines):
+        if not any(re.search(r"\b(TRY|NEW)\(|\bgoto done", line) for line in lines):
             return [*map(indented, text), "  return err;"]
         end = self._ending() if self.has_memory else []
         return [*map(indented, text), "done:", *map(indented, end), "  return err;"]
@@ -107,12 +108,16 @@ class MpiMethod(HostMethod):
     def _ending(self) -> list[str]:
         """Return the statements behind the label to which errors lead, of a function that got
         memory."""
+        if not self.names.has_handle:
+            return [f"free({MEMORY});"]
         calls = [op.function() for op in self.function.walk() if isinstance(op, LocalCallOp)]
         others = (op for function in calls for op in function.walk())
         if not (self.requests or any(isinstance(op, StartOp) for op in others)):
             return []
         self.needs.add("abandon")
-        return [f"if (err != {self.success}) abandon(); /* what is under way may still use it */"]
+        kept = self.names.member("workspace")
+        failed = f"if (err != {self.success})"
+        return [f"{failed} abandon(&{kept}); /* what is under way may still use it */"]
 
     def checked(self, condition: Condition) -> str:
         self.needs.add("check_size")
@@ -120,15 +125,19 @@ class MpiMethod(HostMethod):
         return f"if ((err = {call}) != {self.success}) return err;"
 
     def acquired(self, size: str) -> list[str]:
+        if not self.names.has_handle:
+            self.needs.add("new")
+            return [f"char *{MEMORY};", f"NEW({MEMORY}, {size});"]
         self.needs.add("reserve")
-        return [f"char *{MEMORY};", f"TRY(reserve({size}, &{MEMORY}));"]
+        kept = self.names.member("workspace")
+        return [f"char *{MEMORY};", f"TRY(reserve(&{kept}, {size}, &{MEMORY}));"]
 
     def computation(self, op: ComputeOp) -> list[str]:
         seconds = self.seconds(op)
         if not seconds:
             return []
         self.needs.add("compute_for")
-        return [f"TRY(compute_for({seconds}, {self.names.variable}.comm));"]
+        return [f"TRY(compute_for({seconds}, {self.names.member('comm')}));"]
 
     # --- collectives ------------------------------------------------------------------------
 

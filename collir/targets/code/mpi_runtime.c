@@ -25,6 +25,27 @@ static int wrong_size(const char *needs, int has) {
   return MPI_Add_error_string(code, text) == MPI_SUCCESS ? code : MPI_ERR_COMM;
 }
 
+//: check_hosts
+/* Warns if the ranks are on several hosts, and not each `slots` of them that follow on one. */
+static int check_hosts(MPI_Comm comm, int slots, const char *warning)
+{
+  MPI_Comm host = MPI_COMM_NULL;
+  int err, rank, ranks, place, near, first, wrong, anywhere = 0;
+  TRY(MPI_Comm_rank(comm, &rank));
+  TRY(MPI_Comm_size(comm, &ranks));
+  TRY(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host));
+  TRY(MPI_Comm_rank(host, &place));
+  TRY(MPI_Comm_size(host, &near));
+  first = rank;
+  TRY(MPI_Bcast(&first, 1, MPI_INT, 0, host));
+  wrong = near != ranks && (near != slots || first % slots || rank != first + place);
+  TRY(MPI_Reduce(&wrong, &anywhere, 1, MPI_INT, MPI_MAX, 0, comm));
+  if (anywhere) fputs(warning, stderr);
+done:
+  if (host != MPI_COMM_NULL) MPI_Comm_free(&host);
+  return err;
+}
+
 //: is_size
 /* Whether (plus - minus) / by is an integer from least. Nothing overflows if about, a bound of all
  * three, is below 2^63. */
@@ -74,27 +95,27 @@ static inline size_t size_of(MPI_Datatype type) {
 //: reserve
 /* Memory for what functions compute on the way. It is kept for later calls, and grows to what the
  * largest of them needs. */
-static struct {
+struct memory {
   char *start;
   size_t bytes;
-} collir_workspace;
-static int reserve(size_t bytes, char **memory)
+};
+static int reserve(struct memory *kept, size_t bytes, char **start)
 {
-  if (bytes > collir_workspace.bytes) {
-    free(collir_workspace.start);
-    collir_workspace.start = malloc(bytes);
-    collir_workspace.bytes = collir_workspace.start ? bytes : 0;
+  if (bytes > kept->bytes) {
+    free(kept->start);
+    kept->start = malloc(bytes);
+    kept->bytes = kept->start ? bytes : 0;
   }
-  *memory = collir_workspace.start;
-  return *memory ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+  *start = kept->start;
+  return *start ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 
 //: abandon needs reserve
 /* After an error, memory is left to what is still under way in it. */
-static void abandon(void)
+static void abandon(struct memory *kept)
 {
-  collir_workspace.start = NULL;
-  collir_workspace.bytes = 0;
+  kept->start = NULL;
+  kept->bytes = 0;
 }
 
 //: all_reduce needs least, size_of

@@ -7,6 +7,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
+from collir.targets.code.c_file import Interface
 from collir.targets.code.nccl_file import NcclFile
 from collir.targets.code.nccl_main import emit_with_main
 
@@ -51,8 +52,14 @@ class NcclTarget(Target):
     the functions for larger values where there are some."""
     header: bool = False
     """Print the header of the file instead: declarations for programs to include."""
+    prefix: str = ""
+    """The beginning of all names that other files see, so that several emitted files can be
+    linked."""
 
     def __post_init__(self) -> None:
+        Interface(self.prefix)
+        if self.main and self.prefix:
+            raise ValueError("a program with a main has no interface: leave out prefix")
         if self.header and (self.main or self.symmetric):
             raise ValueError("programs with a main or symmetric memory have no header")
         if self.main and self.sized:
@@ -64,5 +71,5 @@ class NcclTarget(Target):
         if self.main:
             output.write(emit_with_main(module, self.processes, self.symmetric))
         else:
-            file = NcclFile(module, symmetric=self.symmetric, sized=self.sized)
+            file = NcclFile(module, (), self.symmetric, self.sized, Interface(self.prefix))
             output.write(file.header() if self.header else file.text())

@@ -20,7 +20,9 @@ from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import GroupRules
 from collir.targets.code.c_file import (
     DECLARATIONS,
+    PLAIN,
     SIZED,
+    Interface,
     called_first,
     called_in,
     check_names,
@@ -60,18 +62,20 @@ def _broken(line: str) -> list[str]:
 
 _HEADER = """/* Written by collir {version}: C++17, CUDA and NCCL {least} or newer. {compiler}
  *
- * Every rank calls MESH_init with a communicator of all ranks of the mesh, which stays the
- * caller's, then the functions with buffers on its device, which must not overlap, and in the end
- * MESH_finalize. Functions put work on the stream and do not wait for it; MESH_synchronize does,
- * and ends when a communicator fails. All return ncclSuccess or an error of NCCL, which is
- * ncclUnhandledCudaError for those of CUDA. A rank is a thread: a process may have several. Where
- * a rank holds nothing of a value, its buffer is not touched and may be NULL.
+ * All ranks of a communicator, which stays the caller's, get a handle by MESH_create, call
+ * functions with it and with buffers on their device, which must not overlap, and give it back by
+ * MESH_destroy. Functions put work on the stream and do not wait for it; MESH_synchronize does, and
+ * ends when a communicator fails. A handle has communicators and streams, so it is for one thread
+ * at a time; a process may have several handles, of one rank or more. All functions return
+ * ncclSuccess or an error of NCCL, which is ncclUnhandledCudaError for those of CUDA. Where a rank
+ * holds nothing of a value, its buffer is not touched and may be NULL.
 {symmetric}{interface}
  */"""
 
 _SYMMETRIC = """ *
- * The temporaries are symmetric memory that MESH_init registers: the functions of a mesh have to be
- * called on one stream, or so that they do not overlap. Buffers from MESH_alloc are registered too.
+ * The temporaries are symmetric memory that MESH_create registers: the functions of a handle have
+ * to be called on one stream, or so that they do not overlap. Buffers from MESH_alloc are
+ * registered too.
 """
 
 _WITH_KERNELS = "It has kernels: compile it with nvcc."
@@ -94,6 +98,7 @@ class NcclFile:
         static: Iterable[FuncOp] = (),
         symmetric: bool = False,
         sized: bool = False,
+        interface: Interface = PLAIN,
     ):
         """Lower the functions of a module.
 
@@ -101,6 +106,7 @@ class NcclFile:
             static: the functions that are for this file only.
             symmetric: whether temporaries are symmetric memory.
             sized: whether functions take their size parameters, or a width, and choose by them.
+            interface: what other files see.
 
         Raises:
             DiagnosticError: names that C++ cannot have, operations that are not collectives.
@@ -108,10 +114,14 @@ class NcclFile:
         ready, hidden, wide = for_code(module, static, "NCCL", sized, CPP, tasks=not sized)
         own, self.sized, self.symmetric = signatures(ready, hidden, wide, sized), sized, symmetric
         meshes = {mesh.name: mesh for mesh in map(mesh_of, functions_of(ready))}
-        check_names(ready, list(meshes), CPP, FUNCTIONS + SYMMETRIC_FUNCTIONS * symmetric)
+        check_names(
+            ready, list(meshes), interface, CPP, FUNCTIONS + SYMMETRIC_FUNCTIONS * symmetric
+        )
         functions = programs_of_ranks(ready, _RULES)
         self.meshes = {
-            name: NcclMesh(mesh, by_mesh(functions, name), symmetric=symmetric)
+            name: NcclMesh(
+                mesh, by_mesh(functions, name), symmetric=symmetric, prefix=interface.prefix
+            )
             for name, mesh in meshes.items()
         }
         tasks = called_in(functions)
@@ -131,7 +141,7 @@ class NcclFile:
         """Return the header of the file, for C and C++."""
         about = _about(DECLARATIONS, _IS_HEADER, self.symmetric, self.sized)
         names_in_c = [_IN_C.get(name, name) for name in self._includes(())]
-        declared = [(x.comment(), x.declaration()) for x in self.texts if not x.signature.static]
+        declared = [(x.comment(), [x.declaration()]) for x in self.texts if not x.signature.static]
         return header_text(about, names_in_c, self._interface(), declared)
 
     def text(self, includes: Iterable[str] = ()) -> str:
@@ -163,7 +173,7 @@ class NcclFile:
             for value in (*op.results, *(x for r in op.regions for b in r.blocks for x in b.args))
             if isinstance(value.type, BufferType)
         }
-        headers = {"cstddef", "cstdint", "cuda_runtime.h", "nccl.h", *more}
+        headers = {"cstddef", "cstdint", "cstdlib", "cuda_runtime.h", "nccl.h", *more}
         if "compute_for" in needs:
             headers |= {"chrono", "thread"}
         if needs & {"copy_rows", "zero_rows"}:
@@ -186,7 +196,7 @@ def _is_padded(op: DistOp, mesh: Mesh) -> bool:
 _RULES = GroupRules(padded=_is_padded)
 """The rules of NCCL: ranks in any order, and blocks of one size, or several calls."""
 
-_IN_C = {"cstddef": "stddef.h", "cstdint": "stdint.h"}
+_IN_C = {"cstddef": "stddef.h", "cstdint": "stdint.h", "cstdlib": "stdlib.h"}
 """The names in C of headers of C++."""
 
 

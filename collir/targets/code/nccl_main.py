@@ -24,7 +24,7 @@ from collir.ir.loops import repeats_in, steps_with_times
 from collir.ir.rotation import write_out_pipelines
 from collir.ir.selection import erase_other_functions
 from collir.ir.tasks import outline_tasks
-from collir.layout import DistType, Mesh, Reduction
+from collir.layout import DistType, Reduction
 from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import ANY_GROUPS
 from collir.targets.code.c_file import host_runtime
@@ -40,9 +40,10 @@ from collir.targets.code.c_main import (
     bytes_text,
     dims_text,
     exchanged_types,
+    handle_of,
     runnable_functions,
 )
-from collir.targets.code.c_mesh import CMesh
+from collir.targets.code.c_mesh import HANDLE, CMesh
 from collir.targets.code.c_method import MEMORY, indented
 from collir.targets.code.c_signature import signatures
 from collir.targets.code.c_text import AS_BITS, Words, element_count
@@ -242,7 +243,7 @@ def _host_methods(program: ModuleOp, references: Sequence[FuncOp]) -> list[_Host
     own = signatures(module, functions_of(module), [], sized=False)
     methods: list[_HostMethod] = []
     for function in programs_of_ranks(module, ANY_GROUPS):
-        mesh = CMesh(mesh_at(function), [function], CPP)
+        mesh = CMesh(mesh_at(function), [function], CPP, has_handle=False)
         signature = own[function.sym_name.data]
         methods.append(_HostMethod(function, mesh, signature, False, Kernels({})))
     return methods
@@ -278,7 +279,7 @@ class _NcclRun(CheckedRun[NcclMesh]):
     def closing(self) -> list[str]:
         return [
             *(
-                f"{self.mesh.name}_free(&device_{name});"
+                f"{self.mesh.name}_free({HANDLE}, &device_{name});"
                 if self.registered
                 else f"cudaFree(device_{name});"
                 for name in self._exchanged()
@@ -329,7 +330,7 @@ class _NcclRun(CheckedRun[NcclMesh]):
             size = bytes_text(element_count(x, self.mesh), x)
             if self.registered:  # windows have one size on all ranks: that of the largest buffer
                 largest = bytes_text(int(element_count(x, self.mesh)), x)
-                lines.append(f"TRY({self.mesh.name}_alloc(&device_{name}, {largest}));")
+                lines.append(f"TRY({self.mesh.name}_alloc({HANDLE}, &device_{name}, {largest}));")
             else:
                 lines.append(f"TRY_CUDA(cudaMalloc(&device_{name}, {size}));")
             if name in self.inputs:
@@ -358,9 +359,9 @@ class _NcclRun(CheckedRun[NcclMesh]):
             "  double slowest;",
             "  most(0); /* all ranks start together */",
             "  TRY_CUDA(cudaEventRecord(before, stream));",
-            f"  TRY({self.name}({', '.join([*arguments, 'stream'])}));",
+            f"  TRY({self.name}({', '.join([HANDLE, *arguments, 'stream'])}));",
             "  TRY_CUDA(cudaEventRecord(after, stream));",
-            f"  TRY({self.mesh.name}_synchronize(stream));",
+            f"  TRY({self.mesh.name}_synchronize({HANDLE}, stream));",
             "  TRY_CUDA(cudaEventElapsedTime(&ms, before, after));",
             "  slowest = most(ms);",
             "  if (slowest < best) best = slowest;",
@@ -373,8 +374,8 @@ class _NcclRun(CheckedRun[NcclMesh]):
             return []
         arguments = [self._argument(name) for name in (*self.partial, *self.totals)]
         return [
-            f"TRY(total_{self.name}({', '.join([*arguments, 'stream'])}));",
-            f"TRY({self.mesh.name}_synchronize(stream));",
+            f"TRY(total_{self.name}({', '.join([HANDLE, *arguments, 'stream'])}));",
+            f"TRY({self.mesh.name}_synchronize({HANDLE}, stream));",
             *self._copied_out(self.totals),
         ]
 
@@ -382,7 +383,7 @@ class _NcclRun(CheckedRun[NcclMesh]):
         return "anywhere = most(wrong);"
 
     def report(self) -> list[str]:
-        rank = f"{self.names.variable}.rank"
+        rank = self.names.member("rank")
         verdict = '!check ? "not checked" : anywhere > 0 ? "WRONG" : "ok"'
         text = f"{self.name}: %s on {self.mesh.devices} ranks, best of %d: %.3f ms"
         numbers = "repeats, best"
@@ -428,7 +429,7 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
     host_code = [line for method in methods for line in method.text()]
     sections = {name for method in methods for name in method.needs} - {"check"}
     sections |= {x.dtype.value for x in types if x.dtype in AS_BITS}
-    meshes = [members.mesh for members in file.meshes.values()]
+    meshes = list(file.meshes.values())
     differ = DIFFER if any(run.differs() for run in runs) else ""
     return "\n".join(
         [
@@ -436,7 +437,7 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
             f"{TITLE}\n{_HOST}",
             *host_runtime(sections),
             dims_text(types),
-            f"#define RANKS {meshes[0].devices if meshes else 1}",
+            f"#define RANKS {meshes[0].mesh.devices if meshes else 1}",
             "",
             f"{INPUTS}\n{differ}",
             _PROCESSES if processes else _THREADS,
@@ -449,7 +450,7 @@ def emit_with_main(module: ModuleOp, processes: bool, symmetric: bool) -> str:
     )
 
 
-def _run_all(functions: Sequence[FuncOp], meshes: Sequence[Mesh]) -> list[str]:
+def _run_all(functions: Sequence[FuncOp], meshes: Sequence[NcclMesh]) -> list[str]:
     """Return the function that runs all functions on one rank."""
     lines = [
         "/* What a rank does; whether anything is wrong. */",
@@ -457,7 +458,14 @@ def _run_all(functions: Sequence[FuncOp], meshes: Sequence[Mesh]) -> list[str]:
         "{",
         "  int wrong = 0;",
     ]
-    lines += [f'  must({m.name}_init(world), "{m.name}_init", rank);' for m in meshes]
-    lines += [f"  wrong |= run_{f.sym_name.data}(repeats, check);" for f in functions]
-    lines += [f'  must({m.name}_finalize(), "{m.name}_finalize", rank);' for m in meshes]
+    lines += [f"  {names.kind} *{handle_of(names.mesh)} = NULL;" for names in meshes]
+    for names in meshes:
+        name, handle = names.mesh.name, handle_of(names.mesh)
+        lines.append(f'  must({name}_create(world, &{handle}), "{name}_create", rank);')
+    for function in functions:
+        handle = handle_of(mesh_of(function))
+        lines.append(f"  wrong |= run_{function.sym_name.data}({handle}, repeats, check);")
+    for names in meshes:
+        name, handle = names.mesh.name, handle_of(names.mesh)
+        lines.append(f'  must({name}_destroy({handle}), "{name}_destroy", rank);')
     return [*lines, "  return wrong;", "}", ""]

@@ -3,12 +3,12 @@ temporaries."""
 
 from dataclasses import dataclass
 
-from collir.targets.code.c_mesh import CMesh
+from collir.targets.code.c_mesh import HANDLE, CMesh
 from collir.targets.code.c_text import Words, comment, size_text
 from collir.targets.code.nccl_text import CPP, LINKAGE
 from collir.targets.code.ranks import outermost
 
-FUNCTIONS = ("init", "finalize", "synchronize")
+FUNCTIONS = ("create", "destroy", "synchronize")
 """The functions of every mesh, by what follows its name."""
 
 SYMMETRIC_FUNCTIONS = ("alloc", "free")
@@ -17,7 +17,7 @@ SYMMETRIC_FUNCTIONS = ("alloc", "free")
 
 @dataclass
 class NcclMesh(CMesh):
-    """The struct of a mesh, and the functions that fill and empty it.
+    """The struct of a mesh, and the functions that make and free it.
 
     Attributes:
         symmetric: whether the memory of temporaries is registered.
@@ -41,16 +41,18 @@ class NcclMesh(CMesh):
 
     def interface(self) -> list[str]:
         """Return the declarations of the functions of the mesh."""
-        m = self.mesh.name
+        m = self.symbol
         lines = [
-            f"ncclResult_t {m}_init(ncclComm_t comm);",
-            f"ncclResult_t {m}_finalize();",
-            f"ncclResult_t {m}_synchronize(cudaStream_t stream);",
+            f"{self.kind};",
+            f"ncclResult_t {m}_create(ncclComm_t comm, {self.kind} **{HANDLE});",
+            f"ncclResult_t {m}_destroy({self.kind} *{HANDLE});",
+            f"ncclResult_t {m}_synchronize({self.kind} *{HANDLE}, cudaStream_t stream);",
         ]
         if self.symmetric:
             lines += [
-                f"ncclResult_t {m}_alloc({self._memory()} *memory, size_t bytes);",
-                f"ncclResult_t {m}_free({self._memory()} *memory);",
+                f"ncclResult_t {m}_alloc({self.kind} *{HANDLE}, {self._memory()} *memory, "
+                "size_t bytes);",
+                f"ncclResult_t {m}_free({self.kind} *{HANDLE}, {self._memory()} *memory);",
             ]
         return lines
 
@@ -73,43 +75,62 @@ class NcclMesh(CMesh):
         Args:
             events: the number of events.
         """
-        mesh, variable = self.mesh, self.variable
-        lines = self.struct("static thread_local", "ncclComm_t", " /* the caller's */")
+        more: list[str] = []
         if self.symmetric:
-            lines.append(f"  {self._memory()} workspace; /* of the functions' temporaries */")
+            more.append(f"  {self._memory()} workspace; /* of the functions' temporaries */")
         if self.levels:
             listed = comment(", ".join(self.levels))
-            lines.append(f"  cudaStream_t streams[{len(self.levels)}]; /* of levels {listed} */")
-            lines.append(f"  cudaEvent_t events[{events}];")
-        lines += [f"}} {variable};", ""]
-        if self.symmetric:
-            lines += self._alloc_text()
-        lines += [
-            f"{LINKAGE}ncclResult_t {mesh.name}_init(ncclComm_t comm)",
+            more.append(f"  cudaStream_t streams[{len(self.levels)}]; /* of levels {listed} */")
+            more.append(f"  cudaEvent_t events[{events}];")
+        return [
+            *self.struct("ncclComm_t", " /* the caller's */", more),
+            *(self._alloc_text() if self.symmetric else []),
+            *self._destroy_text(),
+            *self._create_text(),
+            *self._synchronize_text(),
+        ]
+
+    def _create_text(self) -> list[str]:
+        mesh, name = self.mesh, self.symbol
+        fill = f"collir_fill_{name}"
+        lines = [
+            f"static ncclResult_t {fill}({self.kind} *{HANDLE}, ncclComm_t comm)",
             "{",
             "  int size = 0;",
-            f"  {variable} = {{}};",
             "  TRY(ncclCommCount(comm, &size));",
             f"  if (size != {mesh.devices}) return ncclInvalidArgument;",
-            f"  {variable}.comm = comm;",
-            f"  TRY(ncclCommUserRank(comm, &{variable}.rank));",
+            f"  {self.member('comm')} = comm;",
+            f"  TRY(ncclCommUserRank(comm, &{self.member('rank')}));",
         ]
         lines += self.numbers()
-        for colour, key, name in self.splits():
+        for colour, key, split in self.splits():
             lines.append(f"  TRY(ncclCommSplit(comm, {colour},")
-            lines.append(f"                    {key}, &{name}, NULL));")
+            lines.append(f"                    {key}, &{split}, NULL));")
         if self.symmetric and self.workspace:
-            size = size_text(self.workspace)
-            lines.append(f"  TRY({mesh.name}_alloc(&{variable}.workspace, {size}));")
+            size, memory = size_text(self.workspace), self.member("workspace")
+            lines.append(f"  TRY({name}_alloc({HANDLE}, &{memory}, {size}));")
         if self.levels:
             lines += [
-                f"  for (cudaStream_t &one : {variable}.streams)",
+                f"  for (cudaStream_t &one : {self.member('streams')})",
                 "    TRY_CUDA(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));",
-                f"  for (cudaEvent_t &one : {variable}.events)",
+                f"  for (cudaEvent_t &one : {self.member('events')})",
                 "    TRY_CUDA(cudaEventCreateWithFlags(&one, cudaEventDisableTiming));",
             ]
-        lines += ["  return ncclSuccess;", "}", ""]
-        return lines + self._finalize_text() + self._synchronize_text()
+        return [
+            *lines,
+            "  return ncclSuccess;",
+            "}",
+            "",
+            f"{LINKAGE}ncclResult_t {name}_create(ncclComm_t comm, {self.kind} **made)",
+            "{",
+            f"  {self.kind} *{HANDLE} = ({self.kind} *)calloc(1, sizeof({self.kind}));",
+            f"  ncclResult_t err = {HANDLE} ? {fill}({HANDLE}, comm) : ncclSystemError;",
+            f"  if (err != ncclSuccess && {HANDLE}) {name}_destroy({HANDLE});",
+            f"  *made = err == ncclSuccess ? {HANDLE} : NULL;",
+            "  return err;",
+            "}",
+            "",
+        ]
 
     def _alloc_text(self) -> list[str]:
         listed = ", ".join(self.used())
@@ -119,9 +140,10 @@ class NcclMesh(CMesh):
             " * free such memory in the same order, of the same size. */",
         ]
         for verb, parameter, argument in [("alloc", ", size_t bytes", ", bytes"), ("free", "", "")]:
-            name = f"{self.mesh.name}_{verb}"
+            name = f"{self.symbol}_{verb}"
             lines += [
-                f"{LINKAGE}ncclResult_t {name}({self._memory()} *memory{parameter})",
+                f"{LINKAGE}ncclResult_t {name}({self.kind} *{HANDLE}, {self._memory()} "
+                f"*memory{parameter})",
                 "{",
                 f"  const ncclComm_t comms[] = {{{listed}}};",
                 f"  return symmetric_{verb}(memory{argument}, comms);",
@@ -130,19 +152,18 @@ class NcclMesh(CMesh):
             ]
         return lines
 
-    def _finalize_text(self) -> list[str]:
-        name, variable = self.mesh.name, self.variable
-        split = self._split()
+    def _destroy_text(self) -> list[str]:
+        name, split = self.symbol, self._split()
         lines = [
-            f"/* Frees what {name}_init made, also where that failed. */",
-            f"{LINKAGE}ncclResult_t {name}_finalize()",
+            f"{LINKAGE}ncclResult_t {name}_destroy({self.kind} *{HANDLE})",
             "{",
             "  ncclResult_t err = ncclSuccess;",
+            *["  ncclResult_t one;"] * bool(split or self.symmetric),
+            f"  if (!{HANDLE}) return err;",
         ]
-        if split or self.symmetric:
-            lines.append("  ncclResult_t one;")
         if self.symmetric:
-            lines.append(f"  if ((one = {name}_free(&{variable}.workspace))) err = one;")
+            memory = self.member("workspace")
+            lines.append(f"  if ((one = {name}_free({HANDLE}, &{memory}))) err = one;")
         lines += [
             f"  if ({comm} && (one = ncclCommDestroy({comm})) != ncclSuccess) err = one;"
             for comm in split
@@ -150,21 +171,21 @@ class NcclMesh(CMesh):
         if self.levels:
             failed = "!= cudaSuccess) err = ncclUnhandledCudaError;"
             lines += [
-                f"  for (cudaEvent_t event : {variable}.events)",
+                f"  for (cudaEvent_t event : {self.member('events')})",
                 f"    if (event && cudaEventDestroy(event) {failed}",
-                f"  for (cudaStream_t one_of : {variable}.streams)",
+                f"  for (cudaStream_t one_of : {self.member('streams')})",
                 f"    if (one_of && cudaStreamDestroy(one_of) {failed}",
             ]
-        return [*lines, f"  {variable} = {{}};", "  return err;", "}", ""]
+        return [*lines, f"  free({HANDLE});", "  return err;", "}", ""]
 
     def _synchronize_text(self) -> list[str]:
         """Return the function that waits for a stream, and ends when a communicator fails."""
-        name = self.mesh.name
+        name = self.symbol
         abort = [f"        ncclCommAbort({comm});" for comm in self._split()]
         abort += [f"        {comm} = NULL;" for comm in self._split()]
         return [
             "/* Waits for the stream. Where a communicator fails, aborts those of the mesh. */",
-            f"{LINKAGE}ncclResult_t {name}_synchronize(cudaStream_t stream)",
+            f"{LINKAGE}ncclResult_t {name}_synchronize({self.kind} *{HANDLE}, cudaStream_t stream)",
             "{",
             "  cudaError_t cuda;",
             "  do {",

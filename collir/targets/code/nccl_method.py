@@ -119,14 +119,14 @@ class NcclMethod(CMethod):
         """Return the event of a collective, of an operation behind which it is recorded, or of the
         beginning."""
         number = self.first_event + self.streams.numbers[what]
-        return f"{self.names.variable}.events[{number}]"
+        return f"{self.names.member('events')}[{number}]"
 
     def body(self, lines: Sequence[str]) -> list[str]:
         return [*map(indented, lines), f"  return {self.success};"]
 
     def acquired(self, size: str) -> list[str]:
         if self.names.symmetric:
-            return [f"char *const {MEMORY} = {self.names.variable}.workspace.start;"]
+            return [f"char *const {MEMORY} = {self.names.member('workspace')}.start;"]
         self.needs.add("device_memory")
         lines = [f"device_memory held({CALLERS});", f"TRY(held.allocate({size}));"]
         return [*lines, f"char *const {MEMORY} = held;"]
@@ -144,7 +144,7 @@ class NcclMethod(CMethod):
 
     def _stream(self, op: StartOp) -> str:
         number = self.names.levels.index(self.streams.stream[op])
-        return f"{self.names.variable}.streams[{number}]"
+        return f"{self.names.member('streams')}[{number}]"
 
     # --- steps --------------------------------------------------------------------------------
 
@@ -205,9 +205,9 @@ class NcclMethod(CMethod):
 
     # --- collectives ------------------------------------------------------------------------
 
-    def _pieces(self, block: Block, context: Place) -> list[Piece]:
+    def pieces(self, block: Block, context: Place) -> list[Piece]:
         joined = [_waits(CALLERS, self.event(op)) for op in self.streams.joined[block]]
-        return [*super()._pieces(block, context), ((), joined)]
+        return [*super().pieces(block, context), ((), joined)]
 
     def in_front(self, op: Operation) -> list[str]:
         return self._for_events(self._stream_of(op), self.streams.waits.get(op, ()))
@@ -228,7 +228,7 @@ class NcclMethod(CMethod):
         lines: list[str] = []
         for what in waits:
             if what is StreamPlan.NOW:
-                event = f"{self.names.variable}.events[0]"
+                event = f"{self.names.member('events')}[0]"
                 lines += [_record(event, CALLERS), _waits(stream, event)]
             elif what is not StreamPlan.BEGIN:  # for which it has waited
                 lines.append(_waits(stream, self.event(what)))

@@ -20,6 +20,7 @@ from collir.machine import (
     Fabric,
     Machine,
     Parents,
+    host_level,
     level_fabrics,
     names_tell_fabrics,
     parents_fabric,
@@ -262,8 +263,7 @@ class RanksTarget(Target):
                 "host",
             )
         else:
-            kinds = enumerate(level_fabrics(machine.levels))
-            place = max((i for i, kind in kinds if kind is Fabric.NETWORK), default=-1)
+            place = host_level(machine.levels)
         slots = math.prod(level.size for level in machine.levels[place + 1 :])
         return Ranks(mesh, names[place] if place >= 0 else "", slots, self.order)
 

@@ -1,13 +1,16 @@
 /* Written by collir VERSION: C99 and MPI 3.0.
  *
- * Every rank calls MESH_init(comm) once, then the functions with its own buffers, which must not
- * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code, of which
- * MPI_Error_string has the text. Where a rank holds nothing of a value, its buffer is not touched
- * and may be NULL.
- *   int  m_init(MPI_Comm comm);
- *   void m_finalize(void);
- *   int  loss(const float *x, const float *z, const float *v, const float *w, float *mean);
- *   int  step(const float *x, const float *z, const float *v, const float *w, float *loss, float *new_v, float *new_w);
+ * All ranks of a communicator get a handle by MESH_create, call functions with it and with their
+ * own buffers, which must not overlap, and give it back by MESH_destroy. A handle has communicators
+ * and the memory of temporaries, so it is for one call at a time; there may be several handles. All
+ * functions return MPI_SUCCESS or an MPI error code, of which MPI_Error_string has the text. Where
+ * a rank holds nothing of a value, its buffer is not touched and may be NULL.
+ *   struct m_mesh;
+ *   int  m_create(MPI_Comm comm, struct m_mesh **mesh);
+ *   int  m_create_f(MPI_Fint comm, struct m_mesh **mesh);
+ *   void m_destroy(struct m_mesh *mesh);
+ *   int  loss(struct m_mesh *mesh, const float *x, const float *z, const float *v, const float *w, float *mean);
+ *   int  step(struct m_mesh *mesh, const float *x, const float *z, const float *v, const float *w, float *loss, float *new_v, float *new_w);
  */
 #include <limits.h>
 #include <math.h>
@@ -34,6 +37,26 @@ static int wrong_size(const char *needs, int has) {
   return MPI_Add_error_string(code, text) == MPI_SUCCESS ? code : MPI_ERR_COMM;
 }
 
+/* Warns if the ranks are on several hosts, and not each `slots` of them that follow on one. */
+static int check_hosts(MPI_Comm comm, int slots, const char *warning)
+{
+  MPI_Comm host = MPI_COMM_NULL;
+  int err, rank, ranks, place, near, first, wrong, anywhere = 0;
+  TRY(MPI_Comm_rank(comm, &rank));
+  TRY(MPI_Comm_size(comm, &ranks));
+  TRY(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host));
+  TRY(MPI_Comm_rank(host, &place));
+  TRY(MPI_Comm_size(host, &near));
+  first = rank;
+  TRY(MPI_Bcast(&first, 1, MPI_INT, 0, host));
+  wrong = near != ranks && (near != slots || first % slots || rank != first + place);
+  TRY(MPI_Reduce(&wrong, &anywhere, 1, MPI_INT, MPI_MAX, 0, comm));
+  if (anywhere) fputs(warning, stderr);
+done:
+  if (host != MPI_COMM_NULL) MPI_Comm_free(&host);
+  return err;
+}
+
 static inline size_t least(size_t n) {
   return n < (size_t)COLLIR_MAX_COUNT ? n : (size_t)COLLIR_MAX_COUNT;
 }
@@ -46,19 +69,19 @@ static inline size_t size_of(MPI_Datatype type) {
 
 /* Memory for what functions compute on the way. It is kept for later calls, and grows to what the
  * largest of them needs. */
-static struct {
+struct memory {
   char *start;
   size_t bytes;
-} collir_workspace;
-static int reserve(size_t bytes, char **memory)
+};
+static int reserve(struct memory *kept, size_t bytes, char **start)
 {
-  if (bytes > collir_workspace.bytes) {
-    free(collir_workspace.start);
-    collir_workspace.start = malloc(bytes);
-    collir_workspace.bytes = collir_workspace.start ? bytes : 0;
+  if (bytes > kept->bytes) {
+    free(kept->start);
+    kept->start = malloc(bytes);
+    kept->bytes = kept->start ? bytes : 0;
   }
-  *memory = collir_workspace.start;
-  return *memory ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+  *start = kept->start;
+  return *start ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 
 /* Started if there is a request for it, as all others: without one, and where one call of MPI does
@@ -78,41 +101,61 @@ static int all_reduce(const void *in, void *out, size_t n, MPI_Datatype type, MP
 }
 
 /* mesh @m on @box: 8 ranks, data = gpu:2, model = gpu:4. */
-static struct {
+struct m_mesh {
   MPI_Comm comm;
   int rank;
   int data_gpu, model_gpu; /* this rank's coordinates */
   MPI_Comm over_model_gpu; /* ranks that differ in model.gpu only */
   MPI_Comm over_data_gpu; /* ranks that differ in data.gpu only */
-} mesh_m;
+  struct memory workspace; /* of the functions' temporaries */
+};
 
-int m_init(MPI_Comm comm)
+void m_destroy(struct m_mesh *mesh)
 {
+  if (!mesh) return;
+  if (mesh->over_model_gpu != MPI_COMM_NULL) MPI_Comm_free(&mesh->over_model_gpu);
+  if (mesh->over_data_gpu != MPI_COMM_NULL) MPI_Comm_free(&mesh->over_data_gpu);
+  if (mesh->comm != MPI_COMM_NULL) MPI_Comm_free(&mesh->comm);
+  free(mesh->workspace.start);
+  free(mesh);
+}
+
+int m_create(MPI_Comm comm, struct m_mesh **made)
+{
+  struct m_mesh *mesh = calloc(1, sizeof *mesh);
   int err = MPI_SUCCESS, size;
+  *made = NULL;
+  if (!mesh) return MPI_ERR_NO_MEM;
+  mesh->over_model_gpu = MPI_COMM_NULL;
+  mesh->over_data_gpu = MPI_COMM_NULL;
+  mesh->comm = MPI_COMM_NULL;
   TRY(MPI_Comm_size(comm, &size));
-  if (size != 8) return wrong_size("mesh @m needs 8 ranks", size);
-  TRY(MPI_Comm_dup(comm, &mesh_m.comm));
-  TRY(MPI_Comm_set_errhandler(mesh_m.comm, MPI_ERRORS_RETURN));
-  TRY(MPI_Comm_rank(mesh_m.comm, &mesh_m.rank));
-  mesh_m.data_gpu = mesh_m.rank / 4;
-  mesh_m.model_gpu = mesh_m.rank % 4;
-  TRY(MPI_Comm_split(mesh_m.comm, mesh_m.data_gpu,
-                     mesh_m.model_gpu, &mesh_m.over_model_gpu));
-  TRY(MPI_Comm_set_errhandler(mesh_m.over_model_gpu, MPI_ERRORS_RETURN));
-  TRY(MPI_Comm_split(mesh_m.comm, mesh_m.model_gpu,
-                     mesh_m.data_gpu, &mesh_m.over_data_gpu));
-  TRY(MPI_Comm_set_errhandler(mesh_m.over_data_gpu, MPI_ERRORS_RETURN));
+  if (size != 8) TRY(wrong_size("mesh @m needs 8 ranks", size));
+  TRY(MPI_Comm_dup(comm, &mesh->comm));
+  TRY(MPI_Comm_set_errhandler(mesh->comm, MPI_ERRORS_RETURN));
+  TRY(MPI_Comm_rank(mesh->comm, &mesh->rank));
+  TRY(check_hosts(mesh->comm, 8,
+                  "collir: mesh @m has 1 hosts of 8 ranks that follow\n"
+                  "each other, but the ranks run elsewhere: launch them by\n"
+                  "-ppn 8 (MPICH), --map-by ppr:8:node (Open MPI),\n"
+                  "--ntasks-per-node=8 -m block (Slurm), or with -t hostfile or -t rankfile\n"));
+  mesh->data_gpu = mesh->rank / 4;
+  mesh->model_gpu = mesh->rank % 4;
+  TRY(MPI_Comm_split(mesh->comm, mesh->data_gpu,
+                     mesh->model_gpu, &mesh->over_model_gpu));
+  TRY(MPI_Comm_set_errhandler(mesh->over_model_gpu, MPI_ERRORS_RETURN));
+  TRY(MPI_Comm_split(mesh->comm, mesh->model_gpu,
+                     mesh->data_gpu, &mesh->over_data_gpu));
+  TRY(MPI_Comm_set_errhandler(mesh->over_data_gpu, MPI_ERRORS_RETURN));
 done:
+  if (err != MPI_SUCCESS) m_destroy(mesh);
+  else *made = mesh;
   return err;
 }
 
-void m_finalize(void)
+int m_create_f(MPI_Fint comm, struct m_mesh **made)
 {
-  MPI_Comm_free(&mesh_m.over_model_gpu);
-  MPI_Comm_free(&mesh_m.over_data_gpu);
-  MPI_Comm_free(&mesh_m.comm);
-  free(collir_workspace.start);
-  collir_workspace.start = NULL, collir_workspace.bytes = 0;
+  return m_create(MPI_Comm_f2c(comm), made);
 }
 
 #ifdef COLLIR_CBLAS /* products of f32 and f64 by BLAS: link with it */
@@ -317,11 +360,11 @@ static void collir_sub_2(const float *restrict x, const float *restrict y, float
  * v[32] is f32[2, 8, 8@model];
  * w[32] is f32[2, 8@model, 8];
  * mean[1] is f32[]. */
-int loss(const float *x, const float *z, const float *v, const float *w, float *mean)
+int loss(struct m_mesh *mesh, const float *x, const float *z, const float *v, const float *w, float *mean)
 {
   int err = MPI_SUCCESS;
   char *memory;
-  TRY(reserve(256, &memory));
+  TRY(reserve(&mesh->workspace, 256, &memory));
   float *y_spare = (float *)memory;
   float *y = (float *)(memory + 64);
   float *v1 = (float *)(memory + 128);
@@ -330,7 +373,7 @@ int loss(const float *x, const float *z, const float *v, const float *w, float *
   float *v4 = (float *)(memory + 192);
   float *difference = (float *)memory;
   float *squares = (float *)(memory + 64);
-  float *part = (float *)memory;
+  float *part_ = (float *)memory;
   float *total = (float *)(memory + 64);
   float *count = (float *)memory;
   // %y = repeat (layers / 2) carry(%h = %x) slice(%v_1 = %v, %w_1 = %w)
@@ -345,7 +388,7 @@ int loss(const float *x, const float *z, const float *v, const float *w, float *
       // %2 = einsum "b i, i j -> b j" %1, %w
       collir_einsum_2(v2, w + turn * 16, v3);
       // %3 = all_reduce %2 over model
-      TRY(all_reduce(v3, v4, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_model_gpu, NULL));
+      TRY(all_reduce(v3, v4, 16, MPI_FLOAT, MPI_SUM, mesh->over_model_gpu, NULL));
       // %4 = relu %3
       collir_relu_2(v4, v0);
       h = v0;
@@ -357,9 +400,9 @@ int loss(const float *x, const float *z, const float *v, const float *w, float *
   // %squares = mul %difference, %difference
   collir_mul_1(difference, difference, squares);
   // %part = sum %squares dims [0, 1]
-  collir_sum_1(squares, part);
+  collir_sum_1(squares, part_);
   // %total = all_reduce %part over data
-  TRY(all_reduce(part, total, 1, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu, NULL));
+  TRY(all_reduce(part_, total, 1, MPI_FLOAT, MPI_SUM, mesh->over_data_gpu, NULL));
   // %count = constant value batch * width to f32[]
   count[0] = 32.0f;
   // %mean = div %total, %count
@@ -375,11 +418,11 @@ done:
  * loss[1] is f32[];
  * new_v[32] is f32[2, 8, 8@model];
  * new_w[32] is f32[2, 8@model, 8]. */
-int step(const float *x, const float *z, const float *v, const float *w, float *loss, float *new_v, float *new_w)
+int step(struct m_mesh *mesh, const float *x, const float *z, const float *v, const float *w, float *loss, float *new_v, float *new_w)
 {
   int err = MPI_SUCCESS;
   char *memory;
-  TRY(reserve(1088, &memory));
+  TRY(reserve(&mesh->workspace, 1088, &memory));
   float *v0 = (float *)memory;
   float *v1 = (float *)(memory + 128);
   float *v2 = (float *)(memory + 192);
@@ -390,7 +433,7 @@ int step(const float *x, const float *z, const float *v, const float *w, float *
   float *v8 = (float *)(memory + 512);
   float *difference = (float *)(memory + 320);
   float *squares = (float *)(memory + 384);
-  float *part = (float *)(memory + 448);
+  float *part_ = (float *)(memory + 448);
   float *total = (float *)(memory + 384);
   float *count = (float *)(memory + 448);
   float *v9 = (float *)(memory + 384);
@@ -429,7 +472,7 @@ int step(const float *x, const float *z, const float *v, const float *w, float *
       // %2 = einsum "b i, i j -> b j" %1, %w
       collir_einsum_2(v1 + turn * 4, w + turn * 16, v7);
       // %3 = all_reduce %2 over model
-      TRY(all_reduce(v7, v8, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_model_gpu, NULL));
+      TRY(all_reduce(v7, v8, 16, MPI_FLOAT, MPI_SUM, mesh->over_model_gpu, NULL));
       // %4 = relu %3
       collir_relu_2(v8, v3);
       memcpy(v2 + turn * 16, v3, 64);
@@ -443,9 +486,9 @@ int step(const float *x, const float *z, const float *v, const float *w, float *
   // %squares = mul %difference, %difference
   collir_mul_1(difference, difference, squares);
   // %part = sum %squares dims [0, 1]
-  collir_sum_1(squares, part);
+  collir_sum_1(squares, part_);
   // %total = all_reduce %part over data
-  TRY(all_reduce(part, total, 1, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu, NULL));
+  TRY(all_reduce(part_, total, 1, MPI_FLOAT, MPI_SUM, mesh->over_data_gpu, NULL));
   // %count = constant value batch * width to f32[]
   count[0] = 32.0f;
   // %loss = div %total, %count
@@ -493,11 +536,11 @@ int step(const float *x, const float *z, const float *v, const float *w, float *
       // %14 = einsum "b j, b i -> i j" %12, %h
       collir_einsum_6(v32, v0 + (1 - turn) * 16, v34);
       // %15 = all_reduce %13 over model
-      TRY(all_reduce(v33, v18, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_model_gpu, NULL));
+      TRY(all_reduce(v33, v18, 16, MPI_FLOAT, MPI_SUM, mesh->over_model_gpu, NULL));
       // %16 = all_reduce %14 over data
-      TRY(all_reduce(v34, d_v + (1 - turn) * 16, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu, NULL));
+      TRY(all_reduce(v34, d_v + (1 - turn) * 16, 16, MPI_FLOAT, MPI_SUM, mesh->over_data_gpu, NULL));
       // %17 = all_reduce %8 over data
-      TRY(all_reduce(v28, d_w + (1 - turn) * 16, 16, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu, NULL));
+      TRY(all_reduce(v28, d_w + (1 - turn) * 16, 16, MPI_FLOAT, MPI_SUM, mesh->over_data_gpu, NULL));
       v17 = v18;
       v18 = v18 == v16 ? v15 : v16;
     }

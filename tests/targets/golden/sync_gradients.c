@@ -1,12 +1,15 @@
 /* Written by collir VERSION: C99 and MPI 3.0.
  *
- * Every rank calls MESH_init(comm) once, then the functions with its own buffers, which must not
- * overlap, then MESH_finalize(). All return MPI_SUCCESS or an MPI error code, of which
- * MPI_Error_string has the text. Where a rank holds nothing of a value, its buffer is not touched
- * and may be NULL.
- *   int  m_init(MPI_Comm comm);
- *   void m_finalize(void);
- *   int  sync_gradients(const float *g, float *r);
+ * All ranks of a communicator get a handle by MESH_create, call functions with it and with their
+ * own buffers, which must not overlap, and give it back by MESH_destroy. A handle has communicators
+ * and the memory of temporaries, so it is for one call at a time; there may be several handles. All
+ * functions return MPI_SUCCESS or an MPI error code, of which MPI_Error_string has the text. Where
+ * a rank holds nothing of a value, its buffer is not touched and may be NULL.
+ *   struct m_mesh;
+ *   int  m_create(MPI_Comm comm, struct m_mesh **mesh);
+ *   int  m_create_f(MPI_Fint comm, struct m_mesh **mesh);
+ *   void m_destroy(struct m_mesh *mesh);
+ *   int  sync_gradients(struct m_mesh *mesh, const float *g, float *r);
  */
 #include <limits.h>
 #include <mpi.h>
@@ -32,6 +35,26 @@ static int wrong_size(const char *needs, int has) {
   return MPI_Add_error_string(code, text) == MPI_SUCCESS ? code : MPI_ERR_COMM;
 }
 
+/* Warns if the ranks are on several hosts, and not each `slots` of them that follow on one. */
+static int check_hosts(MPI_Comm comm, int slots, const char *warning)
+{
+  MPI_Comm host = MPI_COMM_NULL;
+  int err, rank, ranks, place, near, first, wrong, anywhere = 0;
+  TRY(MPI_Comm_rank(comm, &rank));
+  TRY(MPI_Comm_size(comm, &ranks));
+  TRY(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &host));
+  TRY(MPI_Comm_rank(host, &place));
+  TRY(MPI_Comm_size(host, &near));
+  first = rank;
+  TRY(MPI_Bcast(&first, 1, MPI_INT, 0, host));
+  wrong = near != ranks && (near != slots || first % slots || rank != first + place);
+  TRY(MPI_Reduce(&wrong, &anywhere, 1, MPI_INT, MPI_MAX, 0, comm));
+  if (anywhere) fputs(warning, stderr);
+done:
+  if (host != MPI_COMM_NULL) MPI_Comm_free(&host);
+  return err;
+}
+
 static inline size_t least(size_t n) {
   return n < (size_t)COLLIR_MAX_COUNT ? n : (size_t)COLLIR_MAX_COUNT;
 }
@@ -44,19 +67,19 @@ static inline size_t size_of(MPI_Datatype type) {
 
 /* Memory for what functions compute on the way. It is kept for later calls, and grows to what the
  * largest of them needs. */
-static struct {
+struct memory {
   char *start;
   size_t bytes;
-} collir_workspace;
-static int reserve(size_t bytes, char **memory)
+};
+static int reserve(struct memory *kept, size_t bytes, char **start)
 {
-  if (bytes > collir_workspace.bytes) {
-    free(collir_workspace.start);
-    collir_workspace.start = malloc(bytes);
-    collir_workspace.bytes = collir_workspace.start ? bytes : 0;
+  if (bytes > kept->bytes) {
+    free(kept->start);
+    kept->start = malloc(bytes);
+    kept->bytes = kept->start ? bytes : 0;
   }
-  *memory = collir_workspace.start;
-  return *memory ? MPI_SUCCESS : MPI_ERR_NO_MEM;
+  *start = kept->start;
+  return *start ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 }
 
 /* Started if there is a request for it, as all others: without one, and where one call of MPI does
@@ -172,58 +195,78 @@ static int all_gather(const void *in, void *out, size_t n, MPI_Datatype type, MP
 }
 
 /* mesh @m on @cluster: 8 ranks, data = node:2 * gpu:4. */
-static struct {
+struct m_mesh {
   MPI_Comm comm;
   int rank;
   int data_node, data_gpu; /* this rank's coordinates */
   MPI_Comm over_data_gpu; /* ranks that differ in data.gpu only */
   MPI_Comm over_data_node; /* ranks that differ in data.node only */
-} mesh_m;
+  struct memory workspace; /* of the functions' temporaries */
+};
 
-int m_init(MPI_Comm comm)
+void m_destroy(struct m_mesh *mesh)
 {
+  if (!mesh) return;
+  if (mesh->over_data_gpu != MPI_COMM_NULL) MPI_Comm_free(&mesh->over_data_gpu);
+  if (mesh->over_data_node != MPI_COMM_NULL) MPI_Comm_free(&mesh->over_data_node);
+  if (mesh->comm != MPI_COMM_NULL) MPI_Comm_free(&mesh->comm);
+  free(mesh->workspace.start);
+  free(mesh);
+}
+
+int m_create(MPI_Comm comm, struct m_mesh **made)
+{
+  struct m_mesh *mesh = calloc(1, sizeof *mesh);
   int err = MPI_SUCCESS, size;
+  *made = NULL;
+  if (!mesh) return MPI_ERR_NO_MEM;
+  mesh->over_data_gpu = MPI_COMM_NULL;
+  mesh->over_data_node = MPI_COMM_NULL;
+  mesh->comm = MPI_COMM_NULL;
   TRY(MPI_Comm_size(comm, &size));
-  if (size != 8) return wrong_size("mesh @m needs 8 ranks", size);
-  TRY(MPI_Comm_dup(comm, &mesh_m.comm));
-  TRY(MPI_Comm_set_errhandler(mesh_m.comm, MPI_ERRORS_RETURN));
-  TRY(MPI_Comm_rank(mesh_m.comm, &mesh_m.rank));
-  mesh_m.data_node = mesh_m.rank / 4;
-  mesh_m.data_gpu = mesh_m.rank % 4;
-  TRY(MPI_Comm_split(mesh_m.comm, mesh_m.data_node,
-                     mesh_m.data_gpu, &mesh_m.over_data_gpu));
-  TRY(MPI_Comm_set_errhandler(mesh_m.over_data_gpu, MPI_ERRORS_RETURN));
-  TRY(MPI_Comm_split(mesh_m.comm, mesh_m.data_gpu,
-                     mesh_m.data_node, &mesh_m.over_data_node));
-  TRY(MPI_Comm_set_errhandler(mesh_m.over_data_node, MPI_ERRORS_RETURN));
+  if (size != 8) TRY(wrong_size("mesh @m needs 8 ranks", size));
+  TRY(MPI_Comm_dup(comm, &mesh->comm));
+  TRY(MPI_Comm_set_errhandler(mesh->comm, MPI_ERRORS_RETURN));
+  TRY(MPI_Comm_rank(mesh->comm, &mesh->rank));
+  TRY(check_hosts(mesh->comm, 4,
+                  "collir: mesh @m has 2 hosts of 4 ranks that follow\n"
+                  "each other, but the ranks run elsewhere: launch them by\n"
+                  "-ppn 4 (MPICH), --map-by ppr:4:node (Open MPI),\n"
+                  "--ntasks-per-node=4 -m block (Slurm), or with -t hostfile or -t rankfile\n"));
+  mesh->data_node = mesh->rank / 4;
+  mesh->data_gpu = mesh->rank % 4;
+  TRY(MPI_Comm_split(mesh->comm, mesh->data_node,
+                     mesh->data_gpu, &mesh->over_data_gpu));
+  TRY(MPI_Comm_set_errhandler(mesh->over_data_gpu, MPI_ERRORS_RETURN));
+  TRY(MPI_Comm_split(mesh->comm, mesh->data_gpu,
+                     mesh->data_node, &mesh->over_data_node));
+  TRY(MPI_Comm_set_errhandler(mesh->over_data_node, MPI_ERRORS_RETURN));
 done:
+  if (err != MPI_SUCCESS) m_destroy(mesh);
+  else *made = mesh;
   return err;
 }
 
-void m_finalize(void)
+int m_create_f(MPI_Fint comm, struct m_mesh **made)
 {
-  MPI_Comm_free(&mesh_m.over_data_gpu);
-  MPI_Comm_free(&mesh_m.over_data_node);
-  MPI_Comm_free(&mesh_m.comm);
-  free(collir_workspace.start);
-  collir_workspace.start = NULL, collir_workspace.bytes = 0;
+  return m_create(MPI_Comm_f2c(comm), made);
 }
 
 /* g[1048576] is f32[1048576] partial(sum: data);
  * r[1048576] is f32[1048576]. */
-int sync_gradients(const float *g, float *r)
+int sync_gradients(struct m_mesh *mesh, const float *g, float *r)
 {
   int err = MPI_SUCCESS;
   char *memory;
-  TRY(reserve(2097152, &memory));
+  TRY(reserve(&mesh->workspace, 2097152, &memory));
   float *v0 = (float *)memory;
   float *v1 = (float *)(memory + 1048576);
   // %0 = reduce_scatter %g over data.gpu dim 0
-  TRY(reduce_scatter(g, v0, 262144, MPI_FLOAT, MPI_SUM, mesh_m.over_data_gpu, NULL));
+  TRY(reduce_scatter(g, v0, 262144, MPI_FLOAT, MPI_SUM, mesh->over_data_gpu, NULL));
   // %1 = all_reduce %0 over data.node
-  TRY(all_reduce(v0, v1, 262144, MPI_FLOAT, MPI_SUM, mesh_m.over_data_node, NULL));
+  TRY(all_reduce(v0, v1, 262144, MPI_FLOAT, MPI_SUM, mesh->over_data_node, NULL));
   // %r = all_gather %1 over data.gpu dim 0
-  TRY(all_gather(v1, r, 262144, MPI_FLOAT, mesh_m.over_data_gpu, NULL));
+  TRY(all_gather(v1, r, 262144, MPI_FLOAT, mesh->over_data_gpu, NULL));
 done:
   return err;
 }
