@@ -9,6 +9,7 @@ import pytest
 from collir.dialects import coll
 from collir.dialects.coll import OPERATIONS
 from collir.dialects.operation import DistOp
+from collir.ir.functions import functions_of
 from collir.ir.verification import verify
 from collir.syntax.reader import read
 from collir.tools.api import run_passes
@@ -73,3 +74,11 @@ def test_every_mutant_has_its_place_and_its_tests(monkeypatch: pytest.MonkeyPatc
         text = (root / mutant.file).read_text(encoding="utf-8")
         assert text.count(mutant.before) == 1, mutant.name
         assert all((root / test.partition("::")[0]).exists() for test in mutant.tests), mutant.name
+
+
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_functions_that_are_compared_with_those_by_hand_are_programs(ranks: int) -> None:
+    emitted = runpy.run_path(str(BENCHMARKS / "emitted" / "run.py"))
+    module = read(emitted["PROGRAM"].format(**emitted["sizes"](ranks)))
+    verify(module)
+    assert len(functions_of(module)) == emitted["CASES"]

@@ -96,8 +96,8 @@ static void transpose_{bytes}(void *to, size_t to_step, const void *from, size_t
                         size_t rows, size_t columns)
 {{
   enum {{ TILE = {tile} }};
-  for (size_t row = 0; row < rows; row += TILE)
-    for (size_t column = 0; column < columns; column += TILE)
+  for (size_t column = 0; column < columns; column += TILE)
+    for (size_t row = 0; row < rows; row += TILE)
       for (size_t i = row; i < rows && i < row + TILE; ++i)
         for (size_t j = column; j < columns && j < column + TILE; ++j)
           memcpy((char *)to + (i * to_step + j) * {bytes},

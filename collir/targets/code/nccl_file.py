@@ -65,10 +65,10 @@ _HEADER = """/* Written by collir {version}: C++17, CUDA and NCCL {least} or new
  * All ranks of a communicator, which stays the caller's, get a handle by MESH_create, call
  * functions with it and with buffers on their device, which must not overlap, and give it back by
  * MESH_destroy. Functions put work on the stream and do not wait for it; MESH_synchronize does, and
- * ends when a communicator fails. A handle has communicators and streams, so it is for one thread
- * at a time; a process may have several handles, of one rank or more. All functions return
- * ncclSuccess or an error of NCCL, which is ncclUnhandledCudaError for those of CUDA. Where a rank
- * holds nothing of a value, its buffer is not touched and may be NULL.
+ * ends when a communicator fails. A handle has communicators, and streams if functions use any, so
+ * it is for one thread at a time; a process may have several, of one rank or more. All functions
+ * return ncclSuccess or an error of NCCL, which is ncclUnhandledCudaError for those of CUDA. Where
+ * a rank holds nothing of a value, its buffer is not touched and may be NULL.
 {symmetric}{interface}
  */"""
 
@@ -157,7 +157,7 @@ class NcclFile:
         about = _about(listed, compiler, self.symmetric, self.sized)
         code = [line for mesh in self.meshes.values() for line in mesh.text(self._events(mesh))]
         code += [f"{text.head()};" for text in called_first(self.texts)]
-        return _file_text(about, self._includes(includes), self.cuda, [*code, *bodies])
+        return _file_text(about, self._includes(["cstdlib", *includes]), self.cuda, [*code, *bodies])
 
     def _events(self, mesh: NcclMesh) -> int:
         """Return the number of events that functions on a mesh need."""
@@ -173,7 +173,7 @@ class NcclFile:
             for value in (*op.results, *(x for r in op.regions for b in r.blocks for x in b.args))
             if isinstance(value.type, BufferType)
         }
-        headers = {"cstddef", "cstdint", "cstdlib", "cuda_runtime.h", "nccl.h", *more}
+        headers = {"cstddef", "cstdint", "cuda_runtime.h", "nccl.h", *more}
         if "compute_for" in needs:
             headers |= {"chrono", "thread"}
         if needs & {"copy_rows", "zero_rows"}:
@@ -196,7 +196,7 @@ def _is_padded(op: DistOp, mesh: Mesh) -> bool:
 _RULES = GroupRules(padded=_is_padded)
 """The rules of NCCL: ranks in any order, and blocks of one size, or several calls."""
 
-_IN_C = {"cstddef": "stddef.h", "cstdint": "stdint.h", "cstdlib": "stdlib.h"}
+_IN_C = {"cstddef": "stddef.h", "cstdint": "stdint.h"}
 """The names in C of headers of C++."""
 
 

@@ -4,7 +4,8 @@
  * own buffers, which must not overlap, and give it back by MESH_destroy. A handle has communicators
  * and the memory of temporaries, so it is for one call at a time; there may be several handles. All
  * functions return MPI_SUCCESS or an MPI error code, of which MPI_Error_string has the text. Where
- * a rank holds nothing of a value, its buffer is not touched and may be NULL.
+ * a rank holds nothing of a value, its buffer is not touched and may be NULL. MESH_create_f is for
+ * Fortran.
  *   struct m_mesh;
  *   int  m_create(MPI_Comm comm, struct m_mesh **mesh);
  *   int  m_create_f(MPI_Fint comm, struct m_mesh **mesh);

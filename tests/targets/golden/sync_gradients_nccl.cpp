@@ -4,10 +4,10 @@
  * All ranks of a communicator, which stays the caller's, get a handle by MESH_create, call
  * functions with it and with buffers on their device, which must not overlap, and give it back by
  * MESH_destroy. Functions put work on the stream and do not wait for it; MESH_synchronize does, and
- * ends when a communicator fails. A handle has communicators and streams, so it is for one thread
- * at a time; a process may have several handles, of one rank or more. All functions return
- * ncclSuccess or an error of NCCL, which is ncclUnhandledCudaError for those of CUDA. Where a rank
- * holds nothing of a value, its buffer is not touched and may be NULL.
+ * ends when a communicator fails. A handle has communicators, and streams if functions use any, so
+ * it is for one thread at a time; a process may have several, of one rank or more. All functions
+ * return ncclSuccess or an error of NCCL, which is ncclUnhandledCudaError for those of CUDA. Where
+ * a rank holds nothing of a value, its buffer is not touched and may be NULL.
  *   struct m_mesh;
  *   ncclResult_t m_create(ncclComm_t comm, struct m_mesh **mesh);
  *   ncclResult_t m_destroy(struct m_mesh *mesh);
