@@ -157,7 +157,8 @@ class NcclFile:
         about = _about(listed, compiler, self.symmetric, self.sized)
         code = [line for mesh in self.meshes.values() for line in mesh.text(self._events(mesh))]
         code += [f"{text.head()};" for text in called_first(self.texts)]
-        return _file_text(about, self._includes(["cstdlib", *includes]), self.cuda, [*code, *bodies])
+        included = self._includes(["cstdlib", *includes])
+        return _file_text(about, included, self.cuda, [*code, *bodies])
 
     def _events(self, mesh: NcclMesh) -> int:
         """Return the number of events that functions on a mesh need."""
