@@ -31,5 +31,9 @@ class LocalizePass(ModulePass):
     """Whether blocks that differ in size are padded to the largest, but for an all_to_all, as for
     torch."""
 
+    sized: bool = False
+    """Whether sizes that are formulas of parameters stay so, and a rank's program is one for values
+    of any size. All operations have to be well typed for all values, and none is of a model."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        localize(op, GroupRules(self.ascending, self.padded))
+        localize(op, GroupRules(self.ascending, self.padded), self.sized)

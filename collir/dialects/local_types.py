@@ -1,16 +1,16 @@
 """The types and attributes of the local dialect: buffers, tokens, and numbers of each rank."""
 
-from typing import Literal
-
 from xdsl.ir import Data, ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
+from collir.dialects.tensor import PUNCTUATION
 from collir.layout import Dim, DistType, DType
-from collir.layout.formulas import Formula, read_formula
+from collir.layout.formulas import Formula, FormulaError, read_formula
 from collir.layout.local import CoordinateTable, LocalBuffer, number_of, rank_text
+from collir.layout.sizes import OpenSize
 
 
 @irdl_attr_definition
@@ -33,7 +33,7 @@ class BufferType(Data[LocalBuffer], TypeAttribute):
 
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
-            printer.print_string(str(self.data))
+            printer.print_string(self.data.text(_number_text))
 
 
 @irdl_attr_definition
@@ -45,7 +45,10 @@ class TokenType(ParametrizedAttribute, TypeAttribute):
 
 @irdl_attr_definition
 class RankNumberAttr(Data[int]):
-    """A number of each rank: ``<8 * data.gpu + 3>``, or ``<16 * [3, 1][data.gpu]>``."""
+    """A number of each rank: ``<8 * data.gpu + 3>``, or ``<16 * [3, 1][data.gpu]>``.
+
+    One of size parameters has its value at their defaults too: ``<{4 * batch = 32}>``.
+    """
 
     name = "local.number"
 
@@ -56,7 +59,15 @@ class RankNumberAttr(Data[int]):
 
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
-            printer.print_string(rank_text(self.data))
+            printer.print_string(_number_text(self.data))
+
+
+def _number_text(number: int) -> str:
+    """Return a number of each rank as it is written in MLIR."""
+    text = rank_text(number)
+    if isinstance(number, OpenSize) and int(number) != int(number_of(number.formula)):
+        return f"{{{text} = {int(number)}}}"
+    return text
 
 
 def _parse_numbers(parser: AttrParser) -> tuple[int, ...]:
@@ -66,12 +77,11 @@ def _parse_numbers(parser: AttrParser) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-_SIGNS: dict[str, Literal["+", "-", "*"]] = {"+": "+", "-": "-", "*": "*"}
-
-
 def _parse_number(parser: AttrParser) -> int:
+    has_value = parser.parse_optional_punctuation("{") is not None
+
     def accept(token: str) -> bool:
-        return token in _SIGNS and parser.parse_optional_punctuation(_SIGNS[token]) is not None
+        return parser.parse_optional_punctuation(PUNCTUATION[token]) is not None
 
     def operand() -> Formula:
         number = parser.parse_optional_integer(allow_boolean=False, allow_negative=False)
@@ -84,7 +94,16 @@ def _parse_number(parser: AttrParser) -> int:
         axes = parser.parse_comma_separated_list(square, parser.parse_identifier)
         return Formula.parameter(CoordinateTable(axes, values))
 
-    return number_of(read_formula(accept, operand))
+    try:
+        number = number_of(read_formula(accept, operand))
+    except FormulaError as error:
+        parser.raise_error(str(error))
+    if not has_value:
+        return number
+    parser.parse_punctuation("=")
+    value = parser.parse_integer(allow_boolean=False, allow_negative=True)
+    parser.parse_punctuation("}")
+    return OpenSize(value, number.formula) if isinstance(number, OpenSize) else value
 
 
 def buffer_of(value: SSAValue) -> LocalBuffer:

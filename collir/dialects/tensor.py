@@ -55,8 +55,8 @@ def parse_optional_formula(parser: AttrParser) -> int | None:
         return None
 
     def accept(token: str) -> bool:
-        assert token in _PUNCTUATION
-        return parser.parse_optional_punctuation(_PUNCTUATION[token]) is not None
+        assert token in PUNCTUATION
+        return parser.parse_optional_punctuation(PUNCTUATION[token]) is not None
 
     def operand() -> Formula:
         number = parser.parse_optional_integer(allow_boolean=False, allow_negative=False)
@@ -74,7 +74,7 @@ def parse_optional_formula(parser: AttrParser) -> int | None:
     return size
 
 
-_PUNCTUATION: dict[str, PunctuationSpelling] = {
+PUNCTUATION: dict[str, PunctuationSpelling] = {
     "+": "+",
     "-": "-",
     "*": "*",

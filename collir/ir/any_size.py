@@ -42,7 +42,9 @@ Naming = Callable[[Sequence[str]], Sequence[str]]
 """A function from names, those of functions first, to distinct names in another language."""
 
 
-def open_sizes(module: ModuleOp, written: ModuleOp, naming: Naming) -> set[FuncOp]:
+def open_sizes(
+    module: ModuleOp, written: ModuleOp, naming: Naming, widths: bool = True
+) -> set[FuncOp]:
     """Give every function of a module size parameters, and open its sizes, in place; return the
     functions that got a width.
 
@@ -50,6 +52,7 @@ def open_sizes(module: ModuleOp, written: ModuleOp, naming: Naming) -> set[FuncO
         module: the module, without calls.
         written: the module before its calls and loops were made ready for code.
         naming: the names of parameters, which formulas have from now on.
+        widths: whether functions without parameters get a width; else they stay as they are.
 
     Raises:
         DiagnosticError: a step is not well typed for all values, a parameter cannot be open, or
@@ -59,9 +62,11 @@ def open_sizes(module: ModuleOp, written: ModuleOp, naming: Naming) -> set[FuncO
     _check_kept(functions, written)
     _check_choices(module)
     taken = [function.sym_name.data for function in functions]
-    wide = {function for function in functions if not parameters_of(function)}
+    wide = {function for function in functions if widths and not parameters_of(function)}
     for function in functions:
         parameters = parameters_of(function)
+        if not parameters and not widths:
+            continue
         if function in wide:
             _add_width(function)
             parameters = parameters_of(function)

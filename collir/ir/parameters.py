@@ -16,7 +16,7 @@ from collir.layout.formulas import Formula, FormulaError
 from collir.layout.sizes import Size, bindings_text, size_at, sized
 
 
-def set_parameters(function: FuncOp, values: Mapping[str, int]) -> None:
+def set_parameters(function: Operation, values: Mapping[str, int]) -> None:
     """Give a function parameters with defaults; without any, it has no attribute for them."""
     if values:
         function.attributes[PARAMETERS] = BindingsAttr(

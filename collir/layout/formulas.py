@@ -165,7 +165,7 @@ class Formula:
         text = ""
         for powers, number in ordered:
             sign = (" - " if number < 0 else " + ") if text else "-" * (number < 0)
-            text += sign + _term_text(powers, abs(number))
+            text += sign + term_text(powers, abs(number))
         return text or "0"
 
     def __repr__(self) -> str:
@@ -300,7 +300,7 @@ def _quotient(above: list[tuple[Powers, Fraction]], below: Formula) -> Formula |
     return Formula((term,)) if product == dict(above) else None
 
 
-def _term_text(powers: Powers, number: Fraction) -> str:
+def term_text(powers: Powers, number: Fraction) -> str:
     """Return a term with a positive coefficient as it is written."""
     above = [str(number.numerator)] if number.numerator != 1 else []
     above += [str(atom) for atom, n in powers for _ in range(n)]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from collir.layout.cuts import Coordinates, places
 from collir.layout.dtypes import DType
-from collir.layout.formulas import Formula
+from collir.layout.formulas import Formula, term_text
 from collir.layout.mesh import Mesh, index_over
 from collir.layout.sizes import OpenSize, formula_of
 from collir.layout.types import Place
@@ -46,10 +46,14 @@ def axes_of(atom: str) -> tuple[str, ...]:
     return atom.axes if isinstance(atom, CoordinateTable) else (atom,)
 
 
-def number_of(formula: Formula) -> int:
-    """Return the number of each rank that a formula over coordinates and tables is."""
+def number_of(formula: Formula, values: Mapping[str, int] = MappingProxyType({})) -> int:
+    """Return the number of each rank that a formula over coordinates and tables is.
+
+    Args:
+        values: the values of size parameters.
+    """
     largest = {
-        atom: max(atom.values) if isinstance(atom, CoordinateTable) else 1
+        atom: max(atom.values) if isinstance(atom, CoordinateTable) else values.get(atom, 1)
         for atom in formula.parameters
     }
     value = int(formula.value(largest))
@@ -164,17 +168,14 @@ def atoms_in(numbers: Iterable[int]) -> dict[str, None]:
 def rank_text(number: int) -> str:
     """Return a number of a rank as it is written: the largest multiples first, then the constant.
 
-    ``8 * data.node + 4 * data.gpu + 3``, or ``16 * [3, 1][data.gpu]``.
+    ``8 * data.node + 4 * data.gpu + 3``, ``16 * [3, 1][data.gpu]``, or ``n * data.gpu / 2``.
     """
     if not isinstance(number, OpenSize):
         return str(number)
     text = ""
     for powers, factor in sorted(formula_of(number).terms, key=_written_order):
-        factors = [str(atom) for atom, exponent in powers for _ in range(exponent)]
-        if abs(factor) != 1 or not factors:
-            factors.insert(0, str(abs(factor)))
         sign = (" - " if text else "-") if factor < 0 else (" + " if text else "")
-        text += f"{sign}{' * '.join(factors)}"
+        text += f"{sign}{term_text(powers, abs(factor))}"
     return text
 
 
@@ -275,8 +276,12 @@ class LocalBuffer:
         strides = [changed(step) for step in self.strides]
         return LocalBuffer.strided(self.dtype, shape, strides)
 
-    def __str__(self) -> str:
-        text = f"{self.dtype}[{', '.join(map(rank_text, self.shape))}]"
+    def text(self, spelled: Callable[[int], str]) -> str:
+        """Return the buffer as it is written, with its numbers in some way."""
+        text = f"{self.dtype}[{', '.join(map(spelled, self.shape))}]"
         if self.strides is None:
             return text
-        return f"{text} strides [{', '.join(map(rank_text, self.strides))}]"
+        return f"{text} strides [{', '.join(map(spelled, self.strides))}]"
+
+    def __str__(self) -> str:
+        return self.text(rank_text)

@@ -1,6 +1,6 @@
 """Modules at the local level."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
@@ -9,13 +9,16 @@ from xdsl.ir import Block, Operation, Region
 from collir.dialects.local import LocalFuncOp, local_functions, number
 from collir.dialects.local_types import BufferType
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of, meshes_remembered
+from collir.dialects.operation import DistOp, is_of_model
 from collir.dialects.tensor import PlaceAttr, dist_type
+from collir.ir.any_size import open_sizes
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.models import not_called
 from collir.ir.names import keep_names, result_names, set_name
 from collir.ir.parameters import PARAMETERS, attributes_of, parameters_of, sizes_in
 from collir.ir.remarks import remark
-from collir.ir.rotation import write_out_pipelines
+from collir.ir.rotation import ready_for_code, write_out_pipelines
 from collir.ir.tasks import outline_tasks
 from collir.layout.local import Ranks
 from collir.layout.sizes import OpenSize
@@ -26,25 +29,65 @@ from collir.localize.lifetimes import free_memory
 from collir.localize.writer import ANY_GROUPS, GroupRules
 
 
-def localize(module: ModuleOp, rules: GroupRules = ANY_GROUPS) -> None:
+def localize(module: ModuleOp, rules: GroupRules = ANY_GROUPS, sized: bool = False) -> None:
     """Replace the functions of a module by what each rank executes, in place.
 
     Tasks of pipelines are functions that are called; other calls become steps.
 
+    Args:
+        sized: whether sizes of parameters stay formulas of these.
+
     Raises:
-        DiagnosticError: a function has a step that has to be replaced first.
+        DiagnosticError: a function has a step that has to be replaced first, or that has no form
+            for values of any size.
     """
     functions = functions_of(module)
     check_programs(functions, "is lowered to no program of a rank", nested=True)
     own = not_called(module)
+    if sized:
+        _lower_for_any_size(module, rules)
+        return
     for function in functions:
         name = function.sym_name.data
         if name in own and (parameters := parameters_of(function)):
             sizes = ", ".join(f"{name} = {size}" for name, size in parameters.items())
-            remark(function, f"@{name} is lowered for {sizes}: a rank's program has no parameters")
+            remark(function, f"@{name} is lowered for {sizes}: sized=true lowers it for any")
     write_out_pipelines(module)
     _ = outline_tasks(module)
     lower_functions(module, rules)
+
+
+def _lower_for_any_size(module: ModuleOp, rules: GroupRules) -> None:
+    """Replace the functions of a module by what each rank executes for any values of their size
+    parameters, in place; calls become steps."""
+    for op in module.walk():
+        if isinstance(op, DistOp) and is_of_model(op):
+            raise DiagnosticError.at(
+                op,
+                f"{op.mnemonic} is of a model, and has no form for any size: leave out sized=true",
+            )
+    ready, _ = ready_for_code(module, tasks=False)
+    if ready is module:
+        ready = module.clone()
+    check_programs(functions_of(ready), "has no form for any size", even=True, nested=True)
+    open_sizes(ready, module, _apart, widths=False)
+    lower_functions(ready, rules)
+    for op in list(module.ops):
+        op.detach()
+        op.erase(safe_erase=False)
+    for op in list(ready.ops):
+        op.detach()
+        module.body.block.add_op(op)
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Return distinct names, the first of which stay as they are."""
+    chosen: list[str] = []
+    for name in names:
+        while name in chosen:
+            name += "_"
+        chosen.append(name)
+    return chosen
 
 
 def programs_of_ranks(module: ModuleOp, rules: GroupRules) -> list[LocalFuncOp]:

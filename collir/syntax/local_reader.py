@@ -31,6 +31,7 @@ from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import PlaceAttr
 from collir.ir.diagnostics import Diagnostic
 from collir.ir.names import set_name
+from collir.ir.parameters import set_parameters
 from collir.layout import Mesh, place_at
 from collir.layout.local import LocalBuffer
 from collir.layout.steps import Argument, ArgumentKind, StepKind
@@ -58,7 +59,13 @@ class LocalLowering(LocalTypeLowering):
     def lower(self, tree: SyntaxTree, name: str) -> LocalFuncOp | None:
         """Return a local function under a name, or None after errors."""
         errors_before = len(self.errors)
-        _, inputs, outputs, _, arena_token, *statements = tree.children
+        _, named, inputs, outputs, _, arena_tree, *statements = tree.children
+        if named is not None:
+            self.sizes = self.defaults(named) | dict(self.overridden)
+            for token in (x.children[0] for x in named.children):
+                if self.mesh.named(str(token)) is not None:
+                    problem = f"{token} is an axis of @{self.mesh.name} too"
+                    self.error(token, f"{problem}: give the parameter another name")
         trees = [[x for x in side.children if x] if side else [] for side in (inputs, outputs)]
         held = [(x.children[0], self.buffer(x.children[1])) for x in (*trees[0], *trees[1])]
         places = [self.at(x.children[2]) for x in (*trees[0], *trees[1])]
@@ -66,7 +73,7 @@ class LocalLowering(LocalTypeLowering):
         values = iter(block.args)
         for token, x in held:
             self.define(token, next(values) if x is not None else None)
-        arena = self.count(arena_token) if arena_token else None
+        arena = self.rank_number(arena_tree) if arena_tree else None
         self.statements(statements, block)
         if len(self.errors) > errors_before:
             return None
@@ -81,7 +88,9 @@ class LocalLowering(LocalTypeLowering):
         for value in self.defined:
             if value.name_hint and value.name_hint.isdigit():
                 set_name(value, None)  # the printers number values anew
-        return LocalFuncOp.create(properties=properties, regions=[Region(block)])
+        function = LocalFuncOp.create(properties=properties, regions=[Region(block)])
+        set_parameters(function, self.sizes)
+        return function
 
     # --- values -------------------------------------------------------------------------------
 
@@ -157,7 +166,7 @@ class LocalLowering(LocalTypeLowering):
     def alloc(self, tree: SyntaxTree, block: Block) -> None:
         target, keyword, kind, at, start = tree.children
         x, place = self.buffer(kind), self.at(at)
-        begin = None if start is None else self.count(start)
+        begin = None if start is None else self.rank_number(start)
         op = None
         if x is not None:
             op = AllocOp.of(x, place)
@@ -253,7 +262,7 @@ class LocalLowering(LocalTypeLowering):
         keyword, symbol, read, written, start = tree.children
         inputs = self.buffers(read.children if read else ())
         outputs = self.buffers(written.children if written else ())
-        begin = None if start is None else self.count(start)
+        begin = None if start is None else self.rank_number(start)
         if inputs is None or outputs is None:
             return
         op = LocalCallOp.of(str(symbol)[1:], inputs, outputs)
@@ -319,7 +328,7 @@ class LocalLowering(LocalTypeLowering):
         statements = [x for x in parts if is_tree(x) and x.data not in ("turns", "rows")]
         self.inside(keyword, statements, inner)
         self.values, self.tokens = outer
-        properties: dict[str, Attribute] = {"times": RankNumberAttr(self.count(times))}
+        properties: dict[str, Attribute] = {"times": RankNumberAttr(self.rank_number(times))}
         if any(getattr(x, "type", "") == "REVERSE" for x in parts):
             properties["reverse"] = UnitAttr()
         if len(self.errors) == errors_before:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from lark import Token
 
 from collir.layout import Place, place_at
-from collir.layout.formulas import Formula
+from collir.layout.formulas import Formula, FormulaError
 from collir.layout.local import CoordinateTable, LocalBuffer, number_of
+from collir.layout.sizes import OpenSize
 from collir.layout.types import unknown_axis_message
+from collir.syntax.formulas import first_token
 from collir.syntax.lowering import is_tree
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.steps import StepLowering
@@ -41,12 +43,22 @@ class LocalTypeLowering(StepLowering):
 
     def count(self, token: Token) -> int:
         """Return a number from 0, or 0 after an error."""
-        value = self.integer(token) or 0
-        if value < 0:
+        return self.from_zero(token, self.whole_number(token))
+
+    def from_zero(self, token: Token, value: int) -> int:
+        """Return a number that is at least 0 on some rank, or 0 after an error."""
+        if value < 0 and not isinstance(value, OpenSize):
             self.error(token, f"sizes and places are at least 0, not {value}")
-        elif value >= 2**63:
-            self.error(token, "the number is too large: there are less than 2^63 bytes")
-        return value if 0 <= value < 2**63 else 0
+            return 0
+        return value
+
+    def whole_number(self, token: Token) -> int:
+        """Return a number, or 0 after an error."""
+        value = self.integer(token) or 0
+        if abs(value) < 2**63:
+            return value
+        self.error(token, "the number is too large: there are less than 2^63 bytes")
+        return 0
 
     def at(self, tree: SyntaxTree | None) -> Place:
         """Return the place behind an `at`; errors are reported."""
@@ -61,28 +73,49 @@ class LocalTypeLowering(StepLowering):
 
     def rank_number(self, tree: SyntaxTree | None) -> int:
         """Return a number of each rank; errors are reported."""
+        if tree is None:
+            return 0
+        try:
+            return self.from_zero(first_token(tree), number_of(self.total(tree), self.sizes))
+        except FormulaError as error:
+            self.error(first_token(tree), str(error))
+            return 0
+
+    def total(self, tree: SyntaxTree) -> Formula:
+        """Return the formula of a number.
+
+        Raises:
+            FormulaError: it divides by 0, or is too long.
+        """
         total = Formula.constant(0)
-        for part in tree.children if tree else ():
+        for part in tree.children:
             if part.data == "less":
                 total -= self.product(part.children[0])
             else:
                 total += self.product(part)
-        return number_of(total)
+        return total
 
     def product(self, tree: SyntaxTree) -> Formula:
         """Return one of the terms of a number."""
         product = Formula.constant(1)
         for factor in tree.children:
-            if is_tree(factor):
-                values = [x for x in factor.children if x.type == "NUMBER"]
-                axes = [self.sub_axis(x) for x in factor.children if x.type == "AXIS"]
-                table = CoordinateTable(axes, self.counts(values))
-                product *= Formula.parameter(table)
-            elif factor.type == "AXIS":
-                product *= Formula.parameter(self.sub_axis(factor))
+            if is_tree(factor, "by"):
+                product /= self.factor(factor.children[0])
             else:
-                product *= Formula.constant(self.count(factor))
+                product *= self.factor(factor)
         return product
+
+    def factor(self, factor: SyntaxTree) -> Formula:
+        """Return a factor of a term."""
+        if is_tree(factor, "number"):
+            return self.total(factor)
+        if is_tree(factor):
+            values = [x for x in factor.children if x.type == "NUMBER"]
+            axes = [self.sub_axis(x) for x in factor.children if x.type == "AXIS"]
+            return Formula.parameter(CoordinateTable(axes, self.counts(values)))
+        if factor.type != "AXIS":
+            return Formula.constant(self.whole_number(factor))
+        return Formula.parameter(str(factor) if factor in self.sizes else self.sub_axis(factor))
 
     def sub_axis(self, token: Token) -> str:
         """Return the sub-axis of a name; errors are reported."""

@@ -24,6 +24,7 @@ from collir.dialects.local import (
 )
 from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.operation import arguments_of
+from collir.dialects.parameters import parameters_of
 from collir.dialects.tables import OPERATIONS
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import names_in_block
@@ -67,7 +68,9 @@ class _LocalText:
             for arg, place in zip(function.body.block.args, places, strict=True)
         ]
         count = len(function.inputs)
-        head = f"local @{function.sym_name.data}({', '.join(held[:count])})"
+        sizes = ", ".join(f"{name} = {value}" for name, value in parameters_of(function).items())
+        head = f"local @{function.sym_name.data}{f'({sizes})' * bool(sizes)}"
+        head += f"({', '.join(held[:count])})"
         if len(held) == count + 1:
             head += f" -> {held[-1]}"
         elif held[count:]:
@@ -170,7 +173,7 @@ class _LocalText:
         return step_text(step, self.mesh, operands, kind)
 
     def _repeat(self, op: LocalRepeatOp) -> str:
-        words = [f"repeat {op.count}"]
+        words = [f"repeat {rank_text(op.count)}"]
         arguments = iter(op.body.block.args)
         for buffers in zip(op.begins, op.ends, op.spares, strict=True):
             own = self._list([next(arguments), next(arguments)])

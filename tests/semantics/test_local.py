@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterator
 from functools import cache
+from io import StringIO
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from programs import RANDOM, module_of, random_function, random_mesh, random_mod
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation
+from xdsl.printer import Printer
 
 import collir
 from collir.dialects.local import (
+    STEP,
     AllocOp,
     AtOp,
     ComputeOp,
@@ -30,8 +33,9 @@ from collir.dialects.local_types import RankNumberAttr
 from collir.dialects.machine import mesh_of
 from collir.dialects.parameters import PARAMETERS, parameters_of
 from collir.dialects.tensor import BindingsAttr, dist_type
-from collir.ir.diagnostics import DiagnosticError
+from collir.ir.diagnostics import DiagnosticError, Sources
 from collir.ir.instantiation import instantiate
+from collir.ir.verification import verify
 from collir.localize.localize import localize, lower_functions
 from collir.localize.writer import ANY_GROUPS, GroupRules
 from collir.semantics.local.executor import execute_local
@@ -39,7 +43,11 @@ from collir.semantics.local.memory import LocalError
 from collir.semantics.reference.buffers import distribute, random_tensor
 from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.executor import execute
+from collir.syntax.mlir import read_mlir
+from collir.syntax.reader import read
+from collir.syntax.writer import settle_names, write
 from collir.targets.code.c_file import for_code
+from collir.tools.api import context
 
 
 def lowered(module: ModuleOp, rules: GroupRules = ANY_GROUPS) -> dict[str, LocalFuncOp]:
@@ -90,6 +98,21 @@ def test_so_do_those_of_models(rng: random.Random) -> None:
     check_module(random_module(rng, weights=0.2, models=True), rng)
 
 
+def again(module: ModuleOp, rng: random.Random) -> ModuleOp:
+    """Return a module of local functions, or the one that is read from one of its texts."""
+    for op in module.walk():
+        op.attributes.pop(STEP, None)  # a comment
+    text = write(module)
+    settle_names(module)
+    stream = StringIO()
+    Printer(stream).print_op(module)
+    texts = [read(text), read_mlir(context(), stream.getvalue(), "<mlir>", Sources())]
+    for other in texts:
+        verify(other)
+        assert write(other) == text
+    return rng.choice([module, *texts])
+
+
 def check_any_size(rng: random.Random) -> bool:
     """Check a program for values of any size at some values; return whether it has such a form."""
     mesh = random_mesh(rng)
@@ -102,6 +125,7 @@ def check_any_size(rng: random.Random) -> bool:
         return False
     lower_functions(ready, GroupRules(ascending=rng.random() < 0.3))
     ready.verify()
+    ready = again(ready, rng)
     program = {f.sym_name.data: f for f in local_functions(ready)}["f"]
     if names := parameters_of(program):  # sizes of which none depends on a parameter have no names
         own = {**parameters_of(function), **values} or {"width": 1}

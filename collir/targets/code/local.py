@@ -22,9 +22,12 @@ class LocalTarget(Target):
 
     name = "local"
 
+    sized: bool = False
+    """Lower functions for any values of their size parameters, of which sizes are formulas then."""
+
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         if any(isinstance(op, FuncOp) for op in module.ops):
             module = module.clone()
             keep_names(module)
-            localize(module)
+            localize(module, sized=self.sized)
         output.write(write(module))
