@@ -591,6 +591,14 @@ MUTANTS = [
     ),
     Mutant(
         "emitters",
+        "MPI: a result lies in an argument that is still read",
+        "collir/localize/in_place.py",
+        "return last_read < first_write",
+        "return True",
+        ("tests/targets/test_interface.py",),
+    ),
+    Mutant(
+        "emitters",
         "NCCL: averages are sums",
         NCCL_CODE,
         'Reduction.AVG: "ncclAvg"',

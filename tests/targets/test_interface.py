@@ -63,6 +63,47 @@ def test_every_operation_in_two_parts(tmp_path: Path, monkeypatch: pytest.Monkey
     assert differences(module_of(meshes_of(4), functions), functions, tmp_path, STRICT) == []
 
 
+def shared(code: str) -> dict[str, tuple[str, str, int]]:
+    """Return, for functions of a code, a result that may lie in an argument, the argument, and the
+    elements that a rank has of them."""
+    found: dict[str, tuple[str, str, int]] = {}
+    for about, name in re.findall(r"/\* (.*\n(?: \* .*\n)*)int (\w+)\(struct", code):
+        row = re.search(r"(\w+)\[(\d+)\] is .*, and may lie in (\w+)[;.]", about)
+        if row:
+            found[name] = (row[1], row[3], int(row[2]))
+    return found
+
+
+def in_place(module: ModuleOp, functions: Sequence[FuncOp]) -> str:
+    """Return the harness of functions, a result of which lies in an argument where it may."""
+    whole, plain = emit_harness(module, functions), emit_c(module, includes=_INCLUDES)
+    code = emit_c(module, includes=_INCLUDES, interface=Interface(in_place=True))
+    rest = whole[len(plain) :]
+    for name, (result, argument, size) in shared(code).items():
+        [head] = re.findall(rf"^int {name}\(struct \w+ \*mesh, (.*)\)$", code, re.M)
+        kinds = {word.rpartition("*")[2]: word.rpartition("*")[0] for word in head.split(", ")}
+        y, x = (f"collir_buffers[{list(kinds).index(word)}]" for word in (result, argument))
+        [arguments] = re.findall(rf"return {name}\((.*)\);", rest)
+        copied = f"if ({y}) memcpy({y}, {x}, {size} * sizeof({kinds[result]}));"
+        text = f"int err = {name}({arguments.replace(y, x)});\n  {copied}\n  return err;"
+        rest = rest.replace(f"return {name}({arguments});", text)
+    return code + rest
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.slow) for s in (2, 3, 4))])
+def test_results_in_the_memory_of_arguments(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = fresh(seed, "in place")
+    meshes = [random_mesh(rng, 4, f"m{index}") for index in range(3)]
+    functions = [random_function(rng, rng.choice(meshes), 5, f"f{i}") for i in range(60)]
+    module = module_of(meshes, functions)
+    assert shared(emit_c(module, interface=Interface(in_place=True)))
+    monkeypatch.setattr(mpi_run, "emit_harness", in_place)
+    assert differences(module, functions, tmp_path) == []
+
+
 TWICE = """
 machine @box {
   level node[2] { port = 8 GB/s, latency = 20 us }

@@ -70,10 +70,12 @@ class Interface:
     Attributes:
         prefix: their beginning.
         parts: whether functions have others that start them and wait for them.
+        in_place: whether results may lie in the memory of arguments, where functions allow it.
     """
 
     prefix: str = ""
     parts: bool = False
+    in_place: bool = False
 
     def __post_init__(self) -> None:
         if self.prefix and not re.fullmatch(r"[A-Za-z]\w*", self.prefix, re.ASCII):

@@ -104,6 +104,7 @@ class CMethod(ABC):
         self.pointer: dict[SSAValue, Pointer] = {}
         self.places: dict[SSAValue, Place] = {}
         self.pending: dict[StartOp, list[str]] = {}
+        self.shared: Mapping[SSAValue, SSAValue] = {}  # arguments in which results may lie
         self.apart = set[Operation]()  # collectives that are not waited for where they start
         body = self.function.body.block
         self.allocated = [op for op in self.function.walk() if isinstance(op, AllocOp)]
@@ -223,6 +224,8 @@ class CMethod(ABC):
         for value, x in pairs:
             condition = self.names.at_place(x.place)
             where = f", at {condition}" if condition else ""
+            if value in self.shared:
+                where += f", and may lie in {self.name_of(self.shared[value])}"
             size = self.elements(buffer_of(value))
             parts.append(f"{self.name_of(value)}[{size}] is {comment(x.text(self.mesh))}{where}")
         return Comment("/* " + ";\n * ".join(parts) + ". */")

@@ -72,9 +72,11 @@ class MpiTarget(Target):
     parts: bool = False
     """Print `NAME_start` and `NAME_wait` too, which run a function up to its first wait, and from
     there on."""
+    inplace: bool = False
+    """Let results lie in the memory of arguments, where the comment of a function says so."""
 
     def __post_init__(self) -> None:
-        Interface(self.prefix, self.parts)
+        Interface(self.prefix, self.parts, self.inplace)
         if self.main and (self.prefix or self.parts):
             raise ValueError("a program with a main has no interface: leave out prefix and parts")
         if self.main and self.sized:
@@ -92,7 +94,9 @@ class MpiTarget(Target):
         if self.main:
             output.write(emit_with_main(module))
             return
-        file = MpiFile(module, sized=self.sized, interface=Interface(self.prefix, self.parts))
+        file = MpiFile(
+            module, sized=self.sized, interface=Interface(self.prefix, self.parts, self.inplace)
+        )
         if self.fortran:
             output.write(fortran_module(file, self.fortran))
         else:

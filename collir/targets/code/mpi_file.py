@@ -11,6 +11,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, is_of_model
 from collir.ir.functions import functions_of
 from collir.layout import DType
+from collir.localize.in_place import in_place
 from collir.localize.localize import programs_of_ranks
 from collir.localize.writer import ANY_GROUPS
 from collir.targets.code.c_file import (
@@ -107,7 +108,21 @@ class MpiFile:
             in_parts = interface.parts and not own[name].static and name not in tasks
             method = MpiPartsMethod if in_parts else MpiMethod
             self.texts.append(method(function, names, own[name], name in tasks, self.kernels))
+        if interface.in_place:
+            self._share()
         introduce(self.texts)
+
+    def _share(self) -> None:
+        """Say which results may lie in arguments: in a function, and in all that take its place."""
+        pairs = {text.function.sym_name.data: in_place(text.function) for text in self.texts}
+        for text in self.texts:
+            function, own = text.function, pairs[text.function.sym_name.data]
+            others = [pairs[choice.name] for choice in text.signature.choices]
+            text.shared = {
+                function.outputs[number]: function.inputs[index]
+                for number, index in own.items()
+                if all(other.get(number) == index for other in others)
+            }
 
     def _interface(self) -> list[str]:
         """Return the declarations of the functions of the meshes."""

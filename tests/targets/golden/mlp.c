@@ -92,11 +92,13 @@ static int all_reduce(const void *in, void *out, size_t n, MPI_Datatype type, MP
 {
   size_t size = size_of(type), c;
   int err = MPI_SUCCESS;
+  int here = in == out;
   if (request && n <= COLLIR_MAX_COUNT)
-    return MPI_Iallreduce(in, out, (int)n, type, op, comm, request);
+    return MPI_Iallreduce(here ? MPI_IN_PLACE : in, out, (int)n, type, op, comm, request);
   for (size_t i = 0; i < n && err == MPI_SUCCESS; i += c) {
     c = least(n - i);
-    err = MPI_Allreduce((const char *)in + i * size, (char *)out + i * size, (int)c, type, op, comm);
+    err = MPI_Allreduce(here ? MPI_IN_PLACE : (const char *)in + i * size, (char *)out + i * size,
+                        (int)c, type, op, comm);
   }
   return err;
 }
