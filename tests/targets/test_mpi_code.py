@@ -17,7 +17,7 @@ from collir.tools.mpi_run import compile_c
 HERE = Path(__file__).parent
 FIXED = "decompose{strategy=rs-ar-ag}"
 EXAMPLES = HERE.parent.parent / "examples"
-STRICT = ("-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Werror", "-pedantic")
+STRICT = ("-Wall", "-Wextra", "-Wshadow", "-Wconversion", "-Wvla", "-Werror", "-pedantic")
 
 
 def compiles(text: str, folder: Path, *flags: str) -> None:
