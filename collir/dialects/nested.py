@@ -314,6 +314,9 @@ class Signature:
         """Return a type of the signature where parameters have other values."""
         if not any(isinstance(size, Size) for size in declared.shape):
             return declared
+        known = frozenset[str]().union(*(formula_of(n).parameters for n in declared.shape))
+        if unknown := sorted(known.difference(values)):
+            raise LayoutError(f"'{unknown[0]}' is no parameter of @{self.name}")
         try:
             x = with_sizes(declared, [size_with(size, values) for size in declared.shape])
             check_type(mesh, x)

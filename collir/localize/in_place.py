@@ -1,6 +1,6 @@
 """The results of a program of ranks that may lie in the memory of its arguments."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -21,11 +21,14 @@ _ELEMENTWISE = ("add", "scale")
 """The computations that read an element of an operand before they write that of their result."""
 
 
-def in_place(function: LocalFuncOp) -> dict[int, int]:
+def in_place(function: LocalFuncOp, collectives: Collection[str]) -> dict[int, int]:
     """Return for results the number of an argument in whose memory each may lie.
 
     That is so where nothing reads the argument any more when the result is first written, but for
-    an operation that works in place: one on elements, or an all_reduce.
+    an operation on elements, or a collective that may write to what it sends.
+
+    Args:
+        collectives: the names of these.
     """
     found: dict[int, int] = {}
     places = function.places.data
@@ -33,13 +36,17 @@ def in_place(function: LocalFuncOp) -> dict[int, int]:
         for index, argument in enumerate(function.inputs):
             alike = argument.type == output.type
             alike = alike and places[index] == places[len(function.inputs) + number]
-            if alike and index not in found.values() and _is_free(function, argument, output):
+            if not alike or index in found.values():
+                continue
+            if _is_free(function, argument, output, collectives):
                 found[number] = index
                 break
     return found
 
 
-def _is_free(function: LocalFuncOp, argument: SSAValue, output: SSAValue) -> bool:
+def _is_free(
+    function: LocalFuncOp, argument: SSAValue, output: SSAValue, collectives: Collection[str]
+) -> bool:
     """Return whether an argument is read for the last time before a result is written."""
     ops = list(_in_order(function.body.block))
     first_write, last_read = len(ops), -1
@@ -47,7 +54,7 @@ def _is_free(function: LocalFuncOp, argument: SSAValue, output: SSAValue) -> boo
     for number, op in enumerate(ops):
         if isinstance(op, WaitOp) and started_by(op.token) in ending:
             continue
-        if first_write > number and _works_in_place(op, argument, output):
+        if first_write > number and _works_in_place(op, argument, output, collectives):
             first_write = number + 1
             ending.add(op)
             continue
@@ -82,10 +89,12 @@ def _memory(values: Sequence[SSAValue]) -> set[SSAValue]:
     return {origin_of(value)[0] for value in values}
 
 
-def _works_in_place(op: Operation, argument: SSAValue, output: SSAValue) -> bool:
+def _works_in_place(
+    op: Operation, argument: SSAValue, output: SSAValue, collectives: Collection[str]
+) -> bool:
     """Return whether an operation may write all of a result to an argument that it reads."""
     if isinstance(op, StartOp):
-        return op.called == "all_reduce" and op.source is argument and op.target is output
+        return op.called in collectives and op.source is argument and op.target is output
     if not isinstance(op, ComputeOp) or op.kernel.data not in _ELEMENTWISE:
         return False
     read = [value for value in op.inputs if origin_of(value)[0] is argument]

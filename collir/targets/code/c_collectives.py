@@ -16,10 +16,12 @@ class Arguments(NamedTuple):
 
     Attributes:
         blocks: those for blocks that differ in size; empty if there is no such call.
+        in_place: whether the result may lie in the memory of what is sent.
     """
 
     equal: str
     blocks: str = ""
+    in_place: bool = False
 
     def of(self, op: StartOp) -> str:
         """Return the form for a collective.

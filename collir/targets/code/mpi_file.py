@@ -33,7 +33,7 @@ from collir.targets.code.c_models import BODIES
 from collir.targets.code.c_products import BLAS, CBLAS, product_text
 from collir.targets.code.c_signature import signatures
 from collir.targets.code.mpi_mesh import MpiMesh, operator_text
-from collir.targets.code.mpi_method import MpiMethod
+from collir.targets.code.mpi_method import ARGUMENTS, MpiMethod
 from collir.targets.code.mpi_parts import MpiPartsMethod, members_for_parts
 from collir.targets.code.names import raise_all, refused_model
 
@@ -114,7 +114,8 @@ class MpiFile:
 
     def _share(self) -> None:
         """Say which results may lie in arguments: in a function, and in all that take its place."""
-        pairs = {text.function.sym_name.data: in_place(text.function) for text in self.texts}
+        able = [name for name, row in ARGUMENTS.items() if row.in_place]
+        pairs = {text.function.sym_name.data: in_place(text.function, able) for text in self.texts}
         for text in self.texts:
             function, own = text.function, pairs[text.function.sym_name.data]
             others = [pairs[choice.name] for choice in text.signature.choices]

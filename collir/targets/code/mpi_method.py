@@ -52,7 +52,7 @@ ARGUMENTS: OperationTable[Arguments] = OperationTable(
     "ARGUMENTS",
     __name__,
     {
-        "all_reduce": Arguments("{x}, {y}, {n}, {type}, {op}"),
+        "all_reduce": Arguments("{x}, {y}, {n}, {type}, {op}", in_place=True),
         "reduce": Arguments("{x}, {y}, {n}, {type}, {op}, {root}"),
         "broadcast": Arguments("{x}, {y}, {n}, {type}, {root}"),
         "reduce_scatter": Arguments(
