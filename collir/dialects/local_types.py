@@ -6,9 +6,9 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from collir.dialects.tensor import PUNCTUATION
+from collir.dialects.tensor import parse_formula
 from collir.layout import Dim, DistType, DType
-from collir.layout.formulas import Formula, FormulaError, read_formula
+from collir.layout.formulas import Formula
 from collir.layout.local import CoordinateTable, LocalBuffer, number_of, rank_text
 from collir.layout.sizes import OpenSize
 
@@ -80,9 +80,6 @@ def _parse_numbers(parser: AttrParser) -> tuple[int, ...]:
 def _parse_number(parser: AttrParser) -> int:
     has_value = parser.parse_optional_punctuation("{") is not None
 
-    def accept(token: str) -> bool:
-        return parser.parse_optional_punctuation(PUNCTUATION[token]) is not None
-
     def operand() -> Formula:
         number = parser.parse_optional_integer(allow_boolean=False, allow_negative=False)
         if number is not None:
@@ -94,10 +91,7 @@ def _parse_number(parser: AttrParser) -> int:
         axes = parser.parse_comma_separated_list(square, parser.parse_identifier)
         return Formula.parameter(CoordinateTable(axes, values))
 
-    try:
-        number = number_of(read_formula(accept, operand))
-    except FormulaError as error:
-        parser.raise_error(str(error))
+    number = number_of(parse_formula(parser, operand))
     if not has_value:
         return number
     parser.parse_punctuation("=")

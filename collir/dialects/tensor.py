@@ -1,5 +1,6 @@
 """Distributed tensors and lists of sub-axes as types and attributes of the IR."""
 
+from collections.abc import Callable
 from typing import cast
 
 from xdsl.ir import Data, SSAValue, TypeAttribute
@@ -54,27 +55,33 @@ def parse_optional_formula(parser: AttrParser) -> int | None:
     if parser.parse_optional_punctuation("{") is None:
         return None
 
-    def accept(token: str) -> bool:
-        assert token in PUNCTUATION
-        return parser.parse_optional_punctuation(PUNCTUATION[token]) is not None
-
     def operand() -> Formula:
         number = parser.parse_optional_integer(allow_boolean=False, allow_negative=False)
         if number is not None:
             return Formula.constant(number)
         return Formula.parameter(parser.parse_identifier("a number or a parameter"))
 
-    try:
-        formula = read_formula(accept, operand)
-    except FormulaError as error:
-        parser.raise_error(str(error))
+    formula = parse_formula(parser, operand)
     parser.parse_punctuation("=")
     size = sized(parser.parse_integer(allow_boolean=False, allow_negative=True), formula)
     parser.parse_punctuation("}")
     return size
 
 
-PUNCTUATION: dict[str, PunctuationSpelling] = {
+def parse_formula(parser: AttrParser, operand: Callable[[], Formula]) -> Formula:
+    """Return the formula that is next, of operands that a function parses."""
+
+    def accept(token: str) -> bool:
+        assert token in _PUNCTUATION
+        return parser.parse_optional_punctuation(_PUNCTUATION[token]) is not None
+
+    try:
+        return read_formula(accept, operand)
+    except FormulaError as error:
+        parser.raise_error(str(error))
+
+
+_PUNCTUATION: dict[str, PunctuationSpelling] = {
     "+": "+",
     "-": "-",
     "*": "*",

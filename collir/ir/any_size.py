@@ -62,11 +62,11 @@ def open_sizes(
     _check_kept(functions, written)
     _check_choices(module)
     taken = [function.sym_name.data for function in functions]
-    wide = {function for function in functions if widths and not parameters_of(function)}
+    if not widths:
+        functions = [function for function in functions if parameters_of(function)]
+    wide = {function for function in functions if not parameters_of(function)}
     for function in functions:
         parameters = parameters_of(function)
-        if not parameters and not widths:
-            continue
         if function in wide:
             _add_width(function)
             parameters = parameters_of(function)

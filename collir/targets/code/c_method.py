@@ -94,7 +94,7 @@ class CMethod(ABC):
     linkage: ClassVar[str] = ""
     """The words before functions that other files may call."""
     inner: ClassVar[str] = ", on memory for its temporaries."
-    """What the function for this file differs in from the one for others."""
+    """The words for how the function for this file differs from the one for others."""
     last: ClassVar[Sequence[tuple[str, str]]] = ()
     """The types and names of the parameters behind the buffers and the sizes."""
 
