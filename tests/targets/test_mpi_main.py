@@ -139,6 +139,10 @@ def test_the_program_without_mistakes_is_right(right_code: str, tmp_path: Path) 
     ]
 
 
+def test_every_mistake_changes_the_program(right_code: str) -> None:
+    assert not [name for name, (before, _) in MISTAKES.items() if before not in right_code]
+
+
 @pytest.mark.turns
 @pytest.mark.parametrize("mistake", some(list(MISTAKES), 4))
 def test_a_wrong_program_is_found_wrong(mistake: str, right_code: str, tmp_path: Path) -> None:

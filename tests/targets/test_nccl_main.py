@@ -151,7 +151,7 @@ MISTAKES = {
     "another reduction": ("ncclFloat32, ncclSum", "ncclFloat32, ncclMax"),
     "another order of ranks": ("mesh->x_a, &mesh->over_x_a", "-mesh->x_a, &mesh->over_x_a"),
     "another coordinate": ("mesh->x_a = mesh->rank / 2", "mesh->x_a = mesh->rank % 2"),
-    "blocks out of order": ("swap_blocks(b, coming, 2, 8,", "swap_blocks(b, coming, 8, 2,"),
+    "blocks out of order": ("packed_1 + i1 * 16, 8,", "packed_1 + (1 - i1) * 16, 8,"),
     "no division": ("ncclFloat16, ncclAvg", "ncclFloat16, ncclSum"),
     "blocks that stay": ("8, to, p, 8, from,", "8, mesh->rank, p, 8, mesh->rank,"),
     "another operand": ("__bfloat162float(a[i]) +", "__bfloat162float(b[i]) +"),
@@ -171,6 +171,11 @@ def test_the_program_without_mistakes_is_right(right_code: str, tmp_path: Path) 
     assert [line.split(" ")[:2] for line in lines] == [
         [f"{name}:", "ok"] for name in ("f", "mean", "turned", "added")
     ]
+
+
+def test_every_mistake_changes_the_program(right_code: str) -> None:
+    texts = {name: before.replace("\\n", "\n") for name, (before, _) in MISTAKES.items()}
+    assert not [name for name, before in texts.items() if before not in right_code]
 
 
 QUICKLY = ("another order of ranks", "blocks out of order", "another operand")
