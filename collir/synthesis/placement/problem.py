@@ -53,7 +53,8 @@ class Placement:
     """A mesh on the levels of its machine (or of a part of it), and the times of its functions.
 
     Attributes:
-        functions: seconds of each function under the cheapest programs, by name.
+        functions: seconds that each function sends under the cheapest programs, by name; what
+            devices compute takes the same on every placement, and is left out.
         time: sum of these, each times the weight of its function.
         bound: lower bound in seconds for any programs on this placement, from the bounds of the
             operations; redistributions count as 0.
@@ -101,7 +102,7 @@ class KnownCost:
 
 
 class PlacementProblem(Problem[PartialMatrix]):
-    """The matrices of a mesh, filled column by column; the objective is the time of the functions.
+    """The matrices of a mesh, filled column by column; the objective is the time they send.
 
     The lower bound of an operation is first a closed form, then the shortest path through the graph
     of its programs, and the time of its cheapest program only where these bounds do not decide.

@@ -64,8 +64,8 @@ class PlacingTarget(ParallelOptions, Target):
 class PlacementsTarget(PlacingTarget):
     """The placements of every unplaced mesh, best first.
 
-    Each row has the times of the functions on a placement, and their ratio to the lower bound.
-    Every collective is costed with its cheapest program on that placement. A mesh that is
+    Each row has the time that the functions send on a placement, and its ratio to the lower bound;
+    what devices compute takes the same on every placement, and is left out. Every collective is costed with its cheapest program on that placement. A mesh that is
     smaller than its machine is placed on every part of the machine that has as many devices.
     """
 
@@ -82,7 +82,7 @@ class PlacementsTarget(PlacingTarget):
 
 @dataclass(frozen=True)
 class PlacementsJsonTarget(PlacingTarget):
-    """The placements as JSON: mesh, matrix, seconds of every function, their sum and its bound.
+    """The placements as JSON: mesh, matrix, seconds that every function sends, their sum and its bound.
 
     Each entry has the number of all placements of the mesh (`count`), the number of those costed
     (`looked_at`), whether the first is proven to be the best, the reason why the search was cut
@@ -117,7 +117,7 @@ def _lines(placements: Placements, model: CostModel) -> list[str]:
     if first is None:
         return [title]
     title += f", costed {model.how(first.mesh.machine)}"
-    head = ["placement", *(f"@{name}" for name in first.functions), "time", "", "of bound"]
+    head = ["placement", *(f"@{name}" for name in first.functions), "sending", "", "of bound"]
     rows = [
         [
             placement_text(placement.mesh),
