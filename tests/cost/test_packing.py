@@ -1,31 +1,43 @@
-"""Blocks that lie in several rows are copied: the price says so where the printed code does."""
+"""The bytes in the price are those of the code: of packed blocks, and of all that ranks do."""
 
 import random
+from dataclasses import replace
+from itertools import product
 
 import pytest
-from hypothesis import given, settings
-from programs import RANDOM
+from hypothesis import assume, given, settings
+from programs import RANDOM, module_of, random_function, random_mesh
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Operation
 
 import collir
 from collir.cost.model import CostModel
 from collir.cost.programs.collectives import op_cost
+from collir.cost.programs.local_steps import LocalStep, copied_bytes
 from collir.cost.programs.memory import Use, uses_over_time
+from collir.cost.programs.simulation import Simulation
 from collir.cost.steps import copy_seconds, seconds_of
 from collir.dialects.local import (
     AllocOp,
+    AtOp,
+    ComputeOp,
     CopyOp,
     FreeOp,
     LocalFuncOp,
+    LocalRepeatOp,
     StartOp,
+    bounds,
     local_functions,
+    ranks_at,
 )
 from collir.dialects.local_types import buffer_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
+from collir.layout.local import Ranks
 from collir.localize.localize import localize
+from collir.machine import Device
 from collir.synthesis.propagation.moves import Moves
 
 HEAD = """
@@ -139,3 +151,77 @@ def test_memory_for_packing_is_in_the_estimate(rng: random.Random) -> None:
         for _, uses in uses_over_time(buffers, simulation.spans):
             most = max(most, uses.get(Use.TEMPORARIES, 0.0))
     assert most == most_held(ranks)
+
+
+def bytes_of_rank(block: Block, ranks: Ranks, place: dict[str, int]) -> int:
+    """Return the bytes that the rank at a place reads and writes in a block of a local program,
+    without those of collectives."""
+    total = 0
+    for op in block.ops:
+        if isinstance(op, AtOp):
+            if all(place[axis] == number for axis, number in op.place.data):
+                total += bytes_of_rank(op.body.block, ranks, place)
+        elif isinstance(op, LocalRepeatOp):
+            times = bounds(op.times.data, ranks)[0]
+            total += times * bytes_of_rank(op.body.block, ranks, place)
+        elif isinstance(op, CopyOp):
+            total += 2 * buffer_of(op.source).bytes
+        elif isinstance(op, ComputeOp) and op.kernel.data != "compute":
+            total += sum(buffer_of(value).bytes for value in op.operands)
+    return total
+
+
+def bytes_in_price(simulation: Simulation, device_class: int) -> float:
+    """Return the bytes that a device of a class reads and writes, without those of collectives."""
+    total = 0.0
+    for step in simulation.program:
+        if device_class not in step.task.on:
+            continue
+        if isinstance(step.does, LocalStep):
+            total += step.does.size if step.does.launched else 0
+        elif step.sent is not None:
+            size, packs = step.sent.collective.size, step.sent.collective.packs
+            total += 0 if copied_bytes(step.sent) else 2 * size * sum(packs)
+        elif step.loop is not None:
+            total += step.loop.times * bytes_in_price(step.loop.body, device_class)
+    return total
+
+
+@given(rng=RANDOM)
+@settings(max_examples=60)
+def test_what_the_code_copies_and_computes_is_in_the_price(rng: random.Random) -> None:
+    """Where all ranks do the same, a simulation counts their bytes; elsewhere it counts no less
+    than any rank moves, as the ranks of a collective wait for those that pack."""
+    mesh = random_mesh(rng)
+    while any(axis.factors is None for axis in mesh.axes):
+        mesh = random_mesh(rng)
+    device = Device(memory=1e12, memory_bandwidth=1e12, compute=(("f32", 1e13),))
+    mesh = replace(mesh, machine=replace(mesh.machine, device=device))
+    module = module_of([mesh], [random_function(rng, mesh, parametric=0)])
+    assume(not any(cuts_and_adds(op) for op in module.walk()))
+    [simulation] = collir.simulate(module)
+    localize(module)
+    [program] = local_functions(module)
+    axes = [(axis.name, range(axis.size)) for axis in mesh.sub_axes]
+    moved = {
+        bytes_of_rank(
+            program.body.block,
+            ranks_at(program),
+            dict(zip((name for name, _ in axes), place, strict=True)),
+        )
+        for place in product(*(numbers for _, numbers in axes))
+    }
+    priced = {bytes_in_price(simulation, n) for n in range(len(simulation.places))}
+    if len(priced) == 1 and len(moved) == 1:
+        assert moved == priced
+    assert max(moved) <= max(priced)
+
+
+def cuts_and_adds(op: Operation) -> bool:
+    """Return whether an operation is a pad that cuts on one side and adds on the other: it counts
+    as if it read all of its operand."""
+    if not isinstance(op, DistOp) or op.mnemonic != "pad":
+        return False
+    low, high = op.arguments["low"], op.arguments["high"]
+    assert isinstance(low, int) and isinstance(high, int)
+    return low * high < 0

@@ -65,8 +65,9 @@ class PlacementsTarget(PlacingTarget):
     """The placements of every unplaced mesh, best first.
 
     Each row has the time that the functions send on a placement, and its ratio to the lower bound;
-    what devices compute takes the same on every placement, and is left out. Every collective is costed with its cheapest program on that placement. A mesh that is
-    smaller than its machine is placed on every part of the machine that has as many devices.
+    what devices compute takes the same on every placement, and is left out. Every collective is
+    costed with its cheapest program on that placement. A mesh that is smaller than its machine is
+    placed on every part of the machine that has as many devices.
     """
 
     name = "placements"
@@ -82,7 +83,7 @@ class PlacementsTarget(PlacingTarget):
 
 @dataclass(frozen=True)
 class PlacementsJsonTarget(PlacingTarget):
-    """The placements as JSON: mesh, matrix, seconds that every function sends, their sum and its bound.
+    """The placements as JSON: mesh, matrix, seconds that each function sends, their sum and bound.
 
     Each entry has the number of all placements of the mesh (`count`), the number of those costed
     (`looked_at`), whether the first is proven to be the best, the reason why the search was cut
