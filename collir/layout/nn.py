@@ -3,6 +3,7 @@
 Operands of maps align as in numpy: from the last dimension, and a dimension of size 1 is repeated.
 """
 
+import math
 from collections.abc import Sequence
 
 from collir.layout import expansions
@@ -249,6 +250,14 @@ _map(
     "Return the hyperbolic tangent of every element.",
     floats=True,
     gradient=lambda r, _: r.g - r.g * r.y * r.y,
+)
+_map(
+    "erf",
+    "Return 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to every element.",
+    floats=True,
+    gradient=lambda r, _: (r.g * (-(r.x[0] * r.x[0])).step("exp")).step(
+        "scale", factor=2 / math.sqrt(math.pi)
+    ),
 )
 _map(
     "sigmoid",

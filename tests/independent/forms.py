@@ -37,7 +37,7 @@ FORMS = {
     "barrier": "1",
     "einsum": "* text",
     **dict.fromkeys(("neg", "relu", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid"), "1"),
-    **dict.fromkeys(("sin", "cos", "silu", "gelu", "stop_gradient"), "1"),
+    **dict.fromkeys(("erf", "sin", "cos", "silu", "gelu", "stop_gradient"), "1"),
     **dict.fromkeys(("mul", "sub", "div", "maximum", "minimum"), "2"),
     **dict.fromkeys(("greater", "greater_equal", "less", "less_equal", "equal", "not_equal"), "2"),
     "where": "3",

@@ -459,7 +459,8 @@ NN: dict[str, Callable[[Case], Type]] = {
     "neg": unary(linear=True, any_number=True),
     "relu": unary(any_number=True),
     **dict.fromkeys(
-        ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "silu", "gelu"), unary()
+        ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "sin", "cos", "silu", "gelu"),
+        unary(),
     ),
     "mul": binary((0,), (1,)),
     "sub": binary((0, 1)),

@@ -12,7 +12,7 @@ from .text import AxisText, Reader, Step
 NAMES = ("data", "model", "pipe")
 ELEMENTWISE = (
     "neg", "relu", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "silu", "gelu",
-    "stop_gradient",
+    "erf", "stop_gradient",
 )  # fmt: skip
 PAIRS = (
     "mul", "sub", "div", "maximum", "minimum",

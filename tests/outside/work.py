@@ -75,6 +75,7 @@ CASES: dict[str, tuple[str, list[Any], Any]] = {
             "sqrt": jnp.sqrt,
             "rsqrt": jax.lax.rsqrt,
             "tanh": jnp.tanh,
+            "erf": jax.lax.erf,
             "sigmoid": jax.nn.sigmoid,
             "sin": jnp.sin,
             "cos": jnp.cos,

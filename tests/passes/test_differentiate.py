@@ -106,7 +106,7 @@ CASES: dict[str, list[str]] = {
     **{
         name: [f"%r = {name} %x"]
         for name in (
-            *("neg", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid"),
+            *("neg", "exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid"),
             *("sin", "cos", "relu", "silu", "gelu"),
         )
     },

@@ -178,6 +178,7 @@ ONE: dict[str, Callable[[float], float]] = {
     "sqrt": math.sqrt,
     "rsqrt": lambda x: x**-0.5,
     "tanh": math.tanh,
+    "erf": math.erf,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "sin": math.sin,
     "cos": math.cos,

@@ -107,6 +107,7 @@ MAPS: dict[str, tuple[Any, Any, tuple[str, ...], str]] = {
     "sqrt": (jnp.sqrt, torch.sqrt, FLOATS, "positive"),
     "rsqrt": (jax.lax.rsqrt, torch.rsqrt, FLOATS, "positive"),
     "tanh": (jnp.tanh, torch.tanh, FLOATS, "any"),
+    "erf": (jax.lax.erf, torch.erf, FLOATS, "any"),
     "sigmoid": (jax.nn.sigmoid, torch.sigmoid, FLOATS, "any"),
     "sin": (jnp.sin, torch.sin, FLOATS, "any"),
     "cos": (jnp.cos, torch.cos, FLOATS, "any"),

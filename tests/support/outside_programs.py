@@ -16,6 +16,7 @@ from outside_layouts import Layout, Mesh, distributed
 
 MAPS = {
     "tanh": torch.tanh,
+    "erf": torch.erf,
     "sigmoid": torch.sigmoid,
     "sin": torch.sin,
     "relu": torch.relu,

@@ -282,7 +282,20 @@ GRIDS: OperationTable[Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = OperationT
             ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal"), _truth
         ),
         **dict.fromkeys(
-            ("div", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "sin", "cos", "silu", "gelu"),
+            (
+                "div",
+                "exp",
+                "log",
+                "sqrt",
+                "rsqrt",
+                "tanh",
+                "erf",
+                "sigmoid",
+                "sin",
+                "cos",
+                "silu",
+                "gelu",
+            ),
             _inexact,
         ),
         **dict.fromkeys(("softmax", "log_softmax", "cross_entropy"), _inexact),

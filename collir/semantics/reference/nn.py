@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.special import erf  # pyright: ignore
 
 from collir.dialects.operation import DistOp
 from collir.layout.operation_table import OperationTable
@@ -210,6 +211,7 @@ FUNCTIONS: OperationTable[Function] = OperationTable(
         "sqrt": elementwise(np.sqrt),
         "rsqrt": elementwise(_rsqrt),
         "tanh": elementwise(np.tanh),
+        "erf": elementwise(erf),
         "sigmoid": elementwise(_sigmoid),
         "relu": elementwise(_relu),
         "sum": _sum,

@@ -63,6 +63,7 @@ MAPS = {
     "sqrt": Map("sqrt{f}(a)"),
     "rsqrt": Map("1 / sqrt{f}(a)"),
     "tanh": Map("tanh{f}(a)"),
+    "erf": Map("erf{f}(a)"),
     "sin": Map("sin{f}(a)"),
     "cos": Map("cos{f}(a)"),
     "sigmoid": Map("1 / (1 + exp{f}(-a))"),

@@ -31,6 +31,7 @@ MAPS: dict[str, str] = {
     "add": "{0} + {1}",
     "stop_gradient": "lax.stop_gradient({0})",
     "rsqrt": "lax.rsqrt({0})",
+    "erf": "lax.erf({0})",
     "sigmoid": "jax.nn.sigmoid({0})",
     "relu": "jnp.maximum({0}, 0)",
     "silu": "jax.nn.silu({0})",

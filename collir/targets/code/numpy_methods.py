@@ -1,6 +1,12 @@
 """The methods that operations of models call in emitted numpy, by their names."""
 
 METHODS: dict[str, str] = {
+    "erf": '''\
+    def _erf(self, x):
+        """The error function, element by element."""
+        values = [math.erf(value) for value in self.xp.asarray(x, dtype="f8").ravel().tolist()]
+        return self.xp.asarray(values, dtype=x.dtype).reshape(x.shape)
+''',
     "sigmoid": '''\
     def _sigmoid(self, x):
         """1 / (1 + e^-x), which does not overflow."""
@@ -161,6 +167,7 @@ METHODS: dict[str, str] = {
 
 USES: dict[str, tuple[str, ...]] = {
     "silu": ("sigmoid",),
+    "erf": ("math",),
     "gelu": ("math",),
     "iota": ("packed",),
     "uniform": ("packed",),

@@ -136,6 +136,7 @@ EXPRESSIONS: OperationTable[Expression[NumpyStep]] = OperationTable(
         "scale": _scale,
         "cast": _cast,
         "mask": _mask,
+        "erf": _by_method("erf"),
         "sigmoid": _by_method("sigmoid"),
         "silu": _by_method("silu"),
         "gelu": _by_method("gelu"),

@@ -45,6 +45,7 @@ MAPS: dict[str, str] = {
     **maps("torch"),
     "stop_gradient": "{0}.clone()",
     "rsqrt": "torch.rsqrt({0})",
+    "erf": "torch.erf({0})",
     "sigmoid": "torch.sigmoid({0})",
     "relu": "torch.relu({0})",
 }
