@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import collir.search as search
+    from collir.importing.models.torch_models import Imported as Imported
+    from collir.importing.models.torch_models import import_torch as import_torch
     from collir.ir.builders import FunctionBuilder as FunctionBuilder
     from collir.ir.builders import module_of as module_of
     from collir.ir.diagnostics import DiagnosticError as DiagnosticError
@@ -28,11 +30,13 @@ __version__ = "0.1.0"
 __all__ = [
     "DiagnosticError",
     "FunctionBuilder",
+    "Imported",
     "UsageError",
     "__version__",
     "cost_formulas",
     "cost_function",
     "emit",
+    "import_torch",
     "instantiate",
     "module_of",
     "parse",
@@ -47,6 +51,8 @@ _PACKAGES = ("search",)
 _MODULES = {
     "DiagnosticError": "collir.ir.diagnostics",
     "FunctionBuilder": "collir.ir.builders",
+    "Imported": "collir.importing.models.torch_models",
+    "import_torch": "collir.importing.models.torch_models",
     "module_of": "collir.ir.builders",
 }
 """Name -> its module, for names that are not defined in ``collir.tools.api``."""

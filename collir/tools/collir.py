@@ -35,6 +35,12 @@ def _compare() -> Command:
     return compare
 
 
+def _import() -> Command:
+    from collir.tools import imports
+
+    return imports
+
+
 def _machine() -> Command:
     from collir.tools import machine
 
@@ -62,6 +68,7 @@ def _sweep() -> Command:
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "machine": ("the machines that ship with collir, or that others describe", _machine),
     "new": ("a program to start from, for a cluster of yours", _new),
+    "import": ("your own model, as a program", _import),
     "calibrate": ("machines fitted to measurements", _calibrate),
     "compare": ("measured times beside predicted ones", _compare),
     "sweep": ("the fastest way to run a training step on a machine", _sweep),

@@ -1,0 +1,128 @@
+"""Constants of a model: computed while it is imported, and written by what they follow.
+
+Masks and positions reach the graph as arithmetic on numbers from 0 on. What comes out is compared
+with the forms that programs are written in: one number, numbers in steps, a mask of neighbours.
+Other constants are arguments of the function, with their elements beside it.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from collir.importing.models.graph import Graph, Input, Loop, Node, Shaped
+from collir.importing.models.lines import Lines, Value
+from collir.importing.models.rows.table import row
+
+CONSTANT = "collir.constant"
+"""The operation of a node that is a constant, whose only argument is its array."""
+
+
+def named_constants(graph: Graph) -> Graph:
+    """Return the graph with inputs for the constants that no form fits."""
+    inputs, constants = list(graph.inputs), dict(graph.constants)
+    nodes: list[Node | Loop] = []
+    for node in graph.nodes:
+        assert isinstance(node, Node)
+        if node.op == CONSTANT and form_of(node.args[0]) is None:
+            constants[node.name] = node.args[0]
+            result = node.results[0]
+            assert result is not None
+            inputs.append(Input(node.name, result, f"constant_{len(constants)}", "constant"))
+        else:
+            nodes.append(node)
+    return Graph(inputs, nodes, graph.outputs, constants)
+
+
+@row(CONSTANT)
+def write_constant(e: Lines, node: Node, x: "np.ndarray[Any, Any]") -> Value:
+    """Write a constant by what it follows."""
+    result = node.results[0]
+    assert result is not None
+    form = form_of(x)
+    assert form is not None
+    small, kind, numbers = form
+    return e.expand(_written(e, small, kind, numbers, result.dtype), result.shape)
+
+
+def _written(
+    e: Lines, shape: tuple[int, ...], kind: str, numbers: list[float], dtype: str
+) -> Value:
+    if kind == "number":
+        return e.number(numbers[0], dtype, shape)
+    if kind == "steps":
+        start, step = numbers
+        x = e.iota(max(shape))
+        x = e.cast(e.scale(x, step) if float(step).is_integer() else x, dtype)
+        if not float(step).is_integer():
+            x = e.scale(x, step)
+        x = e.map("add {}", x, e.number(start, dtype)) if start else x
+        return e.view(x, shape)
+    rows, columns = (d for d, n in enumerate(shape) if n > 1)
+    query = e.view(
+        e.iota(shape[rows]), [shape[rows] if d == rows else 1 for d in range(len(shape))]
+    )
+    key = e.view(
+        e.iota(shape[columns]), [shape[columns] if d == columns else 1 for d in range(len(shape))]
+    )
+    ahead = e.map("sub {}", key, query)
+    low, high, inside, outside = numbers
+    seen = e.map("less_equal {}", ahead, e.number(high, "i64"), dtype="bool")
+    if low > -shape[rows]:
+        near = e.map("greater_equal {}", ahead, e.number(low, "i64"), dtype="bool")
+        seen = e.map("where {}", seen, near, e.number(0, "bool"))
+    if dtype == "bool" and inside:
+        return seen
+    return e.map("where {}", seen, e.number(inside, dtype), e.number(outside, dtype))
+
+
+def form_of(x: "np.ndarray[Any, Any]") -> tuple[tuple[int, ...], str, list[float]] | None:
+    """Return the shape that is repeated, the name of the form, and its numbers.
+
+    A band is given by the least and the largest distance of a column ahead of its row, and by its
+    elements inside and outside.
+    """
+    if x.size == 0:
+        return None
+    x = _unrepeated(x)
+    if x.size == 1:
+        return x.shape, "number", [x.item()]
+    long: list[int] = [n for n in x.shape if n > 1]
+    if len(long) == 1 and x.dtype != np.bool_:
+        flat = x.reshape(-1)
+        step = (flat[1] - flat[0]).item()
+        if x.dtype.kind == "f" and not float(step).is_integer():
+            return None
+        if np.array_equal(flat, flat[0] + step * np.arange(flat.size)):
+            return x.shape, "steps", [flat[0].item(), step]
+        return None
+    if len(long) != 2:
+        return None
+    table = x.reshape(long)
+    values = np.unique(table)
+    if len(values) != 2:
+        return None
+    ahead: np.ndarray[Any, Any] = np.subtract.outer(np.arange(long[1]), np.arange(long[0])).T
+    for inside, outside in (values[::-1], values):  # of truth values, the true ones first
+        is_inside = table == inside
+        low, high = (int(edge(ahead, where=is_inside, initial=start)) for edge, start in
+                     ((np.min, long[1]), (np.max, -long[0])))  # fmt: skip
+        if np.array_equal(is_inside, (ahead >= low) & (ahead <= high)):
+            low = -long[0] if low == 1 - long[0] else low
+            return x.shape, "band", [low, high, inside.item(), outside.item()]
+    return None
+
+
+def _unrepeated(x: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    """Return an array with one element along the dimensions that repeat it."""
+    for dim in range(x.ndim):
+        first = x.take([0], axis=dim)
+        if x.shape[dim] > 1 and (
+            x.strides[dim] == 0 or np.array_equal(x, np.broadcast_to(first, x.shape))
+        ):
+            x = first
+    return x
+
+
+def constant_node(name: str, x: "np.ndarray[Any, Any]", dtype: str, path: str, line: str) -> Node:
+    """Return the node of a constant."""
+    return Node(name, CONSTANT, (x,), {}, (Shaped(tuple(x.shape), dtype),), path, line)

@@ -1,0 +1,259 @@
+"""The graph of a torch module, by ``torch.export``: no data is computed, so any size will do."""
+
+import importlib
+import io
+import linecache
+import logging
+import math
+import re
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from typing import Any
+
+from collir.importing.models.constants import constant_node, named_constants
+from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live, mapped
+from collir.importing.models.simplify import simplified
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+
+DTYPES = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
+    "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "bool": "bool",
+}  # fmt: skip
+"""The dtypes of torch that ``.coll`` has, and their names there."""
+
+_NOTHING = {
+    "alias", "detach", "detach_", "contiguous", "clone", "lift_fresh_copy", "_assert_scalar",
+    "_assert_tensor_metadata", "to.device", "lift_fresh", "dropout", "feature_dropout",
+}  # fmt: skip
+"""Operations that change no value where a model is not trained by torch itself."""
+
+
+_LARGE = 2**28
+"""The most elements of a constant that is computed while a model is imported."""
+
+
+def fault(message: str, line: str = "") -> DiagnosticError:
+    """Return an error about the user's model, at a line of Python such as ``model.py:12``."""
+    file, _, number = line.rpartition(":")
+    position = Position(file, int(number), _indent(file, int(number))) if file else None
+    return DiagnosticError(Diagnostic(message, position))
+
+
+def _indent(file: str, number: int) -> int:
+    """Return the column of the first character of a line."""
+    line = linecache.getline(file, number)
+    return len(line) - len(line.lstrip()) + 1
+
+
+def exported(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Graph:
+    """Return the graph of a module for arguments, which may lie on the device ``meta``.
+
+    Raises:
+        DiagnosticError: ``torch.export`` refuses it.
+    """
+    torch = importlib.import_module("torch")
+    try:
+        with _quiet():
+            program = torch.export.export(module, tuple(args), kwargs=dict(kwargs), strict=False)
+            program = program.run_decompositions({})
+    except Exception as error:  # whatever the user's code raises
+        raise fault(*_refusal(error)) from error
+    return graph_of(program)
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Keep torch from writing what it traces: the error says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with ExitStack() as quiet:
+            quiet.enter_context(redirect_stdout(io.StringIO()))
+            quiet.enter_context(redirect_stderr(io.StringIO()))
+            quiet.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _refusal(error: Exception) -> tuple[str, str]:
+    """Return why an export failed, and the line of the user's Python that it is about."""
+    text = str(error).strip() or type(error).__name__
+    files = re.findall(r'File "([^"]+)", line (\d+)', text)
+    own = [(file, line) for file, line in files if "/torch/" not in file]
+    if not own:
+        frames = _frames(error)
+        own = [frame for frame in frames if "/torch/" not in frame[0]]
+    line = ":".join(own[-1]) if own else ""
+    first = text.splitlines()[0]
+    kind = type(error).__name__
+    hint = ""
+    if "DataDependent" in kind:
+        hint = ": this reads a value of a tensor to decide what to do; leave it out of the model"
+    return f"torch cannot export the model ({kind}): {first}{hint}", line
+
+
+def _frames(error: BaseException) -> list[tuple[str, str]]:
+    frames: list[tuple[str, str]] = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append((trace.tb_frame.f_code.co_filename, str(trace.tb_lineno)))
+        trace = trace.tb_next
+    return [frame for frame in frames if "/collir/" not in frame[0]]
+
+
+def graph_of(program: Any) -> Graph:
+    """Return the graph of an exported program.
+
+    Raises:
+        DiagnosticError: a value has a dtype that ``.coll`` lacks, or a size that is not known.
+    """
+    signature = program.graph_signature
+    weights = dict(signature.inputs_to_parameters)
+    buffers = dict(signature.inputs_to_buffers) | dict(signature.inputs_to_lifted_tensor_constants)
+    shared = _tied(program, weights)
+    inputs: list[Input] = []
+    nodes: list[Node | Any] = []
+    outputs: list[str] = []
+    same: dict[str, str] = {}
+    results: set[str | None] = set(signature.user_outputs)
+    known = Known()
+
+    def ref(x: Any) -> Any:
+        if type(x).__name__ != "Node":
+            return _plain(x)
+        name = str(x.name)
+        return Ref(same.get(name, name))
+
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            of = str(weights.get(node.name) or buffers.get(node.name) or node.name)
+            if node.name in shared:
+                same[node.name] = shared[node.name]
+            elif hasattr(node.meta.get("val"), "dtype"):
+                value = _shaped(node.meta["val"], of, "")
+                kind = "buffer" if node.name in buffers else "argument"
+                if node.name in weights:
+                    kind = "weight" if program.state_dict[of].requires_grad else "buffer"
+                inputs.append(Input(node.name, value, of, kind))
+        elif node.op == "output":
+            [flat] = node.args
+            outputs = [
+                str(same.get(x.name, x.name)) for x in flat if getattr(x, "name", "") in results
+            ]
+        elif (value := known.value(node)) is not None:
+            nodes.append(_constant(node, value))
+        else:
+            made = _node(node, ref)
+            if made.op.partition(".")[0] in _NOTHING or made.op in _NOTHING:
+                first = made.args[0]
+                same[node.name] = first.name if isinstance(first, Ref) else node.name
+            else:
+                nodes.append(made)
+    graph = live(Graph(inputs, nodes, list(dict.fromkeys(outputs))))
+    return named_constants(simplified(graph))
+
+
+class Known:
+    """The values of nodes that no input reaches, computed when they are asked for."""
+
+    def __init__(self) -> None:
+        self._values: dict[Any, Any] = {}
+        self._torch = importlib.import_module("torch")
+
+    def value(self, node: Any) -> Any:
+        """Return the value of a node, or None if it depends on inputs or is too large."""
+        sizes = getattr(node.meta.get("val"), "shape", None)
+        if sizes is None or math.prod(sizes) > _LARGE or node.target in self._random():
+            return None
+        if any(name not in self._values for name in node.all_input_nodes):
+            return None
+
+        def known(x: Any) -> Any:
+            return self._values[x] if type(x).__name__ == "Node" else x
+
+        kwargs = {name: known(x) for name, x in node.kwargs.items()}
+        if "device" in kwargs:
+            kwargs["device"] = "cpu"
+        try:
+            with self._torch.no_grad():
+                made = node.target(*mapped(tuple(node.args), known), **mapped(kwargs, known))
+        except Exception:  # what torch refuses here is an operation like others
+            return None
+        self._values[node] = made
+        return made
+
+    def _random(self) -> tuple[Any, ...]:
+        aten = self._torch.ops.aten
+        return (
+            aten.rand.default,
+            aten.randn.default,
+            aten.rand_like.default,
+            aten.empty_like.default,
+        )
+
+
+def _constant(node: Any, value: Any) -> Node:
+    line = _line(node)
+    result = _shaped(node.meta["val"], str(node.target), line)
+    array = value.detach()
+    array = array.double() if array.dtype.is_floating_point else array
+    return constant_node(node.name, array.numpy(), result.dtype, _path(node.meta), line)
+
+
+def _tied(program: Any, weights: Mapping[str, str]) -> dict[str, str]:
+    """Return the names of placeholders whose weights are those of earlier ones."""
+    first: dict[int, str] = {}
+    again: dict[str, str] = {}
+    for name, path in weights.items():
+        key = id(program.state_dict[path]) if path in program.state_dict else id(name)
+        if key in first:
+            again[name] = first[key]
+        else:
+            first[key] = name
+    return again
+
+
+def _node(node: Any, ref: Any) -> Node:
+    op = str(node.target)
+    if not isinstance(node.target, str) and op.startswith("<built-in function"):
+        op = op.split()[-1].rstrip(">")
+    op = op.removeprefix("aten.").removesuffix(".default")
+    path, line = _path(node.meta), _line(node)
+    value = node.meta.get("val")
+    values: list[Any] = list(value) if isinstance(value, list | tuple) else [value]  # pyright: ignore
+    results = tuple(_shaped(x, op, line) if hasattr(x, "dtype") else None for x in values)
+    args, kwargs = mapped(tuple(node.args), ref), mapped(dict(node.kwargs), ref)
+    return Node(node.name, op, args, kwargs, results, path, line)
+
+
+def _plain(x: Any) -> Any:
+    """Return an argument as a number, a name or None."""
+    if x is None or isinstance(x, bool | int | float | str):
+        return x
+    text = str(x)
+    return DTYPES.get(text.removeprefix("torch."), text)
+
+
+def _shaped(value: Any, what: str, line: str) -> Shaped:
+    name = str(value.dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise fault(f"{what} is of {name}, a dtype that .coll does not have", line)
+    sizes = tuple(value.shape)
+    if not all(isinstance(size, int) for size in sizes):
+        raise fault(f"{what} has a size that depends on data: {list(sizes)}", line)
+    return Shaped(sizes, DTYPES[name])
+
+
+def _path(meta: Mapping[str, Any]) -> str:
+    """Return the innermost module of a node, by its path from the outermost one."""
+    stack: dict[str, Any] = meta.get("nn_module_stack") or {}
+    return str([*stack.values()][-1][0]) if stack else ""
+
+
+def _line(node: Any) -> str:
+    lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [(file, number) for file, number in lines if "/torch/nn/" not in file]
+    return ":".join(own[-1]) if own else ""

@@ -1,0 +1,119 @@
+"""Models of ``transformers``: from a configuration, without weights, and with experts as products.
+
+``transformers`` routes words to experts by sorting them, with numbers that depend on data. Here
+every expert computes every word, and its share of it is 0 where it was not chosen: the same sum.
+"""
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+_NAME = "collir"
+
+_SEQ = 2048
+"""The most positions, where none are given."""
+
+
+class HeadError(Exception):
+    """A configuration from which no model with a loss can be made."""
+
+
+def model_of(
+    config: Mapping[str, Any], head: str, batch: int, seq: int | None
+) -> tuple[Any, dict[str, Any]]:
+    """Return a model without weights, and the arguments of its loss, on the device ``meta``.
+
+    Args:
+        config: a ``config.json`` of ``transformers``.
+        head: the class of the model; empty: the first of the configuration's architectures.
+        seq: the number of positions; by default what the model has, and 2048 at most.
+
+    Raises:
+        HeadError: there is no such class, or no such kind of model.
+    """
+    torch = importlib.import_module("torch")
+    transformers = importlib.import_module("transformers")
+    kind = config.get("model_type")
+    if kind is None:
+        raise HeadError('the configuration has no "model_type", such as "llama"')
+    name = head or next(iter(config.get("architectures") or ()), "")
+    if not name:
+        raise HeadError('the configuration has no "architectures": name a class with --head')
+    cls = getattr(transformers, name, None)
+    if cls is None or not hasattr(cls, "main_input_name"):
+        raise HeadError(f"transformers has no model {name}: name another class with --head")
+    own = {key: value for key, value in config.items() if key not in _LEFT_OUT}
+    settings = transformers.AutoConfig.for_model(**own)
+    if hasattr(settings, "use_cache"):
+        settings.use_cache = False
+    with torch.device("meta"):
+        model = cls(settings)
+        return model, _arguments(torch, model, settings, batch, seq)
+
+
+_LEFT_OUT = ("quantization_config", "auto_map", "torch_dtype", "dtype")
+
+
+def _arguments(
+    torch: Any, model: Any, settings: Any, batch: int, seq: int | None
+) -> dict[str, Any]:
+    """Return the arguments of a loss: words or images, and labels."""
+    if model.main_input_name == "pixel_values":
+        side = getattr(settings, "image_size", 224)
+        sides = tuple(side) if isinstance(side, list | tuple) else (side, side)  # pyright: ignore
+        images = torch.zeros(batch, getattr(settings, "num_channels", 3), *sides)
+        return {"pixel_values": images, "labels": torch.zeros(batch, dtype=torch.int64)}
+    if model.main_input_name != "input_ids":
+        raise HeadError(
+            f"{type(model).__name__} takes {model.main_input_name}: only models of words and of "
+            "images are made here; `collir import torch` takes any module"
+        )
+    text = settings.get_text_config()
+    most = getattr(text, "max_position_embeddings", None) or _SEQ
+    seq = seq or min(most, _SEQ)
+    ids = torch.zeros(batch, seq, dtype=torch.int64)
+    is_class = "Classification" in type(model).__name__ and "Token" not in type(model).__name__
+    labels = ids[:, 0].clone() if is_class else ids.clone()
+    extra = {"use_cache": False} if hasattr(settings, "use_cache") else {}
+    return {"input_ids": ids, "labels": labels, **extra}
+
+
+def set_experts(module: Any) -> None:
+    """Make a model of ``transformers`` compute its experts as products, in place."""
+    try:
+        moe = importlib.import_module("transformers.integrations.moe")
+        base = importlib.import_module("transformers.modeling_utils").PreTrainedModel
+    except ImportError:  # there is none
+        return
+    if not isinstance(module, base):
+        return
+    if _NAME not in moe.ALL_EXPERTS_FUNCTIONS.valid_keys():
+        moe.ALL_EXPERTS_FUNCTIONS.register(_NAME, _experts)
+    for part in module.modules():
+        config = getattr(part, "config", None)
+        if config is not None and hasattr(config, "_experts_implementation"):
+            config._experts_implementation = _NAME
+
+
+def _experts(self: Any, x: Any, chosen: Any, shares: Any) -> Any:
+    """Return what all experts make of words of shape [words, width], each times its share.
+
+    Args:
+        chosen: the experts of each word, of shape [words, k].
+        shares: their shares, of the same shape.
+    """
+    torch = importlib.import_module("torch")
+    each = torch.nn.functional.one_hot(chosen, self.num_experts).to(shares.dtype)
+    share = torch.einsum("wke,wk->we", each, shares)
+    weights = self.gate_up_proj if self.has_gate else self.up_proj
+    inner = torch.einsum("wh,ehf->wef" if self.is_transposed else "wh,efh->wef", x, weights)
+    if self.has_bias:
+        inner = inner + (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias)
+    inner = self._apply_gate(inner) if self.has_gate else self.act_fn(inner)
+    equation = "wef,efh->weh" if self.is_transposed else "wef,ehf->weh"
+    y = torch.einsum(equation, inner, self.down_proj)
+    if self.has_bias:
+        y = y + self.down_proj_bias
+    if getattr(self, "has_post_expert_norm", False):
+        y = self.post_expert_norm(y)
+    return torch.einsum("weh,we->wh", y, share.to(y.dtype)).to(x.dtype)

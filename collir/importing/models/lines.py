@@ -1,0 +1,327 @@
+"""The lines of a function, as rows of operations write them.
+
+A value knows the shape that it has in the framework and the one that it is written with: where
+these differ, it is repeated along dimensions of size 1 when something needs that, which operations
+of elements do by themselves.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from collir.importing.models.graph import Shaped
+
+FLOATS = ("f64", "f32", "f16", "bf16")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value of the function.
+
+    Attributes:
+        shape: its shape.
+        has: the shape that it is written with, of as many dimensions: where it is 1 and ``shape``
+            is more, the value is repeated.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    has: tuple[int, ...]
+
+    @staticmethod
+    def of(name: str, type: Shaped) -> "Value":
+        """Return a value that is written as it is."""
+        return Value(name, type.shape, type.dtype, type.shape)
+
+    @property
+    def type(self) -> str:
+        """Its type as it is written, in ``.coll``."""
+        return type_text(self.has, self.dtype)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether its elements are floating-point numbers."""
+        return self.dtype in FLOATS
+
+
+def type_text(shape: Sequence[int | str], dtype: str) -> str:
+    """Return a type in ``.coll``."""
+    return f"{dtype}[{', '.join(map(str, shape))}]"
+
+
+class Lines:
+    """The lines of a function or the body of a loop.
+
+    Attributes:
+        lines: the lines so far.
+        called: the functions that they call, each with its text.
+    """
+
+    def __init__(self, names: set[str], called: dict[str, str], indent: str = "  "):
+        self.lines: list[str] = []
+        self.called = called
+        self.names = names
+        self.hint = ""
+        self._indent = indent
+        self._known: dict[str, Value] = {}
+
+    def inner(self) -> "Lines":
+        """Return the lines of a body inside these, whose names are its own."""
+        return Lines(set(), self.called, self._indent + "  ")
+
+    def name(self, hint: str) -> str:
+        """Return a name that no other value has."""
+        hint = re.sub(r"(_\d+)+$", "", hint.lower()) or "x"
+        made, number = hint, 1
+        while made in self.names:
+            made, number = f"{hint}_{number}", number + 1
+        self.names.add(made)
+        return made
+
+    def raw(self, line: str) -> None:
+        """Add a line."""
+        self.lines.append(f"{self._indent}{line}")
+
+    def step(self, text: str, shape: Iterable[int], dtype: str, hint: str = "") -> Value:
+        """Add an operation, and return its result; equal operations are added once."""
+        if text not in self._known:
+            name = self.name(hint or self.hint)
+            self.raw(f"%{name} = {text}")
+            shape = tuple(shape)
+            self._known[text] = Value(name, shape, dtype, shape)
+        return self._known[text]
+
+    # --- numbers and positions ------------------------------------------------------------------
+
+    def number(self, value: float, dtype: str, shape: Sequence[int] = ()) -> Value:
+        """Return a number, as a value of some shape."""
+        text = f"constant value {_number(value, dtype)} to {dtype}[]"
+        made = self.step(text, (), dtype, "c")
+        return self.reshape(made, (1,) * len(shape), shape) if shape else made
+
+    def iota(self, size: int, dtype: str = "i64") -> Value:
+        """Return the numbers from 0 to below a size."""
+        whole = self.step(f"iota dim 0 to i64[{size}]", (size,), "i64", "positions")
+        return self.cast(whole, dtype)
+
+    # --- shapes ---------------------------------------------------------------------------------
+
+    def whole(self, x: Value) -> Value:
+        """Return a value that is written with its shape."""
+        if x.has == x.shape:
+            return x
+        if x.is_float:  # a product has the layout of its operand
+            repeats = tuple(n if had == 1 else 1 for n, had in zip(x.shape, x.has, strict=True))
+            ones = self.step(
+                f"constant value 1 to {type_text(repeats, x.dtype)}", repeats, x.dtype, "ones"
+            )
+            return self.step(f"mul %{x.name}, %{ones.name}", x.shape, x.dtype)
+        return self.step(
+            f"broadcast_to %{x.name} to {type_text(x.shape, x.dtype)}", x.shape, x.dtype
+        )
+
+    def reshape(self, x: Value, has: Sequence[int], shape: Sequence[int] | None = None) -> Value:
+        """Return a value with another shape; its elements stay in order.
+
+        Args:
+            has: the shape that it is written with.
+            shape: the shape that it then has; by default the same.
+        """
+        has, shape = tuple(has), tuple(has if shape is None else shape)
+        if x.has == has:
+            return replace(x, shape=shape)
+        made = self.step(f"reshape %{x.name} to [{', '.join(map(str, has))}]", has, x.dtype, x.name)
+        return replace(made, shape=shape)
+
+    def view(self, x: Value, shape: Sequence[int]) -> Value:
+        """Return a value with another shape, as torch's ``view`` does."""
+        shape = tuple(shape)
+        if x.shape == shape:
+            return x
+        if x.has != x.shape:
+            kept = [(n, had) for n, had in zip(x.shape, x.has, strict=True) if n != 1]
+            if [n for n, _ in kept] == [n for n in shape if n != 1]:  # only sizes of 1 differ
+                left = iter(kept)
+                return self.reshape(x, [next(left)[1] if n != 1 else 1 for n in shape], shape)
+        return self.reshape(self.whole(x), shape)
+
+    def transpose(self, x: Value, order: Sequence[int]) -> Value:
+        """Return a value with its dimensions in another order."""
+        order = list(order)
+        if order == sorted(order):
+            return x
+        has, shape = tuple(x.has[d] for d in order), tuple(x.shape[d] for d in order)
+        long = [d for d in order if x.has[d] != 1]
+        if long == sorted(long):
+            return self.reshape(x, has, shape)
+        made = self.step(
+            f"transpose %{x.name} order [{', '.join(map(str, order))}]", has, x.dtype, x.name
+        )
+        return replace(made, shape=shape)
+
+    def expand(self, x: Value, shape: Sequence[int]) -> Value:
+        """Return a value that is repeated to a shape."""
+        shape = tuple(shape)
+        has = (1,) * (len(shape) - len(x.has)) + x.has
+        return self.reshape(x, has, shape)
+
+    def pad(self, x: Value, dim: int, low: int, high: int, value: float = 0) -> Value:
+        """Return a value with elements added, or cut off where numbers are negative."""
+        if low == high == 0:
+            return x
+        shape = (*x.shape[:dim], x.shape[dim] + low + high, *x.shape[dim + 1 :])
+        if not math.prod(shape):
+            return Value("", shape, x.dtype, shape)  # nothing, which no operation takes
+        if x.has[dim] == 1 and low <= 0 and high <= 0:
+            return replace(x, shape=shape)
+        if x.has[dim] != x.shape[dim]:
+            x = self.whole(x)
+        has = (*x.has[:dim], x.has[dim] + low + high, *x.has[dim + 1 :])
+        parts = (f" low {low}" if low else "", f" high {high}" if high else "")
+        filled = f" value {_number(value, x.dtype)}" if value and max(low, high) > 0 else ""
+        made = self.step(f"pad %{x.name} dim {dim}{''.join(parts)}{filled}", has, x.dtype, x.name)
+        return replace(made, shape=shape)
+
+    def cut(self, x: Value, dim: int, start: int, size: int) -> Value:
+        """Return some neighbouring elements of a dimension."""
+        return self.pad(x, dim, -start, start + size - x.shape[dim])
+
+    def concat(self, parts: Sequence[Value], dim: int) -> Value:
+        """Return values one behind the other along a dimension."""
+        if len(parts) == 1:
+            return parts[0]
+        others = [tuple(max(x.has[d] for x in parts) for d in range(len(parts[0].shape)))] * len(
+            parts
+        )
+        same = [
+            self.repeated(x, (*have[:dim], x.shape[dim], *have[dim + 1 :]))
+            for x, have in zip(parts, others, strict=True)
+        ]
+        size = sum(x.shape[dim] for x in parts)
+        has = (*same[0].has[:dim], size, *same[0].has[dim + 1 :])
+        shape = (*parts[0].shape[:dim], size, *parts[0].shape[dim + 1 :])
+        names = ", ".join(f"%{x.name}" for x in same)
+        return replace(self.step(f"concat {names} dim {dim}", has, same[0].dtype), shape=shape)
+
+    def repeated(self, x: Value, has: Sequence[int]) -> Value:
+        """Return a value that is written with these sizes where it is repeated."""
+        has = tuple(has)
+        return replace(self.whole(replace(x, shape=has)), shape=x.shape) if x.has != has else x
+
+    # --- elements -------------------------------------------------------------------------------
+
+    def cast(self, x: Value, dtype: str) -> Value:
+        """Return a value of another dtype."""
+        if x.dtype == dtype:
+            return x
+        made = self.step(f"cast %{x.name} to {dtype}", x.has, dtype, x.name)
+        return replace(made, shape=x.shape)
+
+    def map(self, text: str, *values: Value, dtype: str = "") -> Value:
+        """Return a function of the elements of values, which are repeated as numpy does.
+
+        Args:
+            text: an operation whose operands are ``{}``.
+            dtype: that of the result; by default that of the last value.
+        """
+        rank = max(len(x.shape) for x in values)
+        shapes = [(1,) * (rank - len(x.shape)) + x.shape for x in values]
+        written = [(1,) * (rank - len(x.has)) + x.has for x in values]
+        shape = tuple(_joined(sizes) for sizes in zip(*shapes, strict=True))
+        has = tuple(_joined(sizes) for sizes in zip(*written, strict=True))
+        names = ", ".join(f"%{x.name}" for x in values)
+        made = self.step(text.format(names), has, dtype or values[-1].dtype)
+        return replace(made, shape=shape)
+
+    def scale(self, x: Value, factor: float) -> Value:
+        """Return a value times a number."""
+        if factor == 1:
+            return x
+        if factor == -1:
+            return self.map("neg {}", x)
+        return self.map(f"scale {{}} by {_number(factor, x.dtype)}", x)
+
+    def logical_not(self, x: Value) -> Value:
+        """Return the negation of truth values."""
+        return self.map("where {}", x, self.number(0, "bool"), self.number(1, "bool"))
+
+    # --- sums and products ----------------------------------------------------------------------
+
+    def reduce(
+        self, kind: str, x: Value, dims: Sequence[int], keep: bool = False, rest: str = ""
+    ) -> Value:
+        """Return the sum, the mean or the largest or smallest element over dimensions."""
+        dims = sorted(d % len(x.shape) for d in dims) if x.shape else []
+        repeated = [d for d in dims if x.has[d] != x.shape[d]]
+        if repeated and kind == "sum":
+            x = self.repeated(x, [x.shape[d] if d in dims else n for d, n in enumerate(x.has)])
+        shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
+        has = [1 if d in dims else n for d, n in enumerate(x.has)]
+        if dims:
+            tail = f"{' keepdims' if keep else ''}{rest}"
+            written = [n for d, n in enumerate(has) if keep or d not in dims]
+            made = self.step(
+                f"{kind} %{x.name} dims [{', '.join(map(str, dims))}]{tail}", written, x.dtype
+            )
+        else:
+            made = x
+        if not keep:
+            shape = [n for d, n in enumerate(shape) if d not in dims]
+        return replace(made, shape=tuple(shape))
+
+    def einsum(self, equation: str, *values: Value) -> Value:
+        """Return a sum of products; a letter stands for an index."""
+        before, after = equation.split("->")
+        terms = before.split(",")
+        sizes: dict[str, int] = {}
+        for term, x in zip(terms, values, strict=True):
+            for letter, size in zip(term, x.shape, strict=True):
+                sizes[letter] = max(size, sizes.get(letter, 1))
+        made: list[Value] = []
+        texts: list[str] = []
+        for term, x in zip(terms, values, strict=True):
+            # What an operand repeats is an index that it does not have, unless nothing else has it.
+            other = {c for t, y in zip(terms, values, strict=True) if y is not x
+                     for c, n in zip(t, y.has, strict=True) if n == sizes[c]}  # fmt: skip
+            left = [n == sizes[c] or c not in other for c, n in zip(term, x.has, strict=True)]
+            full = [sizes[c] if is_left else 1 for c, is_left in zip(term, left, strict=True)]
+            x = self.repeated(replace(x, shape=tuple(full)), full)
+            x = self.reshape(x, [n for n, is_left in zip(full, left, strict=True) if is_left])
+            made.append(x)
+            texts.append(" ".join(c for c, is_left in zip(term, left, strict=True) if is_left))
+        kept = {c for text in texts for c in text.split()}
+        equation = f"{', '.join(texts)} -> {' '.join(c for c in after if c in kept)}".strip()
+        names = ", ".join(f"%{x.name}" for x in made)
+        shape = [sizes[c] for c in after if c in kept]
+        dtype = values[0].dtype
+        result = self.step(f'einsum "{equation}" {names}', shape, dtype)
+        return self.reshape(result, [sizes[c] if c in kept else 1 for c in after],
+                            [sizes[c] for c in after])  # fmt: skip
+
+
+def wrapped(items: Sequence[str], width: int = 90) -> str:
+    """Return items with commas, on lines of some width."""
+    lines = [""]
+    for number, item in enumerate(items):
+        text = item + (", " if number < len(items) - 1 else "")
+        if len(lines[-1]) + len(text) > width:
+            lines.append("")
+        lines[-1] += text
+    return "\n      ".join(line.rstrip() for line in lines)
+
+
+def _joined(sizes: Iterable[int]) -> int:
+    return max(sizes, key=lambda n: (n != 1, n))
+
+
+def _number(value: float, dtype: str) -> str:
+    """Return a number as ``.coll`` writes it."""
+    if dtype == "bool" or isinstance(value, bool):
+        return str(int(value))
+    if dtype not in FLOATS:
+        return str(int(value))
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    return repr(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(value)

@@ -1,0 +1,228 @@
+"""The program of a graph: a function in ``.coll``, with one loop for layers that are alike."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collir.importing.models.export import fault
+from collir.importing.models.graph import Graph, Input, Loop, Node, Ref, Shaped, Stack, mapped
+from collir.importing.models.lines import Lines, Value, type_text, wrapped
+from collir.importing.models.rows import maps, products, reductions, selections, shapes
+from collir.importing.models.rows.table import ROWS, NotHere
+
+_ = maps, products, reductions, selections, shapes  # their rows
+
+
+SIZES = "{sizes}"
+"""Stands for the size parameters of a function and their defaults."""
+
+GIVEN = "{given}"
+"""Stands for the size parameters in a call of a function that has them."""
+
+_ORDER = ("argument", "weight", "buffer", "constant")
+"""The kinds of arguments, in the order in which they are written."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a function.
+
+    Attributes:
+        of: what the framework calls it: of a stack, of every layer.
+        kind: that of the inputs (see ``Input``).
+        layers: the parameter that is its first size, of a stack.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    of: tuple[str, ...]
+    kind: str
+    layers: str = ""
+
+    def type(self, axis: str = "", dtype: str = "") -> str:
+        """Return its type; of an argument of the model, with its batch over an axis if there is
+        one.
+
+        Args:
+            dtype: another dtype than its own.
+        """
+        sizes = [self.layers, *self.shape[1:]] if self.layers else self.shape
+        text = type_text(sizes, dtype or self.dtype)
+        if axis and self.kind == "argument" and self.shape:
+            first, comma, rest = text.partition("]" if len(self.shape) == 1 else ",")
+            return f"{first}@{axis}{comma}{rest}"
+        return text
+
+    def text(self, axis: str = "") -> str:
+        """Return the argument as it is written."""
+        role = " parameter" if self.kind == "weight" else ""
+        return f"%{self.name}: {self.type(axis)}{role}"
+
+
+@dataclass(frozen=True)
+class Written:
+    """A function, and what it calls, as text.
+
+    Attributes:
+        called: the functions that it calls.
+        results: the types of its results.
+        layers: its parameters for numbers of layers, with their defaults.
+    """
+
+    name: str
+    arguments: tuple[Argument, ...]
+    results: tuple[str, ...]
+    body: tuple[str, ...]
+    called: tuple[str, ...]
+    layers: Mapping[str, int]
+
+    def text(self, mesh: str, axis: str = "") -> str:
+        """Return the function on a mesh, with the batch over an axis if there is one."""
+        arguments = ",\n     ".join(argument.text(axis) for argument in self.arguments)
+        results = ", ".join(self.results)
+        results = f"({results})" if len(self.results) != 1 else results
+        head = f"func @{self.name}{SIZES}\n    ({arguments})\n    -> {results} on @{mesh} auto {{"
+        return "\n".join((*self.called, "", head, *self.body, "}")) + "\n"
+
+
+def written(graph: Graph, name: str) -> Written:
+    """Return the function of a graph.
+
+    Raises:
+        DiagnosticError: an operation has no row, or none with these arguments.
+    """
+    lines = Lines(set(), {})
+    values: dict[str, Value] = {}
+    arguments: list[Argument] = []
+    in_loops = {x.name for node in graph.nodes if isinstance(node, Loop)
+                for stack in node.stacks.values() for x in stack.inputs}  # fmt: skip
+    loops = [node for node in graph.nodes if isinstance(node, Loop)]
+    stacks = {stack.name: stack for loop in loops for stack in loop.stacks.values()}
+    counts = {
+        f"layers_{number}" if number > 1 else "layers": loop.times
+        for number, loop in enumerate(loops, 1)
+    }
+    layers_of = {
+        name: layers for layers, loop in zip(counts, loops, strict=True) for name in loop.stacks
+    }
+    for x in graph.inputs:
+        if x.name in in_loops:
+            continue
+        made = lines.name(argument_name(x.of))
+        values[x.name] = Value.of(made, x.value)
+        arguments.append(Argument(made, x.value.shape, x.value.dtype, (x.of,), x.kind))
+    for stack in stacks.values():
+        made = lines.name(argument_name(_stacked_name(stack)))
+        values[stack.name] = Value.of(made, stack.value)
+        of = tuple(x.of for x in stack.inputs)
+        kind = stack.inputs[0].kind
+        layers = layers_of[stack.name]
+        arguments.append(Argument(made, stack.value.shape, stack.value.dtype, of, kind, layers))
+    _write(lines, graph.nodes, values, dict(zip(map(id, loops), counts, strict=True)))
+    results = [lines.whole(values[output]) for output in graph.outputs]
+    lines.raw(f"return {', '.join(f'%{x.name}' for x in results)}")
+    order = sorted(arguments, key=lambda a: _ORDER.index(a.kind))
+    called = tuple(lines.called.values())
+    types = tuple(x.type for x in results)
+    return Written(name, tuple(order), types, tuple(lines.lines), called, counts)
+
+
+def argument_name(path: str) -> str:
+    """Return the name of an argument, of a path such as ``layers.0.self_attn.q_proj.weight``."""
+    made = re.sub(r"\W+", "_", path).strip("_").lower()
+    return made if made and not made[0].isdigit() else f"x_{made}"
+
+
+def _stacked_name(stack: Stack) -> str:
+    """Return the path that the inputs of a stack share, without the number of the layer."""
+    first, last = (x.of.split(".") for x in (stack.inputs[0], stack.inputs[-1]))
+    return ".".join(a for a, b in zip(first, last, strict=False) if a == b)
+
+
+def _write(
+    lines: Lines, nodes: Sequence[Node | Loop], values: dict[str, Any], layers: Mapping[int, str]
+) -> None:
+    """Write operations.
+
+    Args:
+        layers: the parameter of each loop for its number of iterations, by its ``id``.
+    """
+    for node in nodes:
+        if isinstance(node, Loop):
+            _write_loop(lines, node, values, layers[id(node)])
+        else:
+            values[node.name] = _row(lines, node, values)
+
+
+def _row(lines: Lines, node: Node, values: Mapping[str, Any]) -> Any:
+    row = ROWS.get(node.op)
+    where = f" (in {node.path})" if node.path else ""
+    if row is None:
+        raise fault(f"there is no row for torch's {node.op}{where}", node.line)
+
+    def value(x: Any) -> Any:
+        return values[x.name] if isinstance(x, Ref) else x
+
+    module = node.path.rpartition(".")[2]
+    own = module if node.op in ("linear", "embedding", "layer_norm", "rms_norm") else node.op
+    lines.hint = argument_name((own if not own.isdigit() else node.op).partition(".")[0])
+    try:
+        made = row(lines, node, *mapped(node.args, value), **mapped(dict(node.kwargs), value))
+    except NotHere as error:
+        raise fault(f"torch's {node.op} {error} cannot be imported{where}", node.line) from error
+    parts = made if isinstance(made, tuple) else (made,)
+    for part, result in zip(parts, node.results, strict=False):
+        if result and (part.shape, part.dtype) != (result.shape, result.dtype):
+            had, needed = type_text(part.shape, part.dtype), type_text(result.shape, result.dtype)
+            raise AssertionError(f"{node.op} gives {had}, not {needed}")
+    return made
+
+
+def _write_loop(lines: Lines, loop: Loop, values: dict[str, Any], layers: str) -> None:
+    """Write a loop over layers."""
+    body = lines.inner()
+    inside: dict[str, Any] = {}
+    carries: list[str] = []
+    for name, start, _, _ in loop.carries:
+        first = lines.whole(values[start])
+        made = body.name(first.name)
+        inside[name] = Value.of(made, _shaped(first))
+        carries.append(f"%{made} = %{first.name}")
+    slices: list[str] = []
+    for name, stack in loop.stacks.items():
+        made = body.name(argument_name(_short(stack.inputs[0], loop.path)))
+        inside[name] = Value.of(made, stack.inputs[0].value)
+        slices.append(f"%{made} = %{values[stack.name].name}")
+    shared: list[str] = []
+    for name in loop.shared:
+        outer: Value = values[name]
+        made = body.name(outer.name)
+        inside[name] = Value(made, outer.shape, outer.dtype, outer.has)
+        shared.append(f"%{made} = %{outer.name}")
+    _write(body, loop.nodes, inside, {})
+    yielded = [body.whole(inside[result]) for _, _, result, _ in loop.carries]
+    names = [lines.name(argument_name(loop.path.rpartition(".")[0] or "y")) for _ in yielded]
+    clauses = [f"{kind}({wrapped(listed)})" for kind, listed in
+               (("carry", carries), ("slice", slices), ("with", shared)) if listed]  # fmt: skip
+    lines.raw(f"{', '.join(f'%{n}' for n in names)} = repeat {layers} {clauses[0]}")
+    for number, clause in enumerate(clauses[1:], 1):
+        lines.raw(f"    {clause}{' {' if number == len(clauses) - 1 else ''}")
+    if len(clauses) == 1:
+        lines.lines[-1] += " {"
+    lines.lines += body.lines
+    body.raw(f"yield {', '.join(f'%{x.name}' for x in yielded)}")
+    lines.lines.append(body.lines[-1])
+    lines.raw("}")
+    for made, x, (_, _, _, after) in zip(names, yielded, loop.carries, strict=True):
+        values[after] = Value.of(made, _shaped(x))
+
+
+def _shaped(x: Value) -> Shaped:
+    return Shaped(x.shape, x.dtype)
+
+
+def _short(x: Input, path: str) -> str:
+    """Return what a weight is called inside its layer."""
+    return x.of.removeprefix(path).strip(".") or x.of

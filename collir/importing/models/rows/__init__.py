@@ -1,0 +1,1 @@
+"""The operations of torch, each as lines of ``.coll``: one row an operation."""

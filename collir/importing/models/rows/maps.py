@@ -1,0 +1,257 @@
+"""Functions of the elements of values."""
+
+import math
+
+from collir.importing.models.graph import Node
+from collir.importing.models.lines import FLOATS, Lines, Value
+from collir.importing.models.rows.table import (
+    NotHere,
+    Number,
+    dtype_of,
+    joined_dtype,
+    row,
+    value_of,
+)
+
+_SAME = (
+    "neg",
+    "exp",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "tanh",
+    "sigmoid",
+    "sin",
+    "cos",
+    "silu",
+    "relu",
+    "erf",
+)
+
+
+def _map(text: str) -> None:
+    @row(text)
+    def made(e: Lines, node: Node, x: Value, **_: object) -> Value:
+        return e.map(f"{text} {{}}", e.cast(x, dtype_of(node)))
+
+
+for _name in _SAME:
+    _map(_name)
+
+
+def _two(op: str, *names: str) -> None:
+    @row(*names)
+    def made(
+        e: Lines, node: Node, x: Value | Number, y: Value | Number, alpha: Number = 1
+    ) -> Value:
+        dtype = dtype_of(node)
+        if dtype == "bool":
+            raise NotHere("of truth values")
+        if not isinstance(y, Value) and isinstance(x, Value) and op == "mul":
+            return e.scale(e.cast(x, dtype), float(y))
+        if not isinstance(y, Value) and isinstance(x, Value) and op == "div" and dtype in FLOATS:
+            return e.scale(e.cast(x, dtype), 1 / float(y))
+        left, right = value_of(e, x, dtype), value_of(e, y, dtype)
+        return e.map(f"{op} {{}}", left, e.scale(right, alpha))
+
+
+_two("add", "add.Tensor", "add.Scalar")
+_two("sub", "sub.Tensor", "sub.Scalar")
+_two("mul", "mul.Tensor", "mul.Scalar", "multiply.Tensor")
+_two("div", "div.Tensor", "div.Scalar")
+_two("maximum", "maximum", "max.other")
+_two("minimum", "minimum", "min.other")
+
+
+@row("rsub.Scalar", "rsub.Tensor")
+def _rsub(e: Lines, node: Node, x: Value, y: Value | Number, alpha: Number = 1) -> Value:
+    dtype = dtype_of(node)
+    return e.map("sub {}", value_of(e, y, dtype), e.scale(e.cast(x, dtype), alpha))
+
+
+def _compare(op: str, *names: str) -> None:
+    @row(*names)
+    def made(e: Lines, node: Node, x: Value, y: Value | Number) -> Value:
+        dtype = joined_dtype(x, y)
+        return e.map(f"{op} {{}}", e.cast(x, dtype), value_of(e, y, dtype), dtype="bool")
+
+
+for _op, _short in (
+    ("greater", "gt"), ("greater_equal", "ge"), ("less", "lt"), ("less_equal", "le"),
+    ("equal", "eq"), ("not_equal", "ne"),
+):  # fmt: skip
+    _compare(_op, f"{_short}.Tensor", f"{_short}.Scalar")
+
+
+@row("__and__.Tensor", "logical_and", "bitwise_and.Tensor", "__and__.Scalar")
+def _and(e: Lines, node: Node, x: Value, y: Value | Number) -> Value:
+    _check_truth(node)
+    other = value_of(e, y, "bool")
+    return e.map("where {}", e.cast(x, "bool"), other, e.number(0, "bool"))
+
+
+@row("__or__.Tensor", "logical_or", "bitwise_or.Tensor")
+def _or(e: Lines, node: Node, x: Value, y: Value) -> Value:
+    _check_truth(node)
+    return e.map("where {}", x, e.number(1, "bool"), y)
+
+
+@row("bitwise_not", "logical_not")
+def _not(e: Lines, node: Node, x: Value) -> Value:
+    _check_truth(node)
+    return e.logical_not(x)
+
+
+def _check_truth(node: Node) -> None:
+    if dtype_of(node) != "bool":
+        raise NotHere("of bits")
+
+
+@row("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def _where(e: Lines, node: Node, x: Value, y: Value | Number, z: Value | Number) -> Value:
+    dtype = dtype_of(node)
+    return e.map("where {}", x, value_of(e, y, dtype), value_of(e, z, dtype))
+
+
+@row("masked_fill.Scalar", "masked_fill.Tensor")
+def _masked_fill(e: Lines, node: Node, x: Value, mask: Value, y: Value | Number) -> Value:
+    return e.map("where {}", mask, value_of(e, y, x.dtype), x)
+
+
+@row("_to_copy", "to.dtype", "to.dtype_layout")
+def _to(e: Lines, node: Node, x: Value, *_: object, **__: object) -> Value:
+    if x.dtype != "bool" and dtype_of(node) == "bool":
+        return e.map("not_equal {}", x, e.number(0, x.dtype), dtype="bool")
+    return e.cast(x, dtype_of(node))
+
+
+@row("type_as")
+def _type_as(e: Lines, node: Node, x: Value, _: Value) -> Value:
+    return e.cast(x, dtype_of(node))
+
+
+# --- powers ---------------------------------------------------------------------------------------
+
+
+@row("pow.Tensor_Scalar")
+def _power(e: Lines, node: Node, x: Value, power: Number) -> Value:
+    x = e.cast(x, dtype_of(node))
+    if power == 0.5:
+        return e.map("sqrt {}", x)
+    if power == -0.5:
+        return e.map("rsqrt {}", x)
+    if not float(power).is_integer() or abs(power) > 16:
+        logs = e.scale(e.map("log {}", x), power)
+        return e.map("exp {}", logs)
+    made = x
+    for _ in range(abs(int(power)) - 1):
+        made = e.map("mul {}", made, x)
+    if power == 0:
+        return e.expand(e.number(1, x.dtype), x.shape)
+    return made if power > 0 else e.map("div {}", e.number(1, x.dtype), made)
+
+
+@row("pow.Scalar")
+def _power_of_number(e: Lines, node: Node, base: Number, x: Value) -> Value:
+    return e.map("exp {}", e.scale(e.cast(x, dtype_of(node)), math.log(base)))
+
+
+@row("pow.Tensor_Tensor")
+def _power_of_values(e: Lines, node: Node, x: Value, y: Value) -> Value:
+    dtype = dtype_of(node)
+    logs = e.map("log {}", e.cast(x, dtype))
+    return e.map("exp {}", e.map("mul {}", e.cast(y, dtype), logs))
+
+
+@row("square")
+def _square(e: Lines, node: Node, x: Value) -> Value:
+    return e.map("mul {}", x, x)
+
+
+@row("reciprocal")
+def _reciprocal(e: Lines, node: Node, x: Value) -> Value:
+    x = e.cast(x, dtype_of(node))
+    return e.map("div {}", e.number(1, x.dtype), x)
+
+
+# --- activations ----------------------------------------------------------------------------------
+
+
+@row("gelu")
+def _gelu(e: Lines, node: Node, x: Value, approximate: str = "none") -> Value:
+    if approximate == "tanh":
+        return e.map("gelu {}", x)
+    t = e.map("erf {}", e.scale(x, math.sqrt(0.5)))
+    return e.map("mul {}", e.scale(x, 0.5), e.map("add {}", t, e.number(1, x.dtype)))
+
+
+@row("abs")
+def absolute(e: Lines, node: Node, x: Value) -> Value:
+    """The absolute value."""
+    return e.map("maximum {}", x, e.map("neg {}", x))
+
+
+@row("log1p")
+def _log1p(e: Lines, node: Node, x: Value) -> Value:
+    return e.map("log {}", e.map("add {}", x, e.number(1, x.dtype)))
+
+
+@row("softplus")
+def _softplus(e: Lines, node: Node, x: Value, beta: Number = 1, threshold: Number = 20) -> Value:
+    """max(x, 0) + log(1 + exp(-|x|)): no number is large."""
+    y = e.scale(x, beta)
+    small = e.map("exp {}", e.map("neg {}", absolute(e, node, y)))
+    logs = e.map("log {}", e.map("add {}", small, e.number(1, x.dtype)))
+    return e.scale(e.map("add {}", e.map("relu {}", y), logs), 1 / beta)
+
+
+@row("log_sigmoid", "log_sigmoid_forward")
+def _log_sigmoid(e: Lines, node: Node, x: Value) -> Value:
+    return e.map("neg {}", _softplus(e, node, e.map("neg {}", x)))
+
+
+@row("clamp.Tensor", "clamp_min.Tensor", "clamp_max.Tensor")
+def _clamp_values(
+    e: Lines, node: Node, x: Value, min: Value | None = None, max: Value | None = None
+) -> Value:
+    if node.op == "clamp_max.Tensor":
+        min, max = None, min
+    if min is not None:
+        x = e.map("maximum {}", x, e.cast(min, x.dtype))
+    return x if max is None else e.map("minimum {}", x, e.cast(max, x.dtype))
+
+
+@row("clamp", "clamp_min", "clamp_max", "hardtanh")
+def clamp(
+    e: Lines, node: Node, x: Value, min: Number | None = None, max: Number | None = None
+) -> Value:
+    """Elements within bounds."""
+    if node.op == "clamp_max":
+        min, max = None, min
+    if node.op == "hardtanh" and min is None:
+        min, max = -1.0, 1.0
+    x = e.cast(x, dtype_of(node))
+    if min is not None:
+        x = e.map("maximum {}", x, e.number(min, x.dtype))
+    return x if max is None else e.map("minimum {}", x, e.number(max, x.dtype))
+
+
+@row("hardsigmoid", "hardswish")
+def _hard(e: Lines, node: Node, x: Value) -> Value:
+    bounded = clamp(e, node, e.map("add {}", x, e.number(3, x.dtype)), 0, 6)
+    gate = e.scale(bounded, 1 / 6)
+    return gate if node.op == "hardsigmoid" else e.map("mul {}", x, gate)
+
+
+@row("leaky_relu")
+def _leaky(e: Lines, node: Node, x: Value, slope: Number = 0.01) -> Value:
+    kept = e.map("greater {}", x, e.number(0, x.dtype), dtype="bool")
+    return e.map("where {}", kept, x, e.scale(x, slope))
+
+
+@row("elu")
+def _elu(e: Lines, node: Node, x: Value, alpha: Number = 1) -> Value:
+    below = e.map("minimum {}", x, e.number(0, x.dtype))
+    less = e.map("sub {}", e.map("exp {}", below), e.number(1, x.dtype))
+    kept = e.map("greater {}", x, e.number(0, x.dtype), dtype="bool")
+    return e.map("where {}", kept, x, e.scale(less, alpha))

@@ -1,0 +1,272 @@
+"""Other shapes of the same elements, parts and joins of them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from collir.importing.models.graph import Node
+from collir.importing.models.lines import Lines, Value
+from collir.importing.models.rows.table import NotHere, Number, row, shape_of
+
+
+@row(
+    *("view", "reshape", "_unsafe_view", "flatten.using_ints", "unflatten.int", "reshape_as"),
+    *("squeeze", "squeeze.dim", "squeeze.dims", "unsqueeze", "view_as"),
+)
+def _view(e: Lines, node: Node, x: Value, *_: object) -> Value:
+    return e.view(x, shape_of(node))
+
+
+@row("expand", "expand_as", "broadcast_to")
+def _expand(e: Lines, node: Node, x: Value, *_: object, **__: object) -> Value:
+    return e.expand(x, shape_of(node))
+
+
+@row("broadcast_tensors")
+def _broadcast_tensors(e: Lines, node: Node, values: Sequence[Value]) -> tuple[Value, ...]:
+    shapes = [result.shape for result in node.results if result is not None]
+    return tuple(e.expand(x, shape) for x, shape in zip(values, shapes, strict=True))
+
+
+@row("transpose.int")
+def _transpose(e: Lines, node: Node, x: Value, first: int, second: int) -> Value:
+    order = list(range(len(x.shape)))
+    order[first], order[second] = order[second], order[first]
+    return e.transpose(x, order)
+
+
+@row("permute")
+def _permute(e: Lines, node: Node, x: Value, order: Sequence[int]) -> Value:
+    return e.transpose(x, [d % len(x.shape) for d in order])
+
+
+@row("t", "numpy_T")
+def _reverse(e: Lines, node: Node, x: Value) -> Value:
+    return e.transpose(x, list(range(len(x.shape)))[::-1])
+
+
+@row("slice.Tensor")
+def _slice(
+    e: Lines, node: Node, x: Value, dim: int = 0, start: int | None = None,
+    end: int | None = None, step: int = 1,
+) -> Value:  # fmt: skip
+    dim %= len(x.shape)
+    first, last, _ = slice(start, end).indices(x.shape[dim])
+    if step == 1:
+        return e.cut(x, dim, first, last - first)
+    size = shape_of(node)[dim]
+    missing = first + size * step - x.shape[dim]  # whole groups, of which the first are taken
+    x = e.pad(x, dim, -first, missing)
+    x = e.view(x, (*x.shape[:dim], size, step, *x.shape[dim + 1 :]))
+    return e.view(e.cut(x, dim + 1, 0, 1), shape_of(node))
+
+
+@row("select.int")
+def _select(e: Lines, node: Node, x: Value, dim: int, index: int) -> Value:
+    dim %= len(x.shape)
+    return e.view(e.cut(x, dim, index % x.shape[dim], 1), shape_of(node))
+
+
+@row("narrow")
+def _narrow(e: Lines, node: Node, x: Value, dim: int, start: int, size: int) -> Value:
+    return e.cut(x, dim % len(x.shape), start % x.shape[dim], size)
+
+
+@row("chunk", "split.Tensor", "split_with_sizes", "unbind.int", "split.sizes")
+def _parts(e: Lines, node: Node, x: Value, *args: object, **kwargs: object) -> tuple[Value, ...]:
+    last = args[-1] if node.op == "unbind.int" and args else args[1] if len(args) > 1 else 0
+    dim = kwargs.get("dim", last)
+    assert isinstance(dim, int)
+    dim %= len(x.shape)
+    parts: list[Value] = []
+    start = 0
+    for result in node.results:
+        assert result is not None
+        size = 1 if node.op == "unbind.int" else result.shape[dim]
+        parts.append(e.view(e.cut(x, dim, start, size), result.shape))
+        start += size
+    return tuple(parts)
+
+
+@row("cat", "concat", "concatenate")
+def _cat(e: Lines, node: Node, parts: Sequence[Value], dim: int = 0) -> Value:
+    rank = len(shape_of(node))
+    some = [x for x in parts if math.prod(x.shape)]
+    dtype = max(
+        (x.dtype for x in some), key=lambda d: d == (node.results[0] and node.results[0].dtype)
+    )
+    return e.concat([e.cast(x, dtype) for x in some], dim % rank)
+
+
+@row("stack")
+def _stack(e: Lines, node: Node, parts: Sequence[Value], dim: int = 0) -> Value:
+    shape = shape_of(node)
+    dim %= len(shape)
+    one = (*shape[:dim], 1, *shape[dim + 1 :])
+    return e.concat([e.view(x, one) for x in parts], dim)
+
+
+@row("repeat")
+def _repeat(e: Lines, node: Node, x: Value, times: Sequence[int]) -> Value:
+    x = e.view(x, (1,) * (len(times) - len(x.shape)) + x.shape)
+    between = [size for own in x.shape for size in (1, own)]
+    repeated = [size for n, own in zip(times, x.shape, strict=True) for size in (n, own)]
+    return e.view(e.expand(e.view(x, between), repeated), shape_of(node))
+
+
+@row("repeat_interleave.self_int")
+def _interleave(
+    e: Lines, node: Node, x: Value, times: int, dim: int | None = None, **_: object
+) -> Value:
+    if dim is None:
+        x, dim = e.view(x, (math.prod(x.shape),)), 0
+    dim %= len(x.shape)
+    x = e.view(x, (*x.shape[: dim + 1], 1, *x.shape[dim + 1 :]))
+    shape = (*x.shape[: dim + 1], times, *x.shape[dim + 2 :])
+    return e.view(e.expand(x, shape), shape_of(node))
+
+
+@row("pad", "constant_pad_nd")
+def _pad(
+    e: Lines, node: Node, x: Value, amounts: Sequence[int], mode: str | Number = "constant",
+    value: Number | None = None,
+) -> Value:  # fmt: skip
+    if not isinstance(mode, str):
+        mode, value = "constant", mode
+    if mode != "constant":
+        raise NotHere(f"mode {mode}")
+    for place, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        x = e.pad(x, len(x.shape) - 1 - place, low, high, value or 0)
+    return x
+
+
+@row("roll")
+def _roll(e: Lines, node: Node, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()) -> Value:
+    if not dims:
+        raise NotHere("without dimensions")
+    for shift, dim in zip(shifts, dims, strict=True):
+        dim %= len(x.shape)
+        size = x.shape[dim]
+        at = -shift % size
+        if at:
+            parts = [e.cut(x, dim, at, size - at), e.cut(x, dim, 0, at)]
+            x = e.concat(parts, dim)
+    return x
+
+
+@row("flip")
+def _flip(e: Lines, node: Node, x: Value, dims: Sequence[int]) -> Value:
+    for dim in dims:
+        dim %= len(x.shape)
+        parts = [e.cut(x, dim, at, 1) for at in range(x.shape[dim])]
+        x = e.concat(parts[::-1], dim)
+    return x
+
+
+@row("getitem")
+def _getitem(e: Lines, node: Node, parts: tuple[Value, ...], number: int) -> Value:
+    return parts[number]
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def _full(value: float | None, *names: str) -> None:
+    @row(*names)
+    def made(e: Lines, node: Node, *args: object, **_: object) -> Value:
+        result = node.results[0]
+        assert result is not None
+        number = args[1] if value is None else value
+        if isinstance(number, Value):
+            return e.expand(e.cast(number, result.dtype), result.shape)
+        assert isinstance(number, int | float)
+        return e.number(float(number), result.dtype, result.shape)
+
+
+_full(1, "ones", "ones_like", "new_ones")
+_full(0, "zeros", "zeros_like", "new_zeros", "empty_like", "new_empty", "empty.memory_format")
+_full(None, "full", "full_like", "fill.Tensor", "fill.Scalar")
+
+
+@row("new_full")
+def _new_full(
+    e: Lines, node: Node, _: Value, size: Sequence[int], value: Number, **__: object
+) -> Value:
+    result = node.results[0]
+    assert result is not None
+    return e.number(float(value), result.dtype, result.shape)
+
+
+@row("scalar_tensor")
+def _scalar(e: Lines, node: Node, value: Number, **_: object) -> Value:
+    result = node.results[0]
+    assert result is not None
+    return e.number(float(value), result.dtype)
+
+
+@row("arange", "arange.start", "arange.start_step")
+def _arange(e: Lines, node: Node, *args: Number, **_: object) -> Value:
+    result = node.results[0]
+    assert result is not None
+    start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
+    x = e.iota(result.shape[0], result.dtype)
+    x = e.scale(x, step)
+    return e.map("add {}", x, e.number(start, x.dtype)) if start else x
+
+
+@row("tril", "triu")
+def _triangle(e: Lines, node: Node, x: Value, diagonal: int = 0) -> Value:
+    rows, columns = x.shape[-2:]
+    i = e.view(e.iota(rows), (rows, 1))
+    below = e.map("sub {}", e.iota(columns), i)
+    kind = "less_equal" if node.op == "tril" else "greater_equal"
+    seen = e.map(f"{kind} {{}}", below, e.number(diagonal, "i64"), dtype="bool")
+    return e.map("where {}", seen, x, e.number(0, x.dtype))
+
+
+@row("eye", "eye.m")
+def _eye(e: Lines, node: Node, rows: int, columns: int | None = None, **_: object) -> Value:
+    result = node.results[0]
+    assert result is not None
+    i = e.view(e.iota(rows), (rows, 1))
+    same = e.map("equal {}", e.iota(result.shape[1]), i, dtype="bool")
+    return e.cast(same, result.dtype)
+
+
+@row("copy")
+def _copy(e: Lines, node: Node, x: Value, y: Value, *_: object) -> Value:
+    return e.expand(e.cast(y, x.dtype), x.shape)
+
+
+@row("slice_scatter")
+def _slice_scatter(
+    e: Lines, node: Node, x: Value, y: Value, dim: int = 0, start: int | None = None,
+    end: int | None = None, step: int = 1,
+) -> Value:  # fmt: skip
+    dim %= len(x.shape)
+    first, last, _ = slice(start, end).indices(x.shape[dim])
+    if step != 1:
+        raise NotHere("with a step")
+    parts = [e.cut(x, dim, 0, first)] if first else []
+    parts.append(e.cast(y, x.dtype))
+    if last < x.shape[dim]:
+        parts.append(e.cut(x, dim, last, x.shape[dim] - last))
+    return e.concat(parts, dim)
+
+
+@row("select_scatter")
+def _select_scatter(e: Lines, node: Node, x: Value, y: Value, dim: int, index: int) -> Value:
+    dim %= len(x.shape)
+    index %= x.shape[dim]
+    one = (*x.shape[:dim], 1, *x.shape[dim + 1 :])
+    return _slice_scatter(e, node, x, e.view(y, one), dim, index, index + 1)
+
+
+@row("as_strided", "view_as_complex", "view_as_real")
+def _refused(e: Lines, node: Node, x: Value, *_: object) -> Value:
+    raise NotHere("which looks at memory")
+
+
+def unrepeated(x: Value) -> Value:
+    """Return what a value repeats."""
+    return replace(x, shape=x.has)

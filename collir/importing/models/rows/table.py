@@ -1,0 +1,73 @@
+"""The table of rows, and what they share."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from collir.importing.models.graph import Node
+from collir.importing.models.lines import Lines, Value
+
+Made = Value | tuple[Value, ...]
+Row = Callable[..., Made]
+"""A function of the lines, the node, and its arguments, which returns the results."""
+
+_Row = TypeVar("_Row", bound=Row)
+
+ROWS: dict[str, Row] = {}
+"""Every operation of torch that can be imported, by its name without ``aten.`` and ``.default``."""
+
+Number = bool | int | float
+
+
+def row(*names: str) -> Callable[[_Row], _Row]:
+    """Add a row to the table, for operations of some names."""
+
+    def add(function: _Row) -> _Row:
+        for name in names:
+            assert name not in ROWS, name
+            ROWS[name] = function
+        return function
+
+    return add
+
+
+class NotHere(Exception):
+    """An operation with arguments that its row does not have."""
+
+
+def value_of(e: Lines, x: Value | Number, dtype: str) -> Value:
+    """Return a value or a number as a value of a dtype."""
+    return e.cast(x, dtype) if isinstance(x, Value) else e.number(float(x), dtype)
+
+
+def dtype_of(node: Node) -> str:
+    """Return the dtype of the first result."""
+    result = node.results[0]
+    assert result is not None
+    return result.dtype
+
+
+def shape_of(node: Node) -> tuple[int, ...]:
+    """Return the shape of the first result."""
+    result = node.results[0]
+    assert result is not None
+    return result.shape
+
+
+def dims_of(x: Value, dims: Any) -> list[int]:
+    """Return dimensions that may be counted from the end; all of them if none is named."""
+    if dims is None or dims == []:
+        return list(range(len(x.shape)))
+    listed: list[int] = list(dims) if isinstance(dims, list | tuple) else [dims]  # pyright: ignore
+    return [d % max(1, len(x.shape)) for d in listed]
+
+
+def joined_dtype(x: Value | Number, y: Value | Number) -> str:
+    """Return the dtype in which two operands are compared."""
+    order = ("bool", "u8", "i8", "i16", "i32", "i64", "bf16", "f16", "f32", "f64")
+    values = [v for v in (x, y) if isinstance(v, Value)]
+    full = [v for v in values if v.shape] or values
+    dtype = max((v.dtype for v in full), key=order.index)
+    numbers = [v for v in (x, y) if not isinstance(v, Value)]
+    if any(isinstance(v, float) for v in numbers) and dtype not in order[6:]:
+        return "f32"
+    return "i64" if dtype == "bool" else dtype

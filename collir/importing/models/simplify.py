@@ -1,0 +1,82 @@
+"""What a graph says in a roundabout way: masks that are an order, heads that are repeated."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from collir.importing.models.constants import CONSTANT, form_of
+from collir.importing.models.graph import Graph, Loop, Node, Ref, live
+
+_ATTENTION = "scaled_dot_product_attention"
+_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+
+
+def simplified(graph: Graph) -> Graph:
+    """Return the graph with attentions that say which positions they see, and heads that share
+    keys and values."""
+    made = {node.name: node for node in graph.nodes if isinstance(node, Node)}
+    nodes: list[Node | Loop] = []
+    for node in graph.nodes:
+        assert isinstance(node, Node)
+        nodes.append(_attention(node, made) if node.op == _ATTENTION else node)
+    return live(Graph(graph.inputs, nodes, graph.outputs, graph.constants))
+
+
+def _attention(node: Node, made: Mapping[str, Node]) -> Node:
+    arguments = dict(zip(_NAMES, node.args, strict=False)) | dict(node.kwargs)
+    mask = arguments.get("attn_mask")
+    if isinstance(mask, Ref) and (seen := _order(made.get(mask.name))) is not None:
+        low, high = seen
+        result = made[mask.name].results[0]
+        assert result is not None
+        rows, columns = result.shape[-2:]
+        if high == 0 and rows == columns:
+            arguments |= {"attn_mask": None, "is_causal": True}
+            arguments |= {"window": 1 - low} if low > -rows else {}
+        elif high >= columns - 1 and low <= 1 - rows:
+            arguments["attn_mask"] = None
+    key, value = arguments["key"], arguments["value"]
+    shared = [_unrepeated(x, made) for x in (key, value)]
+    if not arguments.get("enable_gqa") and all(shared):
+        arguments |= {"key": shared[0], "value": shared[1], "enable_gqa": True}
+    return replace(node, args=(), kwargs=arguments)
+
+
+def _order(node: Node | None) -> tuple[int, int] | None:
+    """Return the least and the largest distance of a key ahead of its query that a mask allows."""
+    if node is None or node.op != CONSTANT:
+        return None
+    form = form_of(node.args[0])
+    result = node.results[0]
+    if form is None or result is None:
+        return None
+    shape, kind, numbers = form
+    is_bool = result.dtype == "bool"
+    if kind == "number" and numbers[0] == (1 if is_bool else 0):
+        return -result.shape[-2], result.shape[-1]
+    if kind != "band" or shape[-2:] != result.shape[-2:]:
+        return None
+    low, high, inside, outside = numbers
+    if (is_bool and inside) or (not is_bool and inside == 0 and outside < -1e4):
+        return int(low), int(high)
+    return None
+
+
+def _unrepeated(x: object, made: Mapping[str, Node]) -> Ref | None:
+    """Return the keys or values whose heads are each repeated some times, in place."""
+    if not isinstance(x, Ref) or x.name not in made:
+        return None
+    node = made[x.name]
+    if node.op not in ("view", "reshape", "_unsafe_view") or not isinstance(node.args[0], Ref):
+        return None
+    wide = made.get(node.args[0].name)
+    if wide is None or wide.op != "expand" or not isinstance(wide.args[0], Ref):
+        return None
+    apart = made.get(wide.args[0].name)
+    if apart is None or apart.op != "unsqueeze" or apart.args[1] != 2:
+        return None
+    full, result = wide.results[0], node.results[0]
+    if full is None or result is None or len(full.shape) != 5:
+        return None
+    batch, kv, times, *rest = full.shape
+    inner = apart.args[0]
+    return inner if result.shape == (batch, kv * times, *rest) and isinstance(inner, Ref) else None

@@ -1,0 +1,144 @@
+"""A torch module as a program: its graph, loops over its layers, and a training step."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from collir.importing.models.export import DTYPES, exported, fault
+from collir.importing.models.graph import live
+from collir.importing.models.hugging_face import set_experts
+from collir.importing.models.layers import rolled
+from collir.importing.models.program import Argument, Written, written
+from collir.importing.models.sizes import NAME as BATCH
+from collir.importing.models.sizes import batch_of, doubled, with_batch, with_sizes
+from collir.importing.models.training import OPTIMIZERS, library, step
+from collir.ir.diagnostics import DiagnosticError
+
+PRECISIONS = ("f32", "bf16", "f16", "f64")
+"""The dtypes that a model may compute in."""
+
+MACHINE = "@dgx_h100(nodes = 1)"
+MESH = "data = gpu:8"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as a program.
+
+    Attributes:
+        text: the program, in ``.coll``.
+        arguments: the arguments of its function, in order, with what torch calls them.
+        constants: the elements of arguments that are constants of the model, by what they are
+            called.
+        batch: the default of the parameter ``batch``; None if all sizes are fixed.
+    """
+
+    text: str
+    arguments: tuple[Argument, ...]
+    constants: Mapping[str, Any]
+    batch: int | None
+
+
+def import_torch(
+    module: Any,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    optimizer: str = "",
+    precision: str = "",
+    clip: bool = False,
+    machine: str = MACHINE,
+    mesh: str = MESH,
+    comment: str = "",
+) -> Imported:
+    """Return a torch module as a program, for arguments of its ``forward``.
+
+    The module and the arguments may lie on the device ``meta``: nothing is computed. Random
+    numbers of dropout are left out, and statistics of batches are those that the model keeps.
+
+    Args:
+        optimizer: adds a training step with an optimiser of the library; the first result of the
+            module is the loss.
+        precision: the dtype that the model computes in; by default that of its weights.
+        clip: whether the step clips gradients by the norm of all of them.
+        machine: the machine, as a reference in ``.coll``.
+        mesh: its axes; the batch is divided over the first.
+
+    Raises:
+        DiagnosticError: torch cannot export the module, an operation cannot be imported, or the
+            loss is no number.
+    """
+    if optimizer and optimizer not in OPTIMIZERS:
+        raise fault(f"there is no optimizer {optimizer}: {', '.join(OPTIMIZERS)}")
+    module, given = module.train(False), (tuple(args), dict(kwargs or {}))
+    if precision:
+        module, given = module.to(_dtype(precision)), _in_precision(given, precision)
+    set_experts(module)
+    axis = mesh.partition("=")[0].strip()
+    function, constants, text = _program(module, given, optimizer, clip, axis)
+    batch = batch_of(given)
+    sized = None
+    if batch is not None:
+        try:
+            other = _program(module, doubled(given), optimizer, clip, axis)[-1]
+            sized = with_batch(text, other, batch)
+        except DiagnosticError:  # the model is for this size alone
+            pass
+    head = [*(f"// {line}".rstrip() for line in comment.splitlines())]
+    head += [f"machine @cluster = {machine}", "", f"mesh @m on @cluster {{ {mesh} }}", ""]
+    sizes = ({BATCH: batch} if sized and batch else {}) | dict(function.layers)
+    text = "\n".join(head) + with_sizes(sized or text, sizes)
+    return Imported(text, function.arguments, constants, batch if sized else None)
+
+
+def _program(
+    module: Any, given: tuple[Any, Any], optimizer: str, clip: bool, axis: str
+) -> tuple[Written, Mapping[str, Any], str]:
+    """Return the function of a module for arguments, its constants, and the text of all functions,
+    without machine and mesh."""
+    graph = exported(module, *given)
+    is_loss = _is_loss(graph)
+    if optimizer:
+        graph = live(replace(graph, outputs=graph.outputs[:1]))
+    graph = rolled(graph)
+    function = written(graph, "loss" if is_loss else "model")
+    if not optimizer:
+        return function, graph.constants, function.text("m", axis)
+    if not is_loss:
+        raise fault(
+            "a training step needs a loss: the first result of the model is "
+            f"{function.results[0]}, and not one number"
+        )
+    parts = (
+        *library(optimizer, clip),
+        "",
+        function.text("m"),
+        step(function, "m", axis, optimizer, clip),
+    )
+    return function, graph.constants, "\n".join(parts)
+
+
+def _is_loss(graph: Any) -> bool:
+    """Return whether the first result is a number."""
+    for node in graph.nodes:
+        if getattr(node, "name", "") == graph.outputs[0]:
+            result = node.results[0]
+            return result is not None and result.shape == () and result.dtype[0] in "fb"
+    return False
+
+
+def _dtype(precision: str) -> Any:
+    torch = importlib.import_module("torch")
+    [name] = [name for name, short in DTYPES.items() if short == precision]
+    return getattr(torch, name)
+
+
+def _in_precision(x: Any, precision: str) -> Any:
+    """Return arguments with their floating-point tensors in another dtype."""
+    if isinstance(x, dict):
+        return {key: _in_precision(item, precision) for key, item in x.items()}  # pyright: ignore
+    if isinstance(x, list | tuple):
+        return type(x)(_in_precision(item, precision) for item in x)  # pyright: ignore
+    is_float = getattr(getattr(x, "dtype", None), "is_floating_point", False)
+    return x.to(_dtype(precision)) if is_float else x

@@ -1,0 +1,268 @@
+"""``collir import``: the user's own model as a program."""
+
+import argparse
+import importlib
+import importlib.util
+import json
+import re
+import shlex
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import collir
+from collir.importing.models.export import DTYPES
+from collir.importing.models.hugging_face import HeadError, model_of
+from collir.importing.models.torch_models import (
+    MACHINE,
+    MESH,
+    PRECISIONS,
+    Imported,
+    import_torch,
+)
+from collir.importing.models.training import OPTIMIZERS
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.tools.shell import UsageError, write_whole
+
+_INSTALL = {
+    "torch": "pip install torch",
+    "transformers": "pip install transformers",
+}
+
+_TYPE = re.compile(r"(?:(?P<name>\w+)=)?(?P<dtype>\w+)\[(?P<sizes>[\d, ]*)\]")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    kinds = parser.add_subparsers(metavar="KIND", dest="kind", required=True)
+    torch = kinds.add_parser("torch", help="a torch module", description="A torch module.")
+    torch.add_argument(
+        "factory", metavar="MODULE:FACTORY", help="a function of a Python file or module that "
+        "returns a torch module, or a tuple of it and its arguments",
+    )  # fmt: skip
+    torch.add_argument(
+        "--args", nargs="+", metavar="TYPE", default=[],
+        help="the types of the arguments, such as 'i64[8, 1024]' or 'labels=i64[8, 1024]'",
+    )  # fmt: skip
+    hf = kinds.add_parser(
+        "hf", help="a model of transformers, from its configuration",
+        description="A model of transformers, from its configuration: no weights, no network.",
+    )  # fmt: skip
+    hf.add_argument("config", metavar="CONFIG", help="a config.json, or a folder with one")
+    hf.add_argument("--batch", type=_positive, default=8, metavar="N", help="default: 8")
+    hf.add_argument("--seq", type=_positive, metavar="N", help="positions (default: 2048 at most)")
+    hf.add_argument("--head", metavar="CLASS", help="such as LlamaForCausalLM (default: the first "
+                    "of the configuration's architectures)")  # fmt: skip
+    for kind in (torch, hf):
+        kind.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
+        kind.add_argument("--optimizer", choices=list(OPTIMIZERS), help="add a training step")
+        kind.add_argument(
+            "--precision", choices=list(PRECISIONS), help="what the model computes in"
+        )
+        kind.add_argument("--clip", action="store_true", help="clip gradients in the step")
+        kind.add_argument("--machine", default=MACHINE, help=f"default: {MACHINE}")
+        kind.add_argument(
+            "--mesh", default=MESH, help=f"its axes, the batch's first (default: {MESH})"
+        )
+        kind.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+        kind.add_argument("--force", action="store_true", help="overwrite FILE")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the program; return the exit status."""
+    if options.clip and not options.optimizer:
+        raise UsageError("--clip goes with --optimizer")
+    if options.output and Path(options.output).is_file() and not options.force:
+        message = f"{options.output} exists: overwrite it with --force, or choose another name"
+        raise DiagnosticError(Diagnostic(message))
+    torch = _needed("torch")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if options.kind == "torch":
+            module, args, kwargs = _made(options.factory, options.args, torch)
+            what = options.factory
+        else:
+            module, args, kwargs = _configured(options, torch)
+            what = f"{type(module).__name__} of {options.config}"
+        imported = import_torch(
+            module, args, kwargs, optimizer=options.optimizer or "",
+            precision=options.precision or "", clip=options.clip, machine=options.machine,
+            mesh=options.mesh, comment=f"{what}, by\n  {_command(options)}",
+        )  # fmt: skip
+    collir.parse(imported.text, options.output or "<imported>")
+    _write(imported, options.output)
+    return 0
+
+
+def _write(imported: Imported, output: str | None) -> None:
+    if output is None:
+        sys.stdout.write(imported.text)
+        return
+    write_whole(output, imported.text)
+
+
+def _command(options: argparse.Namespace) -> str:
+    """Return the command line that makes the program again, but for its output."""
+    words = ["collir", "import", options.kind]
+    words.append(options.factory if options.kind == "torch" else options.config)
+    for name in ("args", "head", "batch", "seq", "optimizer", "precision", "machine", "mesh"):
+        value = getattr(options, name, None)
+        if value and value != {"machine": MACHINE, "mesh": MESH}.get(name):
+            words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
+    return shlex.join([*words, *(["--clip"] if options.clip else [])])
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive integer")
+    return int(text)
+
+
+def _needed(name: str) -> ModuleType:
+    """Return a package that not everybody has.
+
+    Raises:
+        DiagnosticError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        message = f"this needs {name}, which is not installed: {_INSTALL[name]}"
+        raise DiagnosticError(Diagnostic(message)) from error
+
+
+# --- a function of the user -----------------------------------------------------------------------
+
+
+def _made(
+    factory: str, types: Sequence[str], torch: Any
+) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+    """Return the module that a function of the user makes, and its arguments."""
+    made = _called(_function(factory), factory)
+    listed: list[Any] = list(made) if isinstance(made, tuple) else [made]  # pyright: ignore
+    module, args, kwargs = listed[0], list[Any](), dict[str, Any]()
+    for part in listed[1:]:
+        if isinstance(part, dict):
+            kwargs |= part
+        else:
+            args += part if isinstance(part, list | tuple) else [part]  # pyright: ignore
+    if not isinstance(module, torch.nn.Module):
+        message = f"{factory} returns a {type(module).__name__}, not a torch.nn.Module"
+        raise DiagnosticError(Diagnostic(message))
+    if types:
+        args, kwargs = _arguments(types, module, torch)
+    if not args and not kwargs:
+        message = (
+            f"{factory} returns a module without arguments: return (module, args) or (module, "
+            "kwargs), or give their types: --args 'i64[8, 1024]'"
+        )
+        raise DiagnosticError(Diagnostic(message))
+    return module, args, kwargs
+
+
+def _function(factory: str) -> Callable[[], Any]:
+    file, colon, name = factory.rpartition(":")
+    if not colon or not file or not name:
+        raise UsageError(f"'{factory}' is not MODULE:FACTORY, such as model.py:make")
+    try:
+        module = _loaded(file)
+    except DiagnosticError:
+        raise
+    except Exception as error:
+        raise _raised(error, f"{file} cannot be imported") from error
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise DiagnosticError(Diagnostic(f"{file} has no function {name}"))
+    return function
+
+
+def _loaded(file: str) -> ModuleType:
+    if not file.endswith(".py"):
+        sys.path.insert(0, "")
+        try:
+            return importlib.import_module(file)
+        finally:
+            sys.path.remove("")
+    if not Path(file).is_file():
+        raise DiagnosticError(Diagnostic(f"there is no file {file}"))
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _called(function: Callable[[], Any], factory: str) -> Any:
+    try:
+        return function()
+    except Exception as error:
+        raise _raised(error, f"{factory} raises an error") from error
+
+
+def _raised(error: Exception, what: str) -> DiagnosticError:
+    """Return the error of a user's code, at the last line of it that is not of a package."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [
+        frame for frame in frames
+        if "site-packages" not in frame.filename and "importlib" not in frame.filename
+        and Path(frame.filename) != Path(__file__)
+    ]  # fmt: skip
+    position = None
+    if isinstance(error, SyntaxError) and error.filename:
+        position = Position(error.filename, error.lineno or 1, error.offset or 1)
+    elif own:
+        frame = own[-1]
+        position = Position(frame.filename, frame.lineno or 1, (frame.colno or 0) + 1)
+    return DiagnosticError(Diagnostic(f"{what}: {type(error).__name__}: {error}", position))
+
+
+def _arguments(types: Sequence[str], module: Any, torch: Any) -> tuple[list[Any], dict[str, Any]]:
+    """Return tensors of types, on the device of the module."""
+    device = next((x.device for x in module.parameters()), torch.device("cpu"))
+    names = {short: name for name, short in DTYPES.items()}
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for text in types:
+        match = _TYPE.fullmatch(text)
+        if match is None or match["dtype"] not in names:
+            raise UsageError(f"'{text}' is no type of an argument, such as 'i64[8, 1024]'")
+        sizes = [int(size) for size in match["sizes"].split(",") if size.strip()]
+        tensor = torch.zeros(sizes, dtype=getattr(torch, names[match["dtype"]]), device=device)
+        if match["name"]:
+            kwargs[match["name"]] = tensor
+        else:
+            args.append(tensor)
+    return args, kwargs
+
+
+# --- a configuration of transformers --------------------------------------------------------------
+
+
+def _configured(
+    options: argparse.Namespace, torch: Any
+) -> tuple[Any, Sequence[Any], Mapping[str, Any]]:
+    _needed("transformers")
+    path = Path(options.config)
+    path = path / "config.json" if path.is_dir() else path
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DiagnosticError(Diagnostic(f"cannot read {path}: {reason}")) from error
+    except ValueError as error:
+        line, column = getattr(error, "lineno", 1), getattr(error, "colno", 1)
+        position = Position(str(path), line, column)
+        raise DiagnosticError(Diagnostic(f"this is no JSON: {error}", position)) from error
+    try:
+        module, kwargs = model_of(config, options.head or "", options.batch, options.seq)
+    except HeadError as error:
+        raise DiagnosticError(Diagnostic(str(error), Position(str(path), 1, 1))) from error
+    except Exception as error:
+        message = f"transformers makes no model of this: {type(error).__name__}: {error}"
+        raise DiagnosticError(Diagnostic(message, Position(str(path), 1, 1))) from error
+    return module, (), kwargs
