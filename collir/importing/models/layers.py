@@ -39,11 +39,7 @@ def _containers(nodes: Sequence[Node | Loop]) -> list[str]:
 
 def _rolled_in(graph: Graph, container: str) -> Graph:
     """Return the graph with loops over the layers of one list of modules."""
-    layers: dict[int, list[Node]] = {}
-    for node in graph.nodes:
-        number = _layer(node, container)
-        if number is not None and isinstance(node, Node):
-            layers.setdefault(number, []).append(node)
+    layers = _layers(graph, container)
     numbers = sorted(layers)
     if len(numbers) < 2 or any(
         isinstance(n, Loop) and _layer(n, container) is not None for n in graph.nodes
@@ -61,6 +57,42 @@ def _rolled_in(graph: Graph, container: str) -> Graph:
         if made is not None:
             graph = _with_loop(graph, iterations, *made)
     return graph
+
+
+def _layers(graph: Graph, container: str) -> dict[int, list[Node]]:
+    """Return the operations of each layer of a list, in order.
+
+    What is computed between layers, and goes into later ones, belongs to the layer in front of it:
+    ``x = x + layer(x)``. Behind the last layer, as many operations do as behind the one before.
+    """
+    first: dict[str, int] = {}  # the first layer that reads a value
+    for node in reversed(graph.nodes):
+        own = _layer(node, container)
+        reader = first.get(node.name) if own is None and isinstance(node, Node) else own
+        if reader is not None:
+            for operand in _read(node):
+                first[operand] = min(reader, first.get(operand, reader))
+    layers: dict[int, list[Node]] = {}
+    behind: list[Node] = []
+    current: int | None = None
+    for node in graph.nodes:
+        if not isinstance(node, Node):
+            continue
+        own = _layer(node, container)
+        if own is not None:
+            current = own
+        elif current is None or not container.startswith(node.path):
+            continue
+        elif node.name in first:
+            own = current
+        else:
+            behind.append(node)
+        if own is not None:
+            layers.setdefault(own, []).append(node)
+    *others, end = sorted(layers) or [0]
+    missing = len(layers[others[-1]]) - len(layers[end]) if others else 0
+    layers[end] = layers.get(end, []) + behind[: max(0, missing)]
+    return layers
 
 
 def _layer(node: Node | Loop, container: str) -> int | None:

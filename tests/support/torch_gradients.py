@@ -1,0 +1,155 @@
+# pyright: basic, reportMissingImports=false
+"""The loss and the gradients of a torch module, by torch and by its imported program, in f64."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+import collir
+from collir.importing.models.export import graph_of
+from collir.importing.models.graph import live
+from collir.importing.models.hugging_face import set_experts
+from collir.importing.models.layers import rolled
+from collir.importing.models.program import Written, written
+from collir.importing.models.sizes import with_sizes
+from collir.ir.functions import functions_of
+from collir.semantics.reference.executor import execute
+
+HEAD = """
+machine @one { level device[1] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @one { x = device:1 }
+"""
+
+NARROW = (torch.float32, torch.bfloat16, torch.float16)
+
+NUMPY = {"f64": np.float64, "i64": np.int64, "i32": np.int32, "bool": np.bool_}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What an imported program computes beside torch.
+
+    Attributes:
+        program: the text of the function.
+        loss: the relative error of the loss.
+        gradients: the error of the gradient of each weight, relative to the largest element of all.
+    """
+
+    program: Written
+    loss: float
+    gradients: Mapping[str, float]
+
+    @property
+    def worst(self) -> float:
+        """The largest error; NaN counts as infinite."""
+        errors = [self.loss, *self.gradients.values()]
+        return max(error if error == error else np.inf for error in errors)
+
+
+def compared(module: torch.nn.Module, kwargs: Mapping[str, Any], roll: bool = True) -> Compared:
+    """Return the loss and all gradients of a module by its imported program, beside torch's.
+
+    What torch would round to 32 bits in between, both compute in 64.
+    """
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return _compared(module, kwargs, roll)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _compared(module: torch.nn.Module, kwargs: Mapping[str, Any], roll: bool) -> Compared:
+    module = module.double().train(False)
+    with torch.no_grad():
+        for weight in module.parameters():
+            weight.add_(torch.randn_like(weight) * 0.05)  # gains are not all 1
+    set_experts(module)
+    exported = torch.export.export(module, (), kwargs=dict(kwargs), strict=False)
+    exported = exported.run_decompositions({})
+    widen(exported)
+    graph = graph_of(exported)
+    graph.outputs = graph.outputs[:1]
+    graph = rolled(live(graph)) if roll else live(graph)
+    function = written(graph, "loss")
+    runnable: Any = exported.module(check_guards=False)
+    values = dict(runnable.named_parameters(remove_duplicate=False))
+    values |= dict(runnable.named_buffers(remove_duplicate=False))
+    values |= {name: x for name, x in exported.constants.items() if isinstance(x, torch.Tensor)}
+    values |= dict(kwargs)
+    for number, array in enumerate(graph.constants.values(), 1):
+        values[f"constant_{number}"] = torch.as_tensor(array)
+    found = dict(_by_program(function, values))
+    made = runnable(**kwargs)
+    loss = made[0] if isinstance(made, tuple | list) else next(iter(made.values())) \
+        if isinstance(made, dict) else made  # fmt: skip
+    names = [name for name in found if name]
+    own = torch.autograd.grad(loss, [values[name] for name in names], allow_unused=True)
+    exact = [np.zeros_like(found[name]) if g is None else g.numpy()
+             for name, g in zip(names, own, strict=True)]  # fmt: skip
+    largest = max(float(abs(g).max()) for g in exact if g.size)
+    errors = {
+        name: float(abs(found[name] - g).max()) / largest
+        for name, g in zip(names, exact, strict=True)
+        if g.size
+    }
+    return Compared(function, abs(float(found[""]) - loss.item()) / abs(loss.item()), errors)
+
+
+def widen(exported: Any) -> None:
+    """Replace dtypes of 16 and 32 bits in an exported program by f64."""
+    for node in list(exported.graph.nodes):
+        if "_assert_tensor_metadata" in str(node.target):
+            exported.graph.erase_node(node)
+            continue
+        if "aten.view.default" in str(node.target):
+            node.target = torch.ops.aten.reshape.default
+        if "aten.copy.default" in str(node.target):
+            node.target = torch.ops.aten.expand_as.default
+            node.args = node.args[::-1][-2:]
+        if node.kwargs.get("dtype") in NARROW:
+            node.kwargs = {**node.kwargs, "dtype": torch.float64}
+        node.args = tuple(torch.float64 if x in NARROW else x for x in node.args)
+        value = node.meta.get("val")
+        if isinstance(value, list | tuple):
+            node.meta["val"] = [_wide(x) for x in value]  # pyright: ignore
+        else:
+            node.meta["val"] = _wide(value)
+    for name, x in list(exported.constants.items()):
+        exported.constants[name] = _wide(x)
+
+
+def _wide(x: Any) -> Any:
+    return x.double() if isinstance(x, torch.Tensor) and x.dtype in NARROW else x
+
+
+def _by_program(function: Written, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the loss, named "", and the gradient of each weight, by the reference executor."""
+    weights = [x for x in function.arguments if x.kind == "weight"]
+    operands = ", ".join(f"%{x.name}" for x in function.arguments)
+    gradients = ", ".join(f"%d_{x.name}" for x in weights)
+    wrt = ", ".join(f"%{x.name}" for x in weights)
+    sizes = with_sizes("{sizes}", function.layers)
+    given = with_sizes("{given}", function.layers)
+    text = (
+        f"{HEAD}{with_sizes(function.text('m'), function.layers)}\n"
+        f"func @gradients{sizes}({', '.join(x.text() for x in function.arguments)})\n"
+        f"    -> (f64[], {', '.join(x.type() for x in weights)}) on @m auto {{\n"
+        f"  %loss, {gradients} = gradient @loss{given}({operands}) wrt {wrt}\n"
+        f"  return %loss, {gradients}\n}}\n"
+    )
+    module = collir.parse(text)
+    [gradient] = [f for f in functions_of(module) if f.sym_name.data == "gradients"]
+    arrays: list[list[Any]] = []
+    for x in function.arguments:
+        parts = [values[name].detach().numpy() for name in x.of]
+        array = np.stack(parts) if x.layers else parts[0]
+        arrays.append([array.astype(NUMPY[x.dtype])])
+    loss, *results = (buffers[0] for buffers in execute(module, gradient, arrays))
+    yield "", loss
+    for x, result in zip(weights, results, strict=True):
+        assert result is not None
+        yield from zip(x.of, result if x.layers else [result], strict=True)
