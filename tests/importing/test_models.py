@@ -2,6 +2,7 @@
 """Imported models compute the loss and the gradients that torch computes."""
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch_gradients import compared  # noqa: E402
 
 from collir.importing.models.torch_models import import_torch  # noqa: E402
 from collir.tools import collir as tool  # noqa: E402
+from collir.tools import collrun  # noqa: E402
 
 EXACT = 1e-9
 
@@ -94,7 +96,7 @@ STEPS = [
     (lambda d, s: Weight(1), lambda m, x: m.w * nn.functional.softplus(x.cumsum(1)).log1p()),
     (lambda d, s: Weight(2), lambda m, x: torch.cat([m.w[0] * x[:, 1:], m.w[1] * x[:, :1]], 1)),
     (lambda d, s: Weight(1),
-     lambda m, x: m.w * torch.where(x > 0, x**2, x.exp()).var(1, keepdim=True)),
+     lambda m, x: m.w * torch.where(x > 0, x.tanh() ** 2, x.sin().exp()).var(1, keepdim=True)),
     (lambda d, s: Weight(1),
      lambda m, x: m.w * x.masked_fill(x.topk(2, -1).values[..., :1] <= x, 0.0)),
     (lambda d, s: Weight(1), lambda m, x: m.w * x.gather(1, (x > 0).long())),
@@ -271,3 +273,33 @@ def test_a_command_writes_a_program(
     assert "func @model(batch = 8)" in text and "collir import torch model.py:bare" in text
     assert tool.main(words) == 1 and "exists" in capsys.readouterr().err
     assert tool.main([*words, "--force"]) == 0
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "imports.md"
+
+
+def test_the_page_shows_what_the_command_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = re.findall(r"```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    [source] = [block for block in blocks if block.startswith("# model.py")]
+    [shown] = [block for block in blocks if block.startswith("$ collir import torch")]
+    command, _, output = shown.partition("\n")
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(source)
+    assert tool.main(command.split()[2:]) == 0
+    assert capsys.readouterr().out == output
+
+
+def test_an_imported_step_runs_on_ranks_as_on_one_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sharded by `shard`, the step computes on 4 devices what it does on one."""
+    imported = import_torch(
+        Mixer(STEPS[:1] + STEPS[4:5], 8, 4, 2),
+        (torch.zeros(4, 4, 8), torch.zeros(4, 4, dtype=torch.long)),
+        optimizer="adamw", clip=True, machine="@dgx_h100(nodes = 1)", mesh="x = gpu:4, y = gpu:2",
+    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("step.coll").write_text(imported.text)
+    assert collrun.main(["step.coll", "-p", "shard", "--function", "step"]) == 0

@@ -34,6 +34,8 @@ OWN: dict[str, dict[str, Any]] = {
     "Bamba": {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1},
     "GraniteMoeHybrid": {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8},
     "ModernBert": {"num_hidden_layers": 4},
+    "GptOss": {"num_hidden_layers": 4},
+    "Gemma2": {"num_hidden_layers": 4},
     "BigBird": {"attention_type": "original_full"},
     "T5": {"decoder_start_token_id": 1, "num_decoder_layers": 2},
     "MT5": {"decoder_start_token_id": 1, "num_decoder_layers": 2},
