@@ -37,7 +37,7 @@ OWN: dict[str, dict[str, Any]] = {
     "GptOss": {"num_hidden_layers": 4},
     "Gemma2": {"num_hidden_layers": 4},
     "BigBird": {"attention_type": "original_full"},
-    "T5": {"decoder_start_token_id": 1, "num_decoder_layers": 2},
+    "T5": {"decoder_start_token_id": 1, "num_layers": 3, "num_decoder_layers": 4},
     "MT5": {"decoder_start_token_id": 1, "num_decoder_layers": 2},
     "Bart": {"decoder_start_token_id": 1},
     "Blenderbot": {"decoder_start_token_id": 1},

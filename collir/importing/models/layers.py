@@ -7,7 +7,7 @@ an iteration.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,13 +41,15 @@ def _rolled_in(graph: Graph, container: str) -> Graph:
     """Return the graph with loops over the layers of one list of modules."""
     layers = _layers(graph, container)
     numbers = sorted(layers)
-    if len(numbers) < 2 or any(
-        isinstance(n, Loop) and _layer(n, container) is not None for n in graph.nodes
-    ):
+    loops = [node for node in graph.nodes if isinstance(node, Loop)]
+    if len(numbers) < 2 or any(_layer(loop, container) is not None for loop in loops):
         return graph
-    shared = _shared(graph, [layers[n] for n in numbers])
+    moving = _moving(graph, {node.name for layer in layers.values() for node in layer})
+    shared = _shared([layers[n] for n in numbers], moving)
     groups = [[node for node in layers[n] if node.name not in shared] for n in numbers]
-    for start, period, times in _runs([_signature(group) for group in groups]):
+    inside = {node.name for group in groups for node in group}
+    fixed = {n.name for n in graph.nodes if isinstance(n, Node)} - inside - moving
+    for start, period, times in _runs([_signature(group, fixed) for group in groups]):
         iterations = [
             [node for group in groups[at : at + period] for node in group]
             for at in range(start, start + period * times, period)
@@ -104,20 +106,25 @@ def _layer(node: Node | Loop, container: str) -> int | None:
     return int(number) if number.isdigit() else None
 
 
-def _shared(graph: Graph, layers: Sequence[Sequence[Node]]) -> set[str]:
-    """Return the operations in a layer that later layers read, and that depend on none of the
-    values that go from layer to layer: tables of positions, a bias that the first layer makes."""
-    of_layer = {node.name: number for number, layer in enumerate(layers) for node in layer}
+def _moving(graph: Graph, in_layers: Collection[str]) -> set[str]:
+    """Return the values that go from layer to layer, and those that depend on them."""
     moving = {x.name for x in graph.inputs if x.kind == "argument" and x.value.dtype in FLOATS}
     weights = {x.name for x in graph.inputs if x.kind == "weight"}
     for node in graph.nodes:  # what an input reaches by way of no weight, and the layers do not
         if isinstance(node, Loop):
             moving.update(after for *_, after in node.carries)
             continue
-        outside = node.name not in of_layer
+        outside = node.name not in in_layers
         for operand in node.operands():
             if operand in moving or (outside and operand in weights and _is_activation(node)):
                 moving.add(node.name)
+    return moving
+
+
+def _shared(layers: Sequence[Sequence[Node]], moving: Collection[str]) -> set[str]:
+    """Return the operations in a layer that later layers read, and that do not depend on what goes
+    from layer to layer: tables of positions, a bias that the first layer makes."""
+    of_layer = {node.name: number for number, layer in enumerate(layers) for node in layer}
     later = {
         operand
         for number, layer in enumerate(layers)
@@ -143,13 +150,19 @@ def _is_activation(node: Node) -> bool:
     )
 
 
-def _signature(nodes: Sequence[Node]) -> tuple[Any, ...]:
-    """Return what a layer does, but for the values from outside."""
+def _signature(nodes: Sequence[Node], fixed: Collection[str]) -> tuple[Any, ...]:
+    """Return what a layer does, but for weights, and values that other layers have too.
+
+    Args:
+        fixed: the operations outside of all layers that do not depend on what goes through them,
+            such as masks.
+    """
     own = {node.name: number for number, node in enumerate(nodes)}
 
     def marked(x: Any) -> Any:
         if isinstance(x, Ref):
-            return ("own", own[x.name]) if x.name in own else "outside"
+            place = x.name if x.name in fixed else "outside"
+            return ("own", own[x.name]) if x.name in own else place
         return _hashable(x)
 
     return tuple(

@@ -14,6 +14,9 @@ from collir.importing.models.rows.table import ROWS, NotHere
 _ = maps, products, reductions, selections, shapes  # their rows
 
 
+RESERVED = ("rate", "limit", "step")
+"""What a training step takes beside the arguments of the model."""
+
 SIZES = "{sizes}"
 """Stands for the size parameters of a function and their defaults."""
 
@@ -93,7 +96,7 @@ def written(graph: Graph, name: str) -> Written:
     Raises:
         DiagnosticError: an operation has no row, or none with these arguments.
     """
-    lines = Lines(set(), {})
+    lines = Lines(set(RESERVED), {})
     values: dict[str, Value] = {}
     arguments: list[Argument] = []
     in_loops = {x.name for node in graph.nodes if isinstance(node, Loop)

@@ -1,5 +1,6 @@
 """A torch module as a program: its graph, loops over its layers, and a training step."""
 
+import copy
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,7 +55,8 @@ def import_torch(
 ) -> Imported:
     """Return a torch module as a program, for arguments of its ``forward``.
 
-    The module and the arguments may lie on the device ``meta``: nothing is computed. Random
+    The module stays as it is. It may lie on the device ``meta``, as its arguments: nothing is
+    computed. Random
     numbers of dropout are left out, and statistics of batches are those that the model keeps.
 
     Args:
@@ -71,9 +73,8 @@ def import_torch(
     """
     if optimizer and optimizer not in OPTIMIZERS:
         raise fault(f"there is no optimizer {optimizer}: {', '.join(OPTIMIZERS)}")
-    module, given = module.train(False), (tuple(args), dict(kwargs or {}))
-    if precision:
-        module, given = module.to(_dtype(precision)), _in_precision(given, precision)
+    module, given = _copy(module, precision).train(False), (tuple(args), dict(kwargs or {}))
+    given = _in_precision(given, precision) if precision else given
     set_experts(module)
     axis = mesh.partition("=")[0].strip()
     function, constants, text = _program(module, given, optimizer, clip, axis)
@@ -126,6 +127,18 @@ def _is_loss(graph: Any) -> bool:
             result = node.results[0]
             return result is not None and result.shape == () and result.dtype[0] in "fb"
     return False
+
+
+def _copy(module: Any, precision: str) -> Any:
+    """Return a copy of a module, which has the same weights in memory unless the dtype differs."""
+    weights: dict[int, Any] = {}
+    for weight in module.parameters():
+        weights[id(weight)] = weight
+        if precision and weight.is_floating_point():
+            made = weight.detach().to(_dtype(precision))
+            weights[id(weight)] = type(weight)(made, requires_grad=weight.requires_grad)
+    copied = copy.deepcopy(module, weights)
+    return copied.to(_dtype(precision)) if precision else copied
 
 
 def _dtype(precision: str) -> Any:
