@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch_gradients import compared  # noqa: E402
 
+from collir.importing.models import export  # noqa: E402
 from collir.importing.models.torch_models import import_torch  # noqa: E402
 from collir.tools import collir as tool  # noqa: E402
 from collir.tools import collrun  # noqa: E402
@@ -167,6 +168,19 @@ def test_weights_that_are_tied_are_one_argument() -> None:
     result = compared(Tied(), {"words": torch.tensor([1, 5, 5])})
     assert result.worst < EXACT
     assert [x.of for x in result.program.arguments] == [("words",), ("table.weight",)]
+
+
+def test_masks_take_the_memory_of_one_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Masked(nn.Module):
+        def forward(self, q: Any) -> Any:
+            i = torch.arange(q.shape[2])[None].expand(q.shape[0], -1)
+            before = i[:, None, None, :] <= i[:, None, :, None]
+            seen = before & torch.ones(q.shape[0], 1, 1, q.shape[2], dtype=torch.bool)
+            return nn.functional.scaled_dot_product_attention(q, q, q, attn_mask=seen)
+
+    monkeypatch.setattr(export, "_LARGE", 200)  # the mask of all has 576
+    text = import_torch(Masked(), (torch.zeros(16, 2, 6, 4),)).text
+    assert "call @causal_attention(seq = 6, keys = 6)" in text and "(batch = 16)" in text
 
 
 def small_step() -> collir.Imported:

@@ -163,6 +163,7 @@ def _pool(name: str, rng: random.Random) -> Form:
             lambda g, v: jax.vjp(in_jax, v)[1](g)[0],
             lambda g, v: _torch_vjp(in_torch, v, g),
             gradient=False,
+            special=False,  # in a window with NaN no element is the largest; in torch the NaN is
             **common,
         )
 

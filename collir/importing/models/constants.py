@@ -114,8 +114,8 @@ def form_of(x: "np.ndarray[Any, Any]") -> tuple[tuple[int, ...], str, list[float
 
 def _unrepeated(x: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     """Return an array with one element along the dimensions that repeat it."""
-    for dim in range(x.ndim):
-        first = x.take([0], axis=dim)
+    for dim in sorted(range(x.ndim), key=lambda d: x.strides[d] != 0):
+        first = x[(slice(None),) * dim + (slice(0, 1),)]
         if x.shape[dim] > 1 and (
             x.strides[dim] == 0 or np.array_equal(x, np.broadcast_to(first, x.shape))
         ):

@@ -157,22 +157,42 @@ def graph_of(program: Any) -> Graph:
 
 
 class Known:
-    """The values of nodes that no input reaches, computed when they are asked for."""
+    """The values of nodes that no input reaches, computed when they are asked for.
+
+    They are kept without repetition: a mask that is the same for all of a batch has the memory of
+    one, whatever the batch is.
+    """
 
     def __init__(self) -> None:
         self._values: dict[Any, Any] = {}
         self._torch = importlib.import_module("torch")
+        aten = self._torch.ops.aten
+        self._random = (aten.rand.default, aten.randn.default, aten.rand_like.default)
+        self._maps = (aten.__and__.Tensor, aten.__or__.Tensor, aten._to_copy.default)
+        self._views = (aten.expand.default, aten.unsqueeze.default, aten.slice.Tensor)
 
     def value(self, node: Any) -> Any:
         """Return the value of a node, or None if it depends on inputs or is too large."""
         sizes = getattr(node.meta.get("val"), "shape", None)
-        if sizes is None or math.prod(sizes) > _LARGE or node.target in self._random():
+        if sizes is None or node.target in self._random:
             return None
         if any(name not in self._values for name in node.all_input_nodes):
             return None
+        tags = getattr(node.target, "tags", ())
+        is_pointwise = self._torch.Tag.pointwise in tags or node.target in self._maps
+        small = list(sizes)
+        if is_pointwise:
+            operands = [self._values[x].expand(sizes) for x in node.all_input_nodes]
+            small = [1 if all(x.stride(d) == 0 or x.shape[d] == 1 for x in operands) else n
+                     for d, n in enumerate(sizes)]  # fmt: skip
+        if node.target not in self._views and math.prod(small) > _LARGE:
+            return None
 
         def known(x: Any) -> Any:
-            return self._values[x] if type(x).__name__ == "Node" else x
+            if type(x).__name__ != "Node":
+                return x
+            value = self._values[x]
+            return self._cut(value.expand(sizes), small) if is_pointwise else value
 
         kwargs = {name: known(x) for name, x in node.kwargs.items()}
         if "device" in kwargs:
@@ -182,17 +202,22 @@ class Known:
                 made = node.target(*mapped(tuple(node.args), known), **mapped(kwargs, known))
         except Exception:  # what torch refuses here is an operation like others
             return None
-        self._values[node] = made
-        return made
+        self._values[node] = self._compact(made.expand(sizes))
+        return self._values[node]
 
-    def _random(self) -> tuple[Any, ...]:
-        aten = self._torch.ops.aten
-        return (
-            aten.rand.default,
-            aten.randn.default,
-            aten.rand_like.default,
-            aten.empty_like.default,
-        )
+    @staticmethod
+    def _cut(x: Any, sizes: Sequence[int]) -> Any:
+        for dim, size in enumerate(sizes):
+            x = x.narrow(dim, 0, size)
+        return x
+
+    def _compact(self, x: Any) -> Any:
+        """Return a tensor whose memory does not repeat along any dimension."""
+        for dim, size in enumerate(x.shape):
+            first = x.narrow(dim, 0, 1)
+            if size > 1 and x.stride(dim) and self._torch.equal(x, first.expand(x.shape)):
+                x = first.expand(x.shape)
+        return x
 
 
 def _constant(node: Any, value: Any) -> Node:
