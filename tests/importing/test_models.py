@@ -183,6 +183,21 @@ def test_masks_take_the_memory_of_one_of_a_batch(monkeypatch: pytest.MonkeyPatch
     assert "call @causal_attention(seq = 6, keys = 6)" in text and "(batch = 16)" in text
 
 
+def test_what_is_drawn_or_not_written_is_no_constant() -> None:
+    class Draws(nn.Module):
+        def __init__(self, make: Any) -> None:
+            super().__init__()
+            self.make = make
+
+        def forward(self, x: Any) -> Any:
+            return x + self.make(3)
+
+    for make in (torch.rand, torch.randn, torch.randperm):
+        with pytest.raises(collir.DiagnosticError, match="there is no row for torch's rand"):
+            import_torch(Draws(make), (torch.zeros(4, 3),))
+    assert "constant value 0" in import_torch(Draws(torch.empty), (torch.zeros(4, 3),)).text
+
+
 def small_step() -> collir.Imported:
     """Return the training step of a module of three layers."""
     x, labels = torch.zeros(16, 4, 8), torch.zeros(16, 4, dtype=torch.long)
@@ -245,9 +260,17 @@ def turns():
 
 def linear():
     return nn.Linear(4, 4), torch.zeros(8, 4)
+
+class Pools(nn.Module):
+    def forward(self, x):
+        return nn.functional.avg_pool2d(x, 2, divisor_override=3)
+
+def pools():
+    return Pools(), torch.zeros(1, 1, 4, 4)
 """
 
 REFUSED = [
+    ("pools", [], "torch's avg_pool2d with a divisor of its own cannot be imported"),
     ("nothing", [], "model.py:nothing returns a int, not a torch.nn.Module"),
     ("bare", [], "returns a module without arguments: return (module, args)"),
     ("fails", [], "model.py:12:12: error: model.py:fails raises an error: TypeError"),

@@ -167,18 +167,20 @@ class Known:
         self._values: dict[Any, Any] = {}
         self._torch = importlib.import_module("torch")
         aten = self._torch.ops.aten
-        self._random = (aten.rand.default, aten.randn.default, aten.rand_like.default)
+        self._empty = ("empty", "empty_like", "new_empty", "empty_strided", "empty_permuted")
         self._maps = (aten.__and__.Tensor, aten.__or__.Tensor, aten._to_copy.default)
         self._views = (aten.expand.default, aten.unsqueeze.default, aten.slice.Tensor)
 
     def value(self, node: Any) -> Any:
         """Return the value of a node, or None if it depends on inputs or is too large."""
         sizes = getattr(node.meta.get("val"), "shape", None)
-        if sizes is None or node.target in self._random:
-            return None
-        if any(name not in self._values for name in node.all_input_nodes):
-            return None
         tags = getattr(node.target, "tags", ())
+        if sizes is None or self._torch.Tag.nondeterministic_seeded in tags:
+            return None
+        if _op(node).partition(".")[0] in self._empty or any(
+            name not in self._values for name in node.all_input_nodes
+        ):
+            return None
         is_pointwise = self._torch.Tag.pointwise in tags or node.target in self._maps
         small = list(sizes)
         if is_pointwise:
@@ -241,12 +243,16 @@ def _tied(program: Any, weights: Mapping[str, str]) -> dict[str, str]:
     return again
 
 
-def _node(node: Any, ref: Any) -> Node:
+def _op(node: Any) -> str:
+    """Return the name of an operation, without ``aten.`` and ``.default``."""
     op = str(node.target)
     if not isinstance(node.target, str) and op.startswith("<built-in function"):
         op = op.split()[-1].rstrip(">")
-    op = op.removeprefix("aten.").removesuffix(".default")
-    path, line = _path(node.meta), _line(node)
+    return op.removeprefix("aten.").removesuffix(".default")
+
+
+def _node(node: Any, ref: Any) -> Node:
+    op, path, line = _op(node), _path(node.meta), _line(node)
     value = node.meta.get("val")
     values: list[Any] = list(value) if isinstance(value, list | tuple) else [value]  # pyright: ignore
     results = tuple(_shaped(x, op, line) if hasattr(x, "dtype") else None for x in values)

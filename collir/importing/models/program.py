@@ -134,7 +134,7 @@ def written(graph: Graph, name: str) -> Written:
 
 def argument_name(path: str) -> str:
     """Return the name of an argument, of a path such as ``layers.0.self_attn.q_proj.weight``."""
-    made = re.sub(r"\W+", "_", path).strip("_").lower()
+    made = re.sub(r"\W+", "_", path, flags=re.ASCII).strip("_").lower()
     return made if made and not made[0].isdigit() else f"x_{made}"
 
 

@@ -276,11 +276,11 @@ def strided(e: Lines, x: Value, dim: int, start: int, stride: int, size: int) ->
     return e.view(e.cut(apart, dim + 1, 0, 1), (*x.shape[:dim], size, *x.shape[dim + 1 :]))
 
 
-@row("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d", "max_pool2d_with_indices")
+@row("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d")
 def _pool(
     e: Lines, node: Node, x: Value, window: object, stride: object = (), padding: object = 0,
     *rest: object,
-) -> Value | tuple[Value, ...]:  # fmt: skip
+) -> Value:  # fmt: skip
     sides = len(x.shape) - 2
     windows, pads = _each(window, sides), _each(padding, sides)
     strides = _each(stride, sides) if stride else windows
@@ -290,14 +290,15 @@ def _pool(
         kind == "max_pool" and any(n not in (1, False) for n in rest if not isinstance(n, list))
     ) or (kind == "avg_pool" and flags and flags[0]):
         raise NotHere("with dilation or ceil_mode")
+    if kind == "avg_pool" and any(n is not None and not isinstance(n, bool) for n in rest):
+        raise NotHere("with a divisor of its own")
+    if kind == "avg_pool" and any(pads) and len(flags) > 1 and not flags[1]:
+        raise NotHere("that does not count its padding")
     image = e.transpose(e.whole(x), [0, *range(2, sides + 2), 1])
     sizes = _sizes(x.shape[2:], windows, strides, pads)
     text = f"{kind} %{image.name} window {windows} stride {strides} padding {pads}"
     y = e.step(text, (x.shape[0], *sizes, x.shape[1]), x.dtype)
-    if kind == "avg_pool" and any(pads) and len(flags) > 1 and not flags[1]:
-        raise NotHere("that does not count its padding")
-    y = e.transpose(y, [0, sides + 1, *range(1, sides + 1)])
-    return (y, y) if len(node.results) > 1 else y
+    return e.transpose(y, [0, sides + 1, *range(1, sides + 1)])
 
 
 @row("adaptive_avg_pool2d", "adaptive_avg_pool1d")
