@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""Of every architecture of transformers that is listed, loss and all gradients equal torch's."""
+"""Loss and all gradients of every listed architecture of transformers equal torch's."""
 
 import json
 from pathlib import Path

@@ -49,7 +49,7 @@ OWN: dict[str, dict[str, Any]] = {
     "FocalNet": {"patch_size": 2, "embed_dim": 8, "depths": [1, 1], "hidden_sizes": [8, 16],
                  "focal_levels": [1, 1], "focal_windows": [3, 3]},
 }  # fmt: skip
-"""What an architecture needs beside or instead of ``SMALL``."""
+"""Settings that an architecture needs beside or instead of ``SMALL``."""
 
 CONFIGS = {"Gemma3": "Gemma3TextConfig", "Llama4": "Llama4TextConfig"}
 

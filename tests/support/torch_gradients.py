@@ -30,7 +30,7 @@ NUMPY = {"f64": np.float64, "i64": np.int64, "i32": np.int32, "bool": np.bool_}
 
 @dataclass(frozen=True)
 class Compared:
-    """What an imported program computes beside torch.
+    """The errors of an imported program beside torch.
 
     Attributes:
         program: the text of the function.

@@ -25,8 +25,7 @@ def named_constants(graph: Graph) -> Graph:
         assert isinstance(node, Node)
         if node.op == CONSTANT and form_of(node.args[0]) is None:
             constants[node.name] = node.args[0]
-            result = node.results[0]
-            assert result is not None
+            result = node.result
             inputs.append(Input(node.name, result, f"constant_{len(constants)}", "constant"))
         else:
             nodes.append(node)
@@ -36,8 +35,7 @@ def named_constants(graph: Graph) -> Graph:
 @row(CONSTANT)
 def write_constant(e: Lines, node: Node, x: "np.ndarray[Any, Any]") -> Value:
     """Write a constant by what it follows."""
-    result = node.results[0]
-    assert result is not None
+    result = node.result
     form = form_of(x)
     assert form is not None
     small, kind, numbers = form

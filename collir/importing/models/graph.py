@@ -1,7 +1,7 @@
 """The graph of a model: what a framework's tracer found, in data of our own."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,13 @@ class Node:
     path: str = ""
     line: str = ""
 
+    @property
+    def result(self) -> Shaped:
+        """Return the type of its first value, which is a tensor."""
+        result = self.results[0]
+        assert result is not None
+        return result
+
     def operands(self) -> Iterator[str]:
         """Yield the names of the values that it takes."""
         yield from refs((self.args, self.kwargs))
@@ -69,7 +76,7 @@ class Node:
             return Ref(names.get(x.name, x.name)) if isinstance(x, Ref) else x
 
         args, kwargs = mapped(self.args, renamed), mapped(dict(self.kwargs), renamed)
-        return Node(self.name, self.op, args, kwargs, self.results, self.path, self.line)
+        return replace(self, args=args, kwargs=kwargs)
 
 
 @dataclass(frozen=True)
@@ -156,4 +163,4 @@ def live(graph: Graph) -> Graph:
             needed.update(node.operands())
             kept.append(node)
     inputs = [x for x in graph.inputs if x.name in needed]
-    return Graph(inputs, kept[::-1], graph.outputs, graph.constants)
+    return replace(graph, inputs=inputs, nodes=kept[::-1])

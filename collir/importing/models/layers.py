@@ -8,7 +8,7 @@ an iteration.
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,7 @@ def rolled(graph: Graph) -> Graph:
 
 
 def _containers(nodes: Sequence[Node | Loop]) -> list[str]:
-    """Return the lists of modules, outermost first: of one in another, the inner one counts only
-    where the outer one has a single layer."""
+    """Return the lists of modules, outermost first."""
     found: dict[str, set[int]] = {}
     for node in nodes:
         for match in re.finditer(r"(?:^|\.)(\d+)(?=\.|$)", node.path):
@@ -57,7 +56,7 @@ def _rolled_in(graph: Graph, container: str) -> Graph:
         path = f"{container}.{numbers[start]}".strip(".") if period == 1 else container
         made = _Rolling(graph, iterations, path).loop()
         if made is not None:
-            graph = _with_loop(graph, iterations, *made)
+            graph = _with_loop(graph, iterations, made)
     return graph
 
 
@@ -221,8 +220,8 @@ class _Rolling:
     stacks: dict[tuple[str, ...], Stack] = field(default_factory=dict[tuple[str, ...], Stack])
     shared: dict[str, None] = field(default_factory=dict[str, None])
 
-    def loop(self) -> tuple[Loop, Mapping[str, str]] | None:
-        """Return the loop, and new names for what others read of it; None if they differ."""
+    def loop(self) -> Loop | None:
+        """Return the loop; None if they differ, or others read what no carry is."""
         first = self.iterations[0]
         place = [{node.name: n for n, node in enumerate(nodes)} for nodes in self.iterations]
         inputs = {x.name: x for x in self.graph.inputs}
@@ -238,25 +237,24 @@ class _Rolling:
         if any(self._reads_stack(node) for node in self.graph.nodes if self._is_outside(node)):
             return None
         body = [self._renamed(nodes, names) for nodes in zip(*self.iterations, strict=True)]
-        after: dict[str, str] = {}
-        carries: list[tuple[str, str, str, str]] = []
-        for (start, number), name in self.carries.items():
-            last = self.iterations[-1][number].name
-            after[last] = last
-            carries.append((name, start, first[number].name, last))
+        last = self.iterations[-1]
+        carries = [
+            (name, start, first[number].name, last[number].name)
+            for (start, number), name in self.carries.items()
+        ]
+        after = {carry[3] for carry in carries}
         read = {x for node in self.graph.nodes if self._is_outside(node) for x in _read(node)}
         read |= set(self.graph.outputs)
         own = {node.name for nodes in self.iterations for node in nodes}
-        if (read & own) - after.keys() or not carries:
+        if (read & own) - after or not carries:
             return None
         # A value that is carried from different starts has several names behind the loop.
-        if len({c[3] for c in carries}) < len(carries):
+        if len(after) < len(carries):
             return None
         stacks = {stack.name: stack for stack in self.stacks.values()}
-        loop = Loop(
+        return Loop(
             len(self.iterations), tuple(body), tuple(carries), stacks, tuple(self.shared), self.path
         )
-        return loop, after
 
     def _inside(
         self,
@@ -302,9 +300,7 @@ def _read(node: Node | Loop) -> set[str]:
     return starts | {x.name for stack in node.stacks.values() for x in stack.inputs}
 
 
-def _with_loop(
-    graph: Graph, iterations: Sequence[Sequence[Node]], loop: Loop, after: Mapping[str, str]
-) -> Graph:
+def _with_loop(graph: Graph, iterations: Sequence[Sequence[Node]], loop: Loop) -> Graph:
     """Return the graph with a loop in the place of its iterations, in an order that may run."""
     gone = {id(node) for nodes in iterations for node in nodes}
     items: list[Node | Loop] = []
@@ -327,7 +323,7 @@ def _with_loop(
         if len(left) == len(waiting):
             return graph
         waiting = left
-    return Graph(graph.inputs, ordered, graph.outputs, graph.constants)
+    return replace(graph, nodes=ordered)
 
 
 def _made(item: Node | Loop) -> set[str]:

@@ -42,7 +42,7 @@ class Value:
 
     @property
     def is_float(self) -> bool:
-        """Whether its elements are floating-point numbers."""
+        """Return whether its elements are floating-point numbers."""
         return self.dtype in FLOATS
 
 
@@ -81,7 +81,7 @@ class Lines:
         return made
 
     def raw(self, line: str) -> None:
-        """Add a line."""
+        """Append a line."""
         self.lines.append(f"{self._indent}{line}")
 
     def step(self, text: str, shape: Iterable[int], dtype: str, hint: str = "") -> Value:
@@ -188,17 +188,21 @@ class Lines:
         """Return some neighbouring elements of a dimension."""
         return self.pad(x, dim, -start, start + size - x.shape[dim])
 
+    def strided(self, x: Value, dim: int, start: int, stride: int, size: int) -> Value:
+        """Return every ``stride``-th element of a dimension: the first ones of whole groups."""
+        if stride == 1:
+            return self.cut(x, dim, start, size)
+        groups = self.pad(x, dim, -start, start + size * stride - x.shape[dim])
+        apart = self.view(groups, (*x.shape[:dim], size, stride, *x.shape[dim + 1 :]))
+        first = self.cut(apart, dim + 1, 0, 1)
+        return self.view(first, (*x.shape[:dim], size, *x.shape[dim + 1 :]))
+
     def concat(self, parts: Sequence[Value], dim: int) -> Value:
         """Return values one behind the other along a dimension."""
         if len(parts) == 1:
             return parts[0]
-        others = [tuple(max(x.has[d] for x in parts) for d in range(len(parts[0].shape)))] * len(
-            parts
-        )
-        same = [
-            self.repeated(x, (*have[:dim], x.shape[dim], *have[dim + 1 :]))
-            for x, have in zip(parts, others, strict=True)
-        ]
+        have = [max(x.has[d] for x in parts) for d in range(len(parts[0].shape))]
+        same = [self.repeated(x, (*have[:dim], x.shape[dim], *have[dim + 1 :])) for x in parts]
         size = sum(x.shape[dim] for x in parts)
         has = (*same[0].has[:dim], size, *same[0].has[dim + 1 :])
         shape = (*parts[0].shape[:dim], size, *parts[0].shape[dim + 1 :])
@@ -243,15 +247,9 @@ class Lines:
             return self.map("neg {}", x)
         return self.map(f"scale {{}} by {_number(factor, x.dtype)}", x)
 
-    def logical_not(self, x: Value) -> Value:
-        """Return the negation of truth values."""
-        return self.map("where {}", x, self.number(0, "bool"), self.number(1, "bool"))
-
     # --- sums and products ----------------------------------------------------------------------
 
-    def reduce(
-        self, kind: str, x: Value, dims: Sequence[int], keep: bool = False, rest: str = ""
-    ) -> Value:
+    def reduce(self, kind: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
         """Return the sum, the mean or the largest or smallest element over dimensions."""
         dims = sorted(d % len(x.shape) for d in dims) if x.shape else []
         repeated = [d for d in dims if x.has[d] != x.shape[d]]
@@ -260,7 +258,7 @@ class Lines:
         shape = [1 if d in dims else n for d, n in enumerate(x.shape)]
         has = [1 if d in dims else n for d, n in enumerate(x.has)]
         if dims:
-            tail = f"{' keepdims' if keep else ''}{rest}"
+            tail = " keepdims" if keep else ""
             written = [n for d, n in enumerate(has) if keep or d not in dims]
             made = self.step(
                 f"{kind} %{x.name} dims [{', '.join(map(str, dims))}]{tail}", written, x.dtype
@@ -318,9 +316,7 @@ def _joined(sizes: Iterable[int]) -> int:
 
 def _number(value: float, dtype: str) -> str:
     """Return a number as ``.coll`` writes it."""
-    if dtype == "bool" or isinstance(value, bool):
-        return str(int(value))
-    if dtype not in FLOATS:
+    if dtype not in FLOATS or isinstance(value, bool):
         return str(int(value))
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"

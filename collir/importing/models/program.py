@@ -15,7 +15,7 @@ _ = maps, products, reductions, selections, shapes  # their rows
 
 
 RESERVED = ("rate", "limit", "step")
-"""What a training step takes beside the arguments of the model."""
+"""The names that a training step takes beside the arguments of the model."""
 
 SIZES = "{sizes}"
 """Stands for the size parameters of a function and their defaults."""
@@ -99,10 +99,9 @@ def written(graph: Graph, name: str) -> Written:
     lines = Lines(set(RESERVED), {})
     values: dict[str, Value] = {}
     arguments: list[Argument] = []
-    in_loops = {x.name for node in graph.nodes if isinstance(node, Loop)
-                for stack in node.stacks.values() for x in stack.inputs}  # fmt: skip
     loops = [node for node in graph.nodes if isinstance(node, Loop)]
     stacks = {stack.name: stack for loop in loops for stack in loop.stacks.values()}
+    in_loops = {x.name for stack in stacks.values() for x in stack.inputs}
     counts = {
         f"layers_{number}" if number > 1 else "layers": loop.times
         for number, loop in enumerate(loops, 1)

@@ -1,4 +1,4 @@
-"""What a graph says in a roundabout way: masks that are an order, heads that are repeated."""
+"""Masks that are an order, and heads that are repeated, said as properties of attention."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,8 +26,7 @@ def _attention(node: Node, made: Mapping[str, Node]) -> Node:
     mask = arguments.get("attn_mask")
     if isinstance(mask, Ref) and (seen := _order(made.get(mask.name))) is not None:
         low, high = seen
-        result = made[mask.name].results[0]
-        assert result is not None
+        result = made[mask.name].result
         rows, columns = result.shape[-2:]
         if high == 0 and rows == columns:
             arguments |= {"attn_mask": None, "is_causal": True}

@@ -56,8 +56,8 @@ def import_torch(
     """Return a torch module as a program, for arguments of its ``forward``.
 
     The module stays as it is. It may lie on the device ``meta``, as its arguments: nothing is
-    computed. Random
-    numbers of dropout are left out, and statistics of batches are those that the model keeps.
+    computed. Random numbers of dropout are left out, and statistics of batches are those that the
+    model keeps.
 
     Args:
         optimizer: adds a training step with an optimiser of the library; the first result of the

@@ -99,7 +99,7 @@ def _or(e: Lines, node: Node, x: Value, y: Value) -> Value:
 @row("bitwise_not", "logical_not")
 def _not(e: Lines, node: Node, x: Value) -> Value:
     _check_truth(node)
-    return e.logical_not(x)
+    return e.map("where {}", x, e.number(0, "bool"), e.number(1, "bool"))
 
 
 def _check_truth(node: Node) -> None:

@@ -259,21 +259,12 @@ def _depthwise(e: Lines, x: Value, w: Value, strides: Sequence[int], pads: Seque
         for side, (start, stride, size) in enumerate(
             zip(map(int, at), strides, sizes, strict=True)
         ):
-            part = strided(e, part, side + 1, start, stride, size)
+            part = e.strided(part, side + 1, start, stride, size)
             weight = e.cut(weight, side, start, 1)
         product = e.map("mul {}", part, e.view(weight, (w.shape[-1],)))
         total = product if total is None else e.map("add {}", total, product)
     assert total is not None
     return total
-
-
-def strided(e: Lines, x: Value, dim: int, start: int, stride: int, size: int) -> Value:
-    """Return every ``stride``-th element of a dimension."""
-    if stride == 1:
-        return e.cut(x, dim, start, size)
-    groups = e.pad(x, dim, -start, start + size * stride - x.shape[dim])
-    apart = e.view(groups, (*x.shape[:dim], size, stride, *x.shape[dim + 1 :]))
-    return e.view(e.cut(apart, dim + 1, 0, 1), (*x.shape[:dim], size, *x.shape[dim + 1 :]))
 
 
 @row("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d")

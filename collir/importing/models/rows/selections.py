@@ -92,7 +92,7 @@ def _gather(e: Lines, node: Node, x: Value, dim: int, places: Value, **_: object
 def _scatter(
     e: Lines, node: Node, x: Value, dim: int, places: Value, source: Value | Number, **_: object
 ) -> Value:
-    """Of each place, whether it is named, and the sum of what is brought there."""
+    """Find of each place whether it is named, and the sum of what is brought there."""
     [dim] = dims_of(x, dim)
     added = node.op in ("scatter_add", "index_add")
     if node.op == "index_add":

@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from collir.importing.models.graph import Node
 from collir.importing.models.lines import Lines, Value
-from collir.importing.models.rows.table import NotHere, Number, row, shape_of
+from collir.importing.models.rows.table import NotHere, Number, dtype_of, row, shape_of
 
 
 @row(
@@ -51,14 +50,8 @@ def _slice(
     end: int | None = None, step: int = 1,
 ) -> Value:  # fmt: skip
     dim %= len(x.shape)
-    first, last, _ = slice(start, end).indices(x.shape[dim])
-    if step == 1:
-        return e.cut(x, dim, first, last - first)
-    size = shape_of(node)[dim]
-    missing = first + size * step - x.shape[dim]  # whole groups, of which the first are taken
-    x = e.pad(x, dim, -first, missing)
-    x = e.view(x, (*x.shape[:dim], size, step, *x.shape[dim + 1 :]))
-    return e.view(e.cut(x, dim + 1, 0, 1), shape_of(node))
+    first, _, _ = slice(start, end).indices(x.shape[dim])
+    return e.strided(x, dim, first, step, shape_of(node)[dim])
 
 
 @row("select.int")
@@ -92,10 +85,7 @@ def _parts(e: Lines, node: Node, x: Value, *args: object, **kwargs: object) -> t
 def _cat(e: Lines, node: Node, parts: Sequence[Value], dim: int = 0) -> Value:
     rank = len(shape_of(node))
     some = [x for x in parts if math.prod(x.shape)]
-    dtype = max(
-        (x.dtype for x in some), key=lambda d: d == (node.results[0] and node.results[0].dtype)
-    )
-    return e.concat([e.cast(x, dtype) for x in some], dim % rank)
+    return e.concat([e.cast(x, dtype_of(node)) for x in some], dim % rank)
 
 
 @row("stack")
@@ -174,8 +164,7 @@ def _getitem(e: Lines, node: Node, parts: tuple[Value, ...], number: int) -> Val
 def _full(value: float | None, *names: str) -> None:
     @row(*names)
     def made(e: Lines, node: Node, *args: object, **_: object) -> Value:
-        result = node.results[0]
-        assert result is not None
+        result = node.result
         number = args[1] if value is None else value
         if isinstance(number, Value):
             return e.expand(e.cast(number, result.dtype), result.shape)
@@ -192,22 +181,19 @@ _full(None, "full", "full_like", "fill.Tensor", "fill.Scalar")
 def _new_full(
     e: Lines, node: Node, _: Value, size: Sequence[int], value: Number, **__: object
 ) -> Value:
-    result = node.results[0]
-    assert result is not None
+    result = node.result
     return e.number(float(value), result.dtype, result.shape)
 
 
 @row("scalar_tensor")
 def _scalar(e: Lines, node: Node, value: Number, **_: object) -> Value:
-    result = node.results[0]
-    assert result is not None
+    result = node.result
     return e.number(float(value), result.dtype)
 
 
 @row("arange", "arange.start", "arange.start_step")
 def _arange(e: Lines, node: Node, *args: Number, **_: object) -> Value:
-    result = node.results[0]
-    assert result is not None
+    result = node.result
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
     x = e.iota(result.shape[0], result.dtype)
     x = e.scale(x, step)
@@ -226,8 +212,7 @@ def _triangle(e: Lines, node: Node, x: Value, diagonal: int = 0) -> Value:
 
 @row("eye", "eye.m")
 def _eye(e: Lines, node: Node, rows: int, columns: int | None = None, **_: object) -> Value:
-    result = node.results[0]
-    assert result is not None
+    result = node.result
     i = e.view(e.iota(rows), (rows, 1))
     same = e.map("equal {}", e.iota(result.shape[1]), i, dtype="bool")
     return e.cast(same, result.dtype)
@@ -265,8 +250,3 @@ def _select_scatter(e: Lines, node: Node, x: Value, y: Value, dim: int, index: i
 @row("as_strided", "view_as_complex", "view_as_real")
 def _refused(e: Lines, node: Node, x: Value, *_: object) -> Value:
     raise NotHere("which looks at memory")
-
-
-def unrepeated(x: Value) -> Value:
-    """Return what a value repeats."""
-    return replace(x, shape=x.has)

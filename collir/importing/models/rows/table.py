@@ -41,16 +41,12 @@ def value_of(e: Lines, x: Value | Number, dtype: str) -> Value:
 
 def dtype_of(node: Node) -> str:
     """Return the dtype of the first result."""
-    result = node.results[0]
-    assert result is not None
-    return result.dtype
+    return node.result.dtype
 
 
 def shape_of(node: Node) -> tuple[int, ...]:
     """Return the shape of the first result."""
-    result = node.results[0]
-    assert result is not None
-    return result.shape
+    return node.result.shape
 
 
 def dims_of(x: Value, dims: Any) -> list[int]:
