@@ -739,8 +739,8 @@ MUTANTS = [
         "syntax",
         "two values have one name",
         "collir/ir/names.py",
-        'while (numbered := f"{name}_{suffix}") in used or numbered in avoided:',
-        'while (numbered := f"{name}_{suffix}") in avoided:',
+        'while (numbered := f"{head}_{number}{dot}{field}") in self or numbered in self.wanted:',
+        'while (numbered := f"{head}_{number}{dot}{field}") in self.wanted:',
         SYNTAX,
     ),
     Mutant(

@@ -8,6 +8,7 @@ from xdsl.ir import Dialect
 
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import operations
+from collir.dialects.records import FieldAttr, RecordOp
 from collir.dialects.tensor import (
     AxesAttr,
     BindingsAttr,
@@ -30,8 +31,8 @@ LOCAL = tuple(op for op in OPERATIONS.values() if op.KIND.local)
 
 Coll = Dialect(
     "coll",
-    [*OPERATIONS.values(), CallOp, RepeatOp, YieldOp],
-    [DistTensorType, AxesAttr, PlaceAttr, SizesAttr, SizeAttr, BindingsAttr],
+    [*OPERATIONS.values(), CallOp, RepeatOp, YieldOp, RecordOp],
+    [DistTensorType, AxesAttr, PlaceAttr, SizesAttr, SizeAttr, BindingsAttr, FieldAttr],
 )
 
 __all__ = [

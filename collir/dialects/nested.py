@@ -6,7 +6,7 @@ arguments only, so it can be executed, typed, proven and costed by itself, once.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -193,13 +193,20 @@ class CallOp(NestedOp):
 
 @dataclass(frozen=True)
 class Signature:
-    """The types of a function, the name of its mesh, and its parameters with their defaults."""
+    """The types of a function, the name of its mesh, and its parameters with their defaults.
+
+    Attributes:
+        argument_groups, result_groups: the fields of each record among them, and None for a single
+            value, where the text of calls depends on that.
+    """
 
     name: str
     mesh: str
     inputs: tuple[DistType, ...]
     outputs: tuple[DistType, ...]
     parameters: tuple[tuple[str, int], ...] = ()
+    argument_groups: tuple[tuple[str, ...] | None, ...] = field(default=(), compare=False)
+    result_groups: tuple[tuple[str, ...] | None, ...] = field(default=(), compare=False)
 
     @staticmethod
     def of(function: FuncOp) -> "Signature":

@@ -1,7 +1,7 @@
 """The names of values and of symbols."""
 
 import re
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TypeGuard
 
@@ -13,10 +13,14 @@ from xdsl.utils.exceptions import VerifyException
 
 from collir.dialects.machine import MESH_ATTRIBUTE
 from collir.ir.auto import is_auto, is_implied
+from collir.ir.fields import records_of
 from collir.ir.signature import ARGUMENTS, RESULTS, Side, entries, set_entries
 
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 """The form of names in ``.coll``."""
+
+VALUE = re.compile(r"[A-Za-z_]\w*(\.\w+)*", re.ASCII)
+"""The form of the names of values; those with dots are fields of records."""
 
 
 NAME = "coll.name"
@@ -53,7 +57,7 @@ def unique_names(function: FuncOp, hidden: Container[SSAValue] = ()) -> dict[SSA
     hints |= {value: name for value, name in fixed.items() if name is not None}
     names: dict[SSAValue, str] = {}
     auto = is_auto(function)
-    names_used, all_hints = set[str](), set(hints.values())
+    used = _Used(hints.values())
     number = 0
     # Names in the signature come first, in the order of the signature. What is not written comes
     # last, so that names are the same where it is hidden.
@@ -63,12 +67,12 @@ def unique_names(function: FuncOp, hidden: Container[SSAValue] = ()) -> dict[SSA
         if value in names:
             continue
         hint = hints[value]
-        if hint is None or not IDENTIFIER.fullmatch(hint):
+        if hint is None or not VALUE.fullmatch(hint):
             name = str(number)
             number += 1
         else:
-            name = _unused(hint, names_used, all_hints)
-        names_used.add(name)
+            name = used.unlike(hint)
+        used.add(name)
         names[value] = name
     return {value: names[value] for value in hints}
 
@@ -78,16 +82,15 @@ def names_in_block(block: Block) -> dict[SSAValue, str]:
     it, which see its values: each keeps its name unless an earlier one has the same; a value
     without a name gets a number."""
     values = list(_values_in(block))
-    hints = {value.name_hint for value in values}
+    used = _Used(value.name_hint for value in values)
     names: dict[SSAValue, str] = {}
-    used = set[str]()
     number = 0
     for value in values:
-        if (hint := value.name_hint) is None or not IDENTIFIER.fullmatch(hint):
+        if (hint := value.name_hint) is None or not VALUE.fullmatch(hint):
             names[value] = str(number)
             number += 1
         else:
-            names[value] = _unused(hint, used, hints)
+            names[value] = used.unlike(hint)
         used.add(names[value])
     return names
 
@@ -101,14 +104,37 @@ def _values_in(block: Block) -> Iterator[SSAValue]:
             yield from _values_in(inner)
 
 
-def _unused(name: str, used: Container[str], avoided: Container[str | None]) -> str:
-    """Return a name, with a number behind it if it is used; not one that is avoided then."""
-    if name not in used:
-        return name
-    suffix = 1
-    while (numbered := f"{name}_{suffix}") in used or numbered in avoided:
-        suffix += 1
-    return numbered
+class _Used:
+    """The names that are used in a scope, where no value has the name of a record.
+
+    Args:
+        wanted: the names that values would have.
+    """
+
+    def __init__(self, wanted: Iterable[str | None]):
+        self.wanted = set(wanted)
+        self.values, self.records = set[str](), set[str]()
+
+    def add(self, name: str) -> None:
+        """Add the name of a value."""
+        self.values.add(name)
+        self.records.update(record for record, _ in records_of(name))
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether no value may have a name, because of those that are used."""
+        inside = (record in self.values for record, _ in records_of(name))
+        return name in self.values or name in self.records or any(inside)
+
+    def unlike(self, name: str) -> str:
+        """Return a name, with a number if it is used; not one that is wanted then. The number of a
+        field is behind the name of the record, so that its fields keep theirs."""
+        if name not in self:
+            return name
+        head, dot, field = name.partition(".")
+        number = 1
+        while (numbered := f"{head}_{number}{dot}{field}") in self or numbered in self.wanted:
+            number += 1
+        return numbered
 
 
 def named_values(function: FuncOp) -> list[SSAValue]:
@@ -164,9 +190,11 @@ def _names_of_returned(function: FuncOp, names: Mapping[SSAValue, str]) -> list[
 
 def _distinct(names: Sequence[str | None]) -> list[str | None]:
     """Return names with a number behind each that an earlier one has."""
+    used = _Used(names)
     chosen: list[str | None] = []
     for name in names:
-        chosen.append(None if name is None else _unused(name, chosen, names))
+        chosen.append(None if name is None else used.unlike(name))
+        used.add(chosen[-1] or "")
     return chosen
 
 
@@ -177,7 +205,7 @@ def name_signature(
     the first get a number. None, or a number, leaves one without a name."""
     sides: dict[Side, Sequence[str | None]] = {ARGUMENTS: arguments, RESULTS: results}
     for side, names in sides.items():
-        named = [name if name and IDENTIFIER.fullmatch(name) else None for name in names]
+        named = [name if name and VALUE.fullmatch(name) else None for name in names]
         values = [StringAttr(name) if name else None for name in _distinct(named)]
         set_entries(function, side, NAME, values)
 
@@ -211,7 +239,7 @@ def check_names(function: FuncOp) -> None:
         for entry in entries(function, side, NAME):
             if entry is None:
                 continue
-            if not isinstance(entry, StringAttr) or not IDENTIFIER.fullmatch(entry.data):
+            if not isinstance(entry, StringAttr) or not VALUE.fullmatch(entry.data):
                 raise VerifyException(f"{NAME} is a string of letters, digits and _, not {entry}")
             if entry.data in names:
                 raise VerifyException(f"two {what} are named '{entry.data}'")

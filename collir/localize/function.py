@@ -8,7 +8,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from collir.dialects.local import STEP, ComputeOp, CopyOp, LocalCallOp, LocalRepeatOp
 from collir.dialects.local_types import BufferType, RankNumberAttr, buffer_of
-from collir.dialects.nested import CallOp, NestedOp, RepeatOp
+from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
@@ -18,7 +18,7 @@ from collir.layout.local import LocalBuffer, Ranks
 from collir.localize import collectives, steps
 from collir.localize.blocks import local_buffer, rank_number
 from collir.localize.writer import GroupRules, Steps, Writer
-from collir.syntax.step_writer import nested_text, step_text
+from collir.syntax.step_writer import call_text, repeat_text, step_text
 
 
 class Function:
@@ -129,17 +129,26 @@ class Function:
     def _of_all(self, values: Sequence[SSAValue]) -> list[SSAValue]:
         return [self.of(x) for x in values]
 
-    def _written(self, op: DistOp | NestedOp) -> str:
+    def _written(self, op: DistOp | CallOp | RepeatOp) -> str:
         """Return a step as it is written in ``.coll``."""
 
         def listed(values: Iterable[SSAValue]) -> str:
             return ", ".join(f"%{self.plan.names[value]}" for value in values)
 
-        text = (
-            step_text(op, self.mesh, listed(op.operands))
-            if isinstance(op, DistOp)
-            else nested_text(op, listed)
-        )
+        match op:
+            case DistOp():
+                text = step_text(op, self.mesh, listed(op.operands))
+            case CallOp():
+                text = call_text(op, listed(op.operands), "")
+            case RepeatOp():
+                inside = iter(op.body.block.args)
+                text = repeat_text(
+                    op,
+                    *(
+                        ", ".join(f"{listed([next(inside)])} = {listed([x])}" for x in values)
+                        for values in (op.carried, op.sliced, op.invariant)
+                    ),
+                )
         return f"{listed(op.results)} = {text}"
 
     # --- loops --------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from lark import Token
 from xdsl.dialects.builtin import IntegerAttr, SymbolRefAttr, i64
@@ -20,10 +21,12 @@ from collir.dialects.nested import (
     argument_types,
     yield_problem,
 )
+from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.alternatives import FOR, FROM
 from collir.ir.auto import laid_out, set_auto, whole_value
 from collir.ir.diagnostics import Diagnostic, note
+from collir.ir.fields import Fields, Scope
 from collir.ir.names import name_signature, named_values, set_name
 from collir.ir.origins import origin_notes, return_mismatch
 from collir.ir.parameters import set_parameters
@@ -35,15 +38,26 @@ from collir.layout.sizes import size_with
 from collir.layout.steps import TO, ArgumentKind
 from collir.layout.types import same_with_formulas, unsharded
 from collir.syntax.formulas import first_token
-from collir.syntax.generic import Bound, Call, GenericFunction, Misfit
+from collir.syntax.generic import OPEN, Bound, Call, GenericFunction, Misfit
 from collir.syntax.imports import shipped_functions
-from collir.syntax.lowering import bare, results_of, with_role
+from collir.syntax.lowering import bare, is_tree, name_of, result_groups, results_of, with_role
 from collir.syntax.parsing import SyntaxTree
+from collir.syntax.records import (
+    argument_groups,
+    at_field,
+    declared_field,
+    field_of,
+    numbered,
+    opened,
+)
 from collir.syntax.steps import Callee, Operation, StepLowering
 from collir.syntax.types import FLOATS
 
 BINDINGS = ("carry", "slice", "with")
 """The words in front of what the body of a loop sees: carries, slices and invariants."""
+
+STATEMENTS = ("step", "fold", "call", "repeat", "return")
+"""The rules of what is in the body of a function."""
 
 DEEPEST_LOOP = 64
 """The most loops around a step; tools that walk through regions are recursive."""
@@ -62,6 +76,9 @@ class FunctionLowering(StepLowering):
 
     Args:
         bound: what a generic function means for the operands of a call.
+
+    Attributes:
+        results: the fields of each record among the results, and None for a single value.
     """
 
     def __init__(
@@ -75,6 +92,7 @@ class FunctionLowering(StepLowering):
     ):
         super().__init__(file, errors, mesh, overridden, signatures)
         self.bound = bound
+        self.results: tuple[Fields | None, ...] = ()
         self.float_dtype = bound.dtype if bound else None
         self.auto = False
 
@@ -154,7 +172,7 @@ class FunctionLowering(StepLowering):
 
     def argument_type(self, tree: SyntaxTree, number: int) -> DistType | None:
         """Return the type of an argument, or None after an error."""
-        if tree.data != "open":
+        if tree.data not in OPEN:
             return self.type(tree)
         assert self.bound is not None
         return self.bound.inputs[number]
@@ -162,8 +180,10 @@ class FunctionLowering(StepLowering):
     def lower(self, tree: SyntaxTree, function_name: str) -> FuncOp | None:
         """Return a function under a name, or None after errors."""
         errors_before = len(self.errors)
+        if self.bound is not None:
+            tree = opened(tree, self.bound.fields)
         symbol, *parts = tree.children
-        *steps, return_tree = (x for x in parts if _rule(x) in ("step", "call", "repeat", "return"))
+        *steps, return_tree = (x for x in parts if _rule(x) in STATEMENTS)
         self.auto |= any(getattr(word, "type", "") == "AUTO" for word in parts)
         for named in (x for x in parts if _rule(x) == "parameters"):
             self.sizes = self.defaults(named) | dict(self.overridden)
@@ -171,8 +191,6 @@ class FunctionLowering(StepLowering):
         arguments = [(x, self.argument_type(t, n)) for n, (x, t, _) in enumerate(written)]
         roles = [Role(str(word)) if word else None for _, _, word in written]
         promised = [y for x in parts if _rule(x) == "results" for y in results_of(x)]
-        trees = [t for _, t, _ in promised]
-        results = [None if t.data == "open" else self.type(t) for t in trees]
         types = [DistTensorType(x) for _, x in arguments if x is not None]
         block = Block(arg_types=types)
         values = iter(block.args)
@@ -180,6 +198,10 @@ class FunctionLowering(StepLowering):
             self.define(token, next(values) if x is not None else None)
         for step in steps:
             self.statement(step, block)
+        promised = self.opened_results(promised, return_tree)
+        self.results = result_groups([name for name, *_ in promised], tree)
+        trees = [t for _, t, _ in promised]
+        results = [None if t.data in OPEN else self.type(t) for t in trees]
         returned = self.finish(symbol, return_tree, results, trees, block)
         if len(self.errors) > errors_before or len(returned) < len(results):
             return None
@@ -200,7 +222,7 @@ class FunctionLowering(StepLowering):
                 return None
         self.forget_numbers()
         if named != [value.name_hint for value in named_values(function)]:
-            name_signature(function, [_name(name) for name, *_ in written], named)
+            name_signature(function, [name_of(name) for name, *_ in written], named)
         return function
 
     def result_names(
@@ -211,8 +233,26 @@ class FunctionLowering(StepLowering):
             if name is not None and name in written[:number]:
                 self.error(name, f"two results are named {name}")
         _, values = return_tree.children
+        tokens = self.flat(values.children if values else ())
+        return [
+            name_of(name) or name_of(token) for name, token in zip(written, tokens, strict=True)
+        ]
+
+    def opened_results(
+        self, promised: Sequence[tuple[Any, Any, Any]], return_tree: SyntaxTree
+    ) -> list[tuple[Token | None, SyntaxTree, Role | None]]:
+        """Return the results of a function, with one for each field of a record that it returns
+        where `float{...}` is promised."""
+        _, values = return_tree.children
         tokens: list[Token] = values.children if values else []
-        return [_name(name or token) for name, token in zip(written, tokens, strict=True)]
+        if len(tokens) != len(promised) or all(x.data != "opened" for _, x, _ in promised):
+            return list(promised)
+        results: list[tuple[Token | None, SyntaxTree, Role | None]] = []
+        for number, (token, (name, x, role)) in enumerate(zip(tokens, promised, strict=True)):
+            fields = self.fields(token) if x.data == "opened" else None
+            name = name or (numbered(number, token) if fields else None)
+            results += ((name and declared_field(name, f), x, role) for f in fields or ("",))
+        return results
 
     def set_alternative(self, function: FuncOp, tree: SyntaxTree) -> bool:
         """Note which function a function takes the place of; return False after an error."""
@@ -232,6 +272,8 @@ class FunctionLowering(StepLowering):
         match tree.data:
             case "call":
                 self.call(tree, block)
+            case "fold":
+                self.fold(tree, block)
             case "repeat":
                 self.repeat(tree, block)
             case _:
@@ -254,13 +296,79 @@ class FunctionLowering(StepLowering):
                 set_role(result, role)
             self.define(token, result)
 
+    def record_targets(
+        self, targets: Sequence[SyntaxTree], groups: Sequence[Fields | None]
+    ) -> list[Any]:
+        """Return the names of results, one for each field of those that are records.
+
+        Args:
+            groups: the fields of each result, or None for a single value.
+        """
+        if len(targets) != len(groups):
+            return list(targets)
+        named: list[SyntaxTree] = []
+        for target, fields in zip(targets, groups, strict=True):
+            token, _ = with_role(target)
+            for field in fields or ("",):
+                own = token.endswith(f".{field}") and len(fields or ()) == 1
+                named.append(at_field(target, {id(token)}, "" if own else field))
+        return named
+
+    def fold(self, tree: SyntaxTree, block: Block) -> None:
+        """Lower an operation over all fields of a record: on the first two, then on what comes out
+        and the next, to the last."""
+        target_tree, name, token = tree.children
+        target, role = with_role(target_tree)
+        tokens = self.flat([token])
+        values = [value for each in tokens if (value := self.use(each)) is not None]
+        operation = OPERATIONS.get(str(name))
+        result = None
+        if operation is None or operation.KIND.operands != 2 or not operation.KIND.elementwise:
+            hint = self.suggest(name, (n for n, op in OPERATIONS.items() if op.KIND.operands == 2))
+            self.error(name, f"fold takes an operation on two values, such as add{hint}")
+        elif self.fields(token) is None and values:
+            self.error(token, f"{token} is no record, and fold is over the fields of one")
+        elif len(values) == len(tokens):
+            properties = self.clauses(name, operation.KIND, None, (), {})
+            result = values[0]
+            for each, value in zip(tokens[1:], values[1:], strict=True):
+                operands, named = [result, value], [tokens[0], each]
+                result = self.build(name, operation, operands, named, dict(properties), {}, block)
+                if result is None:
+                    break
+        if result is not None and role:
+            set_role(result, role)
+        self.define(target, result)
+
     def call(self, tree: SyntaxTree, block: Block) -> None:
+        """Lower a call; of a function of single values on records it is one on each field."""
+        *parts, _, _, _ = tree.children
+        *targets, _, symbol, _, operand_tree, wrt_tree = parts
+        tokens: list[Token] = operand_tree.children if operand_tree else []
+        expected = self.expected(bare(symbol))
+        alone = [t for t, x in zip(tokens, expected, strict=False) if x is None]
+        records = [t for t in alone if len(tokens) == len(expected) and self.fields(t) is not None]
+        wrt = [t for t in (wrt_tree.children if wrt_tree else ()) if t in records]
+        named = [with_role(target)[0] for target in targets]
+        for each in self.each(tree, [*records, *wrt], named):
+            self.call_on_values(each, block, expected)
+
+    def expected(self, name: str) -> list[Any]:
+        """Return what the operands of a call of a function are; none, if it is not known."""
+        callee = self.signatures.get(name)
+        if isinstance(callee, GenericFunction):
+            return argument_groups(callee.template.tree)
+        return list(callee.argument_groups) if callee else []
+
+    def call_on_values(self, tree: SyntaxTree, block: Block, expected: Sequence[Any]) -> None:
         *parts, again, fused, task = tree.children
         *targets, keyword, symbol, given_tree, operand_tree, wrt_tree = parts
-        tokens: list[Token] = operand_tree.children if operand_tree else []
+        written: list[Token] = operand_tree.children if operand_tree else []
+        tokens = self.flat(written)
         operands = [self.use(token) for token in tokens]
         given = self.given(given_tree)
         wrt = self.wrt(keyword, tokens, wrt_tree)
+        returned: list[Fields | None] = []
         op = None
         callee = self.signatures.get(bare(symbol))
         if bare(symbol) not in self.signatures:
@@ -269,12 +377,16 @@ class FunctionLowering(StepLowering):
                 taken = f"`func {symbol} = {symbol} on any`"
                 hint = f"; to use the one shipped with collir, write {taken}"
             self.error(symbol, f"there is no function {symbol}{hint}")
+        elif not self.takes_fields(symbol, written, expected):
+            pass
         elif callee and given is not None and wrt is not None and None not in operands:
             defined = [operand for operand in operands if operand is not None]
             try:
                 sizes: Mapping[str, int] = {str(name): size for name, size in given.items()}
                 if isinstance(callee, GenericFunction):
-                    signature, sizes = self.instance(callee, keyword, defined, sizes, wrt)
+                    pairs = zip(written, expected, strict=False)
+                    fields = [self.fields(t) for t, x in pairs if is_tree(x, "opened")]
+                    signature, sizes = self.instance(callee, keyword, defined, sizes, wrt, fields)
                 else:
                     signature = callee
                     if self.auto:
@@ -286,11 +398,30 @@ class FunctionLowering(StepLowering):
                     op = CallOp.of(self.mesh, signature, defined, sizes, wrt, *flags, name)
                     op.location = self.position(keyword).location()
                     block.add_op(op)
+                    returned = [*signature.result_groups]
+                    returned += [self.fields(t) for t in (wrt_tree.children if wrt_tree else ())]
             except LayoutError as error:
                 place = symbol if error.operand is None else tokens[error.operand]
                 place = next((name for name in given if name == error.parameter), place)
                 self.error(place, error.text([str(token) for token in tokens]))
-        self.define_results(targets, op, str(symbol))
+        self.define_results(self.record_targets(targets, returned), op, str(symbol))
+
+    def takes_fields(
+        self, symbol: Token, operands: Sequence[Token], expected: Sequence[Any]
+    ) -> bool:
+        """Return whether the operands that are records have the fields that a function takes, in
+        the same order; report the first that has others."""
+        if len(operands) != len(expected):
+            return True  # the fields are written one by one, or their number is wrong
+        for token, fields in zip(operands, expected, strict=True):
+            own = self.fields(token)
+            if own is not None and isinstance(fields, tuple) and own != fields:
+                listed, has = ", ".join(fields), ", ".join(own)
+                self.error(
+                    token, f"{symbol} takes a record of {listed} here, and {token} has {has}"
+                )
+                return False
+        return True
 
     def instance(
         self,
@@ -299,22 +430,27 @@ class FunctionLowering(StepLowering):
         operands: Sequence[SSAValue],
         given: Mapping[str, int],
         wrt: Sequence[int],
+        fields: Sequence[Fields | None],
     ) -> tuple[Signature | None, Mapping[str, int]]:
         """Return the signature of a generic function for operands, and the values of parameters
         that its call gives; None in the place of the signature after an error.
+
+        Args:
+            fields: the fields of the operands that may be records.
 
         Raises:
             LayoutError: the function does not take these operands.
         """
         types = tuple(dist_type(operand) for operand in operands)
-        bound = callee.bound(Call(self.mesh, types, given, self.parameters_there))
+        call = Call(self.mesh, types, given, self.parameters_there, tuple(fields))
+        bound = callee.bound(call)
         instance = callee.instantiate(callee, self.mesh, bound)
         if instance.error is not None:
             position = self.position(keyword)
             self.errors.append(Misfit.of(callee.name, given, instance.error, position))
         if instance.function is None:
             return None, {}
-        signature = Signature.of(instance.function)
+        signature = replace(Signature.of(instance.function), result_groups=instance.results)
         for number, (x, expected) in enumerate(zip(types, signature.inputs, strict=True)):
             if x != expected:
                 text = f"{expected.text(self.mesh)} here, and {{{number}}} is {x.text(self.mesh)}"
@@ -336,6 +472,7 @@ class FunctionLowering(StepLowering):
             )
             return None
         names = [str(token) for token in operands]
+        wanted = self.flat(wanted)
         for token in wanted:
             if names.count(str(token)) != 1:
                 twice = str(token) in names
@@ -380,15 +517,16 @@ class FunctionLowering(StepLowering):
         body = self.body(parts, bindings, types, None if types is None else count)
         op = None
         if len(self.errors) == errors_before and body is not None and count is not None:
-            groups: list[list[SSAValue]] = []
+            outside: list[list[SSAValue]] = []
             for bound in bindings:
-                groups.append(defined[: len(bound)])
+                outside.append(defined[: len(bound)])
                 defined = defined[len(bound) :]
             words = {getattr(x, "type", "") for x in parts}
             flags = "REVERSE" in words, "RECOMPUTE" in words
             named = [x.children[0] for x in parts if getattr(x, "data", "") == "schedule"]
             schedule = str(named[0])[1:-1] if named else None
-            op = RepeatOp.of(self.mesh, count, groups, body, *flags, schedule)
+            op = RepeatOp.of(self.mesh, count, outside, body, *flags, schedule)
+            targets = self.record_targets(targets, self.yielded)
             op.location = self.position(keyword).location()
         if op is not None:
             block.add_op(op)
@@ -403,7 +541,9 @@ class FunctionLowering(StepLowering):
                 hint = self.suggest(word, bindings)
                 self.error(word, f"repeat has no `{word}`: use {', '.join(BINDINGS)}{hint}")
             known = str(word) if str(word) in bindings else BINDINGS[-1]
-            bindings[known] += zip(names[::2], names[1::2], strict=True)
+            for inside, outside in zip(names[::2], names[1::2], strict=True):
+                fields = self.fields(outside) or ("",)
+                bindings[known] += ((field_of(inside, f), field_of(outside, f)) for f in fields)
         return list(bindings.values())
 
     def argument_types(
@@ -436,23 +576,23 @@ class FunctionLowering(StepLowering):
         """Return the body of a loop with its yield, or None after an error."""
         names = [name for bound in bindings for name, _ in bound]
         block = Block(arg_types=[DistTensorType(x) for x in types or ()])
-        outer = self.values, self.tokens
-        self.outside.append(set(self.values))
-        self.values, self.tokens = {}, {}
+        outer = self.values, self.tokens, self.scope
+        self.outside.append({*self.values, *self.scope.records})
+        self.values, self.tokens, self.scope = {}, {}, Scope()
         arguments: list[BlockArgument | None] = [*(block.args or [None] * len(names))]
         for token, argument in zip(names, arguments, strict=True):
             self.define(token, argument)
         whole = types is not None
         for part in parts:
             match getattr(part, "data", None):
-                case "step" | "call" | "repeat":
+                case "step" | "fold" | "call" | "repeat":
                     self.statement(part, block)
                 case "yield":
                     whole &= self.end_body(part, block, bindings[0], count)
                 case _:
                     pass
         self.forget_numbers()
-        self.values, self.tokens = outer
+        self.values, self.tokens, self.scope = outer
         self.outside.pop()
         return block if whole else None
 
@@ -465,7 +605,9 @@ class FunctionLowering(StepLowering):
     ) -> bool:
         """Add the yield to the body of a loop; return False after an error."""
         keyword, returned = tree.children
-        tokens: list[Token] = returned.children if returned else []
+        written: list[Token] = returned.children if returned else []
+        self.yielded = [self.fields(token) for token in written]
+        tokens = self.flat(written)
         values = [self.use(token) for token in tokens]
         defined = [value for value in values if value is not None]
         if len(defined) < len(values) or count is None:
@@ -507,15 +649,17 @@ class FunctionLowering(StepLowering):
             results: the types of the results; None for one with errors, or that is inferred.
         """
         keyword, returned = return_tree.children
-        tokens: list[Token] = returned.children if returned else []
+        tokens = self.flat(returned.children if returned else ())
         values = [self.use(token) for token in tokens]
-        declared_at = self.position(result_trees[0].children[0]) if results else None
+        declared_at = self.position(first_token(result_trees[0])) if results else None
         if self.auto and len(values) == len(results):
             values = [
                 v and self.laid_out([v], [x or dist_type(v)])[0]
                 for v, x in zip(values, results, strict=True)
             ]
         if len(values) != len(results):
+            if None in values:
+                return []  # it may be a record, and is reported where it fails
             notes = (note("the results are declared here", declared_at),) if declared_at else ()
             self.error(
                 keyword,
@@ -525,7 +669,7 @@ class FunctionLowering(StepLowering):
             )
             return []
         for token, value, expected, tree in zip(tokens, values, results, result_trees, strict=True):
-            if value is not None and tree.data == "open":
+            if value is not None and tree.data in OPEN and tree.children[0] is not None:
                 self.check_dtype(token, dist_type(value), tree.children[0])
             if value is None or expected is None or dist_type(value) == expected:
                 continue
@@ -546,12 +690,6 @@ class FunctionLowering(StepLowering):
         if x.dtype is not dtype:
             promised = note(f"{dtype}[...] is promised here", self.position(name))
             self.error(token, f"{token} is {x.text(self.mesh)}, not {dtype}[...]", promised)
-
-
-def _name(token: Token) -> str | None:
-    """Return the name of a value; None for one with a number."""
-    name = bare(token)
-    return None if name.isdigit() else name
 
 
 @cache

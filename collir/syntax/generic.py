@@ -14,13 +14,18 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.nested import Signature
 from collir.ir.diagnostics import Diagnostic, Position, note
+from collir.ir.fields import Fields
 from collir.layout import DistType, DType, LayoutError, Mesh
 from collir.layout.formulas import Formula
 from collir.layout.sizes import formula_of, size_at
 from collir.syntax.imports import Template
 from collir.syntax.lowering import results_of
 from collir.syntax.parsing import SyntaxTree
+from collir.syntax.records import opened
 from collir.syntax.types import FLOAT, TypeLowering
+
+OPEN = ("open", "opened")
+"""The rules of types of any shape: of one value, and of one value or a record."""
 
 DEEPEST = 40
 """The most calls of generic functions inside each other."""
@@ -38,12 +43,14 @@ class Call:
         operands: the types of the operands.
         given: the values of parameters that the call gives.
         parameters: the parameters of the caller, with their values.
+        fields: the fields of the operands that may be records, or None for a single value.
     """
 
     mesh: Mesh
     operands: tuple[DistType, ...]
     given: Mapping[str, int]
     parameters: Mapping[str, int]
+    fields: tuple[Fields | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,12 +63,14 @@ class Bound:
         sizes: the values of the parameters of the generic function, which may have formulas of
             those of the caller.
         parameters: the parameters of the caller that the instance depends on, with their values.
+        fields: the fields of the operands that may be records, or None for a single value.
     """
 
     inputs: tuple[DistType | None, ...]
     dtype: DType | None
     sizes: Mapping[str, int]
     parameters: Mapping[str, int]
+    fields: tuple[Fields | None, ...] = ()
 
     @property
     def bindings(self) -> dict[str, int]:
@@ -72,7 +81,7 @@ class Bound:
         """Return a key that is equal for calls that run the same instance."""
         types = (None if x is None else x.text(mesh, formulas=True) for x in self.inputs)
         sizes = ((name, int(size), str(formula_of(size))) for name, size in self.sizes.items())
-        return mesh.name, *types, *sizes, *self.parameters.items()
+        return mesh.name, self.fields, *types, *sizes, *self.parameters.items()
 
 
 @dataclass(frozen=True)
@@ -84,12 +93,14 @@ class Instance:
         number: the number of the declaration that it stands in the place of.
         function: the function; None if it is not lowered yet, or has errors.
         error: the first error in it.
+        results: the fields of each record among its results, and None for a single value.
     """
 
     name: str
     number: int
     function: FuncOp | None = None
     error: Diagnostic | None = None
+    results: tuple[Fields | None, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +142,8 @@ class GenericFunction:
         sizes = {**dict(*defaults), **self.template.sizes}
         signature = Signature(self.name, call.mesh.name, (), (), tuple(sizes.items()))
         signature.check_names(call.given)
-        arguments = [x.children[1] for x in _children(self.template.tree, "argument")]
+        tree = opened(self.template.tree, call.fields)
+        arguments = [x.children[1] for x in _children(tree, "argument")]
         if len(arguments) != len(call.operands):
             count = len(arguments)
             raise LayoutError(
@@ -140,9 +152,9 @@ class GenericFunction:
         dtype = self._float_dtype(arguments, call)
         types: list[DistType | None] = []
         for number, (tree, x) in enumerate(zip(arguments, call.operands, strict=True)):
-            types.append(x if tree.data == "open" else None)
+            types.append(x if tree.data in OPEN else None)
             expected = str(dtype) if tree.children[0] == FLOAT else str(tree.children[0])
-            if types[-1] is not None and str(x.dtype) != expected:
+            if types[-1] is not None and tree.children[0] is not None and str(x.dtype) != expected:
                 raise LayoutError(
                     f"@{self.name} takes {expected}[...] here, and {{{number}}} is "
                     f"{x.text(call.mesh)}: cast it first",
@@ -154,7 +166,7 @@ class GenericFunction:
             *(formula.parameters for formula in (*formulas, *map(formula_of, own.values())))
         )
         there = {name: value for name, value in call.parameters.items() if name in names}
-        return Bound(tuple(types), dtype, own, there)
+        return Bound(tuple(types), dtype, own, there, call.fields)
 
     def _float_dtype(self, arguments: Sequence[SyntaxTree], call: Call) -> DType | None:
         """Return the dtype that ``float`` stands for; None if no argument says."""
@@ -200,7 +212,7 @@ def is_open(tree: SyntaxTree) -> bool:
     """Return whether a function has a type of any shape and any layout in its signature."""
     results = (x for part in _children(tree, "results") for _, x, _ in results_of(part))
     types = [*(x.children[1] for x in _children(tree, "argument")), *results]
-    return any(x.data == "open" for x in types)
+    return any(x.data in OPEN for x in types)
 
 
 def is_on_any(tree: SyntaxTree) -> bool:

@@ -4,7 +4,7 @@
 import difflib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from errno import EINVAL
 from itertools import islice
@@ -13,6 +13,7 @@ from pathlib import Path
 from lark import Token, Tree
 
 from collir.ir.diagnostics import MAX_ERRORS, Diagnostic, DiagnosticError, Position, note
+from collir.ir.fields import Fields, groups
 from collir.ir.roles import Role
 from collir.syntax.encoding import decode
 from collir.syntax.parsing import SyntaxTree
@@ -46,6 +47,31 @@ def results_of(tree: SyntaxTree) -> list[tuple[Token | None, SyntaxTree, Role | 
             results.append((name, *with_role(part)))
             name = None
     return results
+
+
+def name_of(token: Token | None) -> str | None:
+    """Return the name of a value; None for one with a number."""
+    return None if token is None or token[1].isdigit() else bare(token)
+
+
+FIELD = "FIELD"
+"""The type of a token with the name of a value that is a field, because a record is written."""
+
+
+def groups_of(names: Sequence[Token]) -> tuple[Fields | None, ...]:
+    """Return the fields of each record among arguments or results, and None for a single value."""
+    return groups([bare(x) for x in names], {bare(x) for x in names if x.type == FIELD})
+
+
+def result_groups(
+    written: Sequence[Token | None], function: SyntaxTree
+) -> tuple[Fields | None, ...]:
+    """Return the fields of each record among results, as far as the signature and the return of a
+    function say them, and None for a single value."""
+    _, values = function.children[-1].children
+    tokens = values.children if values and len(values.children) == len(written) else written
+    number = Token("VALUE", "%0")
+    return groups_of([x or y or number for x, y in zip(written, tokens, strict=True)])
 
 
 def is_token(value: object) -> bool:

@@ -22,7 +22,7 @@ from collir.syntax.operations import keywords
 SyntaxTree = Any
 """A Lark tree; the grammar says whether its children are tokens or trees."""
 
-_DECLARATION = re.compile(r"^(?:machine|mesh|func|local)[ \t]+@?(\w+)", re.MULTILINE)
+_DECLARATION = re.compile(r"^(?:machine|mesh|record|func|local)[ \t]+@?(\w+)", re.MULTILINE)
 
 
 _OWN_TERMINALS = (ArgumentKind.AXES, ArgumentKind.PLACE, ArgumentKind.FLAG)
@@ -75,6 +75,8 @@ _TERMINALS = {
     "AXIS": "an axis",
     "SYMBOL": "a name with @",
     "VALUE": "a value with %",
+    "FIELD": "the name of a field",
+    "_FOLD": "`fold`",
     "NUMBER": "a number",
     "UNIT": "a unit",
     "STRING": 'a file name in ""',
@@ -125,6 +127,9 @@ def _expected(terminals: set[str]) -> str:
         words.add("STRING")
         if "COLON" not in terminals:  # few have no operands
             words.add("KEYWORD")
+    words |= {"_FOLD"} if len(terminals) > 1 else set()  # few statements fold a record
+    if {"LSQB", "SYMBOL"} <= terminals:  # few types are records
+        words |= {"SYMBOL", "LBRACE"}
     if len(terminals) > 1:  # few values have a role
         words.add("ROLE")
         words |= {"COLON"} if "EQUAL" in terminals else set()

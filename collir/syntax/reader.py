@@ -36,6 +36,7 @@ from collir.syntax.local_reader import LocalLowering
 from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
 from collir.syntax.parsing import SyntaxTree, no_gc
+from collir.syntax.records import RecordLowering
 from collir.syntax.steps import Callee
 from collir.syntax.taken import Taken, TakenFunctions, called_symbols, is_symbol, signature_of
 
@@ -94,6 +95,7 @@ class _ModuleLowering(MachineLowering):
     def lower(self, text: str, functions: Collection[str]) -> ModuleOp:
         items = self.declare_machines(text)
         self.declare("mesh", items, self.mesh)
+        items = self.with_fields(items)
         trees = declared_functions([tree for _, tree in items])
         self.imports = FunctionImports(self.sources, self.errors, self.failed, {self.file: trees})
         with no_gc():
@@ -119,6 +121,20 @@ class _ModuleLowering(MachineLowering):
             raise DiagnosticError(errors)
         assert not self.failed, f"left out without an error: {', '.join(self.failed)}"
         return module
+
+    def with_fields(self, items: list[tuple[int, SyntaxTree]]) -> list[tuple[int, SyntaxTree]]:
+        """Declare the records, and return the declarations, of functions with a value for each
+        field in their signatures; without those that have errors there."""
+        records = RecordLowering(self.file, self.errors, [tree for _, tree in items])
+        self.declare("record", items, records.record)
+        kept: list[tuple[int, SyntaxTree]] = []
+        for index, tree in items:
+            function = tree if tree.data != "func" else records.expanded(tree)
+            if function is not None:
+                kept.append((index, function))
+            elif self.is_new(tree.children[0]):
+                self.failed.add(bare(tree.children[0]))
+        return kept
 
     def errors_of_calls(self, module: ModuleOp) -> list[Diagnostic]:
         """Return the errors of calls, with a note at an import if they are in another file."""

@@ -1,12 +1,9 @@
 """Steps as they are written in ``.coll``: their names, operands and clauses."""
 
 import math
-from collections.abc import Callable, Iterable
 from decimal import Decimal
 
-from xdsl.ir import SSAValue
-
-from collir.dialects.nested import CallOp, NestedOp, RepeatOp
+from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.layout import DistType, Mesh
 from collir.layout.sizes import written
@@ -28,34 +25,36 @@ def step_text(op: DistOp, mesh: Mesh, operands: str, kind: StepKind | None = Non
     return f"{op.mnemonic}{quoted}{listed}{clauses_text(kind, arguments, mesh)}"
 
 
-def nested_text(op: NestedOp, text: Callable[[Iterable[SSAValue]], str]) -> str:
-    """Return an operation that runs others as it is written in ``.coll``, without its results and
-    without what it runs.
+def call_text(op: CallOp, operands: str, wrt: str) -> str:
+    """Return a call as it is written in ``.coll``, without its results.
 
     Args:
-        text: function from values to their names, separated by commas.
+        wrt: the operands that gradients are with respect to; empty if there are none.
     """
-    if isinstance(op, CallOp):
-        listed = ", ".join(f"{name} = {written(value)}" for name, value in op.values.items())
-        bindings = f"({listed})" if listed else ""
-        called = f"{op.mnemonic} @{op.symbol}{bindings}({text(op.operands)})"
-        wrt = f" wrt {text(op.operands[n] for n in op.sought)}" if op.sought else ""
-        flags = {"recompute": op.recompute, "fused": op.fused}
-        task = [f"task {op.task.data}"] if op.task else []
-        return " ".join([called + wrt, *(word for word, flag in flags.items() if flag), *task])
-    assert isinstance(op, RepeatOp)
+    listed = ", ".join(f"{name} = {written(value)}" for name, value in op.values.items())
+    words = [f"{op.mnemonic} @{op.symbol}{f'({listed})' if listed else ''}({operands})"]
+    words += [f"wrt {wrt}"] if wrt else []
+    flags = {"recompute": op.recompute, "fused": op.fused}
+    words += [word for word, flag in flags.items() if flag]
+    return " ".join([*words, *([f"task {op.task.data}"] if op.task else [])])
+
+
+def repeat_text(op: RepeatOp, carries: str, slices: str, invariants: str) -> str:
+    """Return the head of a loop as it is written in ``.coll``, without its results.
+
+    Args:
+        carries, slices, invariants: the names in the body with those that they stand for; empty if
+            there are none.
+    """
     count = written(op.times)
     words = [
         f"{op.mnemonic} {count if count.isidentifier() or count.isdecimal() else f'({count})'}"
     ]
-    arguments = iter(op.body.block.args)
-    for word, operands in (("carry", op.carried), ("slice", op.sliced), ("with", op.invariant)):
-        if operands:
-            bound = [f"{text([next(arguments)])} = {text([operand])}" for operand in operands]
-            words.append(f"{word}({', '.join(bound)})")
+    bound = {"carry": carries, "slice": slices, "with": invariants}
+    words += [f"{word}({text})" for word, text in bound.items() if text]
     flags = {"reverse": op.is_reverse, "recompute": op.recompute is not None}
-    schedule = [f'schedule "{op.schedule.data}"'] if op.schedule else []
-    return " ".join([*words, *(word for word, given in flags.items() if given), *schedule])
+    words += [word for word, flag in flags.items() if flag]
+    return " ".join([*words, *([f'schedule "{op.schedule.data}"'] if op.schedule else [])])
 
 
 def clauses_text(kind: StepKind, arguments: Arguments, mesh: Mesh) -> str:

@@ -1,7 +1,7 @@
 # pyright: basic
 """The lowering of steps and of the values that they use; typing rules infer the result types."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from lark import Token, Tree
 from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
@@ -11,6 +11,7 @@ from collir.dialects.operation import DistOp, arguments_of, attribute_of
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, note
+from collir.ir.fields import Fields, Scope, records_of
 from collir.ir.names import set_name
 from collir.ir.origins import origin_notes
 from collir.ir.roles import set_role
@@ -21,6 +22,7 @@ from collir.syntax.generic import GenericFunction
 from collir.syntax.lowering import bare, with_role
 from collir.syntax.operations import SHOWN, usage
 from collir.syntax.parsing import SyntaxTree
+from collir.syntax.records import at_field, field_of
 from collir.syntax.types import FLOATS, TypeLowering
 
 Operation = type[DistOp]
@@ -56,6 +58,7 @@ class StepLowering(TypeLowering):
         self.signatures = signatures or {}
         self.values: dict[str, SSAValue | None] = {}
         self.tokens: dict[str, Token] = {}
+        self.scope = Scope()
         self.outside: list[set[str]] = []
 
     def forget_numbers(self) -> None:
@@ -66,20 +69,72 @@ class StepLowering(TypeLowering):
 
     def define(self, token: Token, value: SSAValue | None) -> None:
         name = bare(token)
-        if name in self.tokens:
-            first = note(f"{token} is first defined here", self.position(self.tokens[name]))
-            self.error(token, f"{token} is defined twice", first)
+        if (other := self.taken_by(name)) is not None:
+            first = note(f"{other} is first defined here", self.position(other))
+            what = "twice" if other == token else f"beside {other}: one is a field of the other"
+            self.error(token, f"{token} is defined {what}", first)
             return
         self.values[name] = value
         self.tokens[name] = token
+        self.scope.add(name)
         if value is not None and (value.name_hint is None or value.name_hint.isdigit()):
             set_name(value, name)  # a value that has a name keeps it behind a step over nothing
             if isinstance(value, BlockArgument):
                 value.location = self.position(token).location()
 
+    def taken_by(self, name: str) -> Token | None:
+        """Return where a name is defined, or a name that cannot be beside it: of a record and of a
+        value."""
+        if name in self.tokens:
+            return self.tokens[name]
+        if (fields := self.scope.fields(name)) is not None:
+            return self.tokens[f"{name}.{fields[0]}"]
+        return next((self.tokens[r] for r, _ in records_of(name) if r in self.tokens), None)
+
+    def fields(self, token: Token) -> Fields | None:
+        """Return the fields of a record that a token names; None if it names none."""
+        return self.scope.fields(bare(token))
+
+    def flat(self, tokens: Sequence[Token]) -> list[Token]:
+        """Return names of values, with all of its fields in the place of a record."""
+        return [field_of(token, field) for token in tokens for field in self.fields(token) or ("",)]
+
+    def each(
+        self, tree: SyntaxTree, records: Sequence[Token], targets: Sequence[Token]
+    ) -> Iterator[SyntaxTree]:
+        """Yield a statement on records for each of their fields; behind the first with errors no
+        more. A statement on none is yielded as it is.
+
+        Args:
+            records: the names in it that stand for each of their fields.
+            targets: the names that it defines, which are records as well.
+        """
+        if not records:
+            yield tree
+            return
+        first, fields = records[0], self.fields(records[0]) or ()
+        errors_before = len(self.errors)
+        for other in records[1:]:
+            if (others := self.fields(other)) != fields:
+                own, has = ", ".join(fields), ", ".join(others or ())
+                self.error(
+                    other,
+                    f"the fields of {other} are not those of {first}: {has}, in the place of {own}",
+                )
+        chosen = {id(token) for token in (*records, *targets)}
+        for field in fields:
+            if len(self.errors) == errors_before:
+                yield at_field(tree, chosen, field)
+            else:
+                for target in (field_of(target, field) for target in targets):
+                    if bare(target) not in self.values:
+                        self.define(target, None)
+
     def use(self, token: Token) -> SSAValue | None:
         name = bare(token)
         if name not in self.values:
+            if any(self.values.get(record, token) is None for record, _ in records_of(name)):
+                return None
             hint = self.suggest(name, self.values, "%")
             if any(name in names for names in self.outside):
                 hint = (
@@ -93,6 +148,14 @@ class StepLowering(TypeLowering):
         return self.values[name]
 
     def step(self, tree: SyntaxTree, block: Block) -> None:
+        """Lower a step; on records it is one on each of their fields."""
+        target, *_ = with_role(tree.children[0])
+        records = [token for child in tree.children[3:] for token in _values(child)]
+        records = [token for token in records if self.fields(token) is not None]
+        for each in self.each(tree, records, [target]):
+            self.step_on_values(each, block)
+
+    def step_on_values(self, tree: SyntaxTree, block: Block) -> None:
         target_tree, name, text, operand_tree, *clauses, type_tree = tree.children
         target, role = with_role(target_tree)
         operation = OPERATIONS.get(str(name))
@@ -265,6 +328,11 @@ class StepLowering(TypeLowering):
         if isinstance(argument, Token):
             return argument.type == "NUMBER" or (argument.type == "NAME" and bool(self.sizes))
         return argument.data not in ("names", "sizes", "every", "type")
+
+
+def _values(tree: SyntaxTree) -> list[Token]:
+    """Return the names of values in a tree."""
+    return [token for token in _tokens(tree) if token.type == "VALUE"] if tree else []
 
 
 def _tokens(argument: SyntaxTree) -> list[Token]:

@@ -80,16 +80,16 @@ class TakenFunctions:
 
     def lower(self, taken: Taken) -> FuncOp | None:
         """Return a function with the text of another, or None after errors."""
-        function, errors = self.lowered(taken)
-        for error in errors:
+        function, lowering = self.lowered(taken)
+        for error in lowering.errors:
             notes = (*error.notes, *taken.template.notes)
             self.imports.errors.append(replace(error, notes=notes))
         return function
 
     def lowered(
         self, taken: Taken, bound: Bound | None = None
-    ) -> tuple[FuncOp | None, list[Diagnostic]]:
-        """Return a function with the text of another, or None, and the errors in it.
+    ) -> tuple[FuncOp | None, FunctionLowering]:
+        """Return a function with the text of another, or None, and what has lowered it.
 
         Args:
             bound: what a generic function means for the operands of a call.
@@ -100,7 +100,7 @@ class TakenFunctions:
         lowering = FunctionLowering(
             template.file, [], taken.mesh, template.sizes, self.callees(taken), bound
         )
-        return lowering.lower(template.tree, taken.name), lowering.errors
+        return lowering.lower(template.tree, taken.name), lowering
 
     def generic(self, name: str, template: Template, mesh: Mesh | None, number: int) -> Callee:
         """Return a generic function that the file declares."""
@@ -132,11 +132,12 @@ class TakenFunctions:
         values = {parameter: int(size) for parameter, size in bound.sizes.items()}
         template = replace(generic.template, sizes=values)
         self.running.append(tree)
-        function, errors = self.lowered(Taken(name, template, mesh, generic.number), bound)
+        function, lowering = self.lowered(Taken(name, template, mesh, generic.number), bound)
         self.running.pop()
         if function is not None:
             self.locate(function, template)
-        made = Instance(name, generic.number, function, errors[0] if errors else None)
+        error = lowering.errors[0] if lowering.errors else None
+        made = Instance(name, generic.number, function, error, lowering.results)
         self.instances[key] = made
         return made
 

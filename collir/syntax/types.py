@@ -13,7 +13,7 @@ from collir.layout.mesh import digits_over
 from collir.layout.sizes import default_error
 from collir.layout.types import check_coordinate, unknown_axis_message
 from collir.syntax.formulas import FormulaLowering, first_token
-from collir.syntax.lowering import results_of
+from collir.syntax.lowering import groups_of, result_groups, results_of
 from collir.syntax.parsing import SyntaxTree
 
 FLOAT = "float"
@@ -54,14 +54,18 @@ class TypeLowering(FormulaLowering):
         errors_before = len(self.errors)
         inputs: list[DistType | None] = []
         outputs: list[DistType | None] = []
+        arguments: list[Token] = []
+        results: list[Token | None] = []
         for child in tree.children[1:]:
             match getattr(child, "data", None):
                 case "parameters":
                     self.sizes = self.defaults(child) | dict(self.overridden)
                 case "argument":
                     inputs.append(self.type(child.children[1]))
+                    arguments.append(child.children[0])
                 case "results":
                     outputs = [self.type(x) for _, x, _ in results_of(child)]
+                    results = [name for name, *_ in results_of(child)]
                 case _:
                     pass
         if len(self.errors) > errors_before:
@@ -72,6 +76,8 @@ class TypeLowering(FormulaLowering):
             inputs=tuple(filter(None, inputs)),
             outputs=tuple(filter(None, outputs)),
             parameters=tuple(self.sizes.items()),
+            argument_groups=groups_of(arguments),
+            result_groups=result_groups(results, tree),
         )
 
     def defaults(self, tree: SyntaxTree) -> dict[str, int]:
@@ -174,6 +180,10 @@ class TypeLowering(FormulaLowering):
         if str(name) in list(DType):
             return DType(str(name))
         hint = self.suggest(name, list(DType))
+        if name in FLOATS:
+            hint = (
+                f"; `{name}` is for generic functions and records: `bf16 @layer` says which it is"
+            )
         self.error(name, f"'{name}' is not a dtype: use {', '.join(DType)}{hint}")
         return DType.F32
 

@@ -1,13 +1,12 @@
 """The writer of ``.coll``: ``read(write(m))`` is ``m``, and writing twice gives the same text."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp, UnitAttr
-from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.utils.exceptions import VerifyException
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
 
 from collir.dialects.local import LocalFuncOp, local_functions
 from collir.dialects.machine import (
@@ -19,13 +18,8 @@ from collir.dialects.machine import (
     MeshOp,
     NumberAttr,
     ParameterAttr,
-    mesh_of,
 )
-from collir.dialects.nested import NestedOp, RepeatOp, YieldOp
-from collir.dialects.operation import DistOp
-from collir.dialects.tensor import DistTensorType
-from collir.ir.alternatives import place_of
-from collir.ir.auto import is_auto, is_implied
+from collir.dialects.records import RecordOp
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.names import (
     IDENTIFIER,
@@ -33,14 +27,12 @@ from collir.ir.names import (
     names_in_block,
     set_name,
     unique_names,
-    written_result_names,
 )
 from collir.ir.parameters import parameters_of
-from collir.ir.roles import Role, argument_roles, result_roles, role_of
-from collir.layout import Mesh
 from collir.machine import SHARES, Efficiency, Execution, LinkKind
+from collir.syntax.function_writer import FunctionWriter
 from collir.syntax.local_writer import local_text
-from collir.syntax.step_writer import nested_text, step_text
+from collir.syntax.record_writer import Records
 from collir.syntax.units import Quantity, plain
 
 _ROWS = 4
@@ -54,14 +46,19 @@ def write(module: ModuleOp) -> str:
         DiagnosticError: an operation or a name cannot be written in ``.coll``.
     """
     blocks: list[str] = []
+    records = {op.sym_name.data: _record(op) for op in module.ops if isinstance(op, RecordOp)}
+    functions = FunctionWriter(module, Records(records))
     for op in module.ops:
         match op:
             case MachineOp():
                 blocks.append(_machine(op))
             case MeshOp():
                 blocks.append(_mesh(op))
+            case RecordOp():
+                blocks.append(records[op.sym_name.data])
             case FuncOp():
-                blocks.append(_function(op))
+                _check_names(op, op.sym_name.data, *parameters_of(op))
+                blocks.append(functions.text(op))
             case LocalFuncOp():
                 _check_names(op, op.sym_name.data)
                 blocks.append(local_text(op))
@@ -270,96 +267,6 @@ def _mesh(op: MeshOp) -> str:
     return f"mesh {_symbol(op, op.sym_name.data)} on @{machine} {{ {', '.join(axes)} }}\n"
 
 
-# --- functions ----------------------------------------------------------------------------------
-
-
-def _function(function: FuncOp) -> str:
-    try:
-        mesh = mesh_of(function)
-    except VerifyException as error:
-        raise DiagnosticError.at(function, f"{error}: use -t mlir") from error
-    signature = function.function_type
-    for x in (*signature.inputs, *signature.outputs):
-        if not isinstance(x, DistTensorType):
-            raise DiagnosticError.at(function, f"{x} cannot be written in .coll: use -t mlir")
-    implied = [op for op in function.walk() if is_implied(op)] if is_auto(function) else []
-    names = unique_names(function, {op.results[0] for op in implied})
-    for op in implied:
-        names[op.results[0]] = names[op.operands[0]]
-
-    def text(values: Iterable[SSAValue]) -> str:
-        return ", ".join(f"%{names[value]}" for value in values)
-
-    arguments = ", ".join(
-        f"%{names[arg]}: {_type_text(arg.type, mesh)}{_role_text(role)}"
-        for arg, role in zip(function.args, argument_roles(function), strict=True)
-    )
-    parameters = parameters_of(function)
-    _check_names(function, *parameters)
-    listed = ", ".join(f"{name} = {value}" for name, value in parameters.items())
-    head = f"func {_symbol(function, function.sym_name.data)}{f'({listed})' * bool(listed)}"
-    head += f"({arguments})"
-    named = written_result_names(function, names)
-    results = [
-        f"{f'%{name}: ' if name else ''}{_type_text(x, mesh)}{_role_text(role)}"
-        for x, role, name in zip(signature.outputs, result_roles(function), named, strict=True)
-    ]
-    if len(results) == 1:
-        head += f" -> {results[0]}"
-    elif results:
-        head += f" -> ({', '.join(results)})"
-    head += f" on @{mesh.name}{' auto' * is_auto(function)}"
-    if place := place_of(function):
-        head += f" for @{place[0]} from {place[1]}"
-    body = _steps(function.body.ops, mesh, text, is_auto(function))
-    return "\n".join([f"{head} {{", *(f"  {line}" for line in body), "}", ""])
-
-
-def _steps(
-    ops: Iterable[Operation],
-    mesh: Mesh,
-    text: Callable[[Iterable[SSAValue]], str],
-    auto: bool,
-) -> list[str]:
-    """Return the lines of the operations of a block.
-
-    Args:
-        text: function from values to their names, separated by commas.
-        auto: whether the function is ``auto``.
-    """
-    lines: list[str] = []
-    for op in ops:
-        if auto and is_implied(op):
-            continue
-        match op:
-            case ReturnOp():
-                lines.append(f"return {text(op.arguments)}".rstrip())
-            case YieldOp():
-                lines.append(f"yield {text(op.arguments)}".rstrip())
-            case DistOp():
-                step = step_text(op, mesh, text(op.operands))
-                lines.append(f"{_targets(op, text)} = {step}")
-            case NestedOp():
-                lines.append(f"{_targets(op, text)} = {nested_text(op, text)}")
-                if isinstance(op, RepeatOp):
-                    inner = _steps(op.body.ops, mesh, text, auto)
-                    lines[-1] += " {"
-                    lines += [*(f"  {line}" for line in inner), "}"]
-            case _:
-                raise DiagnosticError.at(op, f"{op.name} cannot be written in .coll: use -t mlir")
-    return lines
-
-
-def _targets(op: Operation, text: Callable[[Iterable[SSAValue]], str]) -> str:
-    """Return the results of an operation with their roles."""
-    shown = (f"{text([value])}{_role_text(role_of(value), ':')}" for value in op.results)
-    return ", ".join(shown)
-
-
-def _role_text(role: Role | None, before: str = "") -> str:
-    return f"{before} {role}" if role else ""
-
-
-def _type_text(attribute: Attribute, mesh: Mesh) -> str:
-    assert isinstance(attribute, DistTensorType)
-    return attribute.data.text(mesh, formulas=True)
+def _record(op: RecordOp) -> str:
+    fields = [f"  {field.field.data}: {field.type.data}" for field in op.fields]
+    return "\n".join([f"record {_symbol(op, op.sym_name.data)} {{", ",\n".join(fields), "}", ""])

@@ -1,0 +1,107 @@
+# pyright: basic
+"""The records of a module, where the signatures of its functions name them."""
+
+from collections.abc import Container, Mapping, Sequence
+
+from lark import Token, Tree
+
+from collir.ir.fields import Fields, groups
+from collir.ir.roles import Role
+from collir.layout import DistType, Mesh
+from collir.layout.types import same_with_formulas
+from collir.syntax.lowering import is_tree
+from collir.syntax.parsing import parse
+from collir.syntax.records import Field, RecordLowering
+from collir.syntax.types import FLOAT, TypeLowering
+
+Value = tuple[str, DistType, Role | None]
+"""An argument or a result of a function: its name, type and role."""
+
+
+class Records:
+    """The records of a module, as signatures name them."""
+
+    def __init__(self, texts: Mapping[str, str]):
+        """Read records.
+
+        Args:
+            texts: their declarations in ``.coll``, by name.
+        """
+        trees = parse("\n".join(texts.values()), "")[0].children if texts else []
+        self.lowering = RecordLowering("", [], trees)
+        self.names = list(texts)
+
+    def entries(
+        self, values: Sequence[Value], mesh: Mesh, sizes: Mapping[str, int]
+    ) -> list[tuple[str, Fields | None, str]]:
+        """Return what a signature lists for values: the name of each entry, its fields or None if
+        it is a single value, and the type and the role as they are written."""
+        entries: list[tuple[str, Fields | None, str]] = []
+        left = list(values)
+        names = [name for name, *_ in values]
+        for fields in groups(names, names):
+            mine, left = left[: len(fields or "1")], left[len(fields or "1") :]
+            text = self._record(fields, mine, mesh, sizes) if fields else None
+            if text is not None:
+                entries.append((mine[0][0].partition(".")[0], fields, text))
+                continue
+            for name, x, role in mine:
+                shown = x.text(mesh, formulas=True)
+                entries.append((name, None, f"{shown} {role}" if role else shown))
+        return entries
+
+    def _record(
+        self, fields: Fields, values: Sequence[Value], mesh: Mesh, sizes: Mapping[str, int]
+    ) -> str | None:
+        """Return the record that values are in a function; None if they are none of the module."""
+        for name in self.names:
+            declared = self._fields(name, {})
+            if tuple(field.name for field in declared) != fields:
+                continue
+            given = _numbers(declared, [x for _, x, _ in values], sizes)
+            declared = self._fields(name, given)
+            pairs = list(zip(declared, values, strict=True))
+            floats = [x.dtype for field, (_, x, _) in pairs if field.type.children[0] == FLOAT]
+            lowering = TypeLowering("", [], mesh)
+            lowering.sizes = dict(sizes)
+            lowering.float_dtype = floats[0] if floats else None
+            types = [lowering.type(field.type) for field in declared]
+            if lowering.errors or not all(
+                x is not None and same_with_formulas(x, y)
+                for x, (_, y, _) in zip(types, values, strict=True)
+            ):
+                continue
+            roles = {role for *_, role in values}
+            if all(field.role == role for field, (*_, role) in pairs):
+                roles = set[Role | None]()
+            if len(roles) > 1 or None in roles:
+                continue
+            numbers = ", ".join(f"{size} = {number}" for size, number in given.items())
+            named = f"@{name}{f'({numbers})' if numbers else ''}"
+            return " ".join([*map(str, floats[:1]), named, *map(str, roles)])
+        return None
+
+    def _fields(self, name: str, given: Mapping[str, int]) -> list[Field]:
+        """Return the fields of a record where sizes that no formulas have are given to it."""
+        sizes = [
+            Tree("given_size", [Token("NAME", size), Token("NUMBER", str(number))])
+            for size, number in given.items()
+        ]
+        symbol = Token("SYMBOL", f"@{name}")
+        group = Tree("group", [None, symbol, Tree("given", sizes) if sizes else None, None])
+        return self.lowering.fields(group, None)
+
+
+def _numbers(
+    fields: Sequence[Field], types: Sequence[DistType], known: Container[str]
+) -> dict[str, int]:
+    """Return the sizes that fields name alone and that no parameters have, with what types have in
+    their place."""
+    given: dict[str, int] = {}
+    for field, x in zip(fields, types, strict=True):
+        dims = (part for part in field.type.children if is_tree(part, "dim"))
+        for dim, actual in zip(dims, x.dims, strict=False):
+            size = dim.children[0]
+            if isinstance(size, Token) and size.type == "NAME" and size not in known:
+                given.setdefault(str(size), int(actual.size))
+    return given

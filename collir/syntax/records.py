@@ -1,0 +1,264 @@
+# pyright: basic
+"""Records as they are written: trees of functions with one argument, or result, for each field.
+
+A record has no sizes of its own: those in the types of its fields are the ones of the function that
+names the record, or what it gives them, ``@layer(heads = 8)``. ``bf16 @layer`` says which dtype
+``float`` stands for, and ``@layer[layers]`` puts a dimension in front of each field.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from lark import Token, Tree
+
+from collir.dialects.records import RecordOp
+from collir.ir.diagnostics import Diagnostic, note
+from collir.ir.fields import Fields
+from collir.layout import DType
+from collir.syntax.formulas import FormulaLowering
+from collir.syntax.lowering import FIELD, bare, groups_of, is_tree, results_of
+from collir.syntax.parsing import SyntaxTree
+from collir.syntax.types import FLOAT, FLOATS
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of a record where a function names the record.
+
+    Attributes:
+        name: its name in the record; one of a record inside has both names, with a dot between.
+        type: the tree of its type.
+        role: the word for its role, or None.
+    """
+
+    name: str
+    type: SyntaxTree
+    role: Token | None
+
+
+class RecordLowering(FormulaLowering):
+    """The records of a file."""
+
+    def __init__(self, file: str, errors: list[Diagnostic], trees: Sequence[SyntaxTree]):
+        super().__init__(file, errors)
+        self.records: dict[str, SyntaxTree] = {}
+        for tree in trees:
+            if tree.data == "record":
+                self.records.setdefault(bare(tree.children[0]), tree)
+        self.around: list[str] = []
+
+    def record(self, tree: SyntaxTree) -> RecordOp | None:
+        """Return a record, or None after errors."""
+        symbol, *fields = tree.children
+        errors_before = len(self.errors)
+        texts: dict[str, str] = {}
+        tokens: dict[str, Token] = {}
+        self.around.append(bare(symbol))
+        for name, x, role in (field.children for field in fields):
+            clash = next((t for t in tokens.values() if _overlap(t, name)), None)
+            if clash is not None:
+                here = note(f"'{clash}' is here", self.position(clash))
+                what = "is defined twice" if clash == name else f"is another field than '{clash}'"
+                self.error(name, f"field '{name}' {what}", here)
+            tokens[str(name)] = name
+            self._each(x, role)
+            if is_tree(x, "type") and x.children[0] not in (*DType, *FLOATS):
+                hint = self.suggest(x.children[0], list(DType))
+                known = ", ".join([*DType, FLOAT])
+                self.error(x.children[0], f"'{x.children[0]}' is not a dtype: use {known}{hint}")
+            texts[str(name)] = " ".join([self._type_text(x), *([str(role)] if role else [])])
+        self.around.pop()
+        return None if len(self.errors) > errors_before else RecordOp.of(bare(symbol), texts)
+
+    def _type_text(self, tree: SyntaxTree) -> str:
+        if tree.data == "group":
+            dtype, symbol, given, sizes = tree.children
+            text = f"{f'{dtype} ' if dtype else ''}{symbol}"
+            if given:
+                pairs = (pair.children for pair in given.children)
+                text += f"({', '.join(f'{name} = {self._formula_text(x)}' for name, x in pairs)})"
+            stacked = [self._formula_text(x) for x in (sizes.children if sizes else ()) if x]
+            return f"{text}[{', '.join(stacked)}]" if stacked else text
+        dtype, *parts = tree.children
+        dims: list[str] = []
+        rest = ""
+        for part in filter(None, parts):
+            if part.data == "dim":
+                size, *axes = part.children
+                axes = [str(axis) for axis in axes if axis]
+                over = axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
+                dims.append(f"{self._formula_text(size)}{f'@{over}' if axes else ''}")
+            elif part.data == "partial":
+                reduction, names = part.children
+                rest += f" partial({reduction}: {', '.join(names.children)})"
+            elif part.data == "root":
+                rest += f" root({', '.join(part.children[0].children)})"
+            else:
+                pairs = (pair.children for pair in part.children[0].children)
+                rest += f" at({', '.join(f'{axis} = {number}' for axis, number in pairs)})"
+        return f"{dtype}[{', '.join(dims)}]{rest}"
+
+    def _formula_text(self, tree: SyntaxTree) -> str:
+        self.sizes = dict.fromkeys(self.named(tree), 1)
+        if isinstance(tree, Token):
+            return str(tree)
+        return str(self.formula(tree))
+
+    # --- records in functions -----------------------------------------------------------------
+
+    def expanded(self, tree: SyntaxTree) -> SyntaxTree | None:
+        """Return a function with an argument and a result for each field of the records that its
+        signature names; None after errors."""
+        if not any(is_tree(x, "group") for x in _written_types(tree)):
+            return tree
+        errors_before = len(self.errors)
+        children: list[SyntaxTree] = []
+        for child in tree.children:
+            if is_tree(child, "argument"):
+                name, x, role = child.children
+                for field in self._each(x, role):
+                    named = declared_field(name, field.name)
+                    children.append(Tree("argument", [named, field.type, field.role]))
+            elif is_tree(child, "results"):
+                children.append(Tree("results", list(self._results(child))))
+            else:
+                children.append(child)
+        return None if len(self.errors) > errors_before else Tree(tree.data, children)
+
+    def _results(self, tree: SyntaxTree) -> Iterator[SyntaxTree]:
+        """Yield the names and types of results; a field of a record without a name gets that of a
+        record with the number of the result, which is no name."""
+        for number, (name, x, role) in enumerate(results_of(tree)):
+            if name is None and is_tree(x, "group"):
+                name = numbered(number, x.children[1])
+            for field in self._each(x, Token("ROLE", str(role)) if role else None):
+                if name is not None:
+                    yield declared_field(name, field.name)
+                yield Tree("with_role", [field.type, field.role]) if field.role else field.type
+
+    def _each(self, tree: SyntaxTree, role: Token | None) -> list[Field]:
+        """Return the fields of a type that is written in a signature; one without a name for the
+        type of a single value."""
+        return self.fields(tree, role) if is_tree(tree, "group") else [Field("", tree, role)]
+
+    def fields(self, group: SyntaxTree, role: Token | None) -> list[Field]:
+        """Return the fields of a record where a function or another record names it; none after
+        errors. Errors in their types are at this name, because they depend on the function.
+
+        Args:
+            role: the role of all fields; None for the one that each has.
+        """
+        _, symbol, given, _ = group.children
+        name = bare(symbol)
+        if name not in self.records or name in self.around:
+            problem = f"{symbol} is a field of itself"
+            if name not in self.records:
+                problem = f"there is no record {symbol}{self.suggest(name, self.records, '@')}"
+            self.error(symbol, problem)
+            return []
+        self.around.append(name)
+        found: list[Field] = []
+        sizes: set[str] = set()
+        for field_name, x, own in (tree.children for tree in self.records[name].children[1:]):
+            for field in self._each(x, own):
+                full = f"{field_name}.{field.name}" if field.name else str(field_name)
+                sizes.update(*(self.named(dim.children[0]) for dim in field.type.find_data("dim")))
+                found.append(Field(full, _typed(field.type, group), role or field.role))
+        self.around.pop()
+        for size in (pair.children[0] for pair in (given.children if given else ())):
+            if found and size not in sizes:
+                self.error(size, f"no field of {symbol} has the size '{size}'")
+        return found
+
+
+def _overlap(first: str, second: str) -> bool:
+    """Return whether one of two fields is the other, or a field of it."""
+    return f"{first}.".startswith(f"{second}.") or f"{second}.".startswith(f"{first}.")
+
+
+def field_of(token: Token, name: str) -> Token:
+    """Return a field of a record that a token names; the token itself if it has no name."""
+    return token.update(value=f"{token}.{name}") if name else token
+
+
+def declared_field(token: Token, name: str) -> Token:
+    """Return a field of a record that a signature names by a token, or the token itself."""
+    return field_of(token, name).update(FIELD if name else None)
+
+
+def numbered(number: int, place: Token) -> Token:
+    """Return the name, which is none of a value, of a record that is a result without a name."""
+    return Token.new_borrow_pos("VALUE", f"%{number}", place)
+
+
+def _typed(tree: SyntaxTree, group: SyntaxTree) -> SyntaxTree:
+    """Return the type of a field where a record is named: with its dtype, sizes and dimensions."""
+    chosen, symbol, given, stacked = group.children
+    sizes = {str(x.children[0]): x.children[1] for x in (given.children if given else ())}
+
+    def there(part: SyntaxTree, formulas: Mapping[str, SyntaxTree]) -> SyntaxTree:
+        if isinstance(part, Token):
+            return formulas.get(part) or Token.new_borrow_pos(part.type, str(part), symbol)
+        if is_tree(part, "dim"):
+            size, *axes = part.children
+            return Tree("dim", [there(size, sizes), *(there(x, {}) for x in axes if x)])
+        return Tree(part.data, [there(child, formulas) for child in part.children if child])
+
+    dtype, *parts = (there(part, {}) for part in tree.children if part)
+    front = [Tree("dim", [size]) for size in (stacked.children if stacked else ()) if size]
+    return Tree("type", [chosen if chosen and dtype == FLOAT else dtype, *front, *parts])
+
+
+def _written_types(function: SyntaxTree) -> Iterator[SyntaxTree]:
+    """Yield the types of the arguments and results of a function."""
+    for child in function.children:
+        if is_tree(child, "argument"):
+            yield child.children[1]
+        elif is_tree(child, "results"):
+            yield from (x for _, x, _ in results_of(child))
+
+
+# --- records in statements ------------------------------------------------------------------------
+
+
+def at_field(tree: SyntaxTree, tokens: Set[int], field: str) -> SyntaxTree:
+    """Return a statement with a field in the place of records.
+
+    Args:
+        tokens: the identities of the tokens that name the records.
+    """
+    if isinstance(tree, Tree):
+        return Tree(tree.data, [at_field(child, tokens, field) for child in tree.children])
+    return field_of(tree, field) if id(tree) in tokens else tree
+
+
+def opened(function: SyntaxTree, fields: Sequence[Fields | None]) -> SyntaxTree:
+    """Return a generic function whose arguments `float{...}` are those of some records.
+
+    Args:
+        fields: for each of these arguments the fields of the record, or None for a single value.
+    """
+    children: list[SyntaxTree] = []
+    each = iter(fields)
+    for child in function.children:
+        if not (is_tree(child, "argument") and is_tree(child.children[1], "opened")):
+            children.append(child)
+            continue
+        name, x, role = child.children
+        for field in next(each) or ("",):
+            children.append(Tree("argument", [declared_field(name, field), x, role]))
+    return Tree(function.data, children)
+
+
+def argument_groups(function: SyntaxTree) -> list[Fields | SyntaxTree | None]:
+    """Return what the operands of a call are: records with some fields, single values (None), or
+    anything, for which the tree of the type stands."""
+    found: list[Fields | SyntaxTree | None] = []
+    names: list[Token] = []
+    for name, x, _ in (x.children for x in function.children if is_tree(x, "argument")):
+        if is_tree(x, "opened"):
+            found += [*groups_of(names), x]
+            names = []
+        else:
+            names.append(name)
+    return [*found, *groups_of(names)]
