@@ -26,9 +26,8 @@ def groups(names: Sequence[str], records: Container[str] = ()) -> tuple[Fields |
     found: list[tuple[str, list[str]]] = []
     for name in names:
         head, _, field = name.partition(".")
-        last = found[-1] if found else ("", [])
-        if field and last[0] == head and "" not in last[1] and field not in last[1]:
-            last[1].append(field)
+        if field and found and found[-1][0] == head and not {"", field} & {*found[-1][1]}:
+            found[-1][1].append(field)
         else:
             found.append((head, [field]))
     return tuple(

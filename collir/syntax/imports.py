@@ -8,7 +8,7 @@ not matter.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from collir.ir.diagnostics import Diagnostic, Position, Sources, note
 from collir.layout.sizes import default_error
 from collir.syntax.lowering import Lowering, bare
 from collir.syntax.parsing import SyntaxTree, parse
+from collir.syntax.records import RecordLowering
 
 LONGEST = 64
 """The most functions that a function is taken over."""
@@ -97,6 +98,7 @@ class FunctionImports:
         errors: the errors of the file that takes the functions.
         failed: the names of declarations of the file that have errors, which say why.
         files: the functions of the files that were read; None after errors.
+        records: the records of these files.
         circles: the positions of imports that lead to themselves, one for each circle.
     """
 
@@ -104,6 +106,7 @@ class FunctionImports:
     errors: list[Diagnostic]
     failed: set[str]
     files: dict[str, Declarations | None]
+    records: dict[str, RecordLowering] = field(default_factory=dict)
     circles: set[Position | None] = field(default_factory=set)
 
     def template(
@@ -239,10 +242,30 @@ class FunctionImports:
                 return None
             self.sources.add(file, text)
             tree, errors, _ = parse(text, file)
+            made = [] if errors else self.with_fields(file, tree.children, errors)
             needed = note("the file is needed here", here.position(token))
             here.errors += [replace(error, notes=(*error.notes, needed)) for error in errors]
-            self.files[file] = None if errors else declared_functions(tree.children)
+            functions = [tree for tree in made if tree is not None]
+            self.files[file] = None if errors else declared_functions(functions)
         return self.files[file]
+
+    def with_fields(
+        self, file: str, trees: Sequence[SyntaxTree], errors: list[Diagnostic]
+    ) -> list[SyntaxTree | None]:
+        """Return the declarations of a file, of functions with a value for each field of the
+        records in their signatures, and None for one with errors there, which are added."""
+        records = RecordLowering(file, errors, trees, lambda path: self._records(file, path))
+        self.records[file] = records
+        return [records.expanded(tree) if tree.data == "func" else tree for tree in trees]
+
+    def _records(self, file: str, token: Token) -> RecordLowering | None:
+        """Return the records of another file that a token names in a file; None after errors."""
+        here = Lowering(file, [])
+        path = self._path(here, token)
+        if path is not None:
+            self._functions(here, path, token)
+        self.records[file].errors += here.errors
+        return self.records.get(path or "")
 
     def _not_one(
         self,

@@ -36,7 +36,7 @@ from collir.syntax.local_reader import LocalLowering
 from collir.syntax.lowering import bare
 from collir.syntax.machines import MachineLowering, shipped
 from collir.syntax.parsing import SyntaxTree, no_gc
-from collir.syntax.records import RecordLowering
+from collir.syntax.records import TAKEN
 from collir.syntax.steps import Callee
 from collir.syntax.taken import Taken, TakenFunctions, called_symbols, is_symbol, signature_of
 
@@ -95,9 +95,10 @@ class _ModuleLowering(MachineLowering):
     def lower(self, text: str, functions: Collection[str]) -> ModuleOp:
         items = self.declare_machines(text)
         self.declare("mesh", items, self.mesh)
+        self.imports = FunctionImports(self.sources, self.errors, self.failed, {})
         items = self.with_fields(items)
         trees = declared_functions([tree for _, tree in items])
-        self.imports = FunctionImports(self.sources, self.errors, self.failed, {self.file: trees})
+        self.imports.files[self.file] = trees
         with no_gc():
             self.signatures = dict.fromkeys(self.failed)
             self.numbers = {id(tree): index for index, tree in items}
@@ -125,11 +126,12 @@ class _ModuleLowering(MachineLowering):
     def with_fields(self, items: list[tuple[int, SyntaxTree]]) -> list[tuple[int, SyntaxTree]]:
         """Declare the records, and return the declarations, of functions with a value for each
         field in their signatures; without those that have errors there."""
-        records = RecordLowering(self.file, self.errors, [tree for _, tree in items])
+        made = self.imports.with_fields(self.file, [tree for _, tree in items], self.errors)
+        records = self.imports.records[self.file]
         self.declare("record", items, records.record)
+        self.declare(TAKEN, items, records.taken)
         kept: list[tuple[int, SyntaxTree]] = []
-        for index, tree in items:
-            function = tree if tree.data != "func" else records.expanded(tree)
+        for (index, tree), function in zip(items, made, strict=True):
             if function is not None:
                 kept.append((index, function))
             elif self.is_new(tree.children[0]):

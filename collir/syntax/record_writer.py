@@ -3,7 +3,7 @@
 
 from collections.abc import Container, Mapping, Sequence
 
-from lark import Token, Tree
+from lark import Token
 
 from collir.ir.fields import Fields, groups
 from collir.ir.roles import Role
@@ -11,7 +11,7 @@ from collir.layout import DistType, Mesh
 from collir.layout.types import same_with_formulas
 from collir.syntax.lowering import is_tree
 from collir.syntax.parsing import parse
-from collir.syntax.records import Field, RecordLowering
+from collir.syntax.records import Field, RecordLowering, named_group
 from collir.syntax.types import FLOAT, TypeLowering
 
 Value = tuple[str, DistType, Role | None]
@@ -28,7 +28,7 @@ class Records:
             texts: their declarations in ``.coll``, by name.
         """
         trees = parse("\n".join(texts.values()), "")[0].children if texts else []
-        self.lowering = RecordLowering("", [], trees)
+        self.lowering = RecordLowering("", [], trees, lambda _: None)
         self.names = list(texts)
 
     def entries(
@@ -82,14 +82,8 @@ class Records:
         return None
 
     def _fields(self, name: str, given: Mapping[str, int]) -> list[Field]:
-        """Return the fields of a record where sizes that no formulas have are given to it."""
-        sizes = [
-            Tree("given_size", [Token("NAME", size), Token("NUMBER", str(number))])
-            for size, number in given.items()
-        ]
-        symbol = Token("SYMBOL", f"@{name}")
-        group = Tree("group", [None, symbol, Tree("given", sizes) if sizes else None, None])
-        return self.lowering.fields(group, None)
+        """Return the fields of a record where sizes are given to it."""
+        return self.lowering.fields(named_group(name, given), None)
 
 
 def _numbers(

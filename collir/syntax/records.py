@@ -6,8 +6,8 @@ names the record, or what it gives them, ``@layer(heads = 8)``. ``bf16 @layer`` 
 ``float`` stands for, and ``@layer[layers]`` puts a dimension in front of each field.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 from lark import Token, Tree
 
@@ -19,6 +19,12 @@ from collir.syntax.formulas import FormulaLowering
 from collir.syntax.lowering import FIELD, bare, groups_of, is_tree, results_of
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.types import FLOAT, FLOATS
+
+TAKEN = "taken_record"
+"""The grammar's rule of a record that is taken from another file."""
+
+RECORDS = ("record", TAKEN)
+"""The rules of declarations of records."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +43,27 @@ class Field:
 
 
 class RecordLowering(FormulaLowering):
-    """The records of a file."""
+    """The records of a file.
 
-    def __init__(self, file: str, errors: list[Diagnostic], trees: Sequence[SyntaxTree]):
+    Attributes:
+        records: their declarations by name.
+        others: function from the file that a token names to its records; None after errors.
+        around: the records whose fields are being read, each a field of the one before.
+    """
+
+    def __init__(
+        self,
+        file: str,
+        errors: list[Diagnostic],
+        trees: Sequence[SyntaxTree],
+        others: "Callable[[Token], RecordLowering | None]",
+    ):
         super().__init__(file, errors)
         self.records: dict[str, SyntaxTree] = {}
         for tree in trees:
-            if tree.data == "record":
+            if tree.data in RECORDS:
                 self.records.setdefault(bare(tree.children[0]), tree)
+        self.others = others
         self.around: list[str] = []
 
     def record(self, tree: SyntaxTree) -> RecordOp | None:
@@ -66,9 +85,20 @@ class RecordLowering(FormulaLowering):
                 hint = self.suggest(x.children[0], list(DType))
                 known = ", ".join([*DType, FLOAT])
                 self.error(x.children[0], f"'{x.children[0]}' is not a dtype: use {known}{hint}")
-            texts[str(name)] = " ".join([self._type_text(x), *([str(role)] if role else [])])
+            texts[str(name)] = self._text(x, role)
         self.around.pop()
         return None if len(self.errors) > errors_before else RecordOp.of(bare(symbol), texts)
+
+    def taken(self, tree: SyntaxTree) -> RecordOp | None:
+        """Return a record with the fields of one of another file, or None after errors."""
+        symbol = tree.children[0]
+        fields = self._own_fields(symbol)
+        texts = {field.name: self._text(field.type, field.role) for field in fields}
+        return RecordOp.of(bare(symbol), texts) if texts else None
+
+    def _text(self, tree: SyntaxTree, role: Token | None) -> str:
+        """Return the type and the role of a field as they are written."""
+        return " ".join([self._type_text(tree), *([str(role)] if role else [])])
 
     def _type_text(self, tree: SyntaxTree) -> str:
         if tree.data == "group":
@@ -149,26 +179,64 @@ class RecordLowering(FormulaLowering):
             role: the role of all fields; None for the one that each has.
         """
         _, symbol, given, _ = group.children
+        own = self._own_fields(symbol)
+        dims = (dim for field in own for dim in field.type.find_data("dim"))
+        sizes = {name for dim in dims for name in self.named(dim.children[0])}
+        for size in (pair.children[0] for pair in (given.children if given else ())):
+            if own and size not in sizes:
+                self.error(size, f"no field of {symbol} has the size '{size}'")
+        return [Field(x.name, _typed(x.type, group), role or x.role) for x in own]
+
+    def _own_fields(self, symbol: Token) -> list[Field]:
+        """Return the fields of a record as they are declared; none after errors."""
         name = bare(symbol)
         if name not in self.records or name in self.around:
-            problem = f"{symbol} is a field of itself"
+            problem = f"{symbol} is made of itself"
             if name not in self.records:
                 problem = f"there is no record {symbol}{self.suggest(name, self.records, '@')}"
             self.error(symbol, problem)
             return []
+        tree = self.records[name]
         self.around.append(name)
         found: list[Field] = []
-        sizes: set[str] = set()
-        for field_name, x, own in (tree.children for tree in self.records[name].children[1:]):
-            for field in self._each(x, own):
+        if tree.data == TAKEN:
+            _, other_name, path = tree.children
+            found = self._fields_elsewhere(other_name, path)
+        for field_name, x, role in (field.children for field in tree.find_data("field")):
+            for field in self._each(x, role):
                 full = f"{field_name}.{field.name}" if field.name else str(field_name)
-                sizes.update(*(self.named(dim.children[0]) for dim in field.type.find_data("dim")))
-                found.append(Field(full, _typed(field.type, group), role or field.role))
+                found.append(Field(full, field.type, field.role))
         self.around.pop()
-        for size in (pair.children[0] for pair in (given.children if given else ())):
-            if found and size not in sizes:
-                self.error(size, f"no field of {symbol} has the size '{size}'")
         return found
+
+    def _fields_elsewhere(self, symbol: Token, path: Token) -> list[Field]:
+        """Return the fields of a record of another file; none after errors."""
+        other = self.others(path)
+        if other is None:
+            return []
+        if bare(symbol) not in other.records:
+            hint = self.suggest(bare(symbol), other.records, "@")
+            self.error(symbol, f"{path[1:-1]} has no record {symbol}{hint}")
+            return []
+        if bare(symbol) in other.around:
+            self.error(symbol, f"{symbol} is made of itself")
+            return []
+        errors_before = len(other.errors)
+        found = other._own_fields(symbol)
+        here = note(f"{symbol} is taken here", self.position(symbol))
+        for error in other.errors[errors_before:]:
+            self.errors.append(replace(error, notes=(*error.notes, here)))
+        return found
+
+
+def named_group(name: str, sizes: Mapping[str, int]) -> SyntaxTree:
+    """Return the tree of a record that is named with sizes: ``@layer(hidden = 8)``."""
+    given: list[SyntaxTree] = [
+        Tree("given_size", [Token("NAME", size), Token("NUMBER", str(number))])
+        for size, number in sizes.items()
+    ]
+    symbol: SyntaxTree = Token("SYMBOL", f"@{name}")
+    return Tree("group", [None, symbol, Tree("given", given) if given else None, None])
 
 
 def _overlap(first: str, second: str) -> bool:

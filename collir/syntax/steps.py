@@ -71,7 +71,11 @@ class StepLowering(TypeLowering):
         name = bare(token)
         if (other := self.taken_by(name)) is not None:
             first = note(f"{other} is first defined here", self.position(other))
-            what = "twice" if other == token else f"beside {other}: one is a field of the other"
+            what = (
+                "twice"
+                if str(other) == str(token)
+                else f"beside {other}: one is a field of the other"
+            )
             self.error(token, f"{token} is defined {what}", first)
             return
         self.values[name] = value

@@ -130,13 +130,14 @@ def _by_program(function: Written, values: Mapping[str, Any]) -> Iterator[tuple[
     """Yield the loss, named "", and the gradient of each weight, by the reference executor."""
     weights = [x for x in function.arguments if x.kind == "weight"]
     operands = ", ".join(f"%{x.name}" for x in function.arguments)
-    gradients = ", ".join(f"%d_{x.name}" for x in weights)
+    gradients = ", ".join(f"%d.{x.name}" for x in weights)
+    listed = ", ".join(f"%{x.name}: {x.type()}" for x in function.arguments)
     wrt = ", ".join(f"%{x.name}" for x in weights)
     sizes = with_sizes("{sizes}", function.layers)
     given = with_sizes("{given}", function.layers)
     text = (
         f"{HEAD}{with_sizes(function.text('m'), function.layers)}\n"
-        f"func @gradients{sizes}({', '.join(x.text() for x in function.arguments)})\n"
+        f"func @gradients{sizes}({listed})\n"
         f"    -> (f64[], {', '.join(x.type() for x in weights)}) on @m auto {{\n"
         f"  %loss, {gradients} = gradient @loss{given}({operands}) wrt {wrt}\n"
         f"  return %loss, {gradients}\n}}\n"

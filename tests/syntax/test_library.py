@@ -228,6 +228,24 @@ def test_gradients_are_clipped_by_their_norm() -> None:
     assert np.allclose(scaled.astype(float), g / 2, rtol=0.01)
 
 
+def test_a_record_of_gradients_is_clipped_and_used() -> None:
+    """The new weights are those of a step of sgd with all gradients over their norm."""
+    module = collir.parse(
+        f"{MESH}\nfunc @clipped = @clipped on any\nfunc @sgd = @sgd on any\n"
+        "record @part { a: f32[4@model, 6], b: f32[2] }\n"
+        "record @net { first: f32[16@data], parts: @part[2], last: @part }\n"
+        "func @main(%w: @net, %g: @net, %rate: f32[], %limit: f32[]) -> @net on @m {\n"
+        "  %c = call @clipped(%g, %limit)\n  %y = call @sgd(%w, %c, %rate)\n  return %y\n}\n"
+    )
+    rng = np.random.default_rng(3)
+    shapes = [(16,), (2, 4, 6), (2, 2), (4, 6), (2,)]
+    w, g = ([rng.normal(size=shape) for shape in shapes] for _ in range(2))
+    norm = math.sqrt(sum(float((x**2).sum()) for x in g))
+    new = run(module, [*w, *g, np.float32(0.1), np.float32(1.5)])
+    for x, own, gradient in zip(new, w, g, strict=True):
+        assert np.allclose(x, own - 0.1 * gradient * 1.5 / norm, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_step_that_is_not_finite_is_skipped(bad: float) -> None:
     finite = module_with("is_finite", ["f32[3]"], ["bool[3]"])
@@ -379,7 +397,7 @@ def test_the_files_of_the_library_have_no_errors_and_no_name_twice() -> None:
 def test_every_function_of_the_library_is_tested() -> None:
     """Those that are not named here are called by one that is."""
     named = {*OPTIMISERS, *LAYERS, "one_minus_power", "squared_norm", "clip_factor", "scaled"}
-    named |= {"is_finite", "chosen", "next_scale"}
+    named |= {"clipped", "is_finite", "chosen", "next_scale"}
     called = {"adam_direction", "linear_like", "warmup_cosine"}
     assert named | called == set(shipped_functions())
 
@@ -402,5 +420,5 @@ def test_the_page_of_the_library_lists_every_function_as_it_is() -> None:
             re.MULTILINE | re.DOTALL,
         ):
             names = re.findall(r"%\w+(?=:)", operands)
-            there[name] = (len(re.findall(r"\w+\[", results)), parameters or "", names)
+            there[name] = (len(re.findall(r"\w+[\[{]", results)), parameters or "", names)
     assert listed == there

@@ -73,7 +73,9 @@ class Lines:
 
     def name(self, hint: str) -> str:
         """Return a name that no other value has."""
+        hint = re.sub(r"\W+", "_", hint.partition(".")[2] or hint, flags=re.ASCII)  # of a field
         hint = re.sub(r"(_\d+)+$", "", hint.lower()) or "x"
+        hint = f"x_{hint}" if hint[0].isdigit() else hint
         made, number = hint, 1
         while made in self.names:
             made, number = f"{hint}_{number}", number + 1

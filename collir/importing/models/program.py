@@ -1,7 +1,7 @@
 """The program of a graph: a function in ``.coll``, with one loop for layers that are alike."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,10 @@ from collir.importing.models.rows.table import ROWS, NotHere
 _ = maps, products, reductions, selections, shapes  # their rows
 
 
-RESERVED = ("rate", "limit", "step")
+WEIGHTS = "w"
+"""The record of all weights; a field has the name that the framework gives the weight."""
+
+RESERVED = (WEIGHTS, "m", "v", "rate", "limit", "step")
 """The names that a training step takes beside the arguments of the model."""
 
 SIZES = "{sizes}"
@@ -32,6 +35,7 @@ class Argument:
     """An argument of a function.
 
     Attributes:
+        name: its name; of a weight, with that of the record in front.
         of: what the framework calls it: of a stack, of every layer.
         kind: that of the inputs (see ``Input``).
         layers: the parameter that is its first size, of a stack.
@@ -58,10 +62,54 @@ class Argument:
             return f"{first}@{axis}{comma}{rest}"
         return text
 
-    def text(self, axis: str = "") -> str:
-        """Return the argument as it is written."""
-        role = " parameter" if self.kind == "weight" else ""
-        return f"%{self.name}: {self.type(axis)}{role}"
+
+class Records:
+    """The records of the weights of a model: those of each loop over layers, and that of all.
+
+    Attributes:
+        dtype: what `float` is in them.
+        fields: the fields of the record of all weights, with their types.
+        layers: the records of the layers, as text.
+    """
+
+    def __init__(self, dtypes: Sequence[str]):
+        self.dtype = max(dtypes, key=dtypes.count) if dtypes else ""
+        self.is_mixed = len(set(dtypes)) > 1
+        self.fields: dict[str, str] = {}
+        self.layers: list[str] = []
+
+    def add(self, path: str, type: str) -> str:
+        """Add a field for a weight, or for the layers of a loop, and return its name."""
+        name = _distinct(_field_name(path) or "layers", self.fields)
+        self.fields[name] = type
+        return name
+
+    def type(self, shape: Sequence[int | str], dtype: str) -> str:
+        """Return the type of a field."""
+        return type_text(shape, "float" if dtype == self.dtype else dtype)
+
+    def add_layers(self, path: str, count: str, fields: Mapping[str, str]) -> str:
+        """Add the weights of the layers of a loop, and return the name of their field."""
+        name = f"layer{f'_{len(self.layers) + 1}' if self.layers else ''}"
+        self.layers.append(_record(name, fields))
+        return self.add(path, f"@{name}[{count}]")
+
+    @property
+    def texts(self) -> list[str]:
+        """The declarations."""
+        return [*self.layers, _record("weights", self.fields)] if self.fields else []
+
+
+def _record(name: str, fields: Mapping[str, str]) -> str:
+    listed = ",\n".join(f"  {field}: {x}" for field, x in fields.items())
+    return f"record @{name} {{\n{listed}\n}}\n"
+
+
+def _distinct(name: str, others: Iterable[str]) -> str:
+    """Return the name of a field that is no other one, and none that has another inside."""
+    while any(f"{x}.".startswith(f"{name}.") or f"{name}.".startswith(f"{x}.") for x in others):
+        name += "_"
+    return name
 
 
 @dataclass(frozen=True)
@@ -72,6 +120,7 @@ class Written:
         called: the functions that it calls.
         results: the types of its results.
         layers: its parameters for numbers of layers, with their defaults.
+        records: the records of its weights.
     """
 
     name: str
@@ -80,14 +129,33 @@ class Written:
     body: tuple[str, ...]
     called: tuple[str, ...]
     layers: Mapping[str, int]
+    records: Records
+
+    def listed(self, dtype: str = "", axis: str = "", more: Sequence[str] = ()) -> str:
+        """Return the arguments as they are written.
+
+        Args:
+            dtype: that of the weights, by default their own.
+            axis: the axis that the batch is divided over, if there is one.
+            more: arguments behind those of the model.
+        """
+        of = {kind: [x for x in self.arguments if x.kind == kind] for kind in _ORDER}
+        given = [f"%{x.name}: {x.type(axis)}" for x in of["argument"]]
+        given += more
+        if self.records.fields:
+            given.append(f"%{WEIGHTS}: {dtype or self.records.dtype} @weights parameter")
+        given += [f"%{x.name}: {x.type()}" for x in (*of["buffer"], *of["constant"])]
+        return ",\n     ".join(given)
 
     def text(self, mesh: str, axis: str = "") -> str:
         """Return the function on a mesh, with the batch over an axis if there is one."""
-        arguments = ",\n     ".join(argument.text(axis) for argument in self.arguments)
+        arguments = self.listed(axis=axis)
         results = ", ".join(self.results)
         results = f"({results})" if len(self.results) != 1 else results
         head = f"func @{self.name}{SIZES}\n    ({arguments})\n    -> {results} on @{mesh} auto {{"
-        return "\n".join((*self.called, "", head, *self.body, "}")) + "\n"
+        called = (f"{text.rstrip()}\n" for text in self.called)
+        parts = (*self.records.texts, *called, head, *self.body, "}")
+        return "\n".join(parts) + "\n"
 
 
 def written(graph: Graph, name: str) -> Written:
@@ -100,35 +168,39 @@ def written(graph: Graph, name: str) -> Written:
     values: dict[str, Value] = {}
     arguments: list[Argument] = []
     loops = [node for node in graph.nodes if isinstance(node, Loop)]
-    stacks = {stack.name: stack for loop in loops for stack in loop.stacks.values()}
-    in_loops = {x.name for stack in stacks.values() for x in stack.inputs}
+    stacks = [stack for loop in loops for stack in loop.stacks.values()]
+    in_loops = {x.name for stack in stacks for x in stack.inputs}
     counts = {
         f"layers_{number}" if number > 1 else "layers": loop.times
         for number, loop in enumerate(loops, 1)
     }
-    layers_of = {
-        name: layers for layers, loop in zip(counts, loops, strict=True) for name in loop.stacks
-    }
+    weights = [x for x in graph.inputs if x.kind == "weight"]
+    records = Records([x.value.dtype for x in weights])
     for x in graph.inputs:
         if x.name in in_loops:
             continue
-        made = lines.name(argument_name(x.of))
+        if x.kind == "weight":
+            type = records.type(x.value.shape, x.value.dtype)
+            made = f"{WEIGHTS}.{records.add(x.of, type)}"
+        else:
+            made = lines.name(argument_name(x.of))
         values[x.name] = Value.of(made, x.value)
         arguments.append(Argument(made, x.value.shape, x.value.dtype, (x.of,), x.kind))
-    for stack in stacks.values():
-        made = lines.name(argument_name(_stacked_name(stack)))
-        values[stack.name] = Value.of(made, stack.value)
-        of = tuple(x.of for x in stack.inputs)
-        kind = stack.inputs[0].kind
-        layers = layers_of[stack.name]
-        arguments.append(Argument(made, stack.value.shape, stack.value.dtype, of, kind, layers))
-    _write(lines, graph.nodes, values, dict(zip(map(id, loops), counts, strict=True)))
+    fields: dict[str, str] = {}
+    for layers, loop in zip(counts, loops, strict=True):
+        names = _stacked_names(loop, layers, records, lines, fields)
+        for stack in loop.stacks.values():
+            made = names[stack.name]
+            values[stack.name] = Value.of(made, stack.value)
+            of, kind = tuple(x.of for x in stack.inputs), stack.inputs[0].kind
+            arguments.append(Argument(made, stack.value.shape, stack.value.dtype, of, kind, layers))
+    _write(lines, graph.nodes, values, dict(zip(map(id, loops), counts, strict=True)), fields)
     results = [lines.whole(values[output]) for output in graph.outputs]
     lines.raw(f"return {', '.join(f'%{x.name}' for x in results)}")
     order = sorted(arguments, key=lambda a: _ORDER.index(a.kind))
     called = tuple(lines.called.values())
     types = tuple(x.type for x in results)
-    return Written(name, tuple(order), types, tuple(lines.lines), called, counts)
+    return Written(name, tuple(order), types, tuple(lines.lines), called, counts, records)
 
 
 def argument_name(path: str) -> str:
@@ -137,23 +209,60 @@ def argument_name(path: str) -> str:
     return made if made and not made[0].isdigit() else f"x_{made}"
 
 
-def _stacked_name(stack: Stack) -> str:
+def _stacked_names(
+    loop: Loop, layers: str, records: Records, lines: Lines, fields: dict[str, str]
+) -> dict[str, str]:
+    """Return the names of the stacks of a loop: the weights are a record in that of all.
+
+    Args:
+        layers: the parameter for the number of iterations.
+        fields: the names of weights in their layers by stack, to which those of the loop are added.
+    """
+    names: dict[str, str] = {}
+    types: dict[str, str] = {}
+    for stack in loop.stacks.values():
+        first = stack.inputs[0]
+        if first.kind == "weight":
+            field = _distinct(_field_name(_short(first, loop.path)), types)
+            types[field] = records.type(first.value.shape, first.value.dtype)
+            fields[stack.name] = field
+        else:
+            names[stack.name] = lines.name(argument_name(_shared_path(stack)))
+    if types:
+        container = re.sub(r"(^|\.)\d+$", "", loop.path)
+        whole = records.add_layers(container, layers, types)
+        own = (name for name in loop.stacks if name not in names)
+        names |= {name: f"{WEIGHTS}.{whole}.{fields[name]}" for name in own}
+    return names
+
+
+def _field_name(path: str) -> str:
+    """Return the name of a field for the path of a weight."""
+    return re.sub(r"[^\w.]+", "_", path, flags=re.ASCII)
+
+
+def _shared_path(stack: Stack) -> str:
     """Return the path that the inputs of a stack share, without the number of the layer."""
     first, last = (x.of.split(".") for x in (stack.inputs[0], stack.inputs[-1]))
     return ".".join(a for a, b in zip(first, last, strict=False) if a == b)
 
 
 def _write(
-    lines: Lines, nodes: Sequence[Node | Loop], values: dict[str, Any], layers: Mapping[int, str]
+    lines: Lines,
+    nodes: Sequence[Node | Loop],
+    values: dict[str, Any],
+    layers: Mapping[int, str],
+    fields: Mapping[str, str],
 ) -> None:
     """Write operations.
 
     Args:
         layers: the parameter of each loop for its number of iterations, by its ``id``.
+        fields: the names of weights in their layers, by the stack.
     """
     for node in nodes:
         if isinstance(node, Loop):
-            _write_loop(lines, node, values, layers[id(node)])
+            _write_loop(lines, node, values, layers[id(node)], fields)
         else:
             values[node.name] = _row(lines, node, values)
 
@@ -182,28 +291,37 @@ def _row(lines: Lines, node: Node, values: Mapping[str, Any]) -> Any:
     return made
 
 
-def _write_loop(lines: Lines, loop: Loop, values: dict[str, Any], layers: str) -> None:
+def _write_loop(
+    lines: Lines, loop: Loop, values: dict[str, Any], layers: str, fields: Mapping[str, str]
+) -> None:
     """Write a loop over layers."""
     body = lines.inner()
     inside: dict[str, Any] = {}
     carries: list[str] = []
     for name, start, _, _ in loop.carries:
         first = lines.whole(values[start])
-        made = body.name(first.name)
+        made = body.name(argument_name(first.name))
         inside[name] = Value.of(made, _shaped(first))
         carries.append(f"%{made} = %{first.name}")
     slices: list[str] = []
+    layer = body.name("layer")
     for name, stack in loop.stacks.items():
-        made = body.name(argument_name(_short(stack.inputs[0], loop.path)))
+        whole = values[stack.name].name
+        if (field := fields.get(name)) is not None:
+            made, record = f"{layer}.{field}", whole.removesuffix(f".{field}")
+            if f"%{layer} = %{record}" not in slices:
+                slices.append(f"%{layer} = %{record}")
+        else:
+            made = body.name(argument_name(_short(stack.inputs[0], loop.path)))
+            slices.append(f"%{made} = %{whole}")
         inside[name] = Value.of(made, stack.inputs[0].value)
-        slices.append(f"%{made} = %{values[stack.name].name}")
     shared: list[str] = []
     for name in loop.shared:
         outer: Value = values[name]
-        made = body.name(outer.name)
+        made = body.name(argument_name(outer.name))
         inside[name] = Value(made, outer.shape, outer.dtype, outer.has)
         shared.append(f"%{made} = %{outer.name}")
-    _write(body, loop.nodes, inside, {})
+    _write(body, loop.nodes, inside, {}, {})
     yielded = [body.whole(inside[result]) for _, _, result, _ in loop.carries]
     names = [lines.name(argument_name(loop.path.rpartition(".")[0] or "y")) for _ in yielded]
     clauses = [f"{kind}({wrapped(listed)})" for kind, listed in

@@ -87,9 +87,9 @@ def import_torch(
         except DiagnosticError:  # the model is for this size alone
             pass
     head = [*(f"// {line}".rstrip() for line in comment.splitlines())]
-    head += [f"machine @cluster = {machine}", "", f"mesh @m on @cluster {{ {mesh} }}", ""]
+    head += [f"machine @cluster = {machine}", f"mesh @m on @cluster {{ {mesh} }}", ""]
     sizes = ({BATCH: batch} if sized and batch else {}) | dict(function.layers)
-    text = "\n".join(head) + with_sizes(sized or text, sizes)
+    text = "\n".join([*head, ""]) + with_sizes(sized or text, sizes)
     return Imported(text, function.arguments, constants, batch if sized else None)
 
 
