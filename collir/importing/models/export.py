@@ -13,6 +13,7 @@ from typing import Any
 
 from collir.importing.models.constants import constant_node, named_constants
 from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live, mapped
+from collir.importing.models.norms import with_norms
 from collir.importing.models.simplify import simplified
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 
@@ -153,7 +154,7 @@ def graph_of(program: Any) -> Graph:
             else:
                 nodes.append(made)
     graph = live(Graph(inputs, nodes, list(dict.fromkeys(outputs))))
-    return named_constants(simplified(graph))
+    return named_constants(with_norms(simplified(graph)))
 
 
 class Known:
