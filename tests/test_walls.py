@@ -22,7 +22,7 @@ ORDER = [
     "localize",
     ("cost", "semantics", "search"),
     ("synthesis", "problems"),
-    ("passes", "targets", "importing"),
+    ("passes", "targets", "importing", "models"),
     "tools",
 ]
 """The packages in order: each may import from itself and from those before its entry only."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from collir.dialects.machine import LevelAttr
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.machine import Fabric, Level, LinkKind, Machine, MachineError
+from collir.models import MODELS
 from collir.syntax.units import Quantity, plain
 from collir.syntax.writer import level_text
 from collir.tools.foreign import comment
@@ -30,8 +31,8 @@ GPUS = {
 CPU = "cpu_cluster"
 """The shipped machine of CPUs."""
 
-_TAKEN = ("m", "sync_gradients", "sum_products")
-"""The names of the mesh and the functions of the program."""
+_TAKEN = ("m", "sync_gradients", "sum_products", "loss", "step", "layer", "model")
+"""Names of the mesh, of functions and of records of the program."""
 
 _MICROBATCHES = 16
 """The microbatches of a training step."""
@@ -55,6 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--nic", metavar="[N x]RATE", help="of each node, such as 8x400Gb or 25GB/s (default: "
         "for each GPU as in NVIDIA's DGX; for CPUs 200Gb)",
     )  # fmt: skip
+    parser.add_argument("--model", choices=list(MODELS), help="a training step of it (for GPUs)")
     parser.add_argument("--name", default="cluster", help="of the machine (default: cluster)")
     parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
@@ -87,11 +89,13 @@ def program(options: argparse.Namespace, file: str) -> str:
     Raises:
         UsageError: the options do not describe a machine.
     """
+    on_cpus = options.cpus is not None or options.cores is not None
     if not re.fullmatch(r"[A-Za-z_]\w*", options.name, re.ASCII):
         raise UsageError(f"'{options.name}' is not a name: letters, digits and _, no digit first")
+    if options.model is not None and on_cpus:
+        raise UsageError("--model is for machines with GPUs")
     if options.name in _TAKEN:
         raise UsageError(f"the program has @{options.name} already: choose another --name")
-    on_cpus = options.cpus is not None or options.cores is not None
     if on_cpus and (options.gpus is not None or options.gpu is not None):
         raise UsageError("--cpus and --cores are for machines without GPUs")
     source = CPU if on_cpus else GPUS[options.gpu or "h100"]
@@ -109,6 +113,8 @@ def program(options: argparse.Namespace, file: str) -> str:
         fabric=Fabric.NETWORK,
     )
     _check_devices(options.name, (node, *inner))
+    if options.model is not None:
+        return _training(options, shipped, node, inner, file, (count, rate))
     axes = _axes(options.nodes, math.prod(sizes))
     weights = f'{{weights="sum_products:{_PRODUCTS}"}}' if len(axes) > 1 else ""
     lines = [
@@ -124,6 +130,46 @@ def program(options: argparse.Namespace, file: str) -> str:
         *_functions(options.name, axes),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _training(
+    options: argparse.Namespace,
+    shipped: Preset,
+    node: Level,
+    inner: list[Level],
+    file: str,
+    adapters: tuple[int, float],
+) -> str:
+    """Return a training step of a model.
+
+    Raises:
+        UsageError: no sizes of its axes fit the machine.
+    """
+    model, [level] = MODELS[options.model], inner
+    for degree in (m for m in range(2, level.size + 1) if level.size % m == 0):
+        data = options.nodes * level.size // degree
+        if data > 1 and model.divides(data, degree):
+            break
+    else:
+        raise UsageError(
+            f"no two axes divide {options.model} over {_counted(options.nodes, 'node')} of "
+            f"{_counted(level.size, 'GPU')}: choose other --nodes or --gpus"
+        )
+    places = [f"{node.name}:{options.nodes}"] * (options.nodes > 1)
+    places += [f"{level.name}:{level.size // degree}"] * (degree < level.size)
+    lines = [
+        "//",
+        f"// {_description(options.nodes, [level.size], options.gpu or 'h100', on_cpus=False)}",
+        f"machine @{options.name} {{",
+        *_device(shipped.text),
+        *_level_lines(node, inner, _sources(shipped.text), *adapters),
+        "}",
+    ]
+    text = model.program(
+        "\n".join(lines), options.name, " * ".join(places), f"{level.name}:{degree}",
+        8 * options.nodes * level.size, file if file.isprintable() else f"{options.name}.coll",
+    )  # fmt: skip
+    return f"// {options.model}, as its published configuration has it.\n{text}"
 
 
 def _inner_levels(machine: Machine, options: argparse.Namespace, on_cpus: bool) -> list[Level]:

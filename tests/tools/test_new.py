@@ -1,5 +1,6 @@
 """Tests of collir new: its programs parse, and the commands in their comments work."""
 
+import random
 import re
 import shlex
 from contextlib import chdir
@@ -12,7 +13,9 @@ from hypothesis import strategies as st
 import collir
 from collir.dialects.machine import MachineOp
 from collir.ir.functions import functions_of
+from collir.ir.parameters import parameters_of
 from collir.machine import Fabric, Machine
+from collir.models import MODELS
 from collir.tools import collir as collir_tool
 from collir.tools import collopt
 from collir.tools.machine import preset
@@ -212,3 +215,25 @@ def test_wrong_options_are_one_line(
     assert err.startswith("collir: error: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_step_of_a_model_fits_the_cluster(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = random.Random(model)
+    words = (
+        f"--nodes {rng.randint(1, 4)} --gpus {rng.choice([4, 8])} --gpu {rng.choice(list(GPUS))}"
+    )
+    assert collir_tool.main(["new", "--model", model, *words.split()]) == 0
+    text = capsys.readouterr().out
+    module = collir.parse(text)
+    step = next(f for f in functions_of(module) if f.sym_name.data == "step")
+    given = parameters_of(step)
+    assert {name: given[name] for name in MODELS[model].sizes} == MODELS[model].sizes
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_model_that_no_axes_divide_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert collir_tool.main(["new", "--model", "mixtral-8x7b", "--nodes", "1", "--gpus", "2"]) == 2
+    assert "no two axes divide mixtral-8x7b over 1 node of 2 GPUs" in capsys.readouterr().err
+    assert collir_tool.main(["new", "--model", "mixtral-8x7b", "--cpus", "2"]) == 2
+    assert "--model is for machines with GPUs" in capsys.readouterr().err

@@ -1,0 +1,91 @@
+"""Training steps of families of models, for any machine, and the sizes of their models.
+
+A page is a program in ``.coll``: what one device computes, in types that say which dimension each
+axis divides. ``collir new --model NAME`` writes it for a cluster, at the sizes of a model.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+_HEAD = re.compile(r"^machine @cluster = .*\nmesh @m on @cluster .*\n", re.MULTILINE)
+_DEFAULTS = re.compile(r"(?<=\nfunc @)(?:loss|step)\(([^)]*)\)")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of a family.
+
+    Attributes:
+        page: the name of the page of its family.
+        sizes: those that differ from the defaults of the page, from its published configuration.
+    """
+
+    page: str
+    sizes: Mapping[str, int]
+
+    @cached_property
+    def text(self) -> str:
+        """The page of its family, as it is shipped."""
+        return (Path(__file__).parent / f"{self.page}.coll").read_text(encoding="utf-8")
+
+    @cached_property
+    def defaults(self) -> dict[str, int]:
+        """All sizes of the page, with those of the model."""
+        [listed, *_] = _DEFAULTS.findall(self.text)
+        found = {name: int(size) for name, size in re.findall(r"(\w+) = (\d+)", listed)}
+        return found | dict(self.sizes)
+
+    def divides(self, data: int, model: int) -> bool:
+        """Return whether axes of these sizes divide what they have to."""
+        sizes = self.defaults
+        over_data = [sizes[x] for x in ("experts",) if x in sizes]
+        names = ("heads", "kv", "inner", "dense", "vocab")
+        over_model = [sizes[x] for x in names if x in sizes]
+        return not any(x % data for x in over_data) and not any(x % model for x in over_model)
+
+    def program(self, machine: str, name: str, data: str, model: str, batch: int, file: str) -> str:
+        """Return the program for a machine.
+
+        Args:
+            machine: the declaration of the machine, which is called ``name``.
+            data, model: the places of the two axes.
+            batch: the number of rows of a batch.
+            file: what the commands in the first lines call the program.
+        """
+        sizes = self.defaults | {"batch": batch}
+        if "experts" in sizes:
+            share = sizes["seq"] * sizes["chosen"] / sizes["experts"]
+            sizes["places"] = min(sizes["seq"], math.ceil(1.25 * share))
+
+        def sized(match: re.Match[str]) -> str:
+            changed = re.sub(r"(\w+) = \d+", lambda m: f"{m[1]} = {sizes[m[1]]}", match[1])
+            return match[0].replace(match[1], changed)
+
+        text = self.text.replace(f"{self.page}.coll", file)
+        mesh = f"mesh @m on @{name} {{ data = {data}, model = {model} }}\n"
+        text = _HEAD.sub(lambda _: f"{machine.rstrip()}\n\n{mesh}", text, count=1)
+        return _DEFAULTS.sub(sized, text)
+
+
+MODELS = {
+    "llama-3-8b": Model("llama", {}),
+    "llama-3-70b": Model("llama", {"hidden": 8192, "heads": 64, "inner": 28672, "layers": 80}),
+    "llama-3-405b": Model("llama", {"hidden": 16384, "heads": 128, "inner": 53248, "layers": 126}),
+    "mistral-7b": Model("llama", {"vocab": 32000, "window": 4096, "base": 10000}),
+    "qwen3-8b": Model("qwen3", {}),
+    "qwen3-32b": Model("qwen3", {"hidden": 5120, "heads": 64, "inner": 25600, "layers": 64}),
+    "mixtral-8x7b": Model("mixtral", {}),
+    "qwen3-30b-a3b": Model("qwen3_moe", {}),
+    "qwen3-235b-a22b": Model(
+        "qwen3_moe", {"hidden": 4096, "heads": 64, "inner": 1536, "layers": 94}
+    ),
+    "deepseek-v3": Model("deepseek_v3", {}),
+    "gpt-oss-20b": Model("gpt_oss", {}),
+    "gpt-oss-120b": Model("gpt_oss", {"experts": 128, "pairs": 18}),
+    "gemma-3-12b": Model("gemma3", {}),
+}
+"""The models that ``collir new --model`` knows."""
