@@ -45,7 +45,7 @@ rng = np.random.default_rng(0)
 
 def weight(name, x):
     """Return gains of 1, and other weights that keep the size of what they are applied to."""
-    if name.startswith("gain"):
+    if "gain" in name:
         return np.ones(x.shape, x.dtype)
     inputs = x.shape[1] if len(x.shape) > 2 else x.shape[-1]
     return (rng.normal(size=x.shape) / inputs**0.5).astype(x.dtype)
@@ -123,7 +123,7 @@ def write_blocks(module: ModuleOp, steps: int, file: Path, folder: Path) -> None
     tensors = [np.asarray(0.3, np.float32)]
     for arg, x in zip(function.args[3:], types[3:], strict=True):
         inputs = x.shape[1] if len(x.shape) > 2 else x.shape[-1]
-        gain = (arg.name_hint or "").startswith("gain")
+        gain = "gain" in (arg.name_hint or "")
         weight = np.ones(x.shape) if gain else rng.normal(size=x.shape) / inputs**0.5
         tensors.append(weight.astype(NUMPY[x.dtype]))
     batches: list[list[np.ndarray]] = []

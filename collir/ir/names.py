@@ -144,7 +144,14 @@ def named_values(function: FuncOp) -> list[SSAValue]:
     if not isinstance(last, ReturnOp):
         return []
     auto = is_auto(function)
-    return [x.op.operands[0] if auto and _is_implied(x) else x for x in last.arguments]
+    return [_as_written(x) if auto else x for x in last.arguments]
+
+
+def _as_written(value: SSAValue) -> SSAValue:
+    """Return the value that a chain of layouts which are not written begins with."""
+    while _is_implied(value):
+        value = value.op.operands[0]
+    return value
 
 
 def _is_implied(value: SSAValue) -> TypeGuard[OpResult]:

@@ -2,12 +2,14 @@
 """The records of a module, where the signatures of its functions name them."""
 
 from collections.abc import Container, Mapping, Sequence
+from typing import Any
 
 from lark import Token
 
 from collir.ir.fields import Fields, groups
 from collir.ir.roles import Role
-from collir.layout import DistType, Mesh
+from collir.layout import Dim, DistType, Mesh
+from collir.layout.sizes import written
 from collir.layout.types import same_with_formulas
 from collir.syntax.lowering import is_tree
 from collir.syntax.parsing import parse
@@ -55,11 +57,16 @@ class Records:
     ) -> str | None:
         """Return the record that values are in a function; None if they are none of the module."""
         for name in self.names:
-            declared = self._fields(name, {})
+            declared = self._fields(name, {}, ())
             if tuple(field.name for field in declared) != fields:
                 continue
-            given = _numbers(declared, [x for _, x, _ in values], sizes)
-            declared = self._fields(name, given)
+            first = values[0][1].dims
+            front = first[: len(first) - len(_dims(declared[0]))]
+            stacked = [written(dim.size) for dim in front]
+            if any(dim.axes for dim in front) or not all(map(str.isalnum, stacked)):
+                continue
+            given = _numbers(declared, [x.dims[len(front) :] for _, x, _ in values], sizes)
+            declared = self._fields(name, given, stacked)
             pairs = list(zip(declared, values, strict=True))
             floats = [x.dtype for field, (_, x, _) in pairs if field.type.children[0] == FLOAT]
             lowering = TypeLowering("", [], mesh)
@@ -78,23 +85,27 @@ class Records:
                 continue
             numbers = ", ".join(f"{size} = {number}" for size, number in given.items())
             named = f"@{name}{f'({numbers})' if numbers else ''}"
+            named += f"[{', '.join(stacked)}]" if stacked else ""
             return " ".join([*map(str, floats[:1]), named, *map(str, roles)])
         return None
 
-    def _fields(self, name: str, given: Mapping[str, int]) -> list[Field]:
-        """Return the fields of a record where sizes are given to it."""
-        return self.lowering.fields(named_group(name, given), None)
+    def _fields(self, name: str, given: Mapping[str, int], stacked: Sequence[str]) -> list[Field]:
+        """Return the fields of a record where sizes are given to it, and dimensions in front."""
+        return self.lowering.fields(named_group(name, given, stacked), None)
+
+
+def _dims(field: Field) -> list[Any]:
+    return [part for part in field.type.children if is_tree(part, "dim")]
 
 
 def _numbers(
-    fields: Sequence[Field], types: Sequence[DistType], known: Container[str]
+    fields: Sequence[Field], types: Sequence[Sequence[Dim]], known: Container[str]
 ) -> dict[str, int]:
     """Return the sizes that fields name alone and that no parameters have, with what types have in
     their place."""
     given: dict[str, int] = {}
-    for field, x in zip(fields, types, strict=True):
-        dims = (part for part in field.type.children if is_tree(part, "dim"))
-        for dim, actual in zip(dims, x.dims, strict=False):
+    for field, dims in zip(fields, types, strict=True):
+        for dim, actual in zip(_dims(field), dims, strict=False):
             size = dim.children[0]
             if isinstance(size, Token) and size.type == "NAME" and size not in known:
                 given.setdefault(str(size), int(actual.size))

@@ -229,14 +229,17 @@ class RecordLowering(FormulaLowering):
         return found
 
 
-def named_group(name: str, sizes: Mapping[str, int]) -> SyntaxTree:
-    """Return the tree of a record that is named with sizes: ``@layer(hidden = 8)``."""
+def named_group(name: str, sizes: Mapping[str, int], stacked: Sequence[str]) -> SyntaxTree:
+    """Return the tree of a record that is named with sizes and dimensions, each of them a number or
+    a parameter: ``@layer(hidden = 8)[layers]``."""
     given: list[SyntaxTree] = [
         Tree("given_size", [Token("NAME", size), Token("NUMBER", str(number))])
         for size, number in sizes.items()
     ]
     symbol: SyntaxTree = Token("SYMBOL", f"@{name}")
-    return Tree("group", [None, symbol, Tree("given", given) if given else None, None])
+    front: list[SyntaxTree] = [Token("NUMBER" if n.isdigit() else "NAME", n) for n in stacked]
+    sizes_of_front = Tree("sizes", front) if front else None
+    return Tree("group", [None, symbol, Tree("given", given) if given else None, sizes_of_front])
 
 
 def _overlap(first: str, second: str) -> bool:

@@ -57,6 +57,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     hf.add_argument("--seq", type=_positive, metavar="N", help="positions (default: 2048 at most)")
     hf.add_argument("--head", metavar="CLASS", help="such as LlamaForCausalLM (default: the first "
                     "of the configuration's architectures)")  # fmt: skip
+    hf.add_argument("--pad-vocab", type=_positive, default=1, metavar="N", help="add words that "
+                    "get no chance, to a multiple of N, so that axes divide them")  # fmt: skip
     for kind in (torch, hf):
         kind.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
         kind.add_argument("--optimizer", choices=list(OPTIMIZERS), help="add a training step")
@@ -88,6 +90,10 @@ def run(options: argparse.Namespace) -> int:
         else:
             module, args, kwargs = _configured(options, torch)
             what = f"{type(module).__name__} of {options.config}"
+            if options.pad_vocab > 1:
+                count = module.get_output_embeddings().weight.shape[0]
+                remark = f"the scores of words are {count}; those that were added get no chance"
+                print(f"{options.config}: remark: {remark}", file=sys.stderr)
         imported = import_torch(
             module, args, kwargs, optimizer=options.optimizer or "",
             precision=options.precision or "", clip=options.clip, machine=options.machine,
@@ -109,10 +115,14 @@ def _command(options: argparse.Namespace) -> str:
     """Return the command line that makes the program again, but for its output."""
     words = ["collir", "import", options.kind]
     words.append(options.factory if options.kind == "torch" else options.config)
-    for name in ("args", "head", "batch", "seq", "optimizer", "precision", "machine", "mesh"):
+    for name in ("args", "head", "batch", "seq", "pad_vocab", "optimizer", "precision",
+                 "machine", "mesh"):  # fmt: skip
         value = getattr(options, name, None)
-        if value and value != {"machine": MACHINE, "mesh": MESH}.get(name):
-            words += [f"--{name}", *(value if isinstance(value, list) else [str(value)])]
+        if value and value != {"machine": MACHINE, "mesh": MESH, "pad_vocab": 1}.get(name):
+            words += [
+                f"--{name.replace('_', '-')}",
+                *(value if isinstance(value, list) else [str(value)]),
+            ]
     return shlex.join([*words, *(["--clip"] if options.clip else [])])
 
 
@@ -259,7 +269,9 @@ def _configured(
         position = Position(str(path), line, column)
         raise DiagnosticError(Diagnostic(f"this is no JSON: {error}", position)) from error
     try:
-        module, kwargs = model_of(config, options.head or "", options.batch, options.seq)
+        module, kwargs = model_of(
+            config, options.head or "", options.batch, options.seq, options.pad_vocab
+        )
     except HeadError as error:
         raise DiagnosticError(Diagnostic(str(error), Position(str(path), 1, 1))) from error
     except Exception as error:

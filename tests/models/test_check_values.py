@@ -24,7 +24,7 @@ ALONE = "data = 1, model = 1"
 
 Edit = tuple[str, str]
 
-FULL: list[Edit] = [("%b_down = %b_down) {", "%b_down = %b_down) recompute {")]
+FULL: list[Edit] = [("slice(%w = %w.layers) {", "slice(%w = %w.layers) recompute {")]
 SELECTIVE: list[Edit] = [("heads = heads)(%q, %k, %v)", "heads = heads)(%q, %k, %v) recompute")]
 
 
@@ -199,15 +199,15 @@ DROPOUT: list[Edit] = [
         '  %mixed = einsum "b a i j, b j a d -> b i a d" %drop, %v\n',
     ),
     (
-        "%bias: bf16[hidden] parameter) -> f32[] on @m {",
-        "%bias: bf16[hidden] parameter,\n"
+        "%w: bf16 @gpt parameter)\n    -> f32[] on @m {",
+        "%w: bf16 @gpt parameter,\n"
         "     %mask_a: bool[layers, batch@data, heads@model, seq, seq],\n"
         "     %mask_o: bool[layers, batch@data, seq, hidden],\n"
         "     %mask_d: bool[layers, batch@data, seq, hidden]) -> f32[] on @m {",
     ),
     (
-        "%b_down = %b_down) {",
-        "%b_down = %b_down,\n%mask_a = %mask_a, %mask_o = %mask_o, %mask_d = %mask_d) {\n"
+        "slice(%w = %w.layers) {",
+        "slice(%w = %w.layers, %mask_a = %mask_a, %mask_o = %mask_o, %mask_d = %mask_d) {\n"
         "%zero = constant value 0 to bf16[]",
     ),
     ("(%q, %k, %v)\n", "(%q, %k, %v, %mask_a)\n"),
@@ -218,9 +218,9 @@ DROPOUT: list[Edit] = [
 
 SEQUENCE: list[Edit] = [
     (
-        "  %whole = all_reduce %part over model\n  %inputs = add %whole, %positions\n",
+        "  %whole = all_reduce %part over model\n  %inputs = add %whole, %w.positions\n",
         "  %whole = reduce_scatter %part over model dim 1\n"
-        "  %own = slice %positions over model dim 0\n  %inputs = add %whole, %own\n",
+        "  %own = slice %w.positions over model dim 0\n  %inputs = add %whole, %own\n",
     ),
     ("    %n = layer_norm", "    %n_s = layer_norm"),
     ("    %q_0 =", "    %n = all_gather %n_s over model dim 1\n    %q_0 ="),

@@ -1,316 +1,69 @@
-# pyright: basic, reportMissingImports=false
-"""The pages of families compute what models of transformers compute, with the same weights."""
+"""The pages of models in examples/models run as they say, through all tools."""
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+import shlex
+from pathlib import Path
 
-import numpy as np
 import pytest
+from model_pages import PAGES, page
+from seeds import chosen
 
 import collir
-from collir.dialects.tensor import dist_type
-from collir.importing.models.hugging_face import set_experts
-from collir.ir.functions import functions_of
-from collir.ir.names import argument_names
-from collir.models import MODELS
-from collir.semantics.reference.executor import execute
+from collir.syntax.writer import write
+from collir.tools import collopt, collrun
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+NAMES = [
+    "mlp",
+    "gpt",
+    "gpt3",
+    "llama",
+    "bert",
+    "vit",
+    "switch",
+    "mixtral",
+    "zero",
+    "styles",
+    "jobs",
+    "words",
+    "training",
+    "vgg19",
+    "resnet50",
+]
+QUICK = ["mlp", *chosen(["bert", "vit", "switch", "zero", "words"], 1, "pages")]
+"""Passes take many seconds for the others."""
 
-BATCH, SEQ = 2, 12
-Weights = Mapping[str, Any]
-NUMPY = {"i32": np.int32, "f32": np.float32, "f64": np.float64}
-
-
-def heads(w: Weights, path: str, count: int) -> Any:
-    """Return the weight of a projection to heads: [width, head, number in the head]."""
-    return w[f"{path}.weight"].T.reshape(-1, count, w[f"{path}.weight"].shape[0] // count)
-
-
-def attention(w: Weights, i: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Return the fields of attention of a layer."""
-    o = w[f"{i}.self_attn.o_proj.weight"].T
-    found = {
-        "attention_gain": w[f"{i}.input_layernorm.weight"],
-        "q": heads(w, f"{i}.self_attn.q_proj", sizes["heads"]),
-        "k": heads(w, f"{i}.self_attn.k_proj", sizes["kv"]),
-        "v": heads(w, f"{i}.self_attn.v_proj", sizes["kv"]),
-        "o": o.reshape(sizes["heads"], -1, o.shape[1]),
-        "mlp_gain": w[f"{i}.post_attention_layernorm.weight"],
-    }
-    if f"{i}.self_attn.q_norm.weight" in w:
-        found |= {f"gain_{x}": w[f"{i}.self_attn.{x}_norm.weight"] for x in "qk"}
-    return found
+ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in NAMES]
 
 
-def mlp(w: Weights, path: str, prefix: str = "") -> dict[str, Any]:
-    """Return the fields of an MLP."""
-    return {f"{prefix}{x}": w[f"{path}.{x}_proj.weight"].T for x in ("gate", "up", "down")}
+def commands_of(name: str) -> list[list[str]]:
+    """Return the commands in the comment at the head of a page."""
+    text = (PAGES / f"{name}.coll").read_text(encoding="utf-8")
+    head = re.match(r"(//.*\n)+", text)
+    assert head
+    lines = head[0].replace("\\\n//", "")
+    return [shlex.split(line) for line in re.findall(r"//   (coll\w+ .*)", lines)]
 
 
-def experts(w: Weights, path: str) -> dict[str, Any]:
-    """Return the fields of experts, whose gate and up are one tensor in transformers."""
-    both, down = w[f"{path}.experts.gate_up_proj"], w[f"{path}.experts.down_proj"]
-    gate, up = np.split(both, 2, axis=1)
-    swapped = (x.transpose(0, 2, 1) for x in (gate, up, down))
-    router = w[f"{path}.gate.weight"].T
-    return {"router": router} | dict(zip(("gate", "up", "down"), swapped, strict=True))
+@pytest.mark.turns
+@pytest.mark.parametrize("name", ALL)
+def test_the_commands_of_a_page(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    commands = commands_of(name)
+    assert commands
+    for command, *arguments in commands:
+        status = {"collopt": collopt.main, "collrun": collrun.main}[command](arguments)
+        printed = capsys.readouterr()
+        assert status == 0, printed.out + printed.err
+        assert printed.out
 
 
-def llama(w: Weights, i: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    return attention(w, i, sizes) | mlp(w, f"{i}.mlp")
-
-
-def mixtral(w: Weights, i: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    path = f"{i}.mlp" if f"{i}.mlp.gate.weight" in w else f"{i}.block_sparse_moe"
-    return attention(w, i, sizes) | experts(w, path)
-
-
-def gemma3(w: Weights, i: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    found = attention(w, i, sizes) | mlp(w, f"{i}.mlp")
-    found["gain_o"] = found["mlp_gain"]
-    found["mlp_gain"] = w[f"{i}.pre_feedforward_layernorm.weight"]
-    found["gain_down"] = w[f"{i}.post_feedforward_layernorm.weight"]
-    return {name: x + 1 if "gain" in name else x for name, x in found.items()}
-
-
-def gpt_oss(w: Weights, i: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    found = attention(w, i, sizes)
-    for x, count in (("q", "heads"), ("k", "kv"), ("v", "kv")):
-        found[f"{x}_bias"] = w[f"{i}.self_attn.{x}_proj.bias"].reshape(sizes[count], -1)
-    both, bias = (w[f"{i}.mlp.experts.gate_up_proj{x}"] for x in ("", "_bias"))
-    return found | {
-        "o_bias": w[f"{i}.self_attn.o_proj.bias"], "sinks": w[f"{i}.self_attn.sinks"],
-        "router": w[f"{i}.mlp.router.weight"].T, "router_bias": w[f"{i}.mlp.router.bias"],
-        "gate": both[..., ::2], "up": both[..., 1::2],
-        "gate_bias": bias[..., ::2], "up_bias": bias[..., 1::2],
-        "down": w[f"{i}.mlp.experts.down_proj"],
-        "down_bias": w[f"{i}.mlp.experts.down_proj_bias"],
-    }  # fmt: skip
-
-
-def deepseek(w: Weights, i: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    count, size, turned = sizes["heads"], sizes["size"], sizes["turned"]
-    own = f"{i}.self_attn"
-    q = w[f"{own}.q_b_proj.weight"].T.reshape(-1, count, size + turned)
-    down = w[f"{own}.kv_a_proj_with_mqa.weight"].T
-    kv = w[f"{own}.kv_b_proj.weight"].T.reshape(-1, count, 2 * size)
-    # transformers turns numbers that are neighbours; here they are in the two halves
-    order = [*range(0, turned, 2), *range(1, turned, 2)]
-    o = w[f"{own}.o_proj.weight"].T
-    found = {
-        "attention_gain": w[f"{i}.input_layernorm.weight"],
-        "q_down": w[f"{own}.q_a_proj.weight"].T, "gain_q": w[f"{own}.q_a_layernorm.weight"],
-        "q_up": q[..., :size], "q_turned": q[..., size:][..., order],
-        "kv_down": down[:, :-turned], "gain_kv": w[f"{own}.kv_a_layernorm.weight"],
-        "k_turned": down[:, -turned:][:, order],
-        "k_up": kv[..., :size], "v_up": kv[..., size:],
-        "o": o.reshape(count, size, -1), "mlp_gain": w[f"{i}.post_attention_layernorm.weight"],
-    }  # fmt: skip
-    if f"{i}.mlp.gate.weight" not in w:
-        return found | mlp(w, f"{i}.mlp")
-    return found | experts(w, f"{i}.mlp") | mlp(w, f"{i}.mlp.shared_experts", "shared_")
-
-
-DENSE = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "vocab_size": 40,
-    "max_position_embeddings": 32,
-}
-OWN = {"hidden": 16, "heads": 4, "kv": 2, "size": 8, "inner": 24, "vocab": 40}
-ROUTED = {"output_router_logits": False, "router_aux_loss_coef": 0.0}
-
-Layer = Callable[[Weights, str, Mapping[str, int]], dict[str, Any]]
-
-Family = tuple[str, str, dict[str, Any], dict[str, int], Layer, list[tuple[str, str]]]
-"""A page, a class of transformers, its configuration, the sizes of the page, the fields of a layer,
-and which layers a field of the page stacks."""
-
-FAMILIES: dict[str, Family] = {
-    "llama": (
-        "llama",
-        "Llama",
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
-        {"layers": 3, "window": SEQ, "base": 500},
-        llama,
-        [("layers", "012")],
-    ),
-    "mistral": (
-        "llama",
-        "Mistral",
-        {"sliding_window": 5},
-        {"layers": 3, "window": 5, "base": 10000},
-        llama,
-        [("layers", "012")],
-    ),
-    "qwen3": ("qwen3", "Qwen3", {}, {"layers": 3, "base": 10000}, llama, [("layers", "012")]),
-    "mixtral": (
-        "mixtral",
-        "Mixtral",
-        {"num_local_experts": 4, "num_experts_per_tok": 2, **ROUTED},
-        {"layers": 3, "experts": 4, "chosen": 2, "places": SEQ, "base": 1000000},
-        mixtral,
-        [("layers", "012")],
-    ),
-    "qwen3 moe": (
-        "qwen3_moe",
-        "Qwen3Moe",
-        {
-            "num_experts": 8,
-            "num_experts_per_tok": 3,
-            "moe_intermediate_size": 24,
-            "norm_topk_prob": True,
-            "decoder_sparse_step": 1,
-            **ROUTED,
-        },
-        {"layers": 3, "experts": 8, "chosen": 3, "places": SEQ, "base": 10000},
-        mixtral,
-        [("layers", "012")],
-    ),
-    "gpt oss": (
-        "gpt_oss",
-        "GptOss",
-        {
-            "num_hidden_layers": 4,
-            "num_local_experts": 4,
-            "num_experts_per_tok": 2,
-            "sliding_window": 5,
-            "layer_types": ["sliding_attention", "full_attention"] * 2,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0},
-            **ROUTED,
-        },
-        {"pairs": 2, "experts": 4, "chosen": 2, "places": SEQ, "window": 5, "base": 150000},
-        gpt_oss,
-        [("pairs.near", "02"), ("pairs.far", "13")],
-    ),
-    "gemma 3": (
-        "gemma3",
-        "Gemma3",
-        {
-            "num_hidden_layers": 6,
-            "sliding_window": 5,
-            "query_pre_attn_scalar": 8,
-            "layer_types": ["sliding_attention"] * 2
-            + ["full_attention"]
-            + ["sliding_attention"] * 2
-            + ["full_attention"],
-            "rope_parameters": {
-                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-                "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
-            },
-        },
-        {"groups": 2, "locals": 2, "window": 5},
-        gemma3,
-        [("groups.near", "0134"), ("groups.far", "25")],
-    ),
-    "deepseek v3": (
-        "deepseek_v3",
-        "DeepseekV3",
-        {
-            "num_hidden_layers": 3,
-            "first_k_dense_replace": 1,
-            "q_lora_rank": 12,
-            "kv_lora_rank": 10,
-            "qk_rope_head_dim": 4,
-            "qk_nope_head_dim": 8,
-            "v_head_dim": 8,
-            "n_routed_experts": 8,
-            "num_experts_per_tok": 3,
-            "n_group": 4,
-            "topk_group": 2,
-            "n_shared_experts": 1,
-            "num_key_value_heads": 4,
-            "moe_intermediate_size": 20,
-            "routed_scaling_factor": 2.5,
-            "head_dim": 4,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-        },
-        {
-            "q_rank": 12,
-            "kv_rank": 10,
-            "turned": 4,
-            "dense": 24,
-            "inner": 20,
-            "experts": 8,
-            "chosen": 3,
-            "parts": 4,
-            "chosen_parts": 2,
-            "places": SEQ,
-            "first": 1,
-            "layers": 2,
-            "base": 10000,
-        },
-        deepseek,
-        [("first", "0"), ("layers", "12")],
-    ),
-}
-
-
-def at_sizes(text: str, sizes: Mapping[str, int]) -> str:
-    """Return a page with other sizes, on one device, that computes in f64."""
-    text = text[: text.index("// A step of AdamW")]
-    for name, size in sizes.items():
-        text = re.sub(rf"(?<=[(\s]){name} = \d+", f"{name} = {size}", text)
-    mesh = "machine @cluster { level gpu[2] { port = 1 GB/s, latency = 1 us } }"
-    text = re.sub(r"machine .*", mesh, text, count=1)
-    text = re.sub(r"mesh .*", "mesh @m on @cluster { data = gpu:2 }", text, count=1)
-    return re.sub(r"(?<=\w)@(model|data)\b", "", text).replace("bf16", "f64")
-
-
-def stacked(parts: list[Any], numbers: Any) -> Any:
-    return np.stack(parts).reshape(*numbers, *parts[0].shape)
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_page_computes_what_its_model_does(name: str) -> None:
-    page, model, config, sizes, layer, places = FAMILIES[name]
-    sizes = OWN | sizes | {"batch": BATCH, "seq": SEQ}
-    eps = 1e-5 if page in ("llama", "mixtral", "gpt_oss") else 1e-6
-    extra = {"attn_implementation": "eager", "rms_norm_eps": eps} | config
-    kind = "Gemma3TextConfig" if model == "Gemma3" else f"{model}Config"
-    made = getattr(transformers, kind)(**(DENSE | extra))
-    torch.manual_seed(1)
-    causal = getattr(transformers, f"{model}ForCausalLM")(made).double().eval()
-    set_experts(causal)
-    with torch.no_grad():
-        drawn = [x for n, x in causal.named_buffers() if "correction_bias" in n]
-        for weight in (*causal.parameters(), *drawn):
-            weight.add_(0.1 * torch.randn_like(weight))
-    tokens, targets = torch.randint(
-        0, 40, (2, BATCH, SEQ), generator=torch.Generator().manual_seed(2)
-    )
-    logits = causal(tokens).logits
-    right = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten()).item()
-    w = {path: x.detach().numpy() for path, x in causal.state_dict().items()}
-    fields = {
-        "embedding": w["model.embed_tokens.weight"], "head": w["lm_head.weight"],
-        "gain": w["model.norm.weight"] + (1 if model == "Gemma3" else 0),
-    }  # fmt: skip
-    for field, numbers in places:
-        parts = [layer(w, f"model.layers.{i}", sizes) for i in numbers]
-        outer = (len(numbers),)
-        if field == "groups.near":
-            outer = (sizes["groups"], sizes["locals"])
-        for part in parts[0]:
-            fields[f"{field}.{part}"] = stacked([x[part] for x in parts], outer)
-    text = next(x.text for x in MODELS.values() if x.page == page)
-    module = collir.parse(at_sizes(text, sizes))
-    [loss] = [f for f in functions_of(module) if f.sym_name.data == "loss"]
-    operands = {"tokens": tokens.numpy(), "targets": targets.numpy()}
-    if page == "deepseek_v3":
-        bias = [w[f"model.layers.{i}.mlp.gate.e_score_correction_bias"] for i in "12"]
-        operands["bias"] = np.stack(bias)
-    names = argument_names(loss)
-    arrays: list[list[Any]] = []
-    for name, arg in zip(names, loss.args, strict=True):
-        x = operands[name] if name in operands else fields[name.removeprefix("w.")]
-        arrays.append([x.astype(NUMPY[dist_type(arg).dtype])] * 2)
-    [result] = execute(module, loss, arrays)
-    assert abs(float(np.asarray(result[0])) - right) < 2e-6 * abs(right)
+@pytest.mark.turns
+@pytest.mark.parametrize("name", ALL)
+def test_differentiated_pages_print_and_no_pass_makes_them_slower(name: str) -> None:
+    module = collir.run_passes(page(name), "differentiate")
+    text = write(module)
+    assert write(collir.parse(text)) == text
+    for done, saved, before in collir.pass_costs(module, "default").saved:
+        assert saved >= -1e-9 * before, done

@@ -15,6 +15,6 @@ def test_losses_are_those_of_one_device(tmp_path: Path) -> None:
     for devices in (8, 1):
         folder = tmp_path / str(devices)
         folder.mkdir()
-        found[devices] = BENCHMARK["losses"](devices, 100, ROOT / "docs" / "tour.md", folder)
+        found[devices] = BENCHMARK["losses"](devices, 100, ROOT / "docs" / "tour.md", folder, "jax")
     assert found[8] == pytest.approx(found[1], rel=1e-4)
     assert min(found[8]) < 0.7 * found[8][0]

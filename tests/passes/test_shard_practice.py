@@ -308,7 +308,7 @@ def test_a_switch_transformer_divides_experts() -> None:
     (function,) = functions_of(collir.run_passes(module, "shard"))
     own, expert = layouts(function), ("expert",)
     assert own["x"] == (expert, (), ())
-    assert own["w_up"][1] == own["w_down"][1] == expert
+    assert own["w.up"][1] == own["w.down"][1] == expert
     looped = names([each for each in sent(function) if each.looped])
     assert looped == ["all_to_all"] * 4 + ["reduce_scatter"] * 2
 

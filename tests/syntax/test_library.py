@@ -401,7 +401,7 @@ def test_every_function_of_the_library_is_tested() -> None:
     called = {"adam_direction", "linear_like", "warmup_cosine"}
     called |= {"rotate", "grouped_attention", "sink_attention", "latent_attention", "seen_scores"}
     called |= {"expert_swiglu", "combined"}
-    called |= {"best_experts", "best_experts_of_parts", "places", "dispatched"}  # test_pages.py
+    called |= {"best_experts", "best_experts_of_parts", "places", "dispatched"}  # test_families.py
     assert named | called == set(shipped_functions())
 
 

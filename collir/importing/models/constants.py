@@ -55,6 +55,12 @@ def _written(
             x = e.scale(x, step)
         x = e.map("add {}", x, e.number(start, dtype)) if start else x
         return e.view(x, shape)
+    if kind == "front":
+        count, inside, outside = numbers
+        there = e.map("less {}", e.iota(max(shape)), e.number(count, "i64"), dtype="bool")
+        if dtype != "bool" or not inside:
+            there = e.map("where {}", there, e.number(inside, dtype), e.number(outside, dtype))
+        return e.view(there, shape)
     rows, columns = (d for d, n in enumerate(shape) if n > 1)
     query = e.view(
         e.iota(shape[rows]), [shape[rows] if d == rows else 1 for d in range(len(shape))]
@@ -76,8 +82,9 @@ def _written(
 def form_of(x: "np.ndarray[Any, Any]") -> tuple[tuple[int, ...], str, list[float]] | None:
     """Return the shape that is repeated, the name of the form, and its numbers.
 
-    A band is given by the least and the largest distance of a column ahead of its row, and by its
-    elements inside and outside.
+    A front is given by the number of its elements, by these, and by those behind. A band is given
+    by the least and the largest distance of a column ahead of its row, and by its elements inside
+    and outside.
     """
     if x.size == 0:
         return None
@@ -85,14 +92,15 @@ def form_of(x: "np.ndarray[Any, Any]") -> tuple[tuple[int, ...], str, list[float
     if x.size == 1:
         return x.shape, "number", [x.item()]
     long: list[int] = [n for n in x.shape if n > 1]
-    if len(long) == 1 and x.dtype != np.bool_:
+    if len(long) == 1:
         flat = x.reshape(-1)
-        step = (flat[1] - flat[0]).item()
-        if x.dtype.kind == "f" and not float(step).is_integer():
-            return None
-        if np.array_equal(flat, flat[0] + step * np.arange(flat.size)):
+        step = 0.0 if x.dtype == np.bool_ else (flat[1] - flat[0]).item()
+        whole = step and (x.dtype.kind != "f" or float(step).is_integer())
+        if whole and np.array_equal(flat, flat[0] + step * np.arange(flat.size)):
             return x.shape, "steps", [flat[0].item(), step]
-        return None
+        [*changes] = np.flatnonzero(flat[1:] != flat[:-1])
+        if len(changes) == 1:
+            return x.shape, "front", [int(changes[0]) + 1, flat[0].item(), flat[-1].item()]
     if len(long) != 2:
         return None
     table = x.reshape(long)

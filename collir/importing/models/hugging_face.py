@@ -19,7 +19,7 @@ class HeadError(Exception):
 
 
 def model_of(
-    config: Mapping[str, Any], head: str, batch: int, seq: int | None
+    config: Mapping[str, Any], head: str, batch: int, seq: int | None, multiple: int = 1
 ) -> tuple[Any, dict[str, Any]]:
     """Return a model without weights, and the arguments of its loss, on the device ``meta``.
 
@@ -27,9 +27,10 @@ def model_of(
         config: a ``config.json`` of ``transformers``.
         head: the class of the model; empty: the first of the configuration's architectures.
         seq: the number of positions; by default what the model has, and 2048 at most.
+        multiple: what the number of words is made a multiple of, by words that get no chance.
 
     Raises:
-        HeadError: there is no such class, or no such kind of model.
+        HeadError: there is no such class, no such kind of model, or none with words to add to.
     """
     torch = importlib.import_module("torch")
     transformers = importlib.import_module("transformers")
@@ -46,9 +47,32 @@ def model_of(
     settings = transformers.AutoConfig.for_model(**own)
     if hasattr(settings, "use_cache"):
         settings.use_cache = False
+    text = settings.get_text_config()
+    words = getattr(text, "vocab_size", None)
+    if multiple > 1 and words is not None:
+        text.vocab_size = -(-words // multiple) * multiple
     with torch.device("meta"):
         model = cls(settings)
+        if multiple > 1:
+            _leave_out(torch, model, words)
         return model, _arguments(torch, model, settings, batch, seq)
+
+
+def _leave_out(torch: Any, model: Any, words: int | None) -> None:
+    """Give the scores of words beyond some the least number, as in Megatron-LM.
+
+    Raises:
+        HeadError: the model gives no scores to words.
+    """
+    scores = model.get_output_embeddings()
+    if scores is None or words is None:
+        raise HeadError(f"{type(model).__name__} has no scores of words: leave out --pad-vocab")
+
+    def masked(_: Any, __: Any, output: Any) -> Any:
+        there = torch.arange(output.shape[-1], device=output.device) < words
+        return torch.where(there, output, torch.finfo(output.dtype).min)
+
+    scores.register_forward_hook(masked)
 
 
 _LEFT_OUT = ("quantization_config", "auto_map", "torch_dtype", "dtype")

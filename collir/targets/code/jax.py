@@ -367,7 +367,7 @@ class JaxFunction:
 
     def _decorators(self) -> list[str]:
         args, mesh = list(self.function.args), self.mesh
-        types = [f"    {array_text(mesh, dist_type(arg))},  # {self.variable[arg]}" for arg in args]
+        types = [f"    {array_text(mesh, dist_type(arg))},  # {self._shown(arg)}" for arg in args]
         lines = ["@jax.jit", *(["@takes(", *types, ")"] if types else ["@takes()"])]
         if not mesh.sub_axes:
             return lines
@@ -381,6 +381,11 @@ class JaxFunction:
             "check_vma=False",
         ]
         return [*lines, *call_lines("@jax.shard_map", arguments, 0)]
+
+    def _shown(self, value: SSAValue) -> str:
+        """Return the name of a field of a record, or the variable of another value."""
+        name = self.names[value]
+        return name if "." in name else self.variable[value]
 
     def _spec(self, value: SSAValue) -> str:
         spec = spec_of(self.mesh, dist_type(value))

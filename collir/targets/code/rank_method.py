@@ -153,6 +153,7 @@ class RankMethod(ArrayWords):
         number = count()
         words = [shown[x] if x.name_hint else str(next(number)) for x in memory]
         self.text_of |= zip(memory, variables(words), strict=True)
+        self.fields = {x: word for x, word in zip(memory, words, strict=True) if "." in word}
         ops = list(self.function.walk())
         starts = [op for op in ops if isinstance(op, StartOp)]
         loops = [op for op in ops if isinstance(op, LocalRepeatOp)]
@@ -267,7 +268,8 @@ class RankMethod(ArrayWords):
             at = dict(place)
             where = " and ".join(f"{axis} = {at[axis]}" for axis in self.mesh.ordered(at))
             about += f" where {comment(where)}, else None"
-        return f"{self.text_of[value]}: {about}."
+        field = f" ({self.fields[value]})" if value in self.fields else ""
+        return f"{self.text_of[value]}{field}: {about}."
 
     def _checked(self, arg: SSAValue) -> Piece:
         """Return the statement that checks an argument of a caller."""
@@ -277,7 +279,8 @@ class RankMethod(ArrayWords):
         x, name = buffer_of(arg), self.text_of[arg]
         self.needs.add("argument")
         shape = self.shape(x.shape)
-        checked = f'{name} = self._argument("{name}", {name}, {self.dtype(x.dtype)}, {shape})'
+        shown = self.fields.get(arg, name)
+        checked = f'{name} = self._argument("{shown}", {name}, {self.dtype(x.dtype)}, {shape})'
         return self.places[arg], [checked]
 
     def _returned(self) -> list[str]:
