@@ -35,9 +35,14 @@ class Model:
     @cached_property
     def defaults(self) -> dict[str, int]:
         """All sizes of the page, with those of the model."""
-        [listed, *_] = _DEFAULTS.findall(self.text)
+        *_, listed = _DEFAULTS.findall(self.text)
         found = {name: int(size) for name, size in re.findall(r"(\w+) = (\d+)", listed)}
         return found | dict(self.sizes)
+
+    @property
+    def has_model_axis(self) -> bool:
+        """Whether types of the page name an axis ``model`` beside ``data``."""
+        return "@model" in self.text
 
     def divides(self, data: int, model: int) -> bool:
         """Return whether axes of these sizes divide what they have to."""
@@ -47,12 +52,12 @@ class Model:
         over_model = [sizes[x] for x in names if x in sizes]
         return not any(x % data for x in over_data) and not any(x % model for x in over_model)
 
-    def program(self, machine: str, name: str, data: str, model: str, batch: int, file: str) -> str:
+    def program(self, machine: str, name: str, axes: str, batch: int, file: str) -> str:
         """Return the program for a machine.
 
         Args:
             machine: the declaration of the machine, which is called ``name``.
-            data, model: the places of the two axes.
+            axes: the axes of the mesh, with their places.
             batch: the number of rows of a batch.
             file: what the commands in the first lines call the program.
         """
@@ -66,7 +71,7 @@ class Model:
             return match[0].replace(match[1], changed)
 
         text = self.text.replace(f"{self.page}.coll", file)
-        mesh = f"mesh @m on @{name} {{ data = {data}, model = {model} }}\n"
+        mesh = f"mesh @m on @{name} {{ {axes} }}\n"
         text = _HEAD.sub(lambda _: f"{machine.rstrip()}\n\n{mesh}", text, count=1)
         return _DEFAULTS.sub(sized, text)
 
@@ -87,5 +92,10 @@ MODELS = {
     "gpt-oss-20b": Model("gpt_oss", {}),
     "gpt-oss-120b": Model("gpt_oss", {"experts": 128, "pairs": 18}),
     "gemma-3-12b": Model("gemma3", {}),
+    "bert-base": Model("bert", {}),
+    "bert-large": Model("bert", {"hidden": 1024, "heads": 16, "layers": 24}),
+    "vit-base": Model("vit", {}),
+    "vit-large": Model("vit", {"hidden": 1024, "heads": 16, "layers": 24}),
+    "resnet-50": Model("resnet50", {}),
 }
 """The models that ``collir new --model`` knows."""

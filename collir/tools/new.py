@@ -146,29 +146,27 @@ def _training(
         UsageError: no sizes of its axes fit the machine.
     """
     model, [level] = MODELS[options.model], inner
-    for degree in (m for m in range(2, level.size + 1) if level.size % m == 0):
-        data = options.nodes * level.size // degree
-        if data > 1 and model.divides(data, degree):
-            break
-    else:
+    nodes, gpus = options.nodes, level.size
+    degrees = [m for m in range(2, gpus + 1) if gpus % m == 0] if model.has_model_axis else [1]
+    fitting = (m for m in degrees if m < nodes * gpus and model.divides(nodes * gpus // m, m))
+    if (degree := next(fitting, None)) is None:
         raise UsageError(
-            f"no two axes divide {options.model} over {_counted(options.nodes, 'node')} of "
-            f"{_counted(level.size, 'GPU')}: choose other --nodes or --gpus"
+            f"no axes of {options.model} fit {_counted(nodes, 'node')} of {_counted(gpus, 'GPU')}: "
+            "choose other --nodes or --gpus"
         )
-    places = [f"{node.name}:{options.nodes}"] * (options.nodes > 1)
-    places += [f"{level.name}:{level.size // degree}"] * (degree < level.size)
+    places = [f"{node.name}:{nodes}"] * (nodes > 1)
+    places += [f"{level.name}:{gpus // degree}"] * (degree < gpus)
+    axes = f"data = {' * '.join(places)}" + f", model = {level.name}:{degree}" * (degree > 1)
     lines = [
         "//",
-        f"// {_description(options.nodes, [level.size], options.gpu or 'h100', on_cpus=False)}",
+        f"// {_description(nodes, [gpus], options.gpu or 'h100', on_cpus=False)}",
         f"machine @{options.name} {{",
         *_device(shipped.text),
         *_level_lines(node, inner, _sources(shipped.text), *adapters),
         "}",
     ]
-    text = model.program(
-        "\n".join(lines), options.name, " * ".join(places), f"{level.name}:{degree}",
-        8 * options.nodes * level.size, file if file.isprintable() else f"{options.name}.coll",
-    )  # fmt: skip
+    own = file if file.isprintable() else f"{options.name}.coll"
+    text = model.program("\n".join(lines), options.name, axes, 8 * nodes * gpus, own)
     return f"// {options.model}, as its published configuration has it.\n{text}"
 
 

@@ -256,8 +256,10 @@ FAMILIES: dict[str, Family] = {
 def at_sizes(text: str, sizes: Mapping[str, int]) -> str:
     """Return a page with other sizes, on one device, that computes in f64."""
     text = text[: text.index("// A step of AdamW")]
-    for name, size in sizes.items():
-        text = re.sub(rf"(?<=[(\s]){name} = \d+", f"{name} = {size}", text)
+    head = re.search(r"func @loss\([^)]*\)", text)
+    assert head
+    sized = re.sub(r"(\w+) = \d+", lambda m: f"{m[1]} = {sizes[m[1]]}", head[0])
+    text = text.replace(head[0], sized)
     mesh = "machine @cluster { level gpu[2] { port = 1 GB/s, latency = 1 us } }"
     text = re.sub(r"machine .*", mesh, text, count=1)
     text = re.sub(r"mesh .*", "mesh @m on @cluster { data = gpu:2 }", text, count=1)
@@ -266,6 +268,30 @@ def at_sizes(text: str, sizes: Mapping[str, int]) -> str:
 
 def stacked(parts: list[Any], numbers: Any) -> Any:
     return np.stack(parts).reshape(*numbers, *parts[0].shape)
+
+
+def loss_of(
+    page: str,
+    sizes: Mapping[str, int],
+    operands: Mapping[str, Any],
+    fields: Weights,
+    behind: str = "",
+) -> float:
+    """Return the loss of a page, with weights by the names of their fields.
+
+    Args:
+        behind: a function that calls the loss, if that is generic.
+    """
+    text = next(x.text for x in MODELS.values() if x.page == page)
+    module = collir.parse(at_sizes(text, sizes) + behind)
+    name = "main" if behind else "loss"
+    [loss] = [f for f in functions_of(module) if f.sym_name.data == name]
+    arrays: list[list[Any]] = []
+    for name, arg in zip(argument_names(loss), loss.args, strict=True):
+        x = operands[name] if name in operands else fields[name.removeprefix("w.")]
+        arrays.append([np.asarray(x).astype(NUMPY[dist_type(arg).dtype])] * 2)
+    [result] = execute(module, loss, arrays)
+    return float(np.asarray(result[0]))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -300,17 +326,152 @@ def test_a_page_computes_what_its_model_does(name: str) -> None:
             outer = (sizes["groups"], sizes["locals"])
         for part in parts[0]:
             fields[f"{field}.{part}"] = stacked([x[part] for x in parts], outer)
-    text = next(x.text for x in MODELS.values() if x.page == page)
-    module = collir.parse(at_sizes(text, sizes))
-    [loss] = [f for f in functions_of(module) if f.sym_name.data == "loss"]
     operands = {"tokens": tokens.numpy(), "targets": targets.numpy()}
     if page == "deepseek_v3":
         bias = [w[f"model.layers.{i}.mlp.gate.e_score_correction_bias"] for i in "12"]
         operands["bias"] = np.stack(bias)
-    names = argument_names(loss)
-    arrays: list[list[Any]] = []
-    for name, arg in zip(names, loss.args, strict=True):
-        x = operands[name] if name in operands else fields[name.removeprefix("w.")]
-        arrays.append([x.astype(NUMPY[dist_type(arg).dtype])] * 2)
-    [result] = execute(module, loss, arrays)
-    assert abs(float(np.asarray(result[0])) - right) < 2e-6 * abs(right)
+    assert abs(loss_of(page, sizes, operands, fields) - right) < 2e-6 * abs(right)
+
+
+def perturbed(model: Any) -> Weights:
+    """Return the weights of a model, each changed a little."""
+    torch.manual_seed(1)
+    model.double()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(0.1 * torch.randn_like(weight))
+    return {name: x.detach().numpy() for name, x in model.state_dict().items()}
+
+
+def encoder(w: Weights, path: str, names: Mapping[str, str], count: int) -> dict[str, Any]:
+    """Return the fields of a layer of an encoder: projections to heads, from them, and norms."""
+    found: dict[str, Any] = {}
+    for field, name in names.items():
+        weight, bias = w[f"{path}.{name}.weight"], w[f"{path}.{name}.bias"]
+        if field in ("q", "k", "v"):
+            found[field] = weight.T.reshape(weight.shape[1], count, -1)
+            found[f"{field}_bias"] = bias.reshape(count, -1)
+        elif field == "o":
+            found |= {"o": weight.T.reshape(count, -1, weight.shape[0]), "o_bias": bias}
+        elif weight.ndim == 1:
+            found |= {f"{field}_gain": weight, f"{field}_bias": bias}
+        else:
+            found |= {field: weight.T, f"{field}_bias": bias}
+    return found
+
+
+ENCODER = {
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
+
+
+def test_the_page_of_bert_computes_what_its_model_does() -> None:
+    config = transformers.BertConfig(
+        vocab_size=40, max_position_embeddings=SEQ, hidden_act="gelu_new", **ENCODER
+    )
+    model = transformers.BertForMaskedLM(config).eval()
+    w = perturbed(model)
+    tokens, segments, targets = (torch.randint(0, n, (BATCH, SEQ)) for n in (40, 2, 40))
+    counts = torch.rand(BATCH, SEQ) < 0.4
+    logits = model(tokens, token_type_ids=segments).logits
+    right = torch.nn.functional.cross_entropy(logits[counts], targets[counts]).item()
+    names = {
+        "q": "attention.self.query", "k": "attention.self.key", "v": "attention.self.value",
+        "o": "attention.output.dense", "attention": "attention.output.LayerNorm",
+        "up": "intermediate.dense", "down": "output.dense", "mlp": "output.LayerNorm",
+    }  # fmt: skip
+    layers = [encoder(w, f"bert.encoder.layer.{i}", names, 4) for i in range(3)]
+    start, end = "bert.embeddings", "cls.predictions"
+    fields = {f"layers.{x}": np.stack([layer[x] for layer in layers]) for x in layers[0]} | {
+        "words": w[f"{start}.word_embeddings.weight"],
+        "positions": w[f"{start}.position_embeddings.weight"],
+        "kinds": w[f"{start}.token_type_embeddings.weight"],
+        "embedding_gain": w[f"{start}.LayerNorm.weight"],
+        "embedding_bias": w[f"{start}.LayerNorm.bias"],
+        "head": w[f"{end}.transform.dense.weight"].T,
+        "head_bias": w[f"{end}.transform.dense.bias"],
+        "gain": w[f"{end}.transform.LayerNorm.weight"],
+        "bias": w[f"{end}.transform.LayerNorm.bias"], "words_bias": w[f"{end}.bias"],
+    }  # fmt: skip
+    sizes = {"batch": BATCH, "seq": SEQ, "hidden": 16, "heads": 4, "layers": 3, "vocab": 40}
+    operands = {"tokens": tokens, "segments": segments, "targets": targets, "counts": counts}
+    assert abs(loss_of("bert", sizes, operands, fields) - right) < 2e-6 * abs(right)
+
+
+def test_the_page_of_vit_computes_what_its_model_does() -> None:
+    config = transformers.ViTConfig(
+        image_size=6,
+        patch_size=3,
+        hidden_act="gelu_new",
+        layer_norm_eps=1e-6,
+        num_labels=5,
+        **ENCODER,
+    )
+    model = transformers.ViTForImageClassification(config).eval()
+    w = perturbed(model)
+    images, labels = torch.randn(BATCH, 3, 6, 6).double(), torch.randint(0, 5, (BATCH,))
+    right = torch.nn.functional.cross_entropy(model(images).logits, labels).item()
+    names = {x: f"attention.{x}_proj" for x in "qkvo"} | {"up": "mlp.fc1", "down": "mlp.fc2"}
+    names |= {"attention": "layernorm_before", "mlp": "layernorm_after"}
+    layers = [encoder(w, f"vit.layers.{i}", names, 4) for i in range(3)]
+    start = "vit.embeddings"
+    fields = {f"layers.{x}": np.stack([layer[x] for layer in layers]) for x in layers[0]} | {
+        "patch": w[f"{start}.patch_embeddings.projection.weight"].transpose(2, 3, 1, 0),
+        "patch_bias": w[f"{start}.patch_embeddings.projection.bias"],
+        "class": w[f"{start}.cls_token"], "positions": w[f"{start}.position_embeddings"][0],
+        "gain": w["vit.layernorm.weight"], "bias": w["vit.layernorm.bias"],
+        "head": w["classifier.weight"].T, "head_bias": w["classifier.bias"],
+    }  # fmt: skip
+    sizes = {"batch": BATCH, "grid": 2, "patch": 3, "hidden": 16, "heads": 4, "layers": 3}
+    operands = {"images": images.permute(0, 2, 3, 1), "labels": labels}
+    found = loss_of("vit", sizes | {"classes": 5}, operands, fields)
+    assert abs(found - right) < 2e-6 * abs(right)
+
+
+def test_the_page_of_resnet_computes_what_its_model_does() -> None:
+    config = transformers.ResNetConfig(
+        embedding_size=2, hidden_sizes=[8, 16, 32, 64], depths=[2, 3, 2, 2], num_labels=5
+    )
+    model = transformers.ResNetForImageClassification(config).train()
+    w = perturbed(model)
+    images, labels = torch.randn(BATCH, 3, 32, 32).double(), torch.randint(0, 5, (BATCH,))
+    right = torch.nn.functional.cross_entropy(model(images).logits, labels).item()
+
+    def convolution(path: str) -> dict[str, Any]:
+        return {
+            "weight": w[f"{path}.convolution.weight"].transpose(2, 3, 1, 0),
+            "gain": w[f"{path}.normalization.weight"], "bias": w[f"{path}.normalization.bias"],
+        }  # fmt: skip
+
+    fields = {f"stem.{x}": y for x, y in convolution("resnet.embedder.embedder").items()}
+    for number, depth in enumerate(config.depths):
+        path = f"resnet.encoder.stages.{number}.layers"
+        blocks = [
+            {
+                f"{part}.{x}": y
+                for n, part in enumerate(("first", "second", "third"))
+                for x, y in convolution(f"{path}.{i}.layer.{n}").items()
+            }
+            for i in range(depth)
+        ]
+        own = f"stage_{number + 1}"
+        fields |= {f"{own}.first.{x}": y for x, y in blocks[0].items()}
+        shortcut = convolution(f"{path}.0.shortcut")
+        fields |= {f"{own}.shortcut.{x}": y for x, y in shortcut.items()}
+        fields |= {f"{own}.more.{x}": np.stack([b[x] for b in blocks[1:]]) for x in blocks[0]}
+    fields |= {"head.weight": w["classifier.1.weight"].T, "head.bias": w["classifier.1.bias"]}
+    sizes = {"batch": BATCH, "side": 32, "width": 2, "classes": 5}
+    sizes |= {f"blocks_{n}": depth for n, depth in enumerate(config.depths, 1)}
+    operands = {"images": images.permute(0, 2, 3, 1), "labels": labels}
+    blocks_text = ", ".join(f"{x} = {n}" for x, n in sizes.items() if x.startswith("blocks"))
+    listed = ", ".join(f"{x} = {n}" for x, n in sizes.items())
+    main = (
+        f"func @main({listed})(%images: f64[batch, side, side, 3], %labels: i32[batch], "
+        "%w: f64 @resnet50) -> f32[] on @m {\n"
+        f"  %loss = call @loss({blocks_text})(%images, %labels, %w)\n  return %loss\n}}\n"
+    )
+    found = loss_of("resnet50", sizes, operands, fields, main)
+    assert abs(found - right) < 2e-6 * abs(right)

@@ -232,6 +232,6 @@ def test_a_step_of_a_model_fits_the_cluster(model: str, capsys: pytest.CaptureFi
 
 def test_a_model_that_no_axes_divide_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert collir_tool.main(["new", "--model", "mixtral-8x7b", "--nodes", "1", "--gpus", "2"]) == 2
-    assert "no two axes divide mixtral-8x7b over 1 node of 2 GPUs" in capsys.readouterr().err
+    assert "no axes of mixtral-8x7b fit 1 node of 2 GPUs" in capsys.readouterr().err
     assert collir_tool.main(["new", "--model", "mixtral-8x7b", "--cpus", "2"]) == 2
     assert "--model is for machines with GPUs" in capsys.readouterr().err
