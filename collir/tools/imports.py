@@ -4,6 +4,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import math
 import re
 import shlex
 import sys
@@ -65,6 +66,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         kind.add_argument(
             "--precision", choices=list(PRECISIONS), help="what the model computes in"
         )
+        kind.add_argument(
+            "--capacity", type=_factor, default=0.0, metavar="FACTOR",
+            help="give experts places for FACTOR times an even share of the words, and drop others "
+            "(default: all experts compute all words)",
+        )  # fmt: skip
         kind.add_argument("--clip", action="store_true", help="clip gradients in the step")
         kind.add_argument("--machine", default=MACHINE, help=f"default: {MACHINE}")
         kind.add_argument(
@@ -96,10 +102,17 @@ def run(options: argparse.Namespace) -> int:
                 print(f"{options.config}: remark: {remark}", file=sys.stderr)
         imported = import_torch(
             module, args, kwargs, optimizer=options.optimizer or "",
-            precision=options.precision or "", clip=options.clip, machine=options.machine,
-            mesh=options.mesh, comment=f"{what}, by\n  {_command(options)}",
+            precision=options.precision or "", clip=options.clip, capacity=options.capacity,
+            machine=options.machine, mesh=options.mesh,
+            comment=f"{what}, by\n  {_command(options)}",
         )  # fmt: skip
     collir.parse(imported.text, options.output or "<imported>")
+    if imported.has_experts and not options.capacity:
+        print(
+            f"{what}: remark: all experts compute all words, and cost as much; --capacity 1.25 "
+            "gives each of them places for 1.25 times an even share of the words",
+            file=sys.stderr,
+        )
     _write(imported, options.output)
     return 0
 
@@ -116,7 +129,7 @@ def _command(options: argparse.Namespace) -> str:
     words = ["collir", "import", options.kind]
     words.append(options.factory if options.kind == "torch" else options.config)
     for name in ("args", "head", "batch", "seq", "pad_vocab", "optimizer", "precision",
-                 "machine", "mesh"):  # fmt: skip
+                 "capacity", "machine", "mesh"):  # fmt: skip
         value = getattr(options, name, None)
         if value and value != {"machine": MACHINE, "mesh": MESH, "pad_vocab": 1}.get(name):
             words += [
@@ -124,6 +137,16 @@ def _command(options: argparse.Namespace) -> str:
                 *(value if isinstance(value, list) else [str(value)]),
             ]
     return shlex.join([*words, *(["--clip"] if options.clip else [])])
+
+
+def _factor(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number")
+    return value
 
 
 def _positive(text: str) -> int:

@@ -5,10 +5,14 @@ every expert computes every word, and its share of it is 0 where it was not chos
 """
 
 import importlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
 _NAME = "collir"
+
+_ROOM = "_collir_room"
+"""The attribute of a module of experts with the batch, and the room of an expert."""
 
 _SEQ = 2048
 """The most positions, where none are given."""
@@ -102,25 +106,36 @@ def _arguments(
     return {"input_ids": ids, "labels": labels, **extra}
 
 
-def set_experts(module: Any) -> None:
-    """Make a model of ``transformers`` compute its experts as products, in place."""
+def set_experts(module: Any, batch: int = 1, room: float = 0.0) -> bool:
+    """Make a model of ``transformers`` compute its experts as products, in place; return whether it
+    has any.
+
+    Args:
+        batch: the number of sequences.
+        room: the words of a sequence that an expert has places for, over an even share; 0: all.
+    """
     try:
         moe = importlib.import_module("transformers.integrations.moe")
         base = importlib.import_module("transformers.modeling_utils").PreTrainedModel
     except ImportError:  # there is none
-        return
+        return False
     if not isinstance(module, base):
-        return
+        return False
     if _NAME not in moe.ALL_EXPERTS_FUNCTIONS.valid_keys():
         moe.ALL_EXPERTS_FUNCTIONS.register(_NAME, _experts)
+    found = False
     for part in module.modules():
         config = getattr(part, "config", None)
         if config is not None and hasattr(config, "_experts_implementation"):
             config._experts_implementation = _NAME
+        if hasattr(part, "has_gate") and hasattr(part, "num_experts"):
+            found = True
+            setattr(part, _ROOM, (batch, room) if room else None)
+    return found
 
 
 def _experts(self: Any, x: Any, chosen: Any, shares: Any) -> Any:
-    """Return what all experts make of words of shape [words, width], each times its share.
+    """Return what experts make of words of shape [words, width], each times its share.
 
     Args:
         chosen: the experts of each word, of shape [words, k].
@@ -128,16 +143,45 @@ def _experts(self: Any, x: Any, chosen: Any, shares: Any) -> Any:
     """
     torch = importlib.import_module("torch")
     each = torch.nn.functional.one_hot(chosen, self.num_experts).to(shares.dtype)
-    share = torch.einsum("wke,wk->we", each, shares)
+    share = torch.einsum("wke,wk->we", each, shares).to(x.dtype)
+    if (room := getattr(self, _ROOM, None)) is None:
+        return torch.einsum("ewh,we->wh", _made(self, x), share)
+    batch, factor = room
+    ones = each.sum(1).view(batch, -1, self.num_experts)
+    dispatch = _places(ones, chosen.shape[1], factor).to(x.dtype)
+    there = torch.einsum("bsec,bsh->ebch", dispatch, x.view(batch, -1, x.shape[1]))
+    made = _made(self, there.flatten(1, 2)).view(there.shape)
+    combine = torch.einsum("bse,bsec->bsec", share.view(ones.shape), dispatch)
+    return torch.einsum("bsec,ebch->bsh", combine, made).reshape(x.shape)
+
+
+def _made(self: Any, x: Any) -> Any:
+    """Return what each expert makes of words: all of the same ones, or of its own."""
+    torch = importlib.import_module("torch")
+    words = "wh" if x.dim() == 2 else "ewh"
     weights = self.gate_up_proj if self.has_gate else self.up_proj
-    inner = torch.einsum("wh,ehf->wef" if self.is_transposed else "wh,efh->wef", x, weights)
+    up, down = ("ehf", "efh") if self.is_transposed else ("efh", "ehf")
+    inner = torch.einsum(f"{words},{up}->ewf", x, weights)
     if self.has_bias:
-        inner = inner + (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias)
+        inner = inner + (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias)[:, None]
     inner = self._apply_gate(inner) if self.has_gate else self.act_fn(inner)
-    equation = "wef,efh->weh" if self.is_transposed else "wef,ehf->weh"
-    y = torch.einsum(equation, inner, self.down_proj)
+    y = torch.einsum(f"ewf,{down}->ewh", inner, self.down_proj)
     if self.has_bias:
-        y = y + self.down_proj_bias
-    if getattr(self, "has_post_expert_norm", False):
-        y = self.post_expert_norm(y)
-    return torch.einsum("weh,we->wh", y, share.to(y.dtype)).to(x.dtype)
+        y = y + self.down_proj_bias[:, None]
+    return self.post_expert_norm(y) if getattr(self, "has_post_expert_norm", False) else y
+
+
+def _places(ones: Any, chosen: int, factor: float) -> Any:
+    """Return whether each word of a sequence has each place of each expert, as in GShard: words
+    take places in their order, and those that find none are dropped.
+
+    Args:
+        ones: 1 where a word chose an expert, of shape [sequence, word, expert].
+        chosen: the number of experts of a word.
+        factor: the number of places, over an even share of the words.
+    """
+    torch = importlib.import_module("torch")
+    _, words, experts = ones.shape
+    places = min(words, math.ceil(factor * words * chosen / experts))
+    place = (ones.cumsum(1) * ones).to(torch.int64) - 1
+    return place.unsqueeze(-1) == torch.arange(places, device=ones.device)

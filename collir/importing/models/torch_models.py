@@ -33,12 +33,14 @@ class Imported:
         constants: the elements of arguments that are constants of the model, by what they are
             called.
         batch: the default of the parameter ``batch``; None if all sizes are fixed.
+        has_experts: whether it has experts of ``transformers``.
     """
 
     text: str
     arguments: tuple[Argument, ...]
     constants: Mapping[str, Any]
     batch: int | None
+    has_experts: bool
 
 
 def import_torch(
@@ -49,6 +51,7 @@ def import_torch(
     optimizer: str = "",
     precision: str = "",
     clip: bool = False,
+    capacity: float = 0.0,
     machine: str = MACHINE,
     mesh: str = MESH,
     comment: str = "",
@@ -64,6 +67,9 @@ def import_torch(
             module is the loss.
         precision: the dtype that the model computes in; by default that of its weights.
         clip: whether the step clips gradients by the norm of all of them.
+        capacity: the words of a sequence that an expert of ``transformers`` has places for, over an
+            even share; what is beyond is dropped. By default all experts compute all words, which
+            drops none.
         machine: the machine, as a reference in ``.coll``.
         mesh: its axes; the batch is divided over the first.
 
@@ -75,13 +81,18 @@ def import_torch(
         raise fault(f"there is no optimizer {optimizer}: {', '.join(OPTIMIZERS)}")
     module, given = _copy(module, precision).train(False), (tuple(args), dict(kwargs or {}))
     given = _in_precision(given, precision) if precision else given
-    set_experts(module)
+    batch = batch_of(given)
+    if capacity and batch is None:
+        raise fault("a capacity is of sequences, and the arguments do not begin with a batch")
+    has_experts = set_experts(module, batch or 1, capacity)
+    if capacity and not has_experts:
+        raise fault("a capacity is of experts, and the model has none that are known")
     axis = mesh.partition("=")[0].strip()
     function, constants, text = _program(module, given, optimizer, clip, axis)
-    batch = batch_of(given)
     sized = None
     if batch is not None:
         try:
+            set_experts(module, 2 * batch, capacity)
             other = _program(module, doubled(given), optimizer, clip, axis)[-1]
             sized = with_batch(text, other, batch)
         except DiagnosticError:  # the model is for this size alone
@@ -90,7 +101,7 @@ def import_torch(
     head += [f"machine @cluster = {machine}", f"mesh @m on @cluster {{ {mesh} }}", ""]
     sizes = ({BATCH: batch} if sized and batch else {}) | dict(function.layers)
     text = "\n".join([*head, ""]) + with_sizes(sized or text, sizes)
-    return Imported(text, function.arguments, constants, batch if sized else None)
+    return Imported(text, function.arguments, constants, batch if sized else None, has_experts)
 
 
 def _program(
