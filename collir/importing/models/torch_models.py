@@ -60,7 +60,7 @@ def import_torch(
 
     The module stays as it is. It may lie on the device ``meta``, as its arguments: nothing is
     computed. Random numbers of dropout are left out, and statistics of batches are those that the
-    model keeps.
+    model keeps. The program is not checked here: ``collir.parse`` does so, as the command does.
 
     Args:
         optimizer: adds a training step with an optimiser of the library; the first result of the

@@ -27,8 +27,7 @@ def step(loss: Written, mesh: str, axis: str, optimizer: str, clip: bool) -> str
         clip: whether gradients are clipped by the norm of all of them.
     """
     states, counts = OPTIMIZERS[optimizer]
-    own, short = loss.records.dtype, WEIGHTS
-    kept = "f64" if own == "f64" else "f32"
+    own, kept, short = loss.records.dtype, "f32", WEIGHTS
     more = ["%rate: f32[]"] + ["%limit: f32[]"] * clip + ["%step: f32[]"] * counts
     kinds = [f"{kept} @weights parameter", *(f"{kept} @weights state" for _ in states)]
     arguments = loss.listed(kept, axis, more)

@@ -1,0 +1,31 @@
+# pyright: basic, reportMissingImports=false
+"""Imported steps of architectures, sharded by `shard`, compute on 4 ranks what one device does."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from architectures import ALL, small  # noqa: E402
+from seeds import some  # noqa: E402
+
+from collir.importing.models.torch_models import import_torch  # noqa: E402
+from collir.tools import collrun  # noqa: E402
+
+BOX = """machine @cluster {
+  device { compute f32 = 1 TFLOP/s, bf16 = 1 TFLOP/s, f64 = 1 TFLOP/s; memory = 16 GB @ 1 TB/s }
+  level gpu[4] { port = 10 GB/s, latency = 2 us }
+}"""
+
+
+@pytest.mark.parametrize("name", some(ALL, 1))
+def test_a_step_on_ranks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, kwargs = small(name)
+    text = import_torch(module, (), kwargs, optimizer="sgd", mesh="x = gpu:2, y = gpu:2").text
+    head = next(line for line in text.splitlines() if line.startswith("machine @cluster"))
+    monkeypatch.chdir(tmp_path)
+    Path("step.coll").write_text(text.replace(head, BOX))
+    words = ["step.coll", "-p", "shard", "--function", "step", "--engine", "mpi"]
+    assert collrun.main(words) == 0
