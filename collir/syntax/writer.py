@@ -32,6 +32,7 @@ from collir.ir.parameters import parameters_of
 from collir.machine import SHARES, Efficiency, Execution, LinkKind
 from collir.syntax.function_writer import FunctionWriter
 from collir.syntax.local_writer import local_text
+from collir.syntax.parsing import parse
 from collir.syntax.record_writer import Records
 from collir.syntax.units import Quantity, plain
 
@@ -269,4 +270,8 @@ def _mesh(op: MeshOp) -> str:
 
 def _record(op: RecordOp) -> str:
     fields = [f"  {field.field.data}: {field.type.data}" for field in op.fields]
-    return "\n".join([f"record {_symbol(op, op.sym_name.data)} {{", ",\n".join(fields), "}", ""])
+    name = _symbol(op, op.sym_name.data)
+    text = "\n".join([f"record {name} {{", ",\n".join(fields), "}", ""])
+    if parse(text, "")[1]:
+        raise DiagnosticError.at(op, f"the fields of {name} cannot be written in .coll: use -t mlir")
+    return text
