@@ -273,5 +273,6 @@ def _record(op: RecordOp) -> str:
     name = _symbol(op, op.sym_name.data)
     text = "\n".join([f"record {name} {{", ",\n".join(fields), "}", ""])
     if parse(text, "")[1]:
-        raise DiagnosticError.at(op, f"the fields of {name} cannot be written in .coll: use -t mlir")
+        problem = f"the fields of {name} cannot be written in .coll: use -t mlir"
+        raise DiagnosticError.at(op, problem)
     return text
