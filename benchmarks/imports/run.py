@@ -3,8 +3,9 @@
     python benchmarks/imports/run.py [ARCHITECTURE ...]
 
 A table: for each small model the lines of the function in ``.coll`` without and with loops over
-layers, seconds of ``torch.export`` and of the rest of the import, and the largest error of the loss
-and of all gradients beside torch's autograd in f64. Then full sizes, on no device.
+layers, seconds of ``torch.export`` and of the rest of the import, the operations of its products over
+those that torch counts, and the largest error of the loss and of all gradients beside torch's
+autograd in f64. Then full sizes, on no device.
 """
 
 import sys
@@ -18,6 +19,7 @@ warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
 from architectures import ALL, small  # noqa: E402
+from torch_flops import counted_by_torch, in_program  # noqa: E402
 from torch_gradients import compared  # noqa: E402
 
 from collir.importing.models.export import exported  # noqa: E402
@@ -55,12 +57,13 @@ def row(name: str) -> str:
         loops = written(rolled(graph), "loss")
         end = time.perf_counter()
         result = compared(*small(name))
+        flops = in_program(*small(name)) / counted_by_torch(*small(name))
     except Exception as error:  # a row says so
         return f"| {name} | {type(error).__name__}: {str(error)[:80]} |"
     rolls = "yes" if loops.layers else "no"
     return (
         f"| {name} | {len(whole.body)} | {len(loops.body)} | {rolls} | {middle - begin:.1f} | "
-        f"{end - middle:.2f} | {result.worst:.0e} |"
+        f"{end - middle:.2f} | {flops:.3f} | {result.worst:.0e} |"
     )
 
 
@@ -84,8 +87,8 @@ def main() -> None:
     """Print the tables."""
     torch.set_num_threads(1)
     names = sys.argv[1:] or ALL
-    print("| architecture | lines | with loops | rolled | export, s | rest, s | error |")
-    print("|---|--:|--:|---|--:|--:|--:|")
+    print("| architecture | lines | with loops | rolled | export, s | rest, s | FLOPs | error |")
+    print("|---|--:|--:|---|--:|--:|--:|--:|")
     for name in names:
         print(row(name), flush=True)
     if not sys.argv[1:]:
