@@ -3,8 +3,8 @@
     python benchmarks/imports/run.py [ARCHITECTURE ...]
 
 A table: for each small model the lines of the function in ``.coll`` without and with loops over
-layers, seconds of ``torch.export`` and of the rest of the import, the operations of its products over
-those that torch counts, and the largest error of the loss and of all gradients beside torch's
+layers, seconds of ``torch.export`` and of the rest of the import, the operations of its products
+over those that torch counts, and the largest error of the loss and of all gradients beside torch's
 autograd in f64. Then full sizes, on no device.
 """
 

@@ -25,6 +25,7 @@ PRODUCTS = ("einsum", "conv", "conv_transpose", "conv_filter")
 
 def counted_by_torch(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> int:
     """Return the operations of products of a forward pass, as torch counts them."""
+    set_experts(module)
     counter = FlopCounterMode(display=False)
     with sdpa_kernel(SDPBackend.MATH), counter, torch.no_grad():
         module.train(False)(**kwargs)
