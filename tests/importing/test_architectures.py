@@ -12,13 +12,15 @@ import collir
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from architectures import ALL, small
+from architectures import FIRST, MORE, small
 from torch_gradients import compared
 
 from collir.tools import collir as tool
 
 
-@pytest.mark.parametrize("name", some(ALL, 3))
+@pytest.mark.parametrize(
+    "name", [*some(FIRST, 3), *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)]
+)
 def test_loss_and_gradients_are_those_of_torch(name: str) -> None:
     model, arguments = small(name)
     result = compared(model, arguments)

@@ -1,6 +1,7 @@
 # pyright: basic, reportMissingImports=false
 """Imported models compute the loss and the gradients that torch computes."""
 
+import math
 import random
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ import collir
 
 torch = pytest.importorskip("torch")
 
+import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 from torch_gradients import compared  # noqa: E402
 
@@ -79,6 +81,38 @@ def window(positions: int) -> Any:
     return (i[None] <= i[:, None]) & (i[None] > i[:, None] - 3)
 
 
+def functions(x: Any) -> Any:
+    """Return a sum of functions of elements between -1 and 1."""
+    total = x.expm1() + torch.exp2(x) + x.sinh() + x.cosh() + torch.erfc(x) + torch.logaddexp(x, -x)
+    return total + (x.abs() + 1).log2() * (x.abs() + 1).log10() + x**7 + F.elu(x, 1.2)
+
+
+def resized(images: Any, x: Any, **options: Any) -> Any:
+    """Return images of one channel, with the size of a value."""
+    return F.interpolate(images, size=tuple(x.shape[1:]), **options)[:, 0]
+
+
+def written_in_places(m: Any, x: Any) -> Any:
+    """Return a value that is written to in every other place, and where it is positive."""
+    y = x.clone()
+    y[:, ::2] = m.w * x[:, ::2].tanh()
+    y[y > 0.5] = 0.25
+    return y
+
+
+def turned(m: Any, x: Any) -> Any:
+    """Return a value whose neighbouring elements are parts of complex ones, which are turned."""
+    turns = torch.polar(torch.ones_like(m.w), m.w)
+    z = torch.view_as_complex(x.unflatten(2, (-1, 2))) * turns
+    return torch.view_as_real(z).flatten(2)
+
+
+def without_gradients(m: Any, x: Any) -> Any:
+    """Return a value that is computed without gradients."""
+    with torch.no_grad():
+        return (m.w * x).tanh()
+
+
 STEPS = [
     (lambda d, s: nn.Sequential(nn.LayerNorm(d), nn.Linear(d, d), nn.GELU(), nn.Linear(d, d)),
      lambda m, x: m(x)),
@@ -103,6 +137,61 @@ STEPS = [
     (lambda d, s: Weight(1), lambda m, x: m.w * x.gather(1, (x > 0).long())),
     (lambda d, s: nn.GroupNorm(2, d), lambda m, x: m(x.transpose(1, 2)).transpose(1, 2)),
     (lambda d, s: nn.Embedding(s, d), lambda m, x: m(torch.arange(x.shape[1]))[None] * x[:, -1:]),
+    (lambda d, s: Weight(1),
+     lambda m, x: m.w * F.normalize(x, dim=-1) * sum(x.norm(p, 1, True) for p in (1, 3, math.inf))),
+    (lambda d, s: Weight(1),
+     lambda m, x: m.w * x * (x.floor() + x.ceil() + x.round() + x.trunc() + x.sign() + x.frac())),
+    (lambda d, s: Weight(1),
+     lambda m, x: m.w * (x % 0.7 + x.fmod(0.3) + x * torch.div(x, 0.4, rounding_mode="floor"))),
+    (lambda d, s: Weight(1), lambda m, x: m.w * functions(x.tanh())),
+    (lambda d, s: Weight(1), lambda m, x: m.w * (F.selu(x) + torch.hypot(x, m.w).tan())),
+    (lambda d, s: Weight(1), lambda m, x: m.w * resized(F.avg_pool2d(
+        x[:, None], 2, 2, ceil_mode=True, count_include_pad=False), x, mode="bilinear")),
+    (lambda d, s: Weight(1), lambda m, x: m.w * resized(F.max_pool2d(
+        x[:, None], 2, 2, ceil_mode=True), x, mode="bicubic")),
+    (lambda d, s: Weight(1), lambda m, x: m.w * F.avg_pool1d(x, 3, 1, 1, False, False)),
+    (lambda d, s: Weight(1), lambda m, x: m.w * resized(F.adaptive_avg_pool2d(
+        x[:, None], (2, 3)), x, mode="bilinear", align_corners=True)),
+    (lambda d, s: Weight(1), lambda m, x: m.w * resized(F.interpolate(
+        x[:, None], scale_factor=2), x, mode="bicubic", antialias=True)),
+    (lambda d, s: Weight(1), lambda m, x: m.w * resized(x[:, None, 1:], x)),
+    (lambda d, s: Weight(1), lambda m, x: m.w * F.fold(
+        F.unfold(x[:, None], 3, padding=1), x.shape[1:], 3, padding=1)[:, 0]),
+    (lambda d, s: Weight(1), lambda m, x: m.w * F.pad(x, (0, 0, 4, 1)).unfold(1, 6, 1).mean(-1)),
+    (lambda d, s: nn.ConvTranspose1d(d, d, 3, padding=1, groups=2),
+     lambda m, x: m(x.transpose(1, 2)).transpose(1, 2)),
+    *((lambda d, s: nn.Conv1d(d, d, 3), lambda m, x, mode=mode: m(F.pad(
+        x.transpose(1, 2), (1, 1), mode=mode)).transpose(1, 2))
+      for mode in ("reflect", "replicate", "circular")),
+    (lambda d, s: Weight(1), lambda m, x: x.index_put(
+        (torch.tensor([1, 0]), torch.tensor([2, 1])), m.w * x[:, 0]).tanh()),
+    (lambda d, s: Weight(1), written_in_places),
+    (lambda d, s: Weight(1), lambda m, x: x.tanh().masked_scatter(x > 0.3, m.w * x.flip(1))),
+    *((lambda d, s: Weight(1), lambda m, x, kind=kind: m.w * x.scatter_reduce(
+        1, torch.zeros_like(x, dtype=torch.long), x.sin(), kind).tanh())
+      for kind in ("amax", "mean", "sum")),
+    (lambda d, s: Weight(1), lambda m, x: m.w * x.tanh().cumprod(1) * x.tanh().prod(2, True)),
+    (lambda d, s: Weight(1), lambda m, x: m.w * x.logcumsumexp(1)),
+    (lambda d, s: Weight(1), lambda m, x: m.w * x * ((x > 1).any(1, True) ^ (x > -1).all(2, True))),
+    (lambda d, s: Weight(1), lambda m, x: m.w * x.median(1, True)[0] + x.kthvalue(2, 2, True)[0]),
+    (lambda d, s: Weight(1), lambda m, x: m.w * torch.fft.fft2(x).real.tanh()),
+    (lambda d, s: Weight(1), lambda m, x: m.w * torch.fft.irfft(
+        torch.fft.rfft(x, dim=1).conj() * (1 + 2j), n=x.shape[1], dim=1).tanh()),
+    (lambda d, s: Weight(s, 1), turned),
+    (lambda d, s: Weight(1), lambda m, x: m.w * x.detach() * without_gradients(m, x)),
+    (lambda d, s: Weight(1), lambda m, x: (torch.cdist(x, x + m.w) @ x).tanh()),
+    (lambda d, s: Weight(d, d), lambda m, x: torch.einsum("...i,ij->...j", x, m.w) * torch.einsum(
+        "...ii->...i", (x @ x.mT).tanh())[..., None]),
+    (lambda d, s: Weight(d), lambda m, x: m.w * x.tanh() * F.cross_entropy(
+        x.flatten(0, 1), torch.arange(2 * x.shape[1]) % 4, weight=torch.ones_like(m.w) * 0.5,
+        label_smoothing=0.1)),
+    (lambda d, s: Weight(1), lambda m, x: x.tanh() * F.cross_entropy(x, x.softmax(1)) * m.w),
+    (lambda d, s: Weight(d), lambda m, x: F.batch_norm(
+        x.transpose(1, 2), None, None, m.w, training=True).transpose(1, 2)),
+    (lambda d, s: Weight(1), lambda m, x: m.w * torch.roll(x, 3) * torch.bucketize(
+        x, torch.tensor([-0.5, 0.0, 0.5], dtype=torch.float64))),
+    (lambda d, s: Weight(1), lambda m, x: m.w * F.kl_div(
+        x.log_softmax(-1), x.flip(1).softmax(-1), reduction="none")),
 ]  # fmt: skip
 """Steps of a layer: how its weights are made, of a width and a number of positions, and its run."""
 
@@ -253,7 +342,7 @@ def inverts():
 
 class Turns(nn.Module):
     def forward(self, x):
-        return torch.fft.fft(x).real
+        return torch.fft.fft(x).angle()
 
 def turns():
     return Turns(), torch.zeros(4)
@@ -279,7 +368,7 @@ REFUSED = [
     (
         "turns",
         [],
-        "model.py:32:9: error: fft_fft is of complex64, a dtype that .coll does not have",
+        "model.py:32:9: error: torch's angle of complex values cannot be imported",
     ),
     ("missing", [], "model.py has no function missing"),
     ("linear", ["--optimizer", "sgd"], "a training step needs a loss"),

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from architectures import ALL, small  # noqa: E402
-from seeds import some  # noqa: E402
+from architectures import ALL, small
+from seeds import some
 
-from collir.importing.models.torch_models import import_torch  # noqa: E402
-from collir.tools import collrun  # noqa: E402
+from collir.importing.models.torch_models import import_torch
+from collir.tools import collrun
 
 BOX = """machine @cluster {
   device { compute f32 = 1 TFLOP/s, bf16 = 1 TFLOP/s, f64 = 1 TFLOP/s; memory = 16 GB @ 1 TB/s }

@@ -1,6 +1,7 @@
 # pyright: basic, reportMissingImports=false
 """The loss and the gradients of a torch module, by torch and by its imported program, in f64."""
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 import collir
+from collir.importing.models.decompositions import decomposed
 from collir.importing.models.export import graph_of
 from collir.importing.models.graph import live
 from collir.importing.models.hugging_face import set_experts
@@ -23,7 +25,9 @@ machine @one { level device[1] { port = 1 GB/s, latency = 1 us } }
 mesh @m on @one { x = device:1 }
 """
 
-NARROW = (torch.float32, torch.bfloat16, torch.float16)
+WIDE = dict.fromkeys((torch.float32, torch.bfloat16, torch.float16), torch.float64) | {
+    torch.complex64: torch.complex128
+}
 
 NUMPY = {"f64": np.float64, "i64": np.int64, "i32": np.int32, "bool": np.bool_}
 
@@ -35,7 +39,8 @@ class Compared:
     Attributes:
         program: the text of the function.
         loss: the relative error of the loss.
-        gradients: the error of the gradient of each weight, relative to the largest element of all.
+        gradients: the error of the gradient of each weight, relative to its largest element, or to
+            1e-5 of the largest of all where that is more.
     """
 
     program: Written
@@ -69,9 +74,10 @@ def _compared(module: torch.nn.Module, kwargs: Mapping[str, Any], roll: bool) ->
             weight.add_(torch.randn_like(weight) * 0.05)  # gains are not all 1
     set_experts(module)
     exported = torch.export.export(module, (), kwargs=dict(kwargs), strict=False)
-    exported = exported.run_decompositions({})
+    made = decomposed(copy.copy(exported))
+    widen(made)
     widen(exported)
-    graph = graph_of(exported)
+    graph = graph_of(made)
     graph.outputs = graph.outputs[:1]
     graph = rolled(live(graph)) if roll else live(graph)
     function = written(graph, "loss")
@@ -92,7 +98,7 @@ def _compared(module: torch.nn.Module, kwargs: Mapping[str, Any], roll: bool) ->
              for name, g in zip(names, own, strict=True)]  # fmt: skip
     largest = max(float(abs(g).max()) for g in exact if g.size)
     errors = {
-        name: float(abs(found[name] - g).max()) / largest
+        name: float(abs(found[name] - g).max()) / max(float(abs(g).max()), 1e-5 * largest)
         for name, g in zip(names, exact, strict=True)
         if g.size
     }
@@ -100,19 +106,19 @@ def _compared(module: torch.nn.Module, kwargs: Mapping[str, Any], roll: bool) ->
 
 
 def widen(exported: Any) -> None:
-    """Replace dtypes of 16 and 32 bits in an exported program by f64."""
-    for node in list(exported.graph.nodes):
+    """Replace dtypes of 16 and 32 bits in an exported program by those of 64."""
+    graphs = [x.graph for x in exported.graph_module.modules() if hasattr(x, "graph")]
+    for node in [node for graph in graphs for node in graph.nodes]:
         if "_assert_tensor_metadata" in str(node.target):
-            exported.graph.erase_node(node)
+            node.graph.erase_node(node)
             continue
         if "aten.view.default" in str(node.target):
             node.target = torch.ops.aten.reshape.default
         if "aten.copy.default" in str(node.target):
             node.target = torch.ops.aten.expand_as.default
             node.args = node.args[::-1][-2:]
-        if node.kwargs.get("dtype") in NARROW:
-            node.kwargs = {**node.kwargs, "dtype": torch.float64}
-        node.args = tuple(torch.float64 if x in NARROW else x for x in node.args)
+        node.kwargs = {name: _wide_dtype(x) for name, x in node.kwargs.items()}
+        node.args = tuple(_wide_dtype(x) for x in node.args)
         value = node.meta.get("val")
         if isinstance(value, list | tuple):
             node.meta["val"] = [_wide(x) for x in value]  # pyright: ignore
@@ -123,7 +129,11 @@ def widen(exported: Any) -> None:
 
 
 def _wide(x: Any) -> Any:
-    return x.double() if isinstance(x, torch.Tensor) and x.dtype in NARROW else x
+    return x.to(WIDE[x.dtype]) if isinstance(x, torch.Tensor) and x.dtype in WIDE else x
+
+
+def _wide_dtype(x: Any) -> Any:
+    return WIDE.get(x, x) if isinstance(x, torch.dtype) else x
 
 
 def _by_program(function: Written, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

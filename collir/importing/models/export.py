@@ -11,7 +11,9 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
+from collir.importing.models.complexes import COMPLEX, with_real_parts
 from collir.importing.models.constants import constant_node, named_constants
+from collir.importing.models.decompositions import DETACHED, decomposed, is_nothing, op_name
 from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live, mapped
 from collir.importing.models.norms import with_norms
 from collir.importing.models.simplify import simplified
@@ -23,15 +25,12 @@ DTYPES = {
 }  # fmt: skip
 """The dtypes of torch that ``.coll`` has, and their names there."""
 
-_NOTHING = {
-    "alias", "detach", "detach_", "contiguous", "clone", "lift_fresh_copy", "_assert_scalar",
-    "_assert_tensor_metadata", "to.device", "lift_fresh", "dropout", "feature_dropout",
-}  # fmt: skip
-"""Operations that change no value where a model is not trained by torch itself."""
-
-
 _LARGE = 2**28
 """The most elements of a constant that is computed while a model is imported."""
+
+
+_LIFTED = 2**16
+"""The most elements of a tensor that a model makes of numbers, and that is a constant."""
 
 
 def fault(message: str, line: str = "") -> DiagnosticError:
@@ -57,7 +56,7 @@ def exported(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Gra
     try:
         with _quiet():
             program = torch.export.export(module, tuple(args), kwargs=dict(kwargs), strict=False)
-            program = program.run_decompositions({})
+            program = decomposed(program)
     except Exception as error:  # whatever the user's code raises
         raise fault(*_refusal(error)) from error
     return graph_of(program)
@@ -113,7 +112,8 @@ def graph_of(program: Any) -> Graph:
     """
     signature = program.graph_signature
     weights = dict(signature.inputs_to_parameters)
-    buffers = dict(signature.inputs_to_buffers) | dict(signature.inputs_to_lifted_tensor_constants)
+    lifted = dict(signature.inputs_to_lifted_tensor_constants)
+    buffers = dict(signature.inputs_to_buffers) | lifted
     shared = _tied(program, weights)
     inputs: list[Input] = []
     nodes: list[Node | Any] = []
@@ -121,6 +121,7 @@ def graph_of(program: Any) -> Graph:
     same: dict[str, str] = {}
     results: set[str | None] = set(signature.user_outputs)
     known = Known()
+    trained: set[str] = set()  # what a gradient goes to, or through
 
     def ref(x: Any) -> Any:
         if type(x).__name__ != "Node":
@@ -133,12 +134,16 @@ def graph_of(program: Any) -> Graph:
             of = str(weights.get(node.name) or buffers.get(node.name) or node.name)
             if node.name in shared:
                 same[node.name] = shared[node.name]
+            elif known.lifts(node, program.constants.get(lifted.get(node.name))):
+                nodes.append(_constant(node, known.value(node)))
             elif hasattr(node.meta.get("val"), "dtype"):
                 value = _shaped(node.meta["val"], of, "")
                 kind = "buffer" if node.name in buffers else "argument"
                 if node.name in weights:
                     kind = "weight" if program.state_dict[of].requires_grad else "buffer"
                 inputs.append(Input(node.name, value, of, kind))
+                if kind in ("weight", "argument") and _is_float(value):
+                    trained.add(node.name)
         elif node.op == "output":
             [flat] = node.args
             outputs = [
@@ -148,13 +153,51 @@ def graph_of(program: Any) -> Graph:
             nodes.append(_constant(node, value))
         else:
             made = _node(node, ref)
-            if made.op.partition(".")[0] in _NOTHING or made.op in _NOTHING:
+            is_same = is_nothing(made.op) and _keeps_dtype(node)
+            if is_same or (made.op in DETACHED and not trained & {*made.operands()}):
                 first = made.args[0]
                 same[node.name] = first.name if isinstance(first, Ref) else node.name
             else:
                 nodes.append(made)
-    graph = live(Graph(inputs, nodes, list(dict.fromkeys(outputs))))
+                if made.op not in DETACHED and any(_is_float(x) for x in made.results):
+                    trained.update({made.name} if trained & {*made.operands()} else ())
+    graph = with_real_parts(live(Graph(inputs, nodes, list(dict.fromkeys(outputs)))))
+    _check_real(graph)
     return named_constants(with_norms(simplified(graph)))
+
+
+def _keeps_dtype(node: Any) -> bool:
+    """Return whether the result of a node has the dtype of its first operand."""
+    values = (node.meta.get("val"), getattr(node.args[0], "meta", {}).get("val"))
+    first, second = (getattr(x, "dtype", None) for x in values)
+    return first == second
+
+
+def _is_float(x: Shaped | None) -> bool:
+    return x is not None and (x.dtype[0] in "fc" or x.dtype == "bf16")
+
+
+def _check_real(graph: Graph) -> None:
+    """Check that no value is complex.
+
+    Raises:
+        DiagnosticError: one is.
+    """
+    for x in graph.inputs:
+        if x.value.dtype in COMPLEX:
+            raise fault(f"{x.of} is of {x.value.dtype}, a dtype that .coll does not have")
+    known = {x.name for x in graph.inputs}
+    for node in graph.nodes:
+        assert isinstance(node, Node)
+        for result in node.results:
+            if result is not None and result.dtype in COMPLEX:
+                what = f"{node.op} is of {result.dtype}"
+                raise fault(f"{what}, a dtype that .coll does not have", node.line)
+        if not known.issuperset(node.operands()):
+            raise fault(f"torch's {node.op} of complex values cannot be imported", node.line)
+        known.add(node.name)
+    if not known.issuperset(graph.outputs):
+        raise fault("a result of the model is complex: return its parts, as view_as_real does")
 
 
 class Known:
@@ -172,11 +215,27 @@ class Known:
         self._maps = (aten.__and__.Tensor, aten.__or__.Tensor, aten._to_copy.default)
         self._views = (aten.expand.default, aten.unsqueeze.default, aten.slice.Tensor)
 
+    def lifts(self, node: Any, value: Any) -> bool:
+        """Take the value of a tensor that the model makes of numbers; return whether there is one.
+
+        One that is as large as data, or that has no elements in memory, stays an input.
+        """
+        if type(value) is not self._torch.Tensor or value.device.type != "cpu":
+            return False
+        if value.is_complex() or not 0 < value.numel() <= _LIFTED:
+            return False
+        self._values[node] = self._compact(value)
+        return True
+
     def value(self, node: Any) -> Any:
         """Return the value of a node, or None if it depends on inputs or is too large."""
         sizes = getattr(node.meta.get("val"), "shape", None)
         tags = getattr(node.target, "tags", ())
+        if node in self._values:
+            return self._values[node]
         if sizes is None or self._torch.Tag.nondeterministic_seeded in tags:
+            return None
+        if node.meta["val"].is_complex():
             return None
         if _op(node).partition(".")[0] in self._empty or any(
             name not in self._values for name in node.all_input_nodes
@@ -249,7 +308,7 @@ def _op(node: Any) -> str:
     op = str(node.target)
     if not isinstance(node.target, str) and op.startswith("<built-in function"):
         op = op.split()[-1].rstrip(">")
-    return op.removeprefix("aten.").removesuffix(".default")
+    return op_name(op)
 
 
 def _node(node: Any, ref: Any) -> Node:
@@ -263,7 +322,7 @@ def _node(node: Any, ref: Any) -> Node:
 
 def _plain(x: Any) -> Any:
     """Return an argument as a number, a name or None."""
-    if x is None or isinstance(x, bool | int | float | str):
+    if x is None or isinstance(x, bool | int | float | complex | str):
         return x
     text = str(x)
     return DTYPES.get(text.removeprefix("torch."), text)
@@ -271,12 +330,12 @@ def _plain(x: Any) -> Any:
 
 def _shaped(value: Any, what: str, line: str) -> Shaped:
     name = str(value.dtype).removeprefix("torch.")
-    if name not in DTYPES:
+    if name not in DTYPES and name not in COMPLEX:
         raise fault(f"{what} is of {name}, a dtype that .coll does not have", line)
     sizes = tuple(value.shape)
     if not all(isinstance(size, int) for size in sizes):
         raise fault(f"{what} has a size that depends on data: {list(sizes)}", line)
-    return Shaped(sizes, DTYPES[name])
+    return Shaped(sizes, DTYPES.get(name, name))
 
 
 def _path(meta: Mapping[str, Any]) -> str:

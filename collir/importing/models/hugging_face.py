@@ -47,7 +47,7 @@ def model_of(
     cls = getattr(transformers, name, None)
     if cls is None or not hasattr(cls, "main_input_name"):
         raise HeadError(f"transformers has no model {name}: name another class with --head")
-    own = {key: value for key, value in config.items() if key not in _LEFT_OUT}
+    own = {key: _decoded(value) for key, value in config.items() if key not in _LEFT_OUT}
     settings = transformers.AutoConfig.for_model(**own)
     if hasattr(settings, "use_cache"):
         settings.use_cache = False
@@ -77,6 +77,14 @@ def _leave_out(torch: Any, model: Any, words: int | None) -> None:
         return torch.where(there, output, torch.finfo(output.dtype).min)
 
     scores.register_forward_hook(masked)
+
+
+def _decoded(x: Any) -> Any:
+    """Return a setting with the floats that JSON lacks, as transformers writes them."""
+    if isinstance(x, dict):
+        special = x.get("__float__")  # pyright: ignore
+        return float(special) if special else {key: _decoded(y) for key, y in x.items()}  # pyright: ignore
+    return [_decoded(y) for y in x] if isinstance(x, list) else x  # pyright: ignore
 
 
 _LEFT_OUT = ("quantization_config", "auto_map", "torch_dtype", "dtype")

@@ -8,11 +8,7 @@ from typing import Any
 from collir.importing.models.export import fault
 from collir.importing.models.graph import Graph, Input, Loop, Node, Ref, Shaped, Stack, mapped
 from collir.importing.models.lines import Lines, Value, type_text, wrapped
-from collir.importing.models.rows import maps, products, reductions, selections, shapes
 from collir.importing.models.rows.table import ROWS, NotHere
-
-_ = maps, products, reductions, selections, shapes  # their rows
-
 
 WEIGHTS = "w"
 """The record of all weights; a field has the name that the framework gives the weight."""

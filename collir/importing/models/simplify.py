@@ -1,11 +1,13 @@
 """Masks that are an order, and heads that are repeated, said as properties of attention."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from collir.importing.models.constants import CONSTANT, form_of
 from collir.importing.models.graph import Graph, Loop, Node, Ref, live
 
+_JOINS = ("cat", "concat", "concatenate")
 _ATTENTION = "scaled_dot_product_attention"
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
@@ -14,11 +16,21 @@ def simplified(graph: Graph) -> Graph:
     """Return the graph with attentions that say which positions they see, and heads that share
     keys and values."""
     made = {node.name: node for node in graph.nodes if isinstance(node, Node)}
+    shapes = {x.name: x.value.shape for x in graph.inputs}
+    shapes |= {name: node.results[0].shape for name, node in made.items() if node.results[0]}
     nodes: list[Node | Loop] = []
     for node in graph.nodes:
         assert isinstance(node, Node)
+        node = _without_nothing(node, shapes) if node.op in _JOINS else node
         nodes.append(_attention(node, made) if node.op == _ATTENTION else node)
     return live(Graph(graph.inputs, nodes, graph.outputs, graph.constants))
+
+
+def _without_nothing(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> Node:
+    """Return a join without values that have no elements."""
+    parts, *rest = node.args
+    kept = [x for x in parts if math.prod(shapes.get(x.name, (1,)))]
+    return replace(node, args=(kept, *rest)) if kept else node
 
 
 def _attention(node: Node, made: Mapping[str, Node]) -> Node:

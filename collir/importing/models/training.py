@@ -33,16 +33,21 @@ def step(loss: Written, mesh: str, axis: str, optimizer: str, clip: bool) -> str
     arguments = loss.listed(kept, axis, more)
     arguments += "".join(f",\n     %{s}: {kind}" for s, kind in zip(states, kinds[1:], strict=True))
     lines: list[str] = []
-    if own != kept:
+    is_cast = own != kept or loss.records.is_mixed
+    if is_cast:
         short = "short"
-        lines.append(f"%short = cast %{WEIGHTS} to {own}")
+        weights = [x for x in loss.arguments if x.kind == "weight"] * loss.records.is_mixed
+        for x in weights:
+            field = x.name.removeprefix(f"{WEIGHTS}.")
+            lines.append(f"%short.{field} = cast %{x.name} to {x.dtype}")
+        lines += [] if weights else [f"%short = cast %{WEIGHTS} to {own}"]
     operands = dict.fromkeys(f"%{short if x.kind == 'weight' else x.name}" for x in loss.arguments)
     lines.append(f"%loss, %g = gradient @{loss.name}{GIVEN}({wrapped([*operands])}) wrt %{short}")
     gradient, result = "g", "loss"
     if loss.results[0] not in ("f32[]", "f64[]"):
         result = "exact"
         lines.append("%exact = cast %loss to f32")
-    if own != kept:
+    if is_cast:
         gradient = "exact_g"
         lines.append(f"%exact_g = cast %g to {kept}")
     if clip:

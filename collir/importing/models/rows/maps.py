@@ -46,13 +46,22 @@ def _two(op: str, *names: str) -> None:
     ) -> Value:
         dtype = dtype_of(node)
         if dtype == "bool":
-            raise NotHere("of truth values")
+            return _truth(e, op, value_of(e, x, "bool"), value_of(e, y, "bool"))
         if not isinstance(y, Value) and isinstance(x, Value) and op == "mul":
             return e.scale(e.cast(x, dtype), float(y))
         if not isinstance(y, Value) and isinstance(x, Value) and op == "div" and dtype in FLOATS:
             return e.scale(e.cast(x, dtype), 1 / float(y))
         left, right = value_of(e, x, dtype), value_of(e, y, dtype)
         return e.map(f"{op} {{}}", left, e.scale(right, alpha))
+
+
+def _truth(e: Lines, op: str, x: Value, y: Value) -> Value:
+    """Return whether both are true, or one of them."""
+    if op not in ("add", "mul", "maximum", "minimum"):
+        raise NotHere("of truth values")
+    if op in ("mul", "minimum"):
+        return e.map("where {}", x, y, e.number(0, "bool"))
+    return e.map("where {}", x, e.number(1, "bool"), y)
 
 
 _two("add", "add.Tensor", "add.Scalar")
@@ -118,7 +127,12 @@ def _masked_fill(e: Lines, node: Node, x: Value, mask: Value, y: Value | Number)
     return e.map("where {}", mask, value_of(e, y, x.dtype), x)
 
 
-@row("_to_copy", "to.dtype", "to.dtype_layout")
+@row("detach", "detach_")
+def _detach(e: Lines, node: Node, x: Value) -> Value:
+    return e.map("stop_gradient {}", x)
+
+
+@row("_to_copy", "to.dtype", "to.dtype_layout", "to.device")
 def _to(e: Lines, node: Node, x: Value, *_: object, **__: object) -> Value:
     if x.dtype != "bool" and dtype_of(node) == "bool":
         return e.map("not_equal {}", x, e.number(0, x.dtype), dtype="bool")
@@ -140,15 +154,29 @@ def _power(e: Lines, node: Node, x: Value, power: Number) -> Value:
         return e.map("sqrt {}", x)
     if power == -0.5:
         return e.map("rsqrt {}", x)
-    if not float(power).is_integer() or abs(power) > 16:
+    if not float(power).is_integer() or abs(power) > 2**20:
         logs = e.scale(e.map("log {}", x), power)
         return e.map("exp {}", logs)
-    made = x
-    for _ in range(abs(int(power)) - 1):
-        made = e.map("mul {}", made, x)
     if power == 0:
         return e.expand(e.number(1, x.dtype), x.shape)
+    made = _multiplied(e, x, abs(int(power)))
     return made if power > 0 else e.map("div {}", e.number(1, x.dtype), made)
+
+
+def _multiplied(e: Lines, x: Value, times: int) -> Value:
+    """Return the product of a value with itself."""
+    if times <= _FEW:
+        made = x
+        for _ in range(times - 1):
+            made = e.map("mul {}", made, x)
+        return made
+    half = _multiplied(e, x, times // 2)
+    made = e.map("mul {}", half, half)
+    return e.map("mul {}", made, x) if times % 2 else made
+
+
+_FEW = 4
+"""The most factors that are multiplied one by one."""
 
 
 @row("pow.Scalar")
@@ -250,8 +278,35 @@ def _leaky(e: Lines, node: Node, x: Value, slope: Number = 0.01) -> Value:
 
 
 @row("elu")
-def _elu(e: Lines, node: Node, x: Value, alpha: Number = 1) -> Value:
-    below = e.map("minimum {}", x, e.number(0, x.dtype))
+def _elu(
+    e: Lines, node: Node, x: Value, alpha: Number = 1, scale: Number = 1, inner: Number = 1
+) -> Value:
+    """x above 0, and alpha (e^(inner x) - 1) below, times a scale."""
+    below = e.scale(e.map("minimum {}", x, e.number(0, x.dtype)), inner)
     less = e.map("sub {}", e.map("exp {}", below), e.number(1, x.dtype))
     kept = e.map("greater {}", x, e.number(0, x.dtype), dtype="bool")
-    return e.map("where {}", kept, x, e.scale(less, alpha))
+    return e.map("where {}", kept, e.scale(x, scale), e.scale(less, alpha * scale))
+
+
+@row("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other")
+def _xlogy(e: Lines, node: Node, x: Value | Number, y: Value | Number) -> Value:
+    """x log(y), and 0 where x is 0."""
+    dtype = dtype_of(node)
+    x, y = value_of(e, x, dtype), value_of(e, y, dtype)
+    is_zero = e.map("equal {}", x, e.number(0, dtype), dtype="bool")
+    safe = e.map("where {}", is_zero, e.number(1, dtype), y)
+    return e.map("mul {}", x, e.map("log {}", safe))
+
+
+@row("logaddexp")
+def _logaddexp(e: Lines, node: Node, x: Value, y: Value) -> Value:
+    """The larger one, and the logarithm of 1 + e^(smaller less larger)."""
+    most, least = e.map("maximum {}", x, y), e.map("minimum {}", x, y)
+    rest = e.map("exp {}", e.map("sub {}", least, most))
+    return e.map("add {}", most, _log1p(e, node, rest))
+
+
+@row("hypot")
+def _hypot(e: Lines, node: Node, x: Value, y: Value) -> Value:
+    squares = (e.map("mul {}", v, v) for v in (x, y))
+    return e.map("sqrt {}", e.map("add {}", *squares))

@@ -7,12 +7,16 @@ from string import ascii_lowercase
 import numpy as np
 
 from collir.importing.models.graph import Node
-from collir.importing.models.lines import Lines, Value
-from collir.importing.models.rows.table import NotHere, Number, dtype_of, row, shape_of
+from collir.importing.models.lines import Lines, Value, type_text
+from collir.importing.models.rows.shapes import diagonal
+from collir.importing.models.rows.table import NotHere, Number, row, shape_of
+from collir.importing.models.rows.windows import each, sizes_of, spread
 
 
 @row("linear")
 def _linear(e: Lines, node: Node, x: Value, w: Value, bias: Value | None = None) -> Value:
+    if x.dtype != w.dtype:
+        raise NotHere(f"of {x.dtype} by {w.dtype}")
     outer = ascii_lowercase[: len(x.shape) - 1]
     y = e.einsum(f"{outer}y,zy->{outer}z", x, w)
     return e.map("add {}", y, bias) if bias else y
@@ -33,11 +37,14 @@ def matmul(e: Lines, node: Node, x: Value, y: Value) -> Value:
     return e.einsum(f"{left}{rows}y,{right}y{columns}->{outer}{rows}{columns}", x, y)
 
 
-@row("addmm", "baddbmm")
+@row("addmm", "baddbmm", "addmv", "addbmm")
 def _addmm(
     e: Lines, node: Node, c: Value, x: Value, y: Value, beta: Number = 1, alpha: Number = 1
 ) -> Value:
-    product = e.scale(matmul(e, node, x, y), alpha)
+    product = matmul(e, node, x, y)
+    if node.op == "addbmm":
+        product = e.reduce("sum", product, [0])
+    product = e.scale(product, alpha)
     return e.map("add {}", e.scale(c, beta), product) if beta else product
 
 
@@ -45,16 +52,64 @@ def _addmm(
 def _einsum(
     e: Lines, node: Node, equation: str, values: Sequence[Value], *rest: object, **__: object
 ) -> Value:
-    if "." in equation:
-        raise NotHere("with an ellipsis")
-    equation = equation.replace(" ", "")
+    equation = _without_ellipsis(equation.replace(" ", ""), [len(x.shape) for x in values])
     before, _, after = equation.partition("->")
     if "->" not in equation:
         letters = before.replace(",", "")
         after = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    if any(len(set(term)) < len(term) for term in before.split(",")):
-        raise NotHere("with a diagonal")
-    return e.einsum(f"{before}->{after}", *values)
+    terms = before.split(",")
+    for number, term in enumerate(terms):
+        terms[number], values = _without_diagonals(e, term, values, number)
+    return e.einsum(f"{','.join(terms)}->{after}", *values)
+
+
+def _without_diagonals(
+    e: Lines, term: str, values: Sequence[Value], number: int
+) -> tuple[str, list[Value]]:
+    """Return a term without indices that it has twice, and values of which one is diagonals."""
+    made = list(values)
+    for letter in sorted({c for c in term if term.count(c) > 1}):
+        while term.count(letter) > 1:
+            first, second = term.index(letter), term.rindex(letter)
+            made[number] = diagonal(e, made[number], 0, first, second)
+            term = "".join(c for d, c in enumerate(term) if d not in (first, second)) + letter
+    return term, made
+
+
+def _without_ellipsis(equation: str, ranks: Sequence[int]) -> str:
+    """Return an equation with letters for the dimensions that stand in front of the others."""
+    if "..." not in equation:
+        return equation
+    before, arrow, after = equation.partition("->")
+    free = [c for c in "ABCDEFGH" if c not in equation]
+    terms = before.split(",")
+    counts = [rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True)]
+    most = max(n for n, term in zip(counts, terms, strict=True) if "..." in term)
+    outer = free[:most]
+    made = [term.replace("...", "".join(outer[most - n :] if n else ""))
+            for n, term in zip(counts, terms, strict=True)]  # fmt: skip
+    if not arrow:
+        letters = before.replace("...", "").replace(",", "")
+        after = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    return f"{','.join(made)}->{after.replace('...', ''.join(outer))}"
+
+
+@row("_trilinear")
+def _trilinear(
+    e: Lines, node: Node, x: Value, y: Value, z: Value, *lists: Sequence[int], **_: object
+) -> Value:
+    """The sum of products of three values, each with dimensions of 1 at some places."""
+    shapes = [list(v.shape) for v in (x, y, z)]
+    for own, added in zip(shapes, lists, strict=False):
+        for d in sorted(added):
+            own.insert(d, 1)
+    made = [e.view(v, own) for v, own in zip((x, y, z), shapes, strict=True)]
+    rank = len(shapes[0])
+    letters = ascii_lowercase[:rank]
+    after = "".join(c for d, c in enumerate(letters) if d not in lists[3])
+    sizes = [max(own[d] for own in shapes) for d in range(rank)]
+    return e.einsum(f"{letters},{letters},{letters}->{after}",
+                    *(e.expand(v, sizes) for v in made))  # fmt: skip
 
 
 @row("outer")
@@ -83,7 +138,9 @@ def _attention(
     while len(q.shape) < 4:
         q, k, v = (e.view(x, (1, *x.shape)) for x in (q, k, v))
     if len(q.shape) > 4:
-        raise NotHere(f"of {len(q.shape)} dimensions")
+        if mask is not None:
+            raise NotHere(f"of {len(q.shape)} dimensions with a mask")
+        q, k, v = (e.view(x, (math.prod(x.shape[:-3]), *x.shape[-3:])) for x in (q, k, v))
     (batch, heads, seq, width), kv, keys = q.shape, k.shape[1], k.shape[2]
     grouped = kv != heads
     if grouped:
@@ -173,33 +230,28 @@ def _conv(
     padding: object = 0, dilation: object = 1, *rest: object,
 ) -> Value:  # fmt: skip
     """Channels go last, as ``conv`` has them; groups are products of their own."""
+    groups = rest[0] if rest else 1
     if node.op == "convolution":
-        groups = rest[2]
         if rest[0]:
-            raise NotHere("transposed")
-    else:
-        groups = rest[0] if rest else 1
+            return _transposed(e, node, x, w, bias, stride, padding, dilation, rest[2])
+        groups = rest[2]
     assert isinstance(groups, int)
-    sides = len(x.shape) - 2
-    strides, dilations = _each(stride, sides), _each(dilation, sides)
+    sides = len(w.shape) - 2
+    strides, dilations = each(stride, sides), each(dilation, sides)
     if padding in ("same", "valid"):
         kernel = [(n - 1) * d for n, d in zip(w.shape[2:], dilations, strict=True)]
         amounts = [(0, 0) if padding == "valid" else (n // 2, n - n // 2) for n in kernel]
     else:
-        amounts = [(n, n) for n in _each(padding, sides)]
+        amounts = [(n, n) for n in each(padding, sides)]
+    x = e.view(x, (1, *x.shape)) if len(x.shape) == sides + 1 else x
     order = [0, *range(2, sides + 2), 1]
     image = e.transpose(e.whole(x), order)
     for side, (low, high) in enumerate(amounts):
         if low != high or low >= w.shape[2 + side]:
             image, amounts[side] = e.pad(image, side + 1, low, high), (0, 0)
     filters = e.transpose(e.whole(w), [*range(2, sides + 2), 1, 0])
-    for side, d in enumerate(dilations):  # zeros in between
-        if d > 1:
-            n = filters.shape[side]
-            split = e.view(filters, (*filters.shape[: side + 1], 1, *filters.shape[side + 1 :]))
-            wide = e.pad(split, side + 1, 0, d - 1)
-            flat = e.view(wide, (*filters.shape[:side], n * d, *filters.shape[side + 1 :]))
-            filters = e.cut(flat, side, 0, (n - 1) * d + 1)
+    for side, d in enumerate(dilations):
+        filters = spread(e, filters, side, d)
     pads = [low for low, _ in amounts]
     if groups > 1 and groups == x.shape[1] == w.shape[0]:
         y = _depthwise(e, image, filters, strides, pads)
@@ -207,22 +259,44 @@ def _conv(
         y = _grouped(e, image, filters, strides, pads, groups)
     if bias:
         y = e.map("add {}", y, bias)
-    return e.transpose(y, [0, sides + 1, *range(1, sides + 1)])
+    return e.view(e.transpose(y, [0, sides + 1, *range(1, sides + 1)]), shape_of(node))
 
 
-def _each(x: object, sides: int) -> list[int]:
-    numbers: list[int] = list(x) if isinstance(x, list | tuple) else [x]  # pyright: ignore
-    return numbers * sides if len(numbers) == 1 else numbers
-
-
-def _sizes(
-    x: Sequence[int], window: Sequence[int], strides: Sequence[int], pads: Sequence[int]
-) -> list[int]:
-    return [(n + 2 * p - w) // s + 1 for n, w, s, p in zip(x, window, strides, pads, strict=True)]
+def _transposed(
+    e: Lines, node: Node, x: Value, w: Value, bias: Value | None, stride: object, padding: object,
+    dilation: object, groups: object,
+) -> Value:  # fmt: skip
+    """The gradient of a convolution in its input."""
+    shape, sides = shape_of(node), len(w.shape) - 2
+    assert isinstance(groups, int)
+    strides, pads = each(stride, sides), each(padding, sides)
+    x = e.view(x, (1, *x.shape)) if len(x.shape) == sides + 1 else x
+    y = e.transpose(e.whole(x), [0, *range(2, sides + 2), 1])
+    filters = e.transpose(e.whole(w), [*range(2, sides + 2), 1, 0])
+    for side, d in enumerate(each(dilation, sides)):
+        filters = spread(e, filters, side, d)
+    # Padding of the whole window is cut off behind; what is left may be longer than the windows.
+    sizes = [n + 2 * p for n, p in zip(shape[-sides:], pads, strict=True)]
+    reached = [(n - 1) * s + k for n, s, k in
+               zip(y.shape[1:-1], strides, filters.shape[:-2], strict=True)]  # fmt: skip
+    features = w.shape[1]
+    full = (x.shape[0], *reached, features)
+    lists = f"stride {strides} padding {[0] * sides}"
+    parts: list[Value] = []
+    for g in range(groups):
+        own = e.cut(y, sides + 1, g * (x.shape[1] // groups), x.shape[1] // groups)
+        own_filters = e.cut(filters, sides + 1, g * (w.shape[0] // groups), w.shape[0] // groups)
+        text = f"conv_transpose %{own.name}, %{own_filters.name} {lists}"
+        parts.append(e.step(f"{text} to {type_text(full, x.dtype)}", full, x.dtype))
+    made = e.concat(parts, sides + 1)
+    for side, (n, had, p) in enumerate(zip(sizes, reached, pads, strict=True), 1):
+        made = e.pad(made, side, -p, n - had - p)
+    made = e.map("add {}", made, bias) if bias else made
+    return e.view(e.transpose(made, [0, sides + 1, *range(1, sides + 1)]), shape)
 
 
 def _one_conv(e: Lines, x: Value, w: Value, strides: Sequence[int], pads: Sequence[int]) -> Value:
-    sizes = _sizes(x.shape[1:-1], w.shape[:-2], strides, pads)
+    sizes = sizes_of(x.shape[1:-1], w.shape[:-2], strides, pads)
     lists = f"stride {list(strides)} padding {list(pads)}"
     shape = (x.shape[0], *sizes, w.shape[-1])
     return e.step(f"conv %{x.name}, %{w.name} {lists}", shape, x.dtype)
@@ -251,7 +325,7 @@ def _depthwise(e: Lines, x: Value, w: Value, strides: Sequence[int], pads: Seque
     for side, p in enumerate(pads):
         x = e.pad(x, side + 1, p, p)
     window = w.shape[:-2]
-    sizes = _sizes(x.shape[1:-1], window, strides, [0] * len(window))
+    sizes = sizes_of(x.shape[1:-1], window, strides, [0] * len(window))
     total: Value | None = None
     for place in range(math.prod(window)):
         at = np.unravel_index(place, window)
@@ -265,40 +339,3 @@ def _depthwise(e: Lines, x: Value, w: Value, strides: Sequence[int], pads: Seque
         total = product if total is None else e.map("add {}", total, product)
     assert total is not None
     return total
-
-
-@row("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d")
-def _pool(
-    e: Lines, node: Node, x: Value, window: object, stride: object = (), padding: object = 0,
-    *rest: object,
-) -> Value:  # fmt: skip
-    sides = len(x.shape) - 2
-    windows, pads = _each(window, sides), _each(padding, sides)
-    strides = _each(stride, sides) if stride else windows
-    kind = "max_pool" if node.op.startswith("max") else "avg_pool"
-    flags = [n for n in rest if isinstance(n, bool)]
-    if (
-        kind == "max_pool" and any(n not in (1, False) for n in rest if not isinstance(n, list))
-    ) or (kind == "avg_pool" and flags and flags[0]):
-        raise NotHere("with dilation or ceil_mode")
-    if kind == "avg_pool" and any(n is not None and not isinstance(n, bool) for n in rest):
-        raise NotHere("with a divisor of its own")
-    if kind == "avg_pool" and any(pads) and len(flags) > 1 and not flags[1]:
-        raise NotHere("that does not count its padding")
-    image = e.transpose(e.whole(x), [0, *range(2, sides + 2), 1])
-    sizes = _sizes(x.shape[2:], windows, strides, pads)
-    text = f"{kind} %{image.name} window {windows} stride {strides} padding {pads}"
-    y = e.step(text, (x.shape[0], *sizes, x.shape[1]), x.dtype)
-    return e.transpose(y, [0, sides + 1, *range(1, sides + 1)])
-
-
-@row("adaptive_avg_pool2d", "adaptive_avg_pool1d")
-def _adaptive(e: Lines, node: Node, x: Value, size: object) -> Value:
-    shape = shape_of(node)
-    sides = shape[2:]
-    if any(n % m for n, m in zip(x.shape[2:], sides, strict=True)):
-        raise NotHere("of windows that differ in size")
-    split = [n for own, m in zip(x.shape[2:], sides, strict=True) for n in (m, own // m)]
-    apart = e.view(x, (*x.shape[:2], *split))
-    y = e.reduce("mean", apart, [3 + 2 * side for side in range(len(sides))])
-    return e.cast(e.view(y, shape), dtype_of(node))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from collir.importing.models.graph import Node
-from collir.importing.models.lines import Lines, Value
+from collir.importing.models.lines import Lines, Value, type_text
 from collir.importing.models.rows.table import NotHere, Number, dims_of, row, shape_of
 
 
@@ -33,24 +33,143 @@ def _index_select(e: Lines, node: Node, x: Value, dim: int, places: Value) -> Va
     return take(e, x, places, dims_of(x, dim)[0])
 
 
-@row("index.Tensor")
+@row("index.Tensor", "_unsafe_index.Tensor")
 def _index(e: Lines, node: Node, x: Value, places: Sequence[Value | None]) -> Value:
     """Neighbouring dimensions at places: their places as numbers in all of them."""
     dims = [d for d, place in enumerate(places) if place is not None]
     listed = [place for place in places if place is not None]
     if any(place.dtype == "bool" for place in listed):
         raise NotHere("by truth values: the size depends on data")
-    if dims != list(range(dims[0], dims[0] + len(dims))):
-        raise NotHere("of dimensions that are not neighbours")
-    sizes = [x.shape[d] for d in dims]
-    number: Value | None = None
-    for size, place in zip(sizes, listed, strict=True):
-        place = _from_start(e, place, size)
-        number = place if number is None else e.map("add {}", e.scale(number, size), place)
-    assert number is not None
+    if dims != list(range(dims[0], dims[0] + len(dims))):  # they come first then
+        x = e.transpose(x, [*dims, *(d for d in range(len(x.shape)) if d not in dims)])
+        dims = list(range(len(dims)))
+    number, sizes = _numbered(e, x, dims, listed)
     rest = x.shape[dims[-1] + 1 :]
     table = e.view(e.whole(x), (*x.shape[: dims[0]], math.prod(sizes), *rest))
     return take(e, table, number, dims[0])
+
+
+def _numbered(
+    e: Lines, x: Value, dims: Sequence[int], places: Sequence[Value]
+) -> tuple[Value, list[int]]:
+    """Return places in neighbouring dimensions as numbers in all of them, and their sizes."""
+    sizes = [x.shape[d] for d in dims]
+    number: Value | None = None
+    for size, place in zip(sizes, places, strict=True):
+        place = _from_start(e, place, size)
+        number = place if number is None else e.map("add {}", e.scale(number, size), place)
+    assert number is not None
+    return number, sizes
+
+
+@row("index_put", "_unsafe_index_put")
+def _index_put(
+    e: Lines, node: Node, x: Value, places: Sequence[Value | None], values: Value,
+    accumulate: bool = False, *_: object,
+) -> Value:  # fmt: skip
+    """Values at places of the first dimensions; those of one place are added."""
+    listed = [place for place in places if place is not None]
+    if len(listed) == 1 and listed[0].dtype == "bool":
+        return _put_where(e, x, places, listed[0], values, accumulate)
+    order = [d for d, place in enumerate(places) if place is not None]
+    is_near = order == list(range(order[0], order[0] + len(order)))
+    others = [d for d in range(len(x.shape)) if d not in order]
+    front = e.transpose(e.whole(x), [*order, *others])
+    number, sizes = _numbered(e, front, range(len(order)), listed)
+    number = e.whole(number)
+    rest = front.shape[len(order) :]
+    values = e.cast(values, x.dtype)
+    if is_near and order[0]:  # the dimensions of the places stand where those of the values do
+        ahead, rank = order[0], len(number.shape)
+        whole = (*(x.shape[d] for d in others[:ahead]), *number.shape,
+                 *(x.shape[d] for d in others[ahead:]))  # fmt: skip
+        values = e.expand(values, whole)
+        moved = [*range(ahead, ahead + rank), *range(ahead), *range(ahead + rank, len(whole))]
+        values = e.transpose(values, moved)
+    values = e.whole(e.expand(values, (*number.shape, *rest)))
+    flat = (math.prod(sizes), *rest)
+    total = _brought(e, values, number, flat)
+    if accumulate:
+        made = e.map("add {}", e.view(front, flat), total)
+    else:
+        ones = e.whole(e.number(1, "f32", (*number.shape, *(1 for _ in rest))))
+        named = _brought(e, ones, number, (flat[0], *(1 for _ in rest)))
+        is_named = e.map("greater {}", named, e.number(0, "f32"), dtype="bool")
+        made = e.map("where {}", is_named, total, e.view(front, flat))
+    made = e.view(made, front.shape)
+    back = [[*order, *others].index(d) for d in range(len(x.shape))]
+    return e.transpose(made, back)
+
+
+def _brought(e: Lines, values: Value, places: Value, shape: Sequence[int]) -> Value:
+    """Return zeros, with values added at places of the first dimension."""
+    text = f"take_transpose %{values.name}, %{places.name} dim 0 to"
+    return e.step(f"{text} {type_text(shape, values.dtype)}", shape, values.dtype)
+
+
+def _put_where(
+    e: Lines, x: Value, places: Sequence[Value | None], mask: Value, values: Value,
+    accumulate: bool,
+) -> Value:  # fmt: skip
+    """Return a value with one number where a mask is true."""
+    if math.prod(values.shape) != 1 or places[0] is None:
+        raise NotHere("of as many values as a mask has")
+    rest = len(x.shape) - len(mask.shape)
+    mask = e.view(mask, (*mask.shape, *(1 for _ in range(rest))))
+    value = e.cast(e.view(values, ()), x.dtype)
+    return e.map("where {}", mask, e.map("add {}", x, value) if accumulate else value, x)
+
+
+@row("masked_scatter")
+def _masked_scatter(e: Lines, node: Node, x: Value, mask: Value, source: Value) -> Value:
+    """Take the next element of a source wherever a mask is true."""
+    shape = shape_of(node)
+    count = (math.prod(shape),)
+    flat = e.view(e.whole(e.expand(mask, shape)), count)
+    whole = e.cast(flat, "i64")
+    before = e.step(f"cumsum %{whole.name} dim 0", count, "i64")
+    at = e.map("sub {}", before, e.number(1, "i64"))
+    taken = take(e, e.view(e.whole(source), (math.prod(source.shape),)), at, 0)
+    own = e.view(e.whole(e.expand(x, shape)), count)
+    return e.view(e.map("where {}", flat, e.cast(taken, x.dtype), own), shape)
+
+
+@row("scatter_reduce.two")
+def _scatter_reduce(
+    e: Lines, node: Node, x: Value, dim: int, places: Value, source: Value, reduce: str, *,
+    include_self: bool = True,
+) -> Value:  # fmt: skip
+    """The least or largest of all that is brought to a place; sums and means by products."""
+    [dim] = dims_of(x, dim)
+    for d, n in enumerate(places.shape):
+        if d != dim and n != x.shape[d]:
+            raise NotHere("of fewer elements than there are")
+        source = e.cut(source, d, 0, n)
+    if reduce not in ("sum", "mean", "amin", "amax"):
+        raise NotHere(f"of {reduce}")
+    wide = x.dtype if x.is_float else "f64"
+    chosen = one_hot(e, places, x.shape[dim], wide)
+    letters = "abcdefgh"[: len(x.shape)]
+    there = letters[:dim] + "z" + letters[dim + 1 :]
+    own, brought = e.cast(x, wide), e.cast(source, wide)
+    count = e.einsum(f"{letters}z->{there}", chosen)
+    is_named = e.map("greater {}", count, e.number(0, wide), dtype="bool")
+    if reduce in ("sum", "mean"):
+        made = e.einsum(f"{letters}z,{letters}->{there}", chosen, brought)
+        made = e.map("add {}", made, own) if include_self else made
+        count = e.map("add {}", count, e.number(1, wide)) if include_self else count
+        count = e.map("maximum {}", count, e.number(1, wide))
+        made = e.map("div {}", made, count) if reduce == "mean" else made
+    else:
+        low = e.number(math.inf if reduce == "amin" else -math.inf, wide)
+        is_own = e.map("greater {}", chosen, e.number(0, wide), dtype="bool")
+        each = e.map("where {}", is_own, e.view(brought, (*brought.shape, 1)), low)
+        least = e.reduce(reduce[1:], each, [dim])  # the place is the last dimension
+        rank = len(x.shape)
+        made = e.transpose(least, [*range(dim), rank - 1, *range(dim, rank - 1)])
+        if include_self:
+            made = e.map(f"{reduce[1:]}imum {{}}", made, own)
+    return e.cast(e.map("where {}", is_named, made, own), x.dtype)
 
 
 def _from_start(e: Lines, place: Value, size: int) -> Value:
@@ -88,14 +207,14 @@ def _gather(e: Lines, node: Node, x: Value, dim: int, places: Value, **_: object
     return e.cast(y, x.dtype)
 
 
-@row("scatter.value", "scatter.src", "scatter_add", "index_add")
+@row("scatter.value", "scatter.src", "scatter_add", "index_add", "index_copy")
 def _scatter(
     e: Lines, node: Node, x: Value, dim: int, places: Value, source: Value | Number, **_: object
 ) -> Value:
     """Find of each place whether it is named, and the sum of what is brought there."""
     [dim] = dims_of(x, dim)
     added = node.op in ("scatter_add", "index_add")
-    if node.op == "index_add":
+    if node.op in ("index_add", "index_copy"):
         places = e.expand(
             e.view(places, [n if d == dim else 1 for d, n in
                             enumerate((*x.shape[:dim], *places.shape, *x.shape[dim + 1 :]))]),
@@ -141,3 +260,19 @@ def _sort(
 ) -> Value | tuple[Value, ...]:
     best, places = _topk(e, node, x, x.shape[dims_of(x, dim)[0]], dim, descending)
     return places if node.op == "argsort" else (best, places)
+
+
+@row("median.dim", "kthvalue")
+def _ranked(e: Lines, node: Node, x: Value, *args: int, **kwargs: int) -> tuple[Value, ...]:
+    """The last of the smallest elements; of two medians the smaller one."""
+    given = dict(zip(("k", "dim", "keepdim"), args, strict=False)) | kwargs
+    if node.op == "median.dim":
+        given = dict(zip(("dim", "keepdim"), args, strict=False)) | kwargs
+    [dim] = dims_of(x, given.get("dim", -1))
+    k = given.get("k", (x.shape[dim] + 1) // 2)
+    x = e.whole(e.map("neg {}", x))
+    shape = [k if d == dim else n for d, n in enumerate(x.shape)]
+    best = e.step(f"top_k %{x.name} k {k} dim {dim}", shape, x.dtype, "best")
+    places = e.step(f"top_k_indices %{x.name} k {k} dim {dim}", shape, "i32", "places")
+    best, places = (e.view(e.cut(v, dim, k - 1, 1), shape_of(node)) for v in (best, places))
+    return e.map("neg {}", best), e.cast(places, "i64")

@@ -9,8 +9,9 @@ from collir.importing.models.rows.table import NotHere, Number, dtype_of, row, s
 
 
 @row(
-    *("view", "reshape", "_unsafe_view", "flatten.using_ints", "unflatten.int", "reshape_as"),
+    *("view", "reshape", "_unsafe_view", "flatten.using_ints", "reshape_as"),
     *("squeeze", "squeeze.dim", "squeeze.dims", "unsqueeze", "view_as"),
+    *("unflatten.int", "ravel", "atleast_1d", "atleast_2d", "atleast_3d"),
 )
 def _view(e: Lines, node: Node, x: Value, *_: object) -> Value:
     return e.view(x, shape_of(node))
@@ -124,16 +125,41 @@ def _pad(
     if not isinstance(mode, str):
         mode, value = "constant", mode
     if mode != "constant":
-        raise NotHere(f"mode {mode}")
+        return _pad_from_own(e, x, amounts, mode)
     for place, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
         x = e.pad(x, len(x.shape) - 1 - place, low, high, value or 0)
+    return x
+
+
+def _pad_from_own(e: Lines, x: Value, amounts: Sequence[int], mode: str) -> Value:
+    """Return a value with elements of its own added: of the other end, or of this one."""
+    for place, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        dim = len(x.shape) - 1 - place
+        n = x.shape[dim]
+        if low < 0 or high < 0 or (mode == "circular" and max(low, high) > n):
+            raise NotHere(f"mode {mode} with these amounts")
+        if mode == "circular":
+            before, after = e.cut(x, dim, n - low, low), e.cut(x, dim, 0, high)
+        elif mode == "reflect":
+            before = _reversed(e, e.cut(x, dim, 1, low), dim)
+            after = _reversed(e, e.cut(x, dim, n - 1 - high, high), dim)
+        elif mode == "replicate":
+            before, after = (
+                e.expand(e.cut(x, dim, at, 1), (*x.shape[:dim], count, *x.shape[dim + 1 :]))
+                for at, count in ((0, low), (n - 1, high))
+            )
+        else:
+            raise NotHere(f"mode {mode}")
+        parts = [before] * (low > 0) + [x] + [after] * (high > 0)
+        x = e.concat(parts, dim)
     return x
 
 
 @row("roll")
 def _roll(e: Lines, node: Node, x: Value, shifts: Sequence[int], dims: Sequence[int] = ()) -> Value:
     if not dims:
-        raise NotHere("without dimensions")
+        flat = e.view(x, (math.prod(x.shape),))
+        return e.view(_roll(e, node, flat, shifts, [0]), x.shape)
     for shift, dim in zip(shifts, dims, strict=True):
         dim %= len(x.shape)
         size = x.shape[dim]
@@ -147,14 +173,48 @@ def _roll(e: Lines, node: Node, x: Value, shifts: Sequence[int], dims: Sequence[
 @row("flip")
 def _flip(e: Lines, node: Node, x: Value, dims: Sequence[int]) -> Value:
     for dim in dims:
-        dim %= len(x.shape)
-        parts = [e.cut(x, dim, at, 1) for at in range(x.shape[dim])]
-        x = e.concat(parts[::-1], dim)
+        x = _reversed(e, x, dim % len(x.shape))
     return x
+
+
+def _reversed(e: Lines, x: Value, dim: int) -> Value:
+    """Return a value whose elements along a dimension stand the other way."""
+    size = x.shape[dim]
+    if size <= _FEW:
+        return e.concat([e.cut(x, dim, at, 1) for at in range(size)][::-1], dim) if size else x
+    last = e.number(size - 1, "i64")
+    at, x = e.map("sub {}", last, e.iota(size)), e.whole(x)
+    return e.step(f"take %{x.name}, %{at.name} dim {dim}", x.shape, x.dtype)
+
+
+_FEW = 32
+"""The most elements that are written one by one."""
+
+
+@row("diagonal")
+def _diagonal(
+    e: Lines, node: Node, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Value:
+    return diagonal(e, x, offset, dim1, dim2)
+
+
+def diagonal(e: Lines, x: Value, offset: int, dim1: int, dim2: int) -> Value:
+    """Return a diagonal as a last dimension: a column, in rows that are one longer."""
+    rank = len(x.shape)
+    rows, columns = dim1 % rank, dim2 % rank
+    others = [d for d in range(rank) if d not in (rows, columns)]
+    x = e.transpose(e.whole(x), [*others, rows, columns])
+    height, width = x.shape[-2:]
+    count = min(height, width - offset) if offset >= 0 else min(height + offset, width)
+    start = offset if offset >= 0 else -offset * width
+    flat = e.view(x, (*x.shape[:-2], height * width))
+    return e.strided(flat, rank - 2, start, width + 1, count)
 
 
 @row("getitem")
 def _getitem(e: Lines, node: Node, parts: tuple[Value, ...], number: int) -> Value:
+    if number >= len(parts):
+        raise NotHere("of a result that is not made here")
     return parts[number]
 
 
@@ -231,12 +291,28 @@ def _slice_scatter(
     dim %= len(x.shape)
     first, last, _ = slice(start, end).indices(x.shape[dim])
     if step != 1:
-        raise NotHere("with a step")
+        return _with_every(e, x, e.cast(y, x.dtype), dim, first, step)
     parts = [e.cut(x, dim, 0, first)] if first else []
     parts.append(e.cast(y, x.dtype))
     if last < x.shape[dim]:
         parts.append(e.cut(x, dim, last, x.shape[dim] - last))
     return e.concat(parts, dim)
+
+
+def _with_every(e: Lines, x: Value, y: Value, dim: int, first: int, step: int) -> Value:
+    """Return a value with others in some of its places, as many apart each."""
+    size = x.shape[dim]
+    taken = e.map("sub {}", e.iota(size), e.number(first, "i64"))
+    count = y.shape[dim]
+    places = e.scale(e.iota(count), step)
+    same = e.map("equal {}", e.view(taken, (size, 1)), places, dtype="bool")
+    chosen = e.reduce("max", e.cast(same, "i32"), [1])
+    shape = [size if d == dim else 1 for d in range(len(x.shape))]
+    is_chosen = e.map("greater {}", e.view(chosen, shape), e.number(0, "i32"), dtype="bool")
+    apart = e.view(y, (*y.shape[: dim + 1], 1, *y.shape[dim + 1 :]))
+    wide = e.pad(apart, dim + 1, 0, step - 1)
+    flat = e.view(wide, (*y.shape[:dim], count * step, *y.shape[dim + 1 :]))
+    return e.map("where {}", is_chosen, e.pad(flat, dim, first, size - first - count * step), x)
 
 
 @row("select_scatter")
@@ -247,6 +323,6 @@ def _select_scatter(e: Lines, node: Node, x: Value, y: Value, dim: int, index: i
     return _slice_scatter(e, node, x, e.view(y, one), dim, index, index + 1)
 
 
-@row("as_strided", "view_as_complex", "view_as_real")
+@row("as_strided")
 def _refused(e: Lines, node: Node, x: Value, *_: object) -> Value:
     raise NotHere("which looks at memory")
