@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -261,10 +261,11 @@ def _cubic(e: Lines, t: Value, a: float) -> Value:
     return e.map("where {}", is_near, near, e.map("where {}", is_far, far, e.number(0, t.dtype)))
 
 
-def _scales(given: Sequence[object], sides: int) -> list[float | None]:
+def _scales(given: Sequence[Any], sides: int) -> list[float | None]:
     """Return the factor of each side where one is given, of the arguments behind the sizes."""
-    first: Any = given[0] if len(given) == 1 else None
-    numbers: Sequence[Any] = first if isinstance(first, list | tuple) else given
+    numbers: list[Any] = [*given]
+    if len(numbers) == 1 and isinstance(numbers[0], list | tuple):
+        numbers = list(numbers[0])  # pyright: ignore
     listed = [float(x) if isinstance(x, int | float) else None for x in numbers]
     return [*listed, *[None] * sides][:sides]
 
