@@ -190,6 +190,7 @@ STEPS = [
         x.transpose(1, 2), None, None, m.w, training=True).transpose(1, 2)),
     (lambda d, s: Weight(1), lambda m, x: m.w * torch.roll(x, 3) * torch.bucketize(
         x, torch.tensor([-0.5, 0.0, 0.5], dtype=torch.float64))),
+    (lambda d, s: Weight(1), lambda m, x: m.w * x * (x * 2).to("cpu", torch.int64)),
     (lambda d, s: Weight(1), lambda m, x: m.w * F.kl_div(
         x.log_softmax(-1), x.flip(1).softmax(-1), reduction="none")),
 ]  # fmt: skip
