@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from seeds import some
 
 import collir
 from collir.dialects.tensor import dist_type
@@ -294,7 +295,7 @@ def loss_of(
     return float(np.asarray(result[0]))
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", some(list(FAMILIES), 3))
 def test_a_page_computes_what_its_model_does(name: str) -> None:
     page, model, config, sizes, layer, places = FAMILIES[name]
     sizes = OWN | sizes | {"batch": BATCH, "seq": SEQ}
