@@ -40,8 +40,13 @@ class Model:
         return found | dict(self.sizes)
 
     @property
+    def names(self) -> list[str]:
+        """The names of its mesh, records and functions, which the machine cannot have."""
+        return re.findall(r"^(?:mesh|record|func) @(\w+)", self.text, re.MULTILINE)
+
+    @property
     def has_model_axis(self) -> bool:
-        """Whether types of the page name an axis ``model`` beside ``data``."""
+        """True if types of the page name an axis ``model`` beside ``data``."""
         return "@model" in self.text
 
     def divides(self, data: int, model: int) -> bool:

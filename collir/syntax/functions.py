@@ -40,7 +40,15 @@ from collir.layout.types import same_with_formulas, unsharded
 from collir.syntax.formulas import first_token
 from collir.syntax.generic import OPEN, Bound, Call, GenericFunction, Misfit
 from collir.syntax.imports import shipped_functions
-from collir.syntax.lowering import bare, is_tree, name_of, result_groups, results_of, with_role
+from collir.syntax.lowering import (
+    bare,
+    is_token,
+    is_tree,
+    name_of,
+    result_groups,
+    results_of,
+    with_role,
+)
 from collir.syntax.parsing import SyntaxTree
 from collir.syntax.records import (
     argument_groups,
@@ -651,7 +659,8 @@ class FunctionLowering(StepLowering):
         keyword, returned = return_tree.children
         tokens = self.flat(returned.children if returned else ())
         values = [self.use(token) for token in tokens]
-        declared_at = self.position(first_token(result_trees[0])) if results else None
+        places = (token for tree in result_trees for token in tree.scan_values(is_token))
+        declared_at = next(map(self.position, places), None)
         if self.auto and len(values) == len(results):
             values = [
                 v and self.laid_out([v], [x or dist_type(v)])[0]

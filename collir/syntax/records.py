@@ -308,6 +308,7 @@ def opened(function: SyntaxTree, fields: Sequence[Fields | None]) -> SyntaxTree:
 
     Args:
         fields: for each of these arguments the fields of the record, or None for a single value.
+            Those that a call leaves out are single values.
     """
     children: list[SyntaxTree] = []
     each = iter(fields)
@@ -316,7 +317,7 @@ def opened(function: SyntaxTree, fields: Sequence[Fields | None]) -> SyntaxTree:
             children.append(child)
             continue
         name, x, role = child.children
-        for field in next(each) or ("",):
+        for field in next(each, None) or ("",):
             children.append(Tree("argument", [declared_field(name, field), x, role]))
     return Tree(function.data, children)
 

@@ -31,8 +31,8 @@ GPUS = {
 CPU = "cpu_cluster"
 """The shipped machine of CPUs."""
 
-_TAKEN = ("m", "sync_gradients", "sum_products", "loss", "step", "layer", "model")
-"""Names of the mesh, of functions and of records of the program."""
+_TAKEN = ("m", "sync_gradients", "sum_products")
+"""The names of the mesh and the functions of the program."""
 
 _MICROBATCHES = 16
 """The microbatches of a training step."""
@@ -94,7 +94,8 @@ def program(options: argparse.Namespace, file: str) -> str:
         raise UsageError(f"'{options.name}' is not a name: letters, digits and _, no digit first")
     if options.model is not None and on_cpus:
         raise UsageError("--model is for machines with GPUs")
-    if options.name in _TAKEN:
+    taken = MODELS[options.model].names if options.model is not None else _TAKEN
+    if options.name in taken:
         raise UsageError(f"the program has @{options.name} already: choose another --name")
     if on_cpus and (options.gpus is not None or options.gpu is not None):
         raise UsageError("--cpus and --cores are for machines without GPUs")

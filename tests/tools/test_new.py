@@ -231,6 +231,12 @@ def test_a_step_of_a_model_fits_the_cluster(model: str, capsys: pytest.CaptureFi
     assert max(map(len, text.splitlines())) <= 100
 
 
+@pytest.mark.parametrize("name", ["block", "model", "adamw", "m"])
+def test_a_machine_has_no_name_of_the_page(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert collir_tool.main(["new", "--model", "gemma-3-12b", "--name", name]) == 2
+    assert f"the program has @{name} already" in capsys.readouterr().err
+
+
 def test_a_model_that_no_axes_divide_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert collir_tool.main(["new", "--model", "mixtral-8x7b", "--nodes", "1", "--gpus", "2"]) == 2
     assert "no axes of mixtral-8x7b fit 1 node of 2 GPUs" in capsys.readouterr().err
