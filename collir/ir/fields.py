@@ -1,6 +1,10 @@
 """The fields of records among names: those of ``%w`` are all values named ``%w.`` and more."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 Fields = tuple[str, ...]
 """The names of the fields of a record, in order."""
@@ -34,6 +38,13 @@ def groups(names: Sequence[str], records: Container[str] = ()) -> tuple[Fields |
         tuple(fields) if len(fields) > 1 or f"{head}.{fields[0]}" in records else None
         for head, fields in found
     )
+
+
+def parted(items: Sequence[Item], expected: Iterable[Fields | None]) -> Iterator[list[Item]]:
+    """Yield the items of each record, one for each of its fields, and those of single values."""
+    left = iter(items)
+    for fields in expected:
+        yield list(islice(left, len(fields or ("",))))
 
 
 class Scope:
@@ -76,9 +87,7 @@ class Scope:
     def named(self, names: Sequence[str], expected: Sequence[Fields | None]) -> list[str]:
         """Return names with those of whole records where records of their fields are expected."""
         found: list[str] = []
-        left = list(names)
-        for fields in expected:
-            mine, left = left[: len(fields or "1")], left[len(fields or "1") :]
+        for fields, mine in zip(expected, parted(names, expected), strict=True):
             record = mine[0].removesuffix(f".{fields[0]}") if fields else ""
             found += [record] if fields and self.whole(mine) == [record] else mine
         return found

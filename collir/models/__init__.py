@@ -16,7 +16,7 @@ _DEFAULTS = re.compile(r"(?<=\nfunc @)(?:loss|step)\(([^)]*)\)")
 
 
 @dataclass(frozen=True)
-class Model:
+class ShippedModel:
     """A model of a family.
 
     Attributes:
@@ -82,25 +82,29 @@ class Model:
 
 
 MODELS = {
-    "llama-3-8b": Model("llama", {}),
-    "llama-3-70b": Model("llama", {"hidden": 8192, "heads": 64, "inner": 28672, "layers": 80}),
-    "llama-3-405b": Model("llama", {"hidden": 16384, "heads": 128, "inner": 53248, "layers": 126}),
-    "mistral-7b": Model("llama", {"vocab": 32000, "window": 4096, "base": 10000}),
-    "qwen3-8b": Model("qwen3", {}),
-    "qwen3-32b": Model("qwen3", {"hidden": 5120, "heads": 64, "inner": 25600, "layers": 64}),
-    "mixtral-8x7b": Model("mixtral", {}),
-    "qwen3-30b-a3b": Model("qwen3_moe", {}),
-    "qwen3-235b-a22b": Model(
+    "llama-3-8b": ShippedModel("llama", {}),
+    "llama-3-70b": ShippedModel(
+        "llama", {"hidden": 8192, "heads": 64, "inner": 28672, "layers": 80}
+    ),
+    "llama-3-405b": ShippedModel(
+        "llama", {"hidden": 16384, "heads": 128, "inner": 53248, "layers": 126}
+    ),
+    "mistral-7b": ShippedModel("llama", {"vocab": 32000, "window": 4096, "base": 10000}),
+    "qwen3-8b": ShippedModel("qwen3", {}),
+    "qwen3-32b": ShippedModel("qwen3", {"hidden": 5120, "heads": 64, "inner": 25600, "layers": 64}),
+    "mixtral-8x7b": ShippedModel("mixtral", {}),
+    "qwen3-30b-a3b": ShippedModel("qwen3_moe", {}),
+    "qwen3-235b-a22b": ShippedModel(
         "qwen3_moe", {"hidden": 4096, "heads": 64, "inner": 1536, "layers": 94}
     ),
-    "deepseek-v3": Model("deepseek_v3", {}),
-    "gpt-oss-20b": Model("gpt_oss", {}),
-    "gpt-oss-120b": Model("gpt_oss", {"experts": 128, "pairs": 18}),
-    "gemma-3-12b": Model("gemma3", {}),
-    "bert-base": Model("bert", {}),
-    "bert-large": Model("bert", {"hidden": 1024, "heads": 16, "layers": 24}),
-    "vit-base": Model("vit", {}),
-    "vit-large": Model("vit", {"hidden": 1024, "heads": 16, "layers": 24}),
-    "resnet-50": Model("resnet50", {}),
+    "deepseek-v3": ShippedModel("deepseek_v3", {}),
+    "gpt-oss-20b": ShippedModel("gpt_oss", {}),
+    "gpt-oss-120b": ShippedModel("gpt_oss", {"experts": 128, "pairs": 18}),
+    "gemma-3-12b": ShippedModel("gemma3", {}),
+    "bert-base": ShippedModel("bert", {}),
+    "bert-large": ShippedModel("bert", {"hidden": 1024, "heads": 16, "layers": 24}),
+    "vit-base": ShippedModel("vit", {}),
+    "vit-large": ShippedModel("vit", {"hidden": 1024, "heads": 16, "layers": 24}),
+    "resnet-50": ShippedModel("resnet50", {}),
 }
 """The models that ``collir new --model`` knows."""

@@ -18,7 +18,7 @@ from collir.dialects.tensor import DistTensorType
 from collir.ir.alternatives import place_of
 from collir.ir.auto import is_auto, is_implied
 from collir.ir.diagnostics import DiagnosticError
-from collir.ir.fields import Fields, Scope, groups, records_of
+from collir.ir.fields import Fields, Scope, groups, parted, records_of
 from collir.ir.names import unique_names, written_result_names
 from collir.ir.parameters import parameters_of
 from collir.ir.roles import Role, argument_roles, result_roles, role_of
@@ -35,7 +35,7 @@ class FunctionWriter:
     def __init__(self, module: ModuleOp, records: Records):
         self.records = records
         self.functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
-        self.known: dict[str, _Function] = {}
+        self.known: dict[FuncOp, _Function] = {}
 
     def text(self, function: FuncOp) -> str:
         """Return a function.
@@ -43,13 +43,21 @@ class FunctionWriter:
         Raises:
             DiagnosticError: it cannot be written in ``.coll``.
         """
-        return self.function(function.sym_name.data).text()
+        return self.named(function).text()
 
-    def function(self, name: str) -> "_Function":
-        """Return a function by its name."""
-        if name not in self.known:
-            self.known[name] = _Function(self.functions[name], self)
-        return self.known[name]
+    def groups_of(self, call: CallOp) -> tuple[Groups, Groups]:
+        """Return the operands and the results of a call that the reader takes for records."""
+        if (function := self.functions.get(call.symbol)) is None:
+            own = len(call.results) - len(call.sought)
+            return [None] * len(call.operands), [None] * own
+        callee = self.named(function)
+        return callee.argument_groups, callee.result_groups
+
+    def named(self, function: FuncOp) -> "_Function":
+        """Return a function with the names of its values."""
+        if function not in self.known:
+            self.known[function] = _Function(function, self)
+        return self.known[function]
 
 
 class _Function:
@@ -94,8 +102,8 @@ class _Function:
         scope.add_all(self._defined(function.body.block))
         self.results: list[str] = []
         self.returned: list[str] = []
-        for name, fields, text in entries:
-            mine, returned = returned[: len(fields or "1")], returned[len(fields or "1") :]
+        parts = parted(returned, [fields for _, fields, _ in entries])
+        for (name, fields, text), mine in zip(entries, parts, strict=True):
             self.results.append(f"%{name}: {text}" if any(named) else text)
             self.returned += mine if fields is None else scope.named(mine, [fields])
         if not any(named):  # the reader takes the names of what is returned, if it may
@@ -159,15 +167,18 @@ class _Function:
         scope.add_all(self._named(block.args))
         lines: list[str] = []
         ops = [op for op in block.ops if not self._is_implied(op)]
-        while ops:
-            op, count = ops[0], 1
+        behind = 0  # the operation behind those of the last line
+        for place, op in enumerate(ops):
+            if place < behind:
+                continue
+            count = 1
             match op:
                 case ReturnOp():
                     lines.append(f"return {_listed(self.returned)}".rstrip())
                 case YieldOp():
                     lines.append(f"yield {_listed(yielded)}".rstrip())
                 case DistOp():
-                    line, count = self._steps(ops, scope)
+                    line, count = self._steps(ops, place, scope)
                     lines.append(line)
                 case CallOp():
                     lines.append(self._call(op, scope))
@@ -177,22 +188,22 @@ class _Function:
                     raise DiagnosticError.at(
                         op, f"{op.name} cannot be written in .coll: use -t mlir"
                     )
-            for done in ops[:count]:
+            behind = place + count
+            for done in ops[place:behind]:
                 scope.add_all(self._named(done.results))
-            ops = ops[count:]
         return lines
 
-    def _steps(self, ops: Sequence[Operation], scope: Scope) -> tuple[str, int]:
-        """Return the line of the first step, or of that and those behind it that are the same on
-        the other fields of a record, and how many these are."""
-        first = ops[0]
+    def _steps(self, ops: Sequence[Operation], place: int, scope: Scope) -> tuple[str, int]:
+        """Return the line of the step at a place, or of that and those behind it that are the same
+        on the other fields of a record, and how many these are."""
+        first = ops[place]
         assert isinstance(first, DistOp)
         for record, _ in records_of(self.names[first.result]):
             if scope.fields(record) is not None:
                 continue
-            named = takewhile(bool, (self._field(op, record) for op in ops))
+            named = takewhile(bool, (self._field(op, record) for op in islice(ops, place, None)))
             fields = tuple(field for field in named if field)
-            run = ops[: len(fields)]
+            run = ops[place : place + len(fields)]
             on_fields = zip(run, fields, strict=True)
             lines = {self._step_on(op, fields, field, scope) for op, field in on_fields}
             if len(lines) == 1 and (line := lines.pop()) is not None:
@@ -223,11 +234,11 @@ class _Function:
         return f"{_role_text(role_of(op.result), ':')} = {step}"
 
     def _call(self, op: CallOp, scope: Scope) -> str:
-        callee = self.writer.function(op.symbol)
-        operands = scope.named(self._named(op.operands), callee.argument_groups)
+        arguments, results = self.writer.groups_of(op)
+        operands = scope.named(self._named(op.operands), arguments)
         sought = self._named(op.operands[n] for n in op.sought)
         wrt = scope.whole(sought)
-        targets = self._targets(op, [*callee.result_groups, *map(scope.fields, wrt)])
+        targets = self._targets(op, [*results, *map(scope.fields, wrt)])
         if targets is None:
             targets, wrt = self._single_targets(op), sought
         return f"{', '.join(targets)} = {call_text(op, _listed(operands), _listed(wrt))}"
@@ -270,9 +281,8 @@ class _Function:
     def _targets(self, op: NestedOp, expected: Groups) -> list[str] | None:
         """Return the results of an operation, those of each record as one; None if a record cannot
         be named so."""
-        results, targets = list(op.results), list[str]()
-        for fields in expected:
-            mine, results = results[: len(fields or "1")], results[len(fields or "1") :]
+        targets: list[str] = []
+        for fields, mine in zip(expected, parted(op.results, expected), strict=True):
             names, roles = self._named(mine), {role_of(value) for value in mine}
             record = names[0]
             if fields is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from lark import Token
 
-from collir.ir.fields import Fields, groups
+from collir.ir.fields import Fields, groups, parted
 from collir.ir.roles import Role
 from collir.layout import Dim, DistType, Mesh
 from collir.layout.sizes import written
@@ -21,7 +21,11 @@ Value = tuple[str, DistType, Role | None]
 
 
 class Records:
-    """The records of a module, as signatures name them."""
+    """The records of a module, as signatures name them.
+
+    Attributes:
+        failed: the names of those whose texts cannot be read.
+    """
 
     def __init__(self, texts: Mapping[str, str]):
         """Read records.
@@ -29,7 +33,11 @@ class Records:
         Args:
             texts: their declarations in ``.coll``, by name.
         """
-        trees = parse("\n".join(texts.values()), "")[0].children if texts else []
+        trees: list[Any] = []
+        self.failed: set[str] = set()
+        if texts:  # few modules have records, and the first parse loads the grammar
+            tree, _, self.failed = parse("\n".join(texts.values()), "")
+            trees = tree.children
         self.lowering = RecordLowering("", [], trees, lambda _: None)
         self.names = list(texts)
 
@@ -39,10 +47,9 @@ class Records:
         """Return what a signature lists for values: the name of each entry, its fields or None if
         it is a single value, and the type and the role as they are written."""
         entries: list[tuple[str, Fields | None, str]] = []
-        left = list(values)
         names = [name for name, *_ in values]
-        for fields in groups(names, names):
-            mine, left = left[: len(fields or "1")], left[len(fields or "1") :]
+        expected = groups(names, names)
+        for fields, mine in zip(expected, parted(values, expected), strict=True):
             text = self._record(fields, mine, mesh, sizes) if fields else None
             if text is not None:
                 entries.append((mine[0][0].partition(".")[0], fields, text))

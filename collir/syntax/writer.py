@@ -32,7 +32,6 @@ from collir.ir.parameters import parameters_of
 from collir.machine import SHARES, Efficiency, Execution, LinkKind
 from collir.syntax.function_writer import FunctionWriter
 from collir.syntax.local_writer import local_text
-from collir.syntax.parsing import parse
 from collir.syntax.record_writer import Records
 from collir.syntax.units import Quantity, plain
 
@@ -47,8 +46,9 @@ def write(module: ModuleOp) -> str:
         DiagnosticError: an operation or a name cannot be written in ``.coll``.
     """
     blocks: list[str] = []
-    records = {op.sym_name.data: _record(op) for op in module.ops if isinstance(op, RecordOp)}
-    functions = FunctionWriter(module, Records(records))
+    texts = {op.sym_name.data: _record(op) for op in module.ops if isinstance(op, RecordOp)}
+    records = Records(texts)
+    functions = FunctionWriter(module, records)
     for op in module.ops:
         match op:
             case MachineOp():
@@ -56,7 +56,10 @@ def write(module: ModuleOp) -> str:
             case MeshOp():
                 blocks.append(_mesh(op))
             case RecordOp():
-                blocks.append(records[op.sym_name.data])
+                if op.sym_name.data in records.failed:
+                    problem = f"the fields of @{op.sym_name.data} cannot be written in .coll"
+                    raise DiagnosticError.at(op, f"{problem}: use -t mlir")
+                blocks.append(texts[op.sym_name.data])
             case FuncOp():
                 _check_names(op, op.sym_name.data, *parameters_of(op))
                 blocks.append(functions.text(op))
@@ -271,8 +274,4 @@ def _mesh(op: MeshOp) -> str:
 def _record(op: RecordOp) -> str:
     fields = [f"  {field.field.data}: {field.type.data}" for field in op.fields]
     name = _symbol(op, op.sym_name.data)
-    text = "\n".join([f"record {name} {{", ",\n".join(fields), "}", ""])
-    if parse(text, "")[1]:
-        problem = f"the fields of {name} cannot be written in .coll: use -t mlir"
-        raise DiagnosticError.at(op, problem)
-    return text
+    return "\n".join([f"record {name} {{", ",\n".join(fields), "}", ""])

@@ -104,21 +104,15 @@ def random_statement(rng: random.Random, program: Program) -> None:
     same = [name for name, record in program.values.items() if record is like]
     y = rng.choice(same)
     match rng.choice(["step", "scalar", "constant", "mapped", "opened", "loop", "call"]):
-        case "step":
+        case "step" | "scalar" | "constant" as kind:
             to = program.new(like)
-            program.short.append(f"%{to} = add %{x}, %{y}")
-            for name in like.fields:
-                program.full.append(f"%{to}.{name} = add %{x}.{name}, %{y}.{name}")
-        case "scalar":
-            to = program.new(like)
-            program.short.append(f"%{to}: gradient = mul %{x}, %one")
-            for name in like.fields:
-                program.full.append(f"%{to}.{name}: gradient = mul %{x}.{name}, %one")
-        case "constant":
-            to = program.new(like)
-            program.short.append(f"%{to} = constant value 2 to %{x}")
-            for name in like.fields:
-                program.full.append(f"%{to}.{name} = constant value 2 to %{x}.{name}")
+            line = {
+                "step": f"%{to}<> = add %{x}<>, %{y}<>",
+                "scalar": f"%{to}<>: gradient = mul %{x}<>, %one",
+                "constant": f"%{to}<> = constant value 2 to %{x}<>",
+            }[kind]
+            program.short.append(line.replace("<>", ""))
+            program.full += (line.replace("<>", f".{name}") for name in like.fields)
         case "mapped":
             a, b = program.new(like), program.new(like)
             program.short.append(f"%{a}, %{b} = call @mixed(%{x}, %{y}, %one)")

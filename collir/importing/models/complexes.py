@@ -364,7 +364,7 @@ def _real_fft(p: _Parts, x: Ref, dims: Sequence[int], norm: int, onesided: bool)
 
 @_rule("_fft_c2r")
 def _to_real_fft(p: _Parts, z: Ref, dims: Sequence[int], norm: int, last: int) -> Ref:
-    """What is one half of the spectrum stands for two, but for its ends."""
+    """Return real values of one half of their spectrum, which stands for both, but for its ends."""
     a, b = p.both(z)
     dims = _positive(dims, len(p.shape))
     *others, d = dims

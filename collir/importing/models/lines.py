@@ -83,7 +83,7 @@ class Lines:
         return made
 
     def raw(self, line: str) -> None:
-        """Append a line."""
+        """Add a line."""
         self.lines.append(f"{self._indent}{line}")
 
     def step(self, text: str, shape: Iterable[int], dtype: str, hint: str = "") -> Value:

@@ -59,7 +59,7 @@ class Argument:
         return text
 
 
-class Records:
+class WeightRecords:
     """The records of the weights of a model: those of each loop over layers, and that of all.
 
     Attributes:
@@ -125,7 +125,7 @@ class Written:
     body: tuple[str, ...]
     called: tuple[str, ...]
     layers: Mapping[str, int]
-    records: Records
+    records: WeightRecords
 
     def listed(self, dtype: str = "", axis: str = "", more: Sequence[str] = ()) -> str:
         """Return the arguments as they are written.
@@ -171,7 +171,7 @@ def written(graph: Graph, name: str) -> Written:
         for number, loop in enumerate(loops, 1)
     }
     weights = [x for x in graph.inputs if x.kind == "weight"]
-    records = Records([x.value.dtype for x in weights])
+    records = WeightRecords([x.value.dtype for x in weights])
     for x in graph.inputs:
         if x.name in in_loops:
             continue
@@ -206,7 +206,7 @@ def argument_name(path: str) -> str:
 
 
 def _stacked_names(
-    loop: Loop, layers: str, records: Records, lines: Lines, fields: dict[str, str]
+    loop: Loop, layers: str, records: WeightRecords, lines: Lines, fields: dict[str, str]
 ) -> dict[str, str]:
     """Return the names of the stacks of a loop: the weights are a record in that of all.
 

@@ -69,7 +69,7 @@ def _whole_quotient(
 
 @row("remainder.Scalar", "remainder.Tensor", "fmod.Scalar", "fmod.Tensor")
 def _remainder(e: Lines, node: Node, x: Value | Number, y: Value | Number) -> Value:
-    """What whole multiples of a number leave: of its sign, or for ``fmod`` of that of x."""
+    """Return what whole multiples of y leave of x, with the sign of y, or of x for ``fmod``."""
     dtype = dtype_of(node)
     wide = dtype if dtype[0] in "fb" and dtype != "bool" else "f64"
     x, y = value_of(e, x, wide), value_of(e, y, wide)
