@@ -57,16 +57,16 @@ class ShippedModel:
         over_model = [sizes[x] for x in names if x in sizes]
         return not any(x % data for x in over_data) and not any(x % model for x in over_model)
 
-    def program(self, machine: str, name: str, axes: str, batch: int, file: str) -> str:
+    def program(self, machine: str, name: str, axes: str, devices: int, file: str) -> str:
         """Return the program for a machine.
 
         Args:
             machine: the declaration of the machine, which is called ``name``.
             axes: the axes of the mesh, with their places.
-            batch: the number of rows of a batch.
+            devices: the number of its devices, each of which gets 8 rows of a batch.
             file: what the commands in the first lines call the program.
         """
-        sizes = self.defaults | {"batch": batch}
+        sizes = self.defaults | {"batch": 8 * devices}
         if "experts" in sizes:
             share = sizes["seq"] * sizes["chosen"] / sizes["experts"]
             sizes["places"] = min(sizes["seq"], math.ceil(1.25 * share))
@@ -76,6 +76,7 @@ class ShippedModel:
             return match[0].replace(match[1], changed)
 
         text = self.text.replace(f"{self.page}.coll", file)
+        text = text.replace("--devices 8", f"--devices {devices}")
         mesh = f"mesh @m on @{name} {{ {axes} }}\n"
         text = _HEAD.sub(lambda _: f"{machine.rstrip()}\n\n{mesh}", text, count=1)
         return _DEFAULTS.sub(sized, text)

@@ -167,7 +167,7 @@ def _training(
         "}",
     ]
     own = file if file.isprintable() else f"{options.name}.coll"
-    text = model.program("\n".join(lines), options.name, axes, 8 * nodes * gpus, own)
+    text = model.program("\n".join(lines), options.name, axes, nodes * gpus, own)
     return f"// {options.model}, as its published configuration has it.\n{text}"
 
 

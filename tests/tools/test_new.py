@@ -228,6 +228,9 @@ def test_a_step_of_a_model_fits_the_cluster(model: str, capsys: pytest.CaptureFi
     step = next(f for f in functions_of(module) if f.sym_name.data == "step")
     given = parameters_of(step)
     assert {name: given[name] for name in MODELS[model].sizes} == MODELS[model].sizes
+    devices = int(words[1]) * int(words[3])
+    assert given["batch"] == 8 * devices
+    assert f"collir sweep cluster.coll --devices {devices}\n" in text or model == "resnet-50"
     assert max(map(len, text.splitlines())) <= 100
 
 
