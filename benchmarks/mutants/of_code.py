@@ -40,8 +40,8 @@ plant(
     TORCH,
     (
         "a position at the end of a block is in it",
-        "known = (at >= 0) & (at < x.shape[dim])",
-        "known = (at >= 0) & (at <= x.shape[dim])",
+        "known = (at >= 0) & (at < x.shape[dim])\n        slices",
+        "known = (at >= 0) & (at <= x.shape[dim])\n        slices",
     ),
     (
         "the smallest elements are first",

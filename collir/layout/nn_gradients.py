@@ -169,16 +169,56 @@ def take_transpose(r: Reverse, operand: int) -> Term | None:
 
 def top_k(r: Reverse, operand: int) -> Term:
     """Return the cotangent at the positions of the largest elements, and 0 elsewhere."""
-    x = r.types[0]
-    dim: int = r.arguments["dim"]
+    x, dim = r.types[0], r.arguments["dim"]
     positions = r.x[0].step("top_k_indices", k=r.arguments["k"], dim=dim)
-    dims = list(x.dims)
-    dims[dim] = Dim(r.arguments["k"])
-    there = positions.step("one_hot", to=_of(x, [*dims, x.dims[dim]]))
-    every = [f"i{d}" for d in range(len(dims))]
-    result = " ".join([*every[:dim], "at", *every[dim + 1 :]])
-    rows = " ".join(every)
-    return r.g.step("einsum", there, equation=f"{rows}, {rows} at -> {result}")
+    return r.g.step("take_along_dim_transpose", positions, dim=dim, to=_of(x, x.dims))
+
+
+def take_along_dim(r: Reverse, operand: int) -> Term | None:
+    """Return the cotangent added up at the positions that were taken."""
+    if operand:
+        return None
+    x, chosen = r.types
+    dim: int = r.arguments["dim"]
+    axes: frozenset[str] = frozenset(chosen.dims[dim].axes)
+    to = replace(x, partial=axes, reduction=Reduction.SUM if axes else None)
+    return r.g.step("take_along_dim_transpose", r.x[1], dim=dim, to=to)
+
+
+def take_along_dim_transpose(r: Reverse, operand: int) -> Term | None:
+    """Return the cotangent at the positions at which elements were added."""
+    return None if operand else r.g.step("take_along_dim", r.x[1], dim=r.arguments["dim"])
+
+
+# ---------------------------------------------------------------------------------------------
+# Products of groups
+# ---------------------------------------------------------------------------------------------
+
+
+def grouped_matmul(r: Reverse, operand: int) -> Term | None:
+    """Return the product with the matrices transposed, or the sums of products for each group."""
+    if operand == 2:
+        return None
+    x, w, groups = r.x[0].whole(), *r.x[1:]
+    transposed = "transposed" in r.arguments
+    if operand == 0:
+        return r.g.step("grouped_matmul", w, groups, **_flag(not transposed))
+    axes = frozenset(axis for dim in r.types[2].dims for axis in dim.axes)
+    to = replace(r.types[1], partial=axes, reduction=Reduction.SUM if axes else None)
+    pair = (r.g, x) if transposed else (x, r.g)
+    return pair[0].step("grouped_matmul_transpose", pair[1], groups, to=to)
+
+
+def grouped_matmul_transpose(r: Reverse, operand: int) -> Term | None:
+    """Return the product of the other rows with the cotangent's matrix of their group."""
+    if operand == 2:
+        return None
+    other = r.x[1 - operand]
+    return other.step("grouped_matmul", r.g, r.x[2], **_flag(operand == 0))
+
+
+def _flag(transposed: bool) -> dict[str, bool]:
+    return {"transposed": True} if transposed else {}
 
 
 def cross_entropy(r: Reverse, operand: int) -> Term | None:

@@ -1,7 +1,7 @@
 """The table of the operations of models: one row for each, with its index structure.
 
 The typing rule of a row and its work follow from the structure. The rows are in ``nn``,
-``nn_selections`` and ``nn_windows``.
+``nn_selections``, ``nn_grouped`` and ``nn_windows``.
 """
 
 from collections.abc import Callable, Iterable, Sequence

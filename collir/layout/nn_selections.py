@@ -152,6 +152,65 @@ model_row(
 )
 
 
+def _take_along_dim(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    name, (x, chosen) = "take_along_dim", xs
+    dim = dim_of(x, arguments)
+    over = tuple(map(str, range(len(x.dims))))
+    new = (*over[:dim], "k", *over[dim + 1 :])
+    check_rank(name, chosen, 1, new)
+    sizes = sizes_of(name, xs, [over, new])
+    selected = frozenset([over[dim]])
+    return Structure((over, new), new, sizes, linear=Linear.FIRST, flops=0, selected=selected)
+
+
+model_row(
+    "take_along_dim",
+    "Return the elements of a dimension at some positions, others for each row.",
+    _take_along_dim,
+    2,
+    (DIM,),
+    integers=1,
+    moved=lambda operands, written: 2 * written + operands[1],
+    aliases=("gather_elements", "take_along_axis"),
+    gradient=gradients.take_along_dim,
+)
+
+
+def _take_along_dim_transpose(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    name, (g, chosen), to = "take_along_dim_transpose", xs, named_type(arguments)
+    check_numbers(name, g)
+    dim = dim_of(g, arguments)
+    over = tuple(map(str, range(len(g.dims))))
+    new = (*over[:dim], "k", *over[dim + 1 :])
+    check_rank(name, chosen, 1, new)
+    sizes = sizes_of(name, xs, [new, new])
+    wanted = tuple(sizes.get(index, 0) for index in over)
+    if len(to.dims) != len(over) or any(
+        size != n for d, (size, n) in enumerate(zip(wanted, to.shape, strict=True)) if d != dim
+    ):
+        raise LayoutError(
+            f"{name} needs a type with the sizes of {{0}} but for dimension {dim}: "
+            f"{list(map(int, to.shape))} does not fit {list(map(int, g.shape))}",
+            operand=0,
+            parameter=TO.name,
+        )
+    sizes[over[dim]] = to.dims[dim].size
+    selected = frozenset([over[dim]])
+    return Structure((new, new), over, sizes, linear=Linear.FIRST, selected=selected)
+
+
+model_row(
+    "take_along_dim_transpose",
+    "Add elements to a tensor of zeros, at some positions of a dimension, others for each row.",
+    _take_along_dim_transpose,
+    2,
+    (DIM, TO),
+    integers=1,
+    aliases=("scatter_elements",),
+    gradient=gradients.take_along_dim_transpose,
+)
+
+
 def _one_hot(xs: Sequence[DistType], arguments: Arguments) -> Structure:
     (x,), to = xs, named_type(arguments)
     indices = tuple(map(str, range(len(x.dims))))

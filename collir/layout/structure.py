@@ -32,6 +32,13 @@ class Linear(Enum):
     """In all of them together, as a sum is."""
     FIRST = auto()
     """In the first alone; the others select, or divide it."""
+    PAIR = auto()
+    """In each of the first two alone, as a product is; the third selects."""
+
+    def holds(self, number: int) -> bool:
+        """Return whether an operation is linear in an operand alone."""
+        last = {Linear.EACH: number, Linear.FIRST: 0, Linear.PAIR: 1}
+        return number <= last.get(self, -1)
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,8 @@ class Structure:
         flops: floating-point operations for each point of all indices.
         selected: the indices of which an operation visits one position for each point of the
             others, so that they do not multiply its work.
+        grouped: those of the selected indices that divide it: the positions are taken to be spread
+            evenly, so that a device with a part of them has as large a part of the work.
     """
 
     operands: tuple[tuple[str, ...], ...]
@@ -58,11 +67,13 @@ class Structure:
     blocked: frozenset[str] = field(default=frozenset())
     flops: int = 1
     selected: frozenset[str] = field(default=frozenset())
+    grouped: frozenset[str] = field(default=frozenset())
 
     @property
     def contracts(self) -> bool:
         """True if it sums products over indices, as a matrix product does."""
-        return self.linear is Linear.EACH and len(self.operands) > 1 and bool(self.reduced)
+        multiplies = self.linear in (Linear.EACH, Linear.PAIR)
+        return multiplies and len(self.operands) > 1 and bool(self.reduced)
 
     @property
     def reduced(self) -> tuple[str, ...]:
@@ -77,7 +88,10 @@ class Structure:
                 if index != REPEATED:
                     block = block_size(mesh, without_formula(dim.size), dim.axes)
                     points[index] = without_formula(block)
-        return self.flops * math.prod(n for i, n in points.items() if i not in self.selected)
+        work = self.flops * math.prod(n for i, n in points.items() if i not in self.selected)
+        for index in self.grouped:
+            work = -(-work * points[index] // without_formula(self.sizes[index]))
+        return work
 
 
 def index_text(index: str) -> str:
@@ -276,8 +290,9 @@ def _passed(
         return first.partial, reduction
     if structure.linear is Linear.NOT:
         raise error(f"{name} is not linear in it", alone)
-    if structure.linear is Linear.FIRST and partial[0] > 0:
-        raise error(f"{name} is linear in {{0}} alone", alone)
+    if structure.linear is not Linear.ALL and not structure.linear.holds(partial[0]):
+        which = "{0} and {1}" if structure.linear is Linear.PAIR else "{0}"
+        raise error(f"{name} is linear in {which} alone", alone)
     if not (reduction and reduction.linear):
         raise error(f"{name} is linear, and a {reduction} is not", alone)
     if structure.linear is Linear.ALL:
@@ -286,8 +301,8 @@ def _passed(
             raise error(f"{name} needs {{{other}}} partial too", f"{alone}, or mask {{{other}}}")
         return first.partial, reduction
     if len(partial) > 1:
-        each = structure.linear is Linear.EACH
-        why = f"{name} multiplies them" if each else f"{name} is linear in the first alone"
+        both = all(map(structure.linear.holds, partial))
+        why = f"{name} multiplies them" if both else f"{name} is linear in the first alone"
         raise error(f"{{{partial[1]}}} is partial too, and {why}", alone)
     sharded = {axis for indices in axes.values() for axis in indices}
     if both := mesh.ordered(first.partial & sharded):

@@ -130,16 +130,21 @@ COPIES: dict[str, Lowering] = {
 }
 """The steps that are no computations of their name, by their names."""
 
-OF_OPERAND, OF_RESULT = "operand", "result"
+RESULT = -1
 
 PLACED = {
-    "iota": OF_RESULT,
-    "uniform": OF_RESULT,
-    "take": OF_OPERAND,
-    "take_transpose": OF_RESULT,
-    "one_hot": OF_RESULT,
+    "iota": RESULT,
+    "uniform": RESULT,
+    "take": 0,
+    "take_transpose": RESULT,
+    "take_along_dim": 0,
+    "take_along_dim_transpose": RESULT,
+    "grouped_matmul": 1,
+    "grouped_matmul_transpose": RESULT,
+    "one_hot": RESULT,
 }
-"""The computations that depend on where a block lies in the whole, and whose block."""
+"""The computations that depend on where a block lies in the whole: that of which operand, or of
+the result."""
 
 
 def lowered(s: BufferedStep) -> Steps:
@@ -160,9 +165,9 @@ def _assembled(s: BufferedStep) -> Iterator[tuple[Place, list[Operation]]]:
 def _computed(s: BufferedStep) -> list[Operation]:
     op = s.op
     whose = PLACED.get(op.mnemonic)
-    x = dist_type(op.operands[0] if whose == OF_OPERAND else op.result)
-    starts = starts_of(x, s.mesh) if whose else ()
-    whole = [int(n) for n in x.shape] if whose else ()
+    x = dist_type((*op.operands, op.result)[RESULT if whose is None else whose])
+    starts = () if whose is None else starts_of(x, s.mesh)
+    whole = () if whose is None else [int(n) for n in x.shape]
     arguments = localised(op)
     return [ComputeOp.of(op.mnemonic, arguments, s.inputs, [s.output], starts, whole)]
 

@@ -101,7 +101,9 @@ class Devices:
                 continue
             block = self.mesh.local(y, device)
             low = 0
-            if c.step.op == "take":
+            if c.step.op == "grouped_matmul":
+                low = self.mesh.local(c.types[1], device)[0].start
+            if c.step.op in ("take", "take_along_dim"):
                 low = self.mesh.local(c.x, device)[c.dim()].start
             arrays = [value[i] for value in values]
             made = local(c, arrays, [s.stop - s.start for s in block], block, low)

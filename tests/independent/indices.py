@@ -286,6 +286,52 @@ def take_transpose(c: Case) -> Type:
     return typed_by(c, shape, written)
 
 
+def take_along_dim(c: Case) -> Type:
+    dim, y = c.dim(), c.types[1]
+    positions(y)
+    rank: list[Index] = list(range(len(c.x.shape)))
+    there: list[Index] = ["at" if d == dim else d for d in rank]
+    return typed_by(c, Structure([rank, there], there, c.x.dtype, linear=((0,),)))
+
+
+def take_along_dim_transpose(c: Case) -> Type:
+    written, y = c.target, c.types[1]
+    positions(y)
+    need(c.x.dtype != "bool", "truth values")
+    need(len(written.shape) == len(c.x.shape), "another rank")
+    dim = c.dim(rank=len(written.shape))
+    rank: list[Index] = list(range(len(written.shape)))
+    there: list[Index] = ["at" if d == dim else d for d in rank]
+    sizes: dict[Index, int] = {dim: written.shape[dim]}
+    structure = Structure([there, there], rank, c.x.dtype, linear=((0,),), sizes=sizes)
+    return typed_by(c, structure, written)
+
+
+def of_groups(c: Case) -> list[Index]:
+    """Return the indices of rows, after what operations of groups have in common."""
+    x, y, groups = c.types
+    positions(groups)
+    need(x.dtype == y.dtype != "bool", "element types")
+    need(x.shape, "no rows")
+    return list(range(len(x.shape) - 1))
+
+
+def grouped_matmul(c: Case) -> Type:
+    rows = of_groups(c)
+    matrix: list[Index] = ["o", "i"] if "transposed" in c.step.clauses else ["i", "o"]
+    operands: list[list[Index]] = [[*rows, "i"], ["e", *matrix], rows]
+    return typed_by(c, Structure(operands, [*rows, "o"], c.x.dtype, linear=((0,), (1,))))
+
+
+def grouped_matmul_transpose(c: Case) -> Type:
+    rows, written = of_groups(c), c.target
+    need(len(written.shape) == 3, "another rank")
+    operands: list[list[Index]] = [[*rows, "i"], [*rows, "o"], rows]
+    sizes: dict[Index, int] = {"e": written.shape[0]}
+    structure = Structure(operands, ["e", "i", "o"], c.x.dtype, linear=((0,), (1,)), sizes=sizes)
+    return typed_by(c, structure, written)
+
+
 def one_hot(c: Case) -> Type:
     positions(c.x)
     written = c.target
@@ -487,6 +533,10 @@ NN: dict[str, Callable[[Case], Type]] = {
     "log_softmax": softmax,
     "take": take,
     "take_transpose": take_transpose,
+    "take_along_dim": take_along_dim,
+    "take_along_dim_transpose": take_along_dim_transpose,
+    "grouped_matmul": grouped_matmul,
+    "grouped_matmul_transpose": grouped_matmul_transpose,
     "one_hot": one_hot,
     "cross_entropy": cross_entropy,
     "conv": conv,

@@ -218,6 +218,44 @@ def take_transpose(x: Array, positions: Array, dim: int, low: int, size: int) ->
     return made
 
 
+def take_along(x: Array, positions: Array, dim: int, low: int) -> Array:
+    made = np.zeros(positions.shape, x.dtype)
+    for place in np.ndindex(*positions.shape):
+        at = int(positions[place]) - low
+        if 0 <= at < x.shape[dim]:
+            made[place] = x[(*place[:dim], at, *place[dim + 1 :])]
+    return made
+
+
+def take_along_transpose(x: Array, positions: Array, dim: int, low: int, size: int) -> Array:
+    made = np.zeros((*x.shape[:dim], size, *x.shape[dim + 1 :]), x.dtype)
+    for place in np.ndindex(*positions.shape):
+        at = int(positions[place]) - low
+        if 0 <= at < size:
+            made[(*place[:dim], at, *place[dim + 1 :])] += x[place]
+    return made
+
+
+def grouped_matmul(c: Case, x: Array, w: Array, groups: Array, low: int) -> Array:
+    if "transposed" in c.step.clauses:
+        w = np.moveaxis(w, 1, 2)
+    made = np.zeros((*x.shape[:-1], w.shape[2]), np.result_type(x, w))
+    for place in np.ndindex(*groups.shape):
+        group = int(groups[place]) - low
+        if 0 <= group < w.shape[0]:
+            made[place] = x[place] @ w[group]
+    return made
+
+
+def grouped_matmul_transpose(x: Array, y: Array, groups: Array, low: int, size: int) -> Array:
+    made = np.zeros((size, x.shape[-1], y.shape[-1]), np.result_type(x, y))
+    for place in np.ndindex(*groups.shape):
+        group = int(groups[place]) - low
+        if 0 <= group < size:
+            made[group] += np.multiply.outer(x[place], y[place])
+    return made
+
+
 def uniform(seed: int, shape: Sequence[int], block: Sequence[slice]) -> Array:
     """Return numbers by a seed and the position in the whole tensor: a hash, as good as another."""
     position = np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)[tuple(block)]
@@ -390,6 +428,12 @@ def shaped(
     if op == "take_transpose":
         dim = c.integer("dim")
         return take_transpose(arrays[0], arrays[1], dim, block[dim].start, shape[dim])
+    if op == "take_along_dim_transpose":
+        dim = c.integer("dim")
+        return take_along_transpose(arrays[0], arrays[1], dim, block[dim].start, shape[dim])
+    if op == "grouped_matmul_transpose":
+        x, y, groups = arrays
+        return grouped_matmul_transpose(x, y, groups, block[0].start, shape[0])
     if op == "conv_transpose":
         return conv_transpose(c, arrays[0], arrays[1], shape)
     if op == "conv_filter":
@@ -404,8 +448,13 @@ def local(
 ) -> Array | None:
     """Return what a step without communication computes on one device; None: it communicates.
 
-    low: where the block of the first operand begins along the dimension that the step names.
+    low: where the block of the operand that is chosen from begins, along the dimension of which.
     """
+    if c.step.op == "take_along_dim":
+        return take_along(arrays[0], arrays[1], c.dim(), low)
+    if c.step.op == "grouped_matmul":
+        x, w, groups = arrays
+        return grouped_matmul(c, x, w, groups, low)
     if c.step.op == "take":
         return take(arrays[0], arrays[1], c.dim(), low)
     if c.step.op == "pad":

@@ -532,6 +532,69 @@ class Maker:
         new = Type(table.dtype, table.shape, bare, partial, reduction, table.place)
         return [x, y], f"{clauses} {self.to(self.spread(new, [d]))}"
 
+    def take_along_dim(self) -> tuple[list[Type], str]:
+        x = self.kind(states="rrrsspo")
+        y, d = self.along(x), self.dim(x)
+        return [x, y if x.shape else self.integers(x)], f"dim {d}"
+
+    def along(self, x: Type) -> Type:
+        """Return positions for each row of a dimension, mostly."""
+        d, free = self.dim(x), [sub for sub in self.mesh.size if x.replicated(sub)]
+        shape, shards = list(x.shape), list(x.shards)
+        if shape:
+            subs = [sub for sub in free if self.rng.random() < 0.3]
+            try:
+                shape[d] = self.mesh.units(subs) * self.rng.choice([1, 2])
+                shards[d] = tuple(subs)
+            except Refused:
+                shape[d], shards[d] = 2, ()
+        dtype = self.rng.choice(["i32", "i32", "i64", "i8", "f32"])
+        return Type(dtype, tuple(shape), tuple(shards), place=x.place)
+
+    def take_along_dim_transpose(self) -> tuple[list[Type], str]:
+        y = self.kind(states="rrrsspo")
+        need(y.shape, "no dimension to add at")
+        at, d = Type("i32", y.shape, y.shards, place=y.place), self.dim(y)
+        lost = y.shards[d]
+        shape = (*y.shape[:d], self.rng.choice([y.shape[d], 2, 6]), *y.shape[d + 1 :])
+        bare = (*y.shards[:d], (), *y.shards[d + 1 :])
+        partial = y.partial | set(lost)
+        new = Type(y.dtype, shape, bare, partial, y.reduction if y.partial else "sum", y.place)
+        return [y, at], f"dim {d} {self.to(self.spread(new, [d]))}"
+
+    def grouped_matmul(self) -> tuple[list[Type], str]:
+        x, w, groups, turned = self.rows_and_matrices()
+        return [x, w, groups], "transposed" if turned else ""
+
+    def rows_and_matrices(self) -> tuple[Type, Type, Type, bool]:
+        """Return rows, a matrix for each group, and the group of each row, mostly."""
+        x = self.kind(states="rrrsspo", rank=self.rng.choice([1, 2, 2, 3]))
+        w, turned = self.kind(x.dtype, states="rrsso", rank=3), self.rng.random() < 0.5
+        shape, shards = list(w.shape), list(w.shards)
+        own = 2 if turned else 1
+        shape[own], shards[own] = x.shape[-1], x.shards[-1]
+        used = {sub for subs in x.shards for sub in subs}
+        shards = [subs if d == own or not used & set(subs) else () for d, subs in enumerate(shards)]
+        w = Type(w.dtype, tuple(shape), tuple(shards), place=x.place)
+        groups = Type(
+            self.rng.choice(["i32", "i32", "i64", "i8", "f32"]),
+            x.shape[:-1],
+            x.shards[:-1],
+            place=x.place,
+        )
+        operands = [x, w]
+        self.make_partial(operands)
+        return operands[0], operands[1], groups, turned
+
+    def grouped_matmul_transpose(self) -> tuple[list[Type], str]:
+        x, w, groups, _ = self.rows_and_matrices()
+        y = Type(x.dtype, (*x.shape[:-1], w.shape[2]), (*x.shards[:-1], ()), place=x.place)
+        lost = {sub for subs in x.shards[:-1] for sub in subs}
+        partial = frozenset(x.partial | lost)
+        shape, bare = (w.shape[0], x.shape[-1], y.shape[-1]), ((), x.shards[-1], ())
+        new = Type(x.dtype, shape, bare, partial, x.reduction if x.partial else "sum", x.place)
+        return [x, y, groups], self.to(self.spread(new, [0]))
+
     def one_hot(self) -> tuple[list[Type], str]:
         x = self.kind(self.rng.choice(["i32", "i32", "i8", "i64"]), "rrrsso")
         dtype = self.rng.choice(["f32", "f32", "f64", "i32", "bool"])

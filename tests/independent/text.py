@@ -23,7 +23,7 @@ TOKEN = re.compile(
 
 ROLES = {"parameter", "gradient", "state", "activation"}
 LISTS = {"into", "order", "dims", "stride", "padding", "window"}
-FLAGS = {"async", "ahead", "keepdims", "reverse", "open", "recompute", "fused"}
+FLAGS = {"async", "ahead", "keepdims", "reverse", "transposed", "open", "recompute", "fused"}
 NAMES = {"using", "op"}
 TO_NUMBER = {"all_to_all", "send"}
 

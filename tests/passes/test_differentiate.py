@@ -55,6 +55,23 @@ CASES: dict[str, list[str]] = {
         "%r = take_transpose %x, %i dim 0 to f64[3, {z}]",
         "%r = take_transpose %x, %j dim 1 to f64[{r}, 3]",
     ],
+    "take_along_dim": [
+        "%t = reshape %i to [6, 1]\n  %b = broadcast_to %t to i32[{r}, {z}]\n"
+        "  %r = take_along_dim %x, %b dim 1",
+    ],
+    "take_along_dim_transpose": [
+        "%t = reshape %j to [4]\n  %b = broadcast_to %t to i32[6, {z}]\n"
+        "  %r = take_along_dim_transpose %x, %b dim 0 to f64[3, {z}]",
+    ],
+    "grouped_matmul": [
+        "%v = reshape %w1 to [2, 4, 3]\n  %k = reshape %i to [6]\n  %r = grouped_matmul %x, %v, %k",
+        "%v = reshape %w1 to [2, 3, 4]\n  %r = grouped_matmul %x, %v, %i transposed",
+    ],
+    "grouped_matmul_transpose": [
+        "%r = grouped_matmul_transpose %x, %y, %i to f64[3, {z}, {z}]",
+        "%v = transpose %w order [1, 0]\n  %n = neg %j\n"
+        "  %r = grouped_matmul_transpose %v, %v, %n to f64[2, 3, 3]",
+    ],
     "top_k": ["%r = top_k %x k 2 dim 0", "%r = top_k %x k 3 dim 1"],
     "cross_entropy": [
         "%r = cross_entropy %x, %i dim 1",

@@ -92,7 +92,8 @@ def check(rng: random.Random, counts: Counter[str]) -> None:
         indices = [*op.structure.operands, op.structure.result]
         known = zip(indices, [*types, dist_type(result)], strict=True)
         dims = (pair for own, x in known for pair in zip(own, x.dims, strict=True))
-        worked = {i: dim.axes for i, dim in dims if i not in op.structure.selected}
+        alone = op.structure.selected - op.structure.grouped
+        worked = {i: dim.axes for i, dim in dims if i not in alone}
         cut = {axis for axes in worked.values() for axis in axes}
         sizes = op.structure.sizes
         points = math.prod(n for i, n in sizes.items() if i not in op.structure.selected)

@@ -96,6 +96,37 @@ CASES: dict[str, tuple[list[Any], dict[str, Attribute], Callable[..., Any]]] = {
         {"dim": number(0), "to": to(10, 5)},
         lambda g, i: jnp.zeros((10, 5)).at[i].add(g),
     ),
+    "take_along_dim": (
+        [X, np.round(X[:, :1]).astype(np.int32)],
+        {"dim": number(1)},
+        lambda x, i: jnp.where(
+            (i >= 0) & (i < x.shape[1]), jnp.take_along_axis(x, i % x.shape[1], 1), 0
+        ),
+    ),
+    "take_along_dim_transpose": (
+        [X, np.round(X).astype(np.int32)],
+        {"dim": number(1), "to": to(*X.shape[:1], 2, *X.shape[2:])},
+        lambda g, i: jnp.stack([jnp.where(i == n, g, 0).sum(1) for n in range(2)], 1),
+    ),
+    "grouped_matmul": (
+        [ROWS, np.stack([TABLE.T, -TABLE.T]), CHOSEN % 3],
+        {},
+        lambda x, w, e: jnp.where(
+            (e < 2)[..., None], jnp.einsum("...i,...io->...o", x, w[e % 2]), 0
+        ),
+    ),
+    "grouped_matmul transposed": (
+        [ROWS, np.stack([TABLE, -TABLE]), CHOSEN % 3],
+        {"transposed": UnitAttr()},
+        lambda x, w, e: jnp.where(
+            (e < 2)[..., None], jnp.einsum("...i,...oi->...o", x, w[e % 2]), 0
+        ),
+    ),
+    "grouped_matmul_transpose": (
+        [ROWS, ROWS + 1, CHOSEN % 3],
+        {"to": to(2, 5, 5)},
+        lambda x, y, e: jnp.einsum("...e,...i,...o->eio", jax.nn.one_hot(e, 2), x, y),
+    ),
     "one_hot": ([CHOSEN - 2], {"to": to(3, 4, 6)}, lambda i: jax.nn.one_hot(i, 6)),
     "cross_entropy": (
         [X, LABELS],

@@ -13,7 +13,10 @@ from collir.dialects.tables import OPERATIONS
 from collir.semantics.reference.nn import FUNCTIONS
 from collir.semantics.reference.rounding import Rounding
 
-INTEGERS_OR_BLOCKS = ("argmax", "top_k_indices", "uniform", "one_hot", "take", "take_transpose")
+INTEGERS_OR_BLOCKS = (
+    *("argmax", "top_k_indices", "uniform", "one_hot", "take", "take_transpose"),
+    *("take_along_dim", "take_along_dim_transpose", "grouped_matmul", "grouped_matmul_transpose"),
+)
 
 
 @given(rng=RANDOM)

@@ -19,7 +19,17 @@ from collir.machine import Level, Machine
 Indices = list[list[str]]
 """The index of each dimension, for every operand."""
 
-INTEGERS = {"take": 1, "take_transpose": 1, "one_hot": 0, "cross_entropy": 1, "uniform": 0}
+INTEGERS = {
+    "take": 1,
+    "take_transpose": 1,
+    "take_along_dim": 1,
+    "take_along_dim_transpose": 1,
+    "grouped_matmul": 2,
+    "grouped_matmul_transpose": 2,
+    "one_hot": 0,
+    "cross_entropy": 1,
+    "uniform": 0,
+}
 """The operand that selects, by the name of an operation."""
 
 
@@ -63,6 +73,30 @@ def _take_transpose(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
     (table, chosen), arguments = _take(rng)
     place = table.index("v")
     return [[*table[:place], *chosen, *table[place + 1 :]], chosen], arguments
+
+
+def _take_along(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
+    (indices,), arguments = _along(rng)
+    dim = arguments["dim"]
+    assert isinstance(dim, IntegerAttr)
+    return [indices, ["k" if d == dim.value.data else i for d, i in enumerate(indices)]], arguments
+
+
+def _take_along_transpose(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
+    (_, chosen), arguments = _take_along(rng)
+    return [chosen, chosen], arguments
+
+
+def _grouped_matmul(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
+    rows = rng.choice([[], ["a"], ["a"], ["a", "b"]])
+    turned = rng.random() < 0.5
+    matrix = ["o", "i"] if turned else ["i", "o"]
+    return [[*rows, "i"], ["v", *matrix], rows], {"transposed": UnitAttr()} if turned else {}
+
+
+def _grouped_matmul_transpose(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
+    (x, _, rows), _ = _grouped_matmul(rng)
+    return [x, [*rows, "o"], rows], {}
 
 
 def _one_hot(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
@@ -124,6 +158,10 @@ FORMS: dict[str, Callable[[random.Random], tuple[Indices, dict[str, Attribute]]]
     "top_k_indices": _top_k,
     "take": _take,
     "take_transpose": _take_transpose,
+    "take_along_dim": _take_along,
+    "take_along_dim_transpose": _take_along_transpose,
+    "grouped_matmul": _grouped_matmul,
+    "grouped_matmul_transpose": _grouped_matmul_transpose,
     "one_hot": _one_hot,
     "uniform": lambda rng: ([[]], {}),
     "cross_entropy": _cross_entropy,
@@ -151,6 +189,12 @@ def _given_shape(
         assert isinstance(dim, IntegerAttr)
         place, behind = dim.value.data, dim.value.data + len(types[1].dims)
         return [*first[:place], size, *first[behind:]]
+    if name == "take_along_dim_transpose":
+        dim = properties["dim"]
+        assert isinstance(dim, IntegerAttr)
+        return [size if d == dim.value.data else int(n) for d, n in enumerate(first)]
+    if name == "grouped_matmul_transpose":
+        return [size, first[-1], types[1].shape[-1]]
     known = {n: x.data for n, x in properties.items() if isinstance(x, SizesAttr)}
     steps = list(zip(known["stride"], known["padding"], strict=True))
     if name == "conv_filter":
@@ -185,7 +229,11 @@ def given_type(
     structure = kind.structure(types, arguments_of(kind, {**properties, **whole}))
     plain = typed(name, mesh, structure, types, dtype)
     left = [axis for axis in mesh.by_name if axis not in plain.axes and rng.random() < 0.7]
-    new = {"0": left[:1], "1": left[1:]} if name == "uniform" else {"to": left}
+    new = {"0": left[:1], "1": left[1:]} if name == "uniform" else {"to": left, "e": left}
+    if name == "take_along_dim_transpose":
+        dim = properties["dim"]
+        assert isinstance(dim, IntegerAttr)
+        new = {str(dim.value.data): left}
     dims = (
         Dim(dim.size, tuple(new[index])) if index in new else dim
         for index, dim in zip(structure.result, plain.dims, strict=True)

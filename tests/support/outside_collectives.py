@@ -149,7 +149,7 @@ def _step(
         case "terms":
             return f"%t = terms %x over {listed} dim {dim}", whole
         case "redistribute":
-            target.shards = [(), ()]
+            target.shards, target.place = [(), ()], {}
             _others(rng, mesh, target, rng.sample(list(mesh.axes), len(mesh.axes)), False)
             return f"%r = redistribute %x to {target.text()}", whole
     return _blocks(rng, mesh, name, over, dim, at, target, whole)
@@ -179,7 +179,7 @@ def _blocks(
         return f"%r = part %x over {', '.join(over)} at {at} dim {dim}", taken
     opened = rng.random() < 0.4
     most = size - 1 if opened else size + 1
-    by = rng.randint(-most, most)
+    by = rng.choice([n for n in range(-most, most + 1) if n % size])
     moved = np.roll(rows, by, axis)
     if opened:
         blocks = np.arange(size).reshape(-1, *(1,) * (rows.ndim - axis - 1))

@@ -402,6 +402,109 @@ def _take_transpose(rng: random.Random) -> Form:
     )
 
 
+def _take_along(rng: random.Random) -> Form:
+    over = _rank(rng)
+    dim = rng.randrange(len(over))
+    chosen = ["i" if d == dim else index for d, index in enumerate(over)]
+
+    def in_jax(x: Any, i: Any) -> Any:
+        inside = (i >= 0) & (i < x.shape[dim])
+        taken = jnp.take_along_axis(x, jnp.where(inside, i, 0).astype(jnp.int32), dim)
+        return jnp.where(inside, taken, jnp.zeros((), x.dtype))
+
+    def in_torch(x: Any, i: Any) -> Any:
+        inside = (i >= 0) & (i < x.shape[dim])
+        taken = torch.take_along_dim(x, torch.where(inside, i, 0).long(), dim)
+        return torch.where(inside, taken, torch.zeros((), dtype=x.dtype))
+
+    return Form(
+        f"take_along_dim {{0}}, {{1}} dim {dim}",
+        [over, chosen],
+        chosen,
+        in_jax,
+        in_torch,
+        dtypes=NUMBERS,
+        positions=(1, over[dim]),
+    )
+
+
+def _take_along_transpose(rng: random.Random) -> Form:
+    form = _take_along(rng)
+    over, chosen = form.operands
+    dim, size = chosen.index("i"), rng.randint(1, 5)
+
+    def in_jax(g: Any, i: Any) -> Any:
+        wanted = i[..., None] == jnp.arange(size, dtype=jnp.int64)
+        return jnp.moveaxis(jnp.where(wanted, g[..., None], 0).sum(dim, dtype=g.dtype), -1, dim)
+
+    def in_torch(g: Any, i: Any) -> Any:
+        at = torch.where((i >= 0) & (i < size), i, size).long()
+        shape = [size + 1 if d == dim else n for d, n in enumerate(g.shape)]
+        return torch.zeros(shape, dtype=g.dtype).scatter_add(dim, at, g).narrow(dim, 0, size)
+
+    return Form(
+        f"take_along_dim_transpose {{0}}, {{1}} dim {dim} to {{to}}",
+        [chosen, chosen],
+        over,
+        in_jax,
+        in_torch,
+        sizes={over[dim]: size},
+        dtypes=NUMBERS,
+        positions=(1, over[dim]),
+    )
+
+
+def _grouped_matmul(rng: random.Random) -> Form:
+    rows, turned = rng.choice([[], ["a"], ["a"], ["a", "b"]]), rng.random() < 0.5
+    matrix = ["o", "i"] if turned else ["i", "o"]
+
+    def in_jax(x: Any, w: Any, e: Any) -> Any:
+        own = w[jnp.clip(e, 0, w.shape[0] - 1).astype(jnp.int32)]
+        made = jnp.einsum("...i,...oi->...o" if turned else "...i,...io->...o", x, own)
+        return jnp.where(((e >= 0) & (e < w.shape[0]))[..., None], made, 0)
+
+    def in_torch(x: Any, w: Any, e: Any) -> Any:
+        own = w[e.clamp(0, w.shape[0] - 1).long()]
+        made = torch.einsum("...i,...oi->...o" if turned else "...i,...io->...o", x, own)
+        return made.masked_fill(~((e >= 0) & (e < w.shape[0]))[..., None], 0)
+
+    return Form(
+        f"grouped_matmul {{0}}, {{1}}, {{2}}{' transposed' * turned}",
+        [[*rows, "i"], ["v", *matrix], rows],
+        [*rows, "o"],
+        in_jax,
+        in_torch,
+        linear="each",
+        dtypes=NUMBERS,
+        positions=(2, "v"),
+    )
+
+
+def _grouped_matmul_transpose(rng: random.Random) -> Form:
+    rows, size = rng.choice([[], ["a"], ["a"], ["a", "b"]]), rng.randint(1, 5)
+    names = "".join(rows)
+
+    def in_jax(x: Any, y: Any, e: Any) -> Any:
+        own = (e[..., None] == jnp.arange(size, dtype=jnp.int64)).astype(x.dtype)
+        return jnp.einsum(f"{names}e,{names}i,{names}o->eio", own, x, y)
+
+    def in_torch(x: Any, y: Any, e: Any) -> Any:
+        own = (e[..., None] == torch.arange(size)).to(x.dtype)
+        return torch.einsum(f"{names}e,{names}i,{names}o->eio", own, x, y)
+
+    return Form(
+        "grouped_matmul_transpose {0}, {1}, {2} to {to}",
+        [[*rows, "i"], [*rows, "o"], rows],
+        ["v", "i", "o"],
+        in_jax,
+        in_torch,
+        sizes={"v": size},
+        linear="each",
+        dtypes=NUMBERS,
+        positions=(2, "v"),
+    )
+
+
 def _one_hot(rng: random.Random) -> Form:
     over, size = list("ab"[: rng.randint(0, 2)]), rng.randint(1, 6)
     return Form(

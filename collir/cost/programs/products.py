@@ -56,10 +56,11 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
     The indices of both operands and the result count products, the others of the result are rows or
     columns, and the rest is summed over. Convolutions are such products of their windows: positions
     that the result alone has are rows, and so are those of the first operand if the result has
-    positions of which each window has one. It is None for other operations, and for products of
-    one row by one column, which compilers make a map and a sum that wait for memory.
+    positions of which each window has one. Groups have a product each,
+    of their rows. It is None for other operations, and for products of one row by one column, which
+    compilers make a map and a sum that wait for memory.
     """
-    if len(structure.operands) != 2 or not structure.contracts:
+    if len(structure.operands) - len(structure.grouped) != 2 or not structure.contracts:
         return None
     sizes: dict[str, int] = {}
     indices_of = (*structure.operands, structure.result)
@@ -67,13 +68,19 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
         shape = dist_type(value).local_shape(mesh)
         sizes |= {index: without_formula(size) for index, size in zip(indices, shape, strict=True)}
     points = set(sizes) - {REPEATED} - structure.selected
-    left, right, kept = (points.intersection(indices) for indices in indices_of)
+    left, right, kept = (points.intersection(indices_of[n]) for n in (0, 1, -1))
     count, columns = left & right & kept, (right - left) & kept
     rows = kept - count - columns
     if structure.selected.intersection(structure.result):
         rows |= left - right
     parts = (count, rows, columns, points - count - rows - columns)
-    product = Product(*(math.prod(sizes[index] for index in part) for part in parts))
+    numbers = [math.prod(sizes[index] for index in part) for part in parts]
+    for group in structure.grouped:  # which cut the rows that have one, or the sum over them
+        cut = parts.index(points.intersection(indices_of[2]))
+        chosen = math.ceil(numbers[cut] * sizes[group] / without_formula(structure.sizes[group]))
+        numbers[0] = max(1, min(sizes[group], chosen))
+        numbers[cut] = math.ceil(chosen / numbers[0])
+    product = Product(*numbers)
     return None if product.rows == product.columns == 1 else product
 
 
@@ -82,6 +89,8 @@ def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:
     the indices of both operands and the result come first in a stack of matrices, and those of
     rows, of columns and of the sum are next to each other. Those of the rows of the left matrix
     come before those of the sum."""
+    if structure.grouped:
+        return
     free = [index for index in structure.result if not all(index in x for x in structure.operands)]
     first, other = structure.operands
     if free and free[0] in other:

@@ -364,8 +364,8 @@ class Following:
             if op.kind is PAD and op.number("value"):
                 raise self._fail(op, error)
             return Over.SUM
-        first = linear is Linear.FIRST and states[0] is not None
-        if len(known) == 1 and (linear is Linear.EACH or first):
+        places = [number for number, state in enumerate(states) if state is not None]
+        if len(known) == 1 and linear.holds(places[0]):
             return known[0]
         raise self._fail(op, error)
 

@@ -41,6 +41,21 @@ def computed(op: ComputeOp, step: DistOp, inputs: Sequence[Array], starts: Seque
             dim = step.integer("dim")
             end = starts[dim] + step.layout("to").shape[dim]
             return selections.take_transpose(inputs[0], inputs[1], dim, starts[dim], end)
+        case "take_along_dim":
+            dim = step.integer("dim")
+            return selections.take_along(inputs[0], inputs[1], dim, starts[dim])
+        case "take_along_dim_transpose":
+            dim = step.integer("dim")
+            end = starts[dim] + step.layout("to").shape[dim]
+            return selections.take_along_transpose(inputs[0], inputs[1], dim, starts[dim], end)
+        case "grouped_matmul":
+            x, w, groups = inputs
+            transposed = "transposed" in step.properties
+            return selections.grouped_matmul(x, w, groups, transposed, starts[0])
+        case "grouped_matmul_transpose":
+            x, g, groups = inputs
+            end = starts[0] + step.layout("to").shape[0]
+            return selections.grouped_matmul_transpose(x, g, groups, starts[0], end)
         case "one_hot":
             to = step.layout("to")
             return selections.one_hot(

@@ -22,6 +22,7 @@ from collir.ir.inlining import function_without_calls
 from collir.ir.roles import Role, argument_roles
 from collir.layout import DistType, DType, Mesh, Reduction
 from collir.layout.operation_table import OperationTable
+from collir.layout.structure import Linear
 from collir.semantics.reference.buffers import NUMPY, PARAMETER
 from collir.semantics.reference.steps import Effect, meaning_of
 
@@ -195,9 +196,10 @@ def _cast(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
 def _multiplied(op: DistOp, mesh: Mesh, operands: list[_Grid]) -> _Grid:
     """Return the grid of a sum of products: of as many as the indices that the result lacks say."""
     largest, unit = Fraction(1), Fraction(1)
-    for grid in operands:
-        largest, unit = largest * grid.largest, unit * grid.unit
     structure = op.structure
+    chosen = 1 if structure and structure.linear is Linear.PAIR else 0  # the last operand
+    for grid in operands[: len(operands) - chosen]:
+        largest, unit = largest * grid.largest, unit * grid.unit
     reduced = structure.reduced if structure else ()
     selected = structure.selected if structure else ()
     terms = (
@@ -306,6 +308,10 @@ GRIDS: OperationTable[Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = OperationT
         "top_k": _joined,
         "take": _taken,
         "take_transpose": _added_up,
+        "take_along_dim": _taken,
+        "take_along_dim_transpose": _added_up,
+        "grouped_matmul": _multiplied,
+        "grouped_matmul_transpose": _multiplied,
         "one_hot": _truth,
         **dict.fromkeys(("conv", "conv_transpose", "conv_filter"), _multiplied),
         "max_pool_transpose": _windowed,

@@ -30,7 +30,8 @@ FACTORS = 2.0**-21
 """The relative difference up to which factors count as equal: 0.3333333 counts as a third."""
 
 _SUMS = frozenset([
-    "einsum", "sum", "mean", "cumsum", "take_transpose",
+    "einsum", "sum", "mean", "cumsum", "take_transpose", "take_along_dim_transpose",
+    "grouped_matmul", "grouped_matmul_transpose",
     "conv", "conv_transpose", "conv_filter", "avg_pool", "avg_pool_transpose", "max_pool_transpose",
 ])  # fmt: skip
 """Operations whose rounding is relative to the sum of the sizes of their terms."""
@@ -40,7 +41,7 @@ _ROUNDED = frozenset(["add", "sub", "mul", "div", "scale"])
 
 _MOVES = frozenset([
     "assemble", "broadcast_to", "concat", "constant", "iota", "one_hot", "pad", "take", "uniform",
-    "argmax", "max", "max_pool", "maximum", "min", "minimum", "relu",
+    "take_along_dim", "argmax", "max", "max_pool", "maximum", "min", "minimum", "relu",
     "neg", "stop_gradient", "top_k", "top_k_indices", "where",
 ])  # fmt: skip
 """Operations of values that choose, move or name numbers, and round none."""

@@ -78,6 +78,49 @@ def take_transpose(g: Any, chosen: Any, dim: int, begin: int, end: int) -> Any:
     return total.astype(g.dtype)
 
 
+def take_along(x: Any, chosen: Any, dim: int, begin: int = 0) -> Any:
+    """Return the elements of a dimension at positions of their own for each row, of a block that
+    begins at one of them; others are 0."""
+    at = _wide_integers(chosen) - begin
+    inside: Any = (at >= 0) & (at < x.shape[dim])
+    found: Any = np.take_along_axis(x, np.where(inside, at, 0), dim)
+    found[np.logical_not(inside)] = 0
+    return found
+
+
+def take_along_transpose(g: Any, chosen: Any, dim: int, begin: int, end: int) -> Any:
+    """Return the sum of elements at each position of a block of a dimension."""
+    at, wide = _wide_integers(chosen), as_wide(g)
+    zero = np.zeros_like(wide)
+    rows = [
+        folded(np.add, np.where(at == position, wide, zero), [dim], keep=True)
+        for position in range(begin, end)
+    ]
+    total: Any = np.concatenate(rows, axis=dim)
+    return total.astype(g.dtype)
+
+
+def grouped_matmul(x: Any, w: Any, groups: Any, transposed: bool, begin: int = 0) -> Any:
+    """Return the product of each row with the matrix of its group, of a block of matrices that
+    begins at one of them; others are 0."""
+    rows = as_wide(x).reshape(-1, x.shape[-1])
+    matrices: Any = np.swapaxes(as_wide(w), 1, 2) if transposed else as_wide(w)
+    at = _wide_integers(groups).reshape(-1) - begin
+    out: Any = np.zeros((len(rows), matrices.shape[2]), rows.dtype)
+    for group, matrix in enumerate(matrices):
+        out[at == group] = rows[at == group] @ matrix
+    return out.reshape(*x.shape[:-1], -1).astype(x.dtype)
+
+
+def grouped_matmul_transpose(x: Any, g: Any, groups: Any, begin: int, end: int) -> Any:
+    """Return the sum over rows of each group of the products of their elements, of a block of
+    groups."""
+    at = _wide_integers(groups).reshape(-1)
+    left, right = (as_wide(rows).reshape(-1, rows.shape[-1]) for rows in (x, g))
+    sums: Any = [left[at == group].T @ right[at == group] for group in range(begin, end)]
+    return np.stack(sums).astype(x.dtype)
+
+
 def one_hot(chosen: Any, begin: int, end: int, dtype: Any) -> Any:
     """Return where positions of a block are those that integers name."""
     return (_wide_integers(chosen)[..., None] == np.arange(begin, end)).astype(dtype)
@@ -90,6 +133,23 @@ def _take(op: DistOp, arrays: Sequence[Array]) -> Array:
 def _take_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
     dim = op.integer("dim")
     return take_transpose(arrays[0], arrays[1], dim, 0, op.layout("to").shape[dim])
+
+
+def _take_along_dim(op: DistOp, arrays: Sequence[Array]) -> Array:
+    return take_along(arrays[0], arrays[1], op.integer("dim"))
+
+
+def _take_along_dim_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
+    dim = op.integer("dim")
+    return take_along_transpose(arrays[0], arrays[1], dim, 0, op.layout("to").shape[dim])
+
+
+def _grouped_matmul(op: DistOp, arrays: Sequence[Array]) -> Array:
+    return grouped_matmul(arrays[0], arrays[1], arrays[2], transposed="transposed" in op.properties)
+
+
+def _grouped_matmul_transpose(op: DistOp, arrays: Sequence[Array]) -> Array:
+    return grouped_matmul_transpose(arrays[0], arrays[1], arrays[2], 0, op.layout("to").shape[0])
 
 
 def _one_hot(op: DistOp, arrays: Sequence[Array]) -> Array:
@@ -119,7 +179,11 @@ SELECTIONS: dict[str, Function] = {
     "top_k_indices": _top_k_indices,
     "take": _take,
     "take_transpose": _take_transpose,
+    "take_along_dim": _take_along_dim,
+    "take_along_dim_transpose": _take_along_dim_transpose,
     "one_hot": _one_hot,
+    "grouped_matmul": _grouped_matmul,
+    "grouped_matmul_transpose": _grouped_matmul_transpose,
     "cross_entropy": _cross_entropy,
 }
 """The functions of whole tensors, by the names of the operations."""

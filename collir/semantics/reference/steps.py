@@ -435,6 +435,39 @@ def _take_transpose(op: DistOp, args: Args) -> Buffers:
     )
 
 
+def _take_along_dim(op: DistOp, args: Args) -> Buffers:
+    mesh, dim = mesh_of(op), op.integer("dim")
+    cut = dist_type(op.input).dims[dim]
+    begins = [interval(mesh, rank, cut)[0] for rank in range(mesh.devices)]
+    return _by_rank(args, lambda rank, xs: selections.take_along(xs[0], xs[1], dim, begins[rank]))
+
+
+def _take_along_dim_transpose(op: DistOp, args: Args) -> Buffers:
+    mesh, dim = mesh_of(op), op.integer("dim")
+    ends = [interval(mesh, rank, op.layout("to").dims[dim]) for rank in range(mesh.devices)]
+    return _by_rank(
+        args, lambda rank, xs: selections.take_along_transpose(xs[0], xs[1], dim, *ends[rank])
+    )
+
+
+def _grouped_matmul(op: DistOp, args: Args) -> Buffers:
+    mesh, transposed = mesh_of(op), "transposed" in op.properties
+    cut = dist_type(op.operands[1]).dims[0]
+    begins = [interval(mesh, rank, cut)[0] for rank in range(mesh.devices)]
+    return _by_rank(
+        args,
+        lambda rank, xs: selections.grouped_matmul(xs[0], xs[1], xs[2], transposed, begins[rank]),
+    )
+
+
+def _grouped_matmul_transpose(op: DistOp, args: Args) -> Buffers:
+    mesh, cut = mesh_of(op), op.layout("to").dims[0]
+    ends = [interval(mesh, rank, cut) for rank in range(mesh.devices)]
+    return _by_rank(
+        args, lambda rank, xs: selections.grouped_matmul_transpose(xs[0], xs[1], xs[2], *ends[rank])
+    )
+
+
 def _one_hot(op: DistOp, args: Args) -> Buffers:
     mesh, to = mesh_of(op), op.layout("to")
     ends = [interval(mesh, rank, to.dims[-1]) for rank in range(mesh.devices)]
@@ -481,6 +514,10 @@ MEANINGS: OperationTable[Meaning] = OperationTable(
         "concat": Meaning(_concat, Effect.VALUES),
         "take": Meaning(_take, Effect.VALUES),
         "take_transpose": Meaning(_take_transpose, Effect.VALUES),
+        "take_along_dim": Meaning(_take_along_dim, Effect.VALUES),
+        "take_along_dim_transpose": Meaning(_take_along_dim_transpose, Effect.VALUES),
+        "grouped_matmul": Meaning(_grouped_matmul, Effect.VALUES),
+        "grouped_matmul_transpose": Meaning(_grouped_matmul_transpose, Effect.VALUES),
         "one_hot": Meaning(_one_hot, Effect.VALUES),
         "constant": Meaning(_blocks_of, Effect.VALUES),
         "iota": Meaning(_blocks_of, Effect.VALUES),

@@ -4,7 +4,16 @@ import math
 
 from collir.targets.code.c_folds import larger
 from collir.targets.code.c_kernels import OUT, Body, Computation
-from collir.targets.code.c_nest import Array, Loop, block, is_one, merged, nested, value_type
+from collir.targets.code.c_nest import (
+    Array,
+    Loop,
+    block,
+    is_one,
+    merged,
+    nested,
+    number_type,
+    value_type,
+)
 from collir.targets.code.c_text import factor_text, size_text
 
 # ---------------------------------------------------------------------------------------------
@@ -145,6 +154,75 @@ def _row_sums(out: Array, g: Array, count: int, run: int) -> list[str]:
     ]
 
 
+def _take_along(c: Computation) -> list[str]:
+    dim = c.op.integer("dim")
+    loops, out, (x, y) = c.loops(c.structure.result), c.out(), c.inputs()
+    found = x.element({c.variables[str(dim)]: "(size_t)at"})
+    inside = f"at >= 0 && at < (int64_t)({size_text(c.before[dim])})"
+    at = _position(y.element(), c.starts[dim])
+    return nested(loops, [at, f"{out.element()} = {inside} ? {found} : 0;"])
+
+
+def _take_along_transpose(c: Computation) -> list[str]:
+    dim, index = c.op.integer("dim"), str(c.op.integer("dim"))
+    outer = c.loops(i for i in c.structure.result if i != index)
+    out, (g, y) = c.out(), c.inputs()
+    chosen, start, place = c.loops(["k"]), c.starts[dim], c.variables[index]
+    if c.x.dtype.is_short:  # a sum is rounded once
+        own = c.loops([index])
+        here = f"{place} + {start}" if own else start
+        same = f"(int64_t){y.element()} == (int64_t)({here})"
+        added = nested(chosen, [f"if ({same}) sum += {g.number()};"])
+        return nested([*outer, *own], ["float sum = 0;", *added, out.store("sum")])
+    at, there = _position(y.element(), start), {place: "(size_t)at"}
+    total = out.store(f"{out.number(there)} + {g.number()}")
+    total = total.replace(out.offset(), out.offset(there), 1)
+    inside = f"if (at >= 0 && at < (int64_t)({size_text(c.after[dim])}))"
+    cleared = f"memset({OUT}, 0, {size_text(math.prod(c.after) * c.x.dtype.bytes)});"
+    return [cleared, *nested([*outer, *chosen], [at, inside, f"  {total}"])]
+
+
+# ---------------------------------------------------------------------------------------------
+# Products of groups
+# ---------------------------------------------------------------------------------------------
+
+
+def _grouped_matmul(c: Computation) -> list[str]:
+    out, (x, w, y) = c.out(), c.inputs()
+    rows, columns, inner = c.loops(c.structure.operands[2]), c.loops(["o"]), c.loops(["i"])
+    rows, (out, x, y) = merged(rows, [out, x, y])
+    at = _position(y.element(), c.starts[0])
+    inside = f"at >= 0 && at < (int64_t)({size_text(c.sizes['e'])})"
+    product = f"{x.number()} * {w.number({c.variables['e']: '(size_t)at'})}"
+    if c.x.dtype.is_short or "transposed" in c.op.properties:  # sums of neighbours
+        start = f"{number_type(c.x.dtype)} sum = 0;"
+        added = nested(inner, [f"sum += {product};"])
+        sums = [start, f"if ({inside})", *(f"  {line}" for line in added), out.store("sum")]
+        return nested(rows, [at, *nested(columns, sums)])
+    added = nested([*inner, *columns], [out.store(f"{out.number()} + {product}")])
+    cleared = f"memset({OUT}, 0, {size_text(math.prod(c.after) * c.x.dtype.bytes)});"
+    body = [at, f"if ({inside})", *(f"  {line}" for line in added)]
+    return [cleared, *nested(rows, body)]
+
+
+def _grouped_matmul_transpose(c: Computation) -> list[str]:
+    out, (x, g, y) = c.out(), c.inputs()
+    rows, (x, g, y) = merged(c.loops(c.structure.operands[2]), [x, g, y])
+    product, start, group = f"{x.number()} * {g.number()}", c.starts[0], c.variables["e"]
+    if c.x.dtype.is_short:  # a sum is rounded once
+        here = f"{group} + {start}" if c.loops(["e"]) else start
+        added = nested(
+            rows, [f"if ((int64_t){y.element()} == (int64_t)({here})) sum += {product};"]
+        )
+        return nested(c.loops("eio"), ["float sum = 0;", *added, out.store("sum")])
+    at, own = _position(y.element(), start), {group: "(size_t)at"}
+    total = out.store(f"{out.number(own)} + {product}").replace(out.offset(), out.offset(own), 1)
+    inside = f"if (at >= 0 && at < (int64_t)({size_text(c.after[0])}))"
+    added = [f"  {line}" for line in nested(c.loops("io"), [total])]
+    cleared = f"memset({OUT}, 0, {size_text(math.prod(c.after) * c.x.dtype.bytes)});"
+    return [cleared, *nested(rows, [at, inside, *added])]
+
+
 def _one_hot(c: Computation) -> list[str]:
     last = len(c.after) - 1
     out, (x,) = c.out(), c.inputs()
@@ -186,6 +264,10 @@ SELECTIONS: dict[str, Body] = {
     "top_k_indices": lambda c: _ranked(c, positions=True),
     "take": _take,
     "take_transpose": _take_transpose,
+    "take_along_dim": _take_along,
+    "take_along_dim_transpose": _take_along_transpose,
+    "grouped_matmul": _grouped_matmul,
+    "grouped_matmul_transpose": _grouped_matmul_transpose,
     "one_hot": _one_hot,
     "cross_entropy": _cross_entropy,
 }

@@ -117,11 +117,44 @@ def _take(s: JaxStep) -> str:
 
 def _take_transpose(s: JaxStep) -> str:
     at = _positions(s, 1, s.start(s.result, s.dim))
+    return _added_at(s, f"{':, ' * s.dim}{at}")
+
+
+def _added_at(s: JaxStep, place: str) -> str:
+    """Return zeros with the elements of the operand added at a place."""
     short = s.operand.dtype.is_short
     dtype, back = (DTYPES[DType.F32], f".astype({s.dtype})") if short else (s.dtype, "")
     zeros = f"jnp.zeros({tuple_text(s.after)}, {dtype})"
     mode = 'mode="drop", wrap_negative_indices=False'
-    return f"{zeros}.at[{':, ' * s.dim}{at}].add({_wide(s)}, {mode}){back}"
+    return f"{zeros}.at[{place}].add({_wide(s)}, {mode}){back}"
+
+
+def _take_along(s: JaxStep) -> str:
+    at = _positions(s, 1, s.start(s.operand, s.dim))
+    fill = literal(0, s.result.dtype).removesuffix(".0")
+    s.needs.add("positions")
+    mode = f'mode="fill", fill_value={fill}, wrap_negative_indices=False'
+    return f"{s.x}.at[positions({at}, {s.dim})].get({mode})"
+
+
+def _take_along_transpose(s: JaxStep) -> str:
+    s.needs.add("positions")
+    return _added_at(s, f"positions({_positions(s, 1, s.start(s.result, s.dim))}, {s.dim})")
+
+
+def _grouped_matmul(s: JaxStep) -> str:
+    x, w, _ = s.inputs
+    at = _positions(s, 2, s.start(dist_type(s.op.operands[1]), 0))
+    s.needs.add("grouped_matmul")
+    turned = f"{w}.swapaxes(1, 2)" if "transposed" in s.op.properties else w
+    return f"grouped_matmul({x}, {turned}, {at})"
+
+
+def _grouped_matmul_transpose(s: JaxStep) -> str:
+    x, y, _ = s.inputs
+    at = _positions(s, 2, s.start(s.result, 0))
+    s.needs.add("grouped_matmul_transpose")
+    return f"grouped_matmul_transpose({x}, {y}, {at}, {s.after[0]})"
 
 
 def _one_hot(s: JaxStep) -> str:
@@ -271,6 +304,10 @@ MODELS: dict[str, Expression[JaxStep]] = {
     "top_k_indices": _top_k_indices,
     "take": _take,
     "take_transpose": _take_transpose,
+    "take_along_dim": _take_along,
+    "take_along_dim_transpose": _take_along_transpose,
+    "grouped_matmul": _grouped_matmul,
+    "grouped_matmul_transpose": _grouped_matmul_transpose,
     "one_hot": _one_hot,
     "cross_entropy": _cross_entropy,
     "conv": _conv,
@@ -306,6 +343,34 @@ def rms_norm(x, gain, axis, eps):
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     scale = lax.rsqrt(jnp.mean(wide * wide, axis, keepdims=True) + eps)
     return (wide * scale * gain).astype(x.dtype)
+''',
+    "positions": '''\
+def positions(at, dim):
+    """Return the place of each element: a number along a dimension, and its own along others."""
+    own = jnp.indices(at.shape, sparse=True)
+    return (*own[:dim], at, *own[dim + 1 :])
+''',
+    "grouped_matmul": '''\
+def grouped_matmul(x, w, groups):
+    """Return the product of each row of x with the matrix of its group; 0 where w has none."""
+    groups = groups.reshape(-1)
+    known = (groups >= 0) & (groups < w.shape[0])
+    groups = jnp.where(known, groups, w.shape[0])
+    order, sizes = jnp.argsort(groups), jnp.bincount(groups, length=w.shape[0] + 1)[:-1]
+    products = lax.ragged_dot(x.reshape(-1, x.shape[-1])[order], w, sizes)
+    products = jnp.zeros_like(products).at[order].set(products)
+    return jnp.where(known[:, None], products, 0).reshape(*x.shape[:-1], -1)
+''',
+    "grouped_matmul_transpose": '''\
+def grouped_matmul_transpose(x, y, groups, size):
+    """Return the products of the elements of rows of x and y, added up for each group."""
+    groups = groups.reshape(-1)
+    groups = jnp.where((groups >= 0) & (groups < size), groups, size)
+    order, sizes = jnp.argsort(groups), jnp.bincount(groups, length=size + 1)[:-1]
+    x, y = (rows.reshape(-1, rows.shape[-1])[order] for rows in (x, y))
+    return lax.ragged_dot_general(
+        x, y, sizes, lax.RaggedDotDimensionNumbers((([0], [0]), ([], [])), [0], [])
+    )
 ''',
     "uniform": '''\
 def uniform(seed, starts, shape, dtype):

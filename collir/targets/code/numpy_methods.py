@@ -119,6 +119,55 @@ METHODS: dict[str, str] = {
         self.xp.add.at(sums, (*before, at[known]), x[(*before, known)])
         return sums
 ''',
+    "take_along": '''\
+    def _take_along(self, x, at, axis, start):
+        """The elements of x at positions along an axis, whose block begins at start.
+
+        They are 0 for positions that it does not have.
+        """
+        at = self.xp.asarray(self.xp.astype(at, self.xp.int64) - start)
+        known = (at >= 0) & (at < x.shape[axis])
+        found = self.xp.take_along_axis(x, self.xp.where(known, at, 0), axis=axis)
+        return self._packed(self.xp.where(known, found, self.xp.zeros_like(found)))
+''',
+    "take_along_transpose": '''\
+    def _take_along_transpose(self, x, at, axis, start, size):
+        """Zeros with the elements of x added at positions along an axis, from start.
+
+        Those of positions that it does not have are left out.
+        """
+        at = self.xp.asarray(self.xp.astype(at, self.xp.int64) - start)
+        known = (at >= 0) & (at < size)
+        sums = self.xp.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), dtype=x.dtype)
+        place = list(np.nonzero(known))
+        place[axis] = at[known]
+        self.xp.add.at(sums, tuple(place), x[known])
+        return sums
+''',
+    "grouped_matmul": '''\
+    def _grouped_matmul(self, x, w, groups, start, transposed=False):
+        """The product of each row of x with the matrix of its group, the first of which is start.
+
+        It is 0 for groups that w does not have.
+        """
+        rows, groups = self.xp.reshape(x, (-1, x.shape[-1])), self.xp.reshape(groups, (-1,))
+        products = self.xp.zeros((len(rows), w.shape[1 if transposed else 2]), dtype=x.dtype)
+        for group, matrix in enumerate(w, start):
+            own = groups == group
+            products[own] = rows[own] @ (matrix.T if transposed else matrix)
+        return self.xp.reshape(products, (*x.shape[:-1], -1))
+''',
+    "grouped_matmul_transpose": '''\
+    def _grouped_matmul_transpose(self, x, y, groups, start, size):
+        """The products of the elements of rows of x and y, added up for each group from start."""
+        groups = self.xp.reshape(groups, (-1,))
+        x, y = (self.xp.reshape(rows, (-1, rows.shape[-1])) for rows in (x, y))
+        sums = self.xp.zeros((size, x.shape[-1], y.shape[-1]), dtype=x.dtype)
+        for group in range(size):
+            own = groups == start + group
+            sums[group] = x[own].T @ y[own]
+        return sums
+''',
     "top_k_indices": '''\
     def _top_k_indices(self, x, k, axis):
         """The positions of the k largest elements, of equal ones the first."""
@@ -173,6 +222,8 @@ USES: dict[str, tuple[str, ...]] = {
     "uniform": ("packed",),
     "cross_entropy": ("log_softmax", "packed"),
     "take": ("packed",),
+    "take_along": ("packed",),
+    "take_along_transpose": ("np",),
     "top_k_indices": ("packed",),
     "added_windows": ("packed", "np"),
 }

@@ -169,6 +169,7 @@ NATIVE = frozenset(MAPS) | {
     "top_k",
     "top_k_indices",
     "take",
+    "take_along_dim",
     "one_hot",
 }
 """The operations that numpy computes in types of 16 bits as well as in f32."""

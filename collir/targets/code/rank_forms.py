@@ -99,6 +99,29 @@ def take_transpose(s: RankStep) -> str:
     return s.method("take_transpose", *s.inputs, s.along([s.dim]), f"start={start}", size)
 
 
+def take_along_dim(s: RankStep) -> str:
+    """Return the elements at positions of a dimension, others for each row."""
+    return s.method("take_along", *s.inputs, s.along([s.dim]), f"start={s.starts[s.dim]}")
+
+
+def take_along_dim_transpose(s: RankStep) -> str:
+    """Return zeros with elements added at positions of a dimension, others for each row."""
+    start, size = s.starts[s.dim], f"size={s.after[s.dim]}"
+    return s.method("take_along_transpose", *s.inputs, s.along([s.dim]), f"start={start}", size)
+
+
+def grouped_matmul(s: RankStep) -> str:
+    """Return the product of each row with the matrix of its group."""
+    more = ["transposed=True"] if "transposed" in s.op.properties else []
+    return s.method("grouped_matmul", *s.inputs, f"start={s.starts[0]}", *more)
+
+
+def grouped_matmul_transpose(s: RankStep) -> str:
+    """Return the products of the elements of rows, added up for each group."""
+    start, size = s.starts[0], f"size={s.after[0]}"
+    return s.method("grouped_matmul_transpose", *s.inputs, f"start={start}", size)
+
+
 def one_hot(s: RankStep) -> str:
     """Return 1 at positions of a new dimension, else 0."""
     last = len(s.after) - 1
@@ -218,6 +241,10 @@ ON_RANKS: dict[str, Expression[RankStep]] = {
     "uniform": uniform,
     "take": take,
     "take_transpose": take_transpose,
+    "take_along_dim": take_along_dim,
+    "take_along_dim_transpose": take_along_dim_transpose,
+    "grouped_matmul": grouped_matmul,
+    "grouped_matmul_transpose": grouped_matmul_transpose,
     "one_hot": one_hot,
     "cross_entropy": cross_entropy,
     "conv": conv,

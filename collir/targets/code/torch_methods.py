@@ -67,6 +67,51 @@ METHODS: dict[str, str] = {
         sums.index_add_(dim, at, slices.to(sums.dtype))
         return sums.narrow(dim, 0, size).to(x.dtype).contiguous()
 ''',
+    "take_along": '''\
+    def _take_along(self, x, at, dim, start):
+        """The elements of x at positions along a dimension, whose block begins at start.
+
+        They are 0 for positions that it does not have.
+        """
+        at = at.to(torch.int64) - start
+        known = (at >= 0) & (at < x.shape[dim])
+        return x.gather(dim, torch.where(known, at, 0)).masked_fill(~known, 0)
+''',
+    "take_along_transpose": '''\
+    def _take_along_transpose(self, x, at, dim, start, size):
+        """Zeros with the elements of x added at positions along a dimension, from start.
+
+        Those of positions that it does not have are left out.
+        """
+        at = at.to(torch.int64) - start
+        at = torch.where((at >= 0) & (at < size), at, size)
+        sums = self._zeros((*x.shape[:dim], size + 1, *x.shape[dim + 1 :]), x.dtype)
+        sums.scatter_add_(dim, at, x.to(sums.dtype))
+        return sums.narrow(dim, 0, size).to(x.dtype).contiguous()
+''',
+    "grouped_matmul": '''\
+    def _grouped_matmul(self, x, w, groups, start, transposed=False):
+        """The product of each row of x with the matrix of its group, the first of which is start.
+
+        It is 0 for groups that w does not have.
+        """
+        rows, w = x.reshape(-1, x.shape[-1]), w.transpose(1, 2) if transposed else w
+        products = x.new_zeros(rows.shape[0], w.shape[2])
+        for group in range(w.shape[0]):
+            own = torch.nonzero(groups.flatten() == start + group).flatten()
+            products.index_copy_(0, own, rows.index_select(0, own) @ w[group])
+        return products.reshape(*x.shape[:-1], -1)
+''',
+    "grouped_matmul_transpose": '''\
+    def _grouped_matmul_transpose(self, x, y, groups, start, size):
+        """The products of the elements of rows of x and y, added up for each group from start."""
+        x, y = (rows.reshape(-1, rows.shape[-1]) for rows in (x, y))
+        sums = x.new_zeros(size, x.shape[-1], y.shape[-1])
+        for group in range(size):
+            own = torch.nonzero(groups.flatten() == start + group).flatten()
+            sums[group] = x.index_select(0, own).T @ y.index_select(0, own)
+        return sums
+''',
     "one_hot": '''\
     def _one_hot(self, x, size, dtype, start):
         """1 at positions in a new dimension, whose block begins at start, else 0."""
@@ -174,5 +219,6 @@ USES: dict[str, tuple[str, ...]] = {
     "windows": ("F",),
     "added_windows": ("itertools", "zeros"),
     "take_transpose": ("zeros",),
+    "take_along_transpose": ("zeros",),
 }
 """The methods and modules that methods use."""

@@ -148,20 +148,18 @@ def _scatter_reduce(
     if reduce not in ("sum", "mean", "amin", "amax"):
         raise NotHere(f"of {reduce}")
     wide = x.dtype if x.is_float else "f64"
-    chosen = one_hot(e, places, x.shape[dim], wide)
-    letters = "abcdefgh"[: len(x.shape)]
-    there = letters[:dim] + "z" + letters[dim + 1 :]
-    own, brought = e.cast(x, wide), e.cast(source, wide)
-    count = e.einsum(f"{letters}z->{there}", chosen)
+    own, brought, places = e.cast(x, wide), e.cast(source, wide), e.whole(places)
+    count = _added_along(e, e.whole(e.number(1, wide, places.shape)), places, dim, x.shape)
     is_named = e.map("greater {}", count, e.number(0, wide), dtype="bool")
     if reduce in ("sum", "mean"):
-        made = e.einsum(f"{letters}z,{letters}->{there}", chosen, brought)
+        made = _added_along(e, e.whole(brought), places, dim, x.shape)
         made = e.map("add {}", made, own) if include_self else made
         count = e.map("add {}", count, e.number(1, wide)) if include_self else count
         count = e.map("maximum {}", count, e.number(1, wide))
         made = e.map("div {}", made, count) if reduce == "mean" else made
     else:
         low = e.number(math.inf if reduce == "amin" else -math.inf, wide)
+        chosen = one_hot(e, places, x.shape[dim], wide)
         is_own = e.map("greater {}", chosen, e.number(0, wide), dtype="bool")
         each = e.map("where {}", is_own, e.view(brought, (*brought.shape, 1)), low)
         least = e.reduce(reduce[1:], each, [dim])  # the place is the last dimension
@@ -192,19 +190,14 @@ def one_hot(e: Lines, x: Value, classes: int, dtype: str) -> Value:
 
 @row("gather")
 def _gather(e: Lines, node: Node, x: Value, dim: int, places: Value, **_: object) -> Value:
-    """A sum over the dimension: of an element for each place, and zeros."""
     [dim] = dims_of(x, dim)
     if any(n > m for d, (n, m) in enumerate(zip(places.shape, x.shape, strict=True)) if d != dim):
         raise NotHere("of more elements than there are")
     for d, (n, m) in enumerate(zip(places.shape, x.shape, strict=True)):
         if d != dim and n != m:
             x = e.cut(x, d, 0, n)
-    floats = x if x.is_float else e.cast(x, "f64")
-    chosen = one_hot(e, places, x.shape[dim], floats.dtype)
-    letters = "abcdefgh"[: len(x.shape)]
-    other = letters[:dim] + "z" + letters[dim + 1 :]
-    y = e.einsum(f"{letters}z,{other}->{letters}", chosen, floats)
-    return e.cast(y, x.dtype)
+    x, places = e.whole(x), e.whole(places)
+    return e.step(f"take_along_dim %{x.name}, %{places.name} dim {dim}", places.shape, x.dtype)
 
 
 @row("scatter.value", "scatter.src", "scatter_add", "index_add", "index_copy")
@@ -223,23 +216,27 @@ def _scatter(
     others = [n for d, n in enumerate(x.shape) if d != dim]
     if [n for d, n in enumerate(places.shape) if d != dim] != others:
         raise NotHere("of fewer elements than there are")
-    dtype = x.dtype if x.is_float else "f64"
-    chosen = one_hot(e, places, x.shape[dim], dtype)
-    letters = "abcdefgh"[: len(x.shape)]
-    there = letters[:dim] + "z" + letters[dim + 1 :]
-    brought = e.cast(source, dtype) if isinstance(source, Value) else e.number(source, dtype)
+    places = e.whole(places)
     if isinstance(source, Value):
         for d, n in enumerate(places.shape):
-            if source.shape[d] != n:
-                brought = e.cut(brought, d, 0, n)
-        total = e.einsum(f"{letters}z,{letters}->{there}", chosen, brought)
+            source = e.cut(source, d, 0, n) if source.shape[d] != n else source
+        total = _added_along(e, e.whole(source), places, dim, x.shape)
     else:
-        total = brought
+        total = e.number(source, x.dtype)
     if added:
-        return e.map("add {}", x, e.cast(total, x.dtype))
-    named = e.einsum(f"{letters}z->{there}", chosen)
-    is_named = e.map("greater {}", named, e.number(0, dtype), dtype="bool")
-    return e.map("where {}", is_named, e.cast(total, x.dtype), x)
+        return e.map("add {}", x, total)
+    ones = e.whole(e.number(1, "i32", places.shape))
+    named = _added_along(e, ones, places, dim, x.shape)
+    is_named = e.map("greater {}", named, e.number(0, "i32"), dtype="bool")
+    return e.map("where {}", is_named, total, x)
+
+
+def _added_along(e: Lines, source: Value, places: Value, dim: int, shape: Sequence[int]) -> Value:
+    """Return the sum of what is brought to each place of a dimension, of a value of some shape."""
+    to = type_text(shape, source.dtype)
+    operands = f"%{source.name}, %{places.name}"
+    text = f"take_along_dim_transpose {operands} dim {dim} to {to}"
+    return e.step(text, shape, source.dtype)
 
 
 @row("topk")
