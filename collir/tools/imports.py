@@ -109,8 +109,8 @@ def run(options: argparse.Namespace) -> int:
     collir.parse(imported.text, options.output or "<imported>")
     if imported.has_experts and not options.capacity:
         print(
-            f"{what}: remark: all experts compute all words, and cost as much; --capacity 1.25 "
-            "gives each of them places for 1.25 times an even share of the words",
+            f"{what}: remark: the price is that of words which are spread evenly over the experts; "
+            "--capacity 1.25 gives each of them places for 1.25 times an even share",
             file=sys.stderr,
         )
     _write(imported, options.output)

@@ -17,7 +17,8 @@ machine @box {
 }
 mesh @m on @box { data = gpu:2, model = gpu:2 }
 func @f(%x: f32[32@data, 224, 224, 3], %w: f32[7, 7, 3, 64@model], %t: f32[50000@model, 768],
-    %i: i32[8@data, 128], %e: f32[8@data, 128, 768], %h: f32[8@data, 128, 768]) on @m {
+    %i: i32[8@data, 128], %e: f32[8@data, 128, 768], %h: f32[8@data, 128, 768],
+    %k: f32[16@model, 768, 32]) on @m {
   %conv = conv %x, %w stride [2, 2] padding [3, 3]
   %pool = max_pool %conv window [3, 3] stride [2, 2] padding [1, 1]
   %image = conv_transpose %conv, %w stride [2, 2] padding [3, 3]
@@ -28,6 +29,9 @@ func @f(%x: f32[32@data, 224, 224, 3], %w: f32[7, 7, 3, 64@model], %t: f32[50000
   %table = take_transpose %e, %i dim 0 to f32[50000@model, 768] partial(sum: data)
   %hot = one_hot %i to f32[8@data, 128, 50000@model]
   %scores = einsum "b s h, b t h -> b s t" %e, %h
+  %experts = grouped_matmul %e, %k, %i
+  %whole = all_reduce %experts over model
+  %matrices = grouped_matmul_transpose %e, %whole, %i to f32[16@model, 768, 32] partial(sum: data)
   %made = constant value 1 to f32[32@data, 4]
   return
 }
@@ -46,6 +50,9 @@ WORK: dict[str, tuple[int, int | None, Product | None]] = {
     "table": (EMBEDDED, 4 * (EMBEDDED + 4 * 128 + 25000 * 768), None),
     "hot": (0, 4 * (4 * 128 + 4 * 128 * 25000), None),
     "scores": (2 * 4 * 128 * 128 * 768, None, Product(4, 128, 128, 768)),
+    # Half of the groups have half of the 512 rows of a device: 32 rows each.
+    "experts": (256 * 2 * 768 * 32, None, Product(8, 32, 32, 768)),
+    "matrices": (256 * 2 * 768 * 32, None, Product(8, 768, 32, 32)),
     "made": (0, 4 * 16 * 4, None),
 }
 """The operations, the bytes read and written, and the product, of every value of the program."""

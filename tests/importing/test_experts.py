@@ -33,13 +33,24 @@ KINDS = {
 }
 
 
+def _loss_and_gradients(model, words):
+    model.zero_grad()
+    loss = model(words, labels=words).loss
+    loss.backward()
+    return [loss.detach(), *(p.grad.clone() for p in model.parameters())]
+
+
 @pytest.mark.parametrize("kind", some(list(KINDS), 1))
 def test_as_many_places_as_words_drop_none(kind: str) -> None:
     config = getattr(transformers, f"{kind}Config")(**SIZES, **KINDS[kind])
     torch.manual_seed(1)
     model = getattr(transformers, f"{kind}ForCausalLM")(config).double().eval()
     words = torch.randint(0, 40, (3, 8))
+    model.set_experts_implementation("eager")
+    own = _loss_and_gradients(model, words)
     assert set_experts(model)
+    for there, here in zip(own, _loss_and_gradients(model, words), strict=True):
+        assert torch.allclose(there, here, rtol=1e-5, atol=1e-7)  # routers are in f32
     right = model(words).logits
     assert set_experts(model, 3, 100.0)
     assert torch.allclose(model(words).logits, right, rtol=1e-9, atol=1e-12)
@@ -70,7 +81,10 @@ def test_what_the_price_has_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     config = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}
     path.write_text(json.dumps(config | SIZES | KINDS["Mixtral"]))
     assert tool.main(["import", "hf", str(path), "--batch", "8", "--seq", "8"]) == 0
-    assert "remark: all experts compute all words, and cost as much" in capsys.readouterr().err
+    assert (
+        "remark: the price is that of words which are spread evenly over the experts"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_capacity_needs_experts() -> None:

@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from collir.importing.models.rows import (
+    groups,
     maps,
     products,
     reductions,
@@ -14,7 +15,7 @@ from collir.importing.models.rows import (
 )
 from collir.importing.models.rows.table import ROWS
 
-_ = maps, products, reductions, rounding, selections, shapes, windows  # their rows
+_ = groups, maps, products, reductions, rounding, selections, shapes, windows  # their rows
 
 _NOTHING = frozenset({
     "alias", "contiguous", "clone", "lift_fresh_copy", "_assert_scalar",

@@ -1,12 +1,13 @@
 """Models of ``transformers``: from a configuration, without weights, and with experts as products.
 
 ``transformers`` routes words to experts by sorting them, with numbers that depend on data. Here
-every expert computes every word, and its share of it is 0 where it was not chosen: the same sum.
+a product of groups says which expert has each word, and not in which order they are computed.
 """
 
 import importlib
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 _NAME = "collir"
@@ -150,11 +151,12 @@ def _experts(self: Any, x: Any, chosen: Any, shares: Any) -> Any:
         shares: their shares, of the same shape.
     """
     torch = importlib.import_module("torch")
+    if (room := getattr(self, _ROOM, None)) is None:
+        rows = x.unsqueeze(1).expand(-1, chosen.shape[1], -1)
+        return torch.einsum("wkh,wk->wh", _made(self, rows, chosen), shares.to(x.dtype))
+    batch, factor = room
     each = torch.nn.functional.one_hot(chosen, self.num_experts).to(shares.dtype)
     share = torch.einsum("wke,wk->we", each, shares).to(x.dtype)
-    if (room := getattr(self, _ROOM, None)) is None:
-        return torch.einsum("ewh,we->wh", _made(self, x), share)
-    batch, factor = room
     ones = each.sum(1).view(batch, -1, self.num_experts)
     dispatch = _places(ones, chosen.shape[1], factor).to(x.dtype)
     there = torch.einsum("bsec,bsh->ebch", dispatch, x.view(batch, -1, x.shape[1]))
@@ -163,20 +165,60 @@ def _experts(self: Any, x: Any, chosen: Any, shares: Any) -> Any:
     return torch.einsum("bsec,ebch->bsh", combine, made).reshape(x.shape)
 
 
-def _made(self: Any, x: Any) -> Any:
-    """Return what each expert makes of words: all of the same ones, or of its own."""
+def _made(self: Any, x: Any, chosen: Any = None) -> Any:
+    """Return what experts make of rows.
+
+    Args:
+        x: rows of shape [words, k, width]; or those of each expert: [experts, rows, width].
+        chosen: the expert of each row, of shape [words, k]; None: each has its own rows.
+    """
     torch = importlib.import_module("torch")
-    words = "wh" if x.dim() == 2 else "ewh"
-    weights = self.gate_up_proj if self.has_gate else self.up_proj
-    up, down = ("ehf", "efh") if self.is_transposed else ("efh", "ehf")
-    inner = torch.einsum(f"{words},{up}->ewf", x, weights)
-    if self.has_bias:
-        inner = inner + (self.gate_up_proj_bias if self.has_gate else self.up_proj_bias)[:, None]
+    is_turned = not self.is_transposed
+
+    def through(x: Any, name: str) -> Any:
+        weights: Any = getattr(self, name)
+        bias: Any = getattr(self, f"{name}_bias", None)
+        if chosen is not None:
+            made = _grouped_matmul()(x, weights, chosen, is_turned)
+            return made + bias[chosen] if self.has_bias else made
+        made = torch.einsum(f"eri,{'eoi' if is_turned else 'eio'}->ero", x, weights)
+        return made + bias[:, None] if self.has_bias else made
+
+    inner = through(x, "gate_up_proj" if self.has_gate else "up_proj")
     inner = self._apply_gate(inner) if self.has_gate else self.act_fn(inner)
-    y = torch.einsum(f"ewf,{down}->ewh", inner, self.down_proj)
-    if self.has_bias:
-        y = y + self.down_proj_bias[:, None]
+    y = through(inner, "down_proj")
     return self.post_expert_norm(y) if getattr(self, "has_post_expert_norm", False) else y
+
+
+@cache
+def _grouped_matmul() -> Any:
+    """Return the operation of torch that stands for a product of groups, in exported programs."""
+    torch = importlib.import_module("torch")
+
+    def product(x: Any, w: Any, groups: Any, is_turned: bool) -> Any:
+        own = w.transpose(1, 2) if is_turned else w
+        return torch.einsum("...i,...io->...o", x, own[groups])
+
+    def shaped(x: Any, w: Any, groups: Any, is_turned: bool) -> Any:
+        return x.new_empty((*x.shape[:-1], w.shape[1 if is_turned else 2]))
+
+    def keep(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:3])
+        ctx.is_turned = inputs[3]
+
+    def gradients(ctx: Any, g: Any) -> Any:
+        x, w, groups = ctx.saved_tensors
+        each = torch.nn.functional.one_hot(groups, w.shape[0]).to(x.dtype)
+        pair = "...o,...i->eoi" if ctx.is_turned else "...o,...i->eio"
+        of_w = torch.einsum(f"...e,{pair}", each, g, x)
+        return operation(g, w, groups, not ctx.is_turned), of_w, None, None
+
+    kinds = {"x": torch.Tensor, "w": torch.Tensor, "groups": torch.Tensor, "is_turned": bool}
+    product.__annotations__ = {**kinds, "return": torch.Tensor}
+    operation = torch.library.custom_op("collir::grouped_matmul", product, mutates_args=())
+    operation.register_fake(shaped)
+    operation.register_autograd(gradients, setup_context=keep)
+    return operation
 
 
 def _places(ones: Any, chosen: int, factor: float) -> Any:
