@@ -21,6 +21,7 @@ from itertools import accumulate
 
 from xdsl.ir import Block, Operation, SSAValue
 
+from collir.cost.programs.masks import Masked, masked_in
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -41,6 +42,7 @@ class Kernels:
             read elsewhere.
         made: the operations that need no memory, such as constants and maps of them, whose results
             are made again in each kernel that reads them.
+        masked: the operations of kernels that masks of positions leave a part of.
     """
 
     last: Mapping[Operation, DistOp] = field(default_factory=dict[Operation, DistOp])
@@ -49,6 +51,7 @@ class Kernels:
     )
     made: frozenset[Operation] = frozenset()
     written: frozenset[SSAValue] = frozenset()
+    masked: Mapping[Operation, Masked] = field(default_factory=dict[Operation, Masked])
 
     def is_inside(self, value: SSAValue) -> bool:
         """Return whether a value is in no memory, as it is made and used within kernels."""
@@ -125,12 +128,14 @@ def kernels_of(block: Block, apart: bool = False, mesh: Mesh | None = None) -> K
         (kernel, tuple(of)) for kernel, of in parts.items()
     )
     written: set[SSAValue] = set()
+    masked: dict[Operation, Masked] = {}
     for *before, end in named:
+        masked |= masked_in([*before, end])
         together[end] = (*before, end)
         last |= dict.fromkeys(before, end)
         own = {*before, end}
         written.update(op.result for op in before if any(u not in own for u in _users(op.result)))
-    return Kernels(last, together, made, frozenset(written))
+    return Kernels(last, together, made, frozenset(written), masked)
 
 
 def _named_kernels(ops: Iterable[Operation]) -> list[list[DistOp]]:

@@ -8,6 +8,7 @@ from xdsl.ir import SSAValue
 from collir.cost.programs.compute import step_seconds
 from collir.cost.programs.kernels import Kernels
 from collir.cost.programs.local_steps import LocalStep
+from collir.cost.programs.masks import part_of
 from collir.cost.programs.products import disordered, product_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
@@ -113,12 +114,13 @@ def _fused(
     work: dict[str, list[float]] = {}
     elements: list[tuple[str, str, float]] = []
     for part in kernels.of(op):
-        elements += _elements(part, 1.0, mesh_of(part))
+        seen = part_of(part, kernels.masked.get(part), mesh_of(part))
+        elements += _elements(part, seen, mesh_of(part))
         if part.kind.structure is not None:
             value = next(iter(part.operands), part.result)
             dtype = dist_type(value).dtype.value
             share = bytes_of(value) / largest(value)
-            work.setdefault(dtype, []).append(_part(part.flops, share))
+            work.setdefault(dtype, []).append(_part(part.flops, share * seen))
             if part.structure and part.structure.contracts:
                 step_seconds(part, mesh_of(part), kinds)  # the device needs a rate for it
     parts = kernels.of(op)

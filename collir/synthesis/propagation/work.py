@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from collir.cost.programs.kernels import Kernels, kernels_of
 from collir.cost.programs.local_steps import LocalStep, local_times
+from collir.cost.programs.masks import Masked, part_of
 from collir.cost.programs.operations import computed
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
@@ -82,9 +83,13 @@ class Work:
         )
         return made, not part, not kernels.is_inside(op.result), *reads
 
-    def key(self, op: DistOp) -> tuple[bool, ...]:
+    def masked(self, op: DistOp) -> Masked | None:
+        """Return which part of its kernel's elements a step computes; None: all."""
+        return self._kernels[op.parent].masked.get(op) if op.parent else None
+
+    def key(self, op: DistOp) -> tuple[object, ...]:
         """Return what times depend on beside types and properties."""
-        return self.state(op)
+        return (*self.state(op), self.masked(op))
 
     def times(
         self, op: DistOp, types: Sequence[DistType], properties: dict[str, Attribute]
@@ -95,10 +100,10 @@ class Work:
             LayoutError: the step is not well typed.
             DiagnosticError: it computes, and a device has no rate.
         """
-        state = self.state(op)
-        key = (op.name, tuple(properties.items()), tuple(types), state)
+        state, mask = self.state(op), self.masked(op)
+        key = (op.name, tuple(properties.items()), tuple(types), state, mask)
         if key not in self._known:
-            self._known[key] = self._times(op, types, properties, state)
+            self._known[key] = self._times(op, types, properties, state, mask)
         return self._known[key]
 
     def seconds(self, times: Times) -> float:
@@ -114,6 +119,7 @@ class Work:
         types: Sequence[DistType],
         properties: dict[str, Attribute],
         state: Sequence[bool],
+        mask: Masked | None,
     ) -> Times:
         block = Block(arg_types=[DistTensorType(x) for x in types])
         made = type(op).make(self.mesh, *block.args, **properties)
@@ -126,7 +132,8 @@ class Work:
         sizes = [int(dist_type(x).local_bytes(self.mesh)) for x in read]
         moved = sum(sizes) + written if not all(state[1:]) else made.kind.moved(sizes, written)
         if made.structure is not None:
-            local = computed(made, made.structure, float(moved), 1.0, self.mesh)
+            share = part_of(made, mask, self.mesh)
+            local = computed(made, made.structure, float(moved), share, self.mesh)
         else:
             local = LocalStep(made.mnemonic, float(moved))
         local = replace(local, launched=launched)

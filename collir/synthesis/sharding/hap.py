@@ -208,7 +208,7 @@ class _Work(Work):
             return plain._replace(places=(float((operations * self.shares / self.rates).max()),))
         return plain._replace(places=(float(operations / self.rates.min()),))
 
-    def key(self, op: DistOp) -> tuple[bool, ...]:
+    def key(self, op: DistOp) -> tuple[object, ...]:
         """Return what times depend on beside types and properties."""
         return (*super().key(op), op in self.forward)
 

@@ -1,0 +1,320 @@
+"""The part of the work of a kernel that masks of positions leave to it.
+
+Attention that is causal, or sees a window of positions, masks its scores by the difference of two
+positions. Kernels compute tiles of scores and skip those in which everything is masked (Dao 2023,
+FlashAttention-2, section 3.1). So do kernels here, of which a program says that they are one: of
+each step it is known where its result is low (as a mask makes it before a softmax), where it is 0,
+and where it is needed at all.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import lru_cache
+from itertools import product
+from typing import NamedTuple
+
+from xdsl.ir import SSAValue
+
+from collir.dialects.operation import DistOp
+from collir.dialects.tensor import dist_type
+from collir.layout import Mesh
+from collir.layout.sizes import without_formula
+
+TILE = 128
+"""The positions along a side of a tile of scores: FlashAttention-2 and -3 take 64 to 192."""
+
+_LOW = -1e4
+"""The number from which on a score is low: e^x is 0 in all types of 32 bits and less."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """The elements of a value where the position in a dimension, less that in another one, is
+    within limits.
+
+    Attributes:
+        dims: the two dimensions, counted from the last one, which is -1.
+        low, high: the least and the largest difference: second less first.
+    """
+
+    dims: tuple[int, int]
+    low: float = -math.inf
+    high: float = math.inf
+
+    def within(self, other: "Band") -> "Band":
+        """Return the elements that are in both bands; those of this one, if their dimensions are
+        others."""
+        if other.dims != self.dims:
+            return self
+        return Band(self.dims, max(self.low, other.low), min(self.high, other.high))
+
+    def around(self, other: "Band") -> "Band | None":
+        """Return the elements that are in one of the bands or between them; None if their
+        dimensions are others."""
+        if other.dims != self.dims:
+            return None
+        return Band(self.dims, min(self.low, other.low), max(self.high, other.high))
+
+
+class Masked(NamedTuple):
+    """The elements that a step computes: those of the operand of a number, or of its result."""
+
+    number: int
+    band: Band
+
+
+RESULT = -1
+
+
+class Outside(Enum):
+    """What is known of a value outside of a band."""
+
+    LOW = auto()
+    ZERO = auto()
+    UNUSED = auto()
+
+
+Known = dict[SSAValue, tuple[Outside, Band]]
+
+# ---------------------------------------------------------------------------------------------
+# Positions
+# ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Positions:
+    """A sum of positions along dimensions, counted from the last, times factors, and a number."""
+
+    factors: Mapping[int, float]
+    number: float = 0.0
+
+    def plus(self, other: "_Positions", sign: float) -> "_Positions":
+        factors = dict(self.factors)
+        for dim, factor in other.factors.items():
+            factors[dim] = factors.get(dim, 0.0) + sign * factor
+        return _Positions(factors, self.number + sign * other.number)
+
+
+def _positions(value: SSAValue) -> _Positions | None:
+    """Return a value as a sum of positions; None if it is none."""
+    op = value.owner
+    if not isinstance(op, DistOp):
+        return None
+    rank = len(dist_type(value).dims)
+    match op.mnemonic:
+        case "iota":
+            return _Positions({op.integer("dim") - rank: 1.0})
+        case "constant":
+            return _Positions({}, op.number("value"))
+        case "cast" | "broadcast_to":
+            return _positions(op.input)
+        case "add" | "sub":
+            x, y = map(_positions, op.operands)
+            return x.plus(y, 1.0 if op.mnemonic == "add" else -1.0) if x and y else None
+        case "reshape":
+            return _reshaped(op)
+        case _:
+            return None
+
+
+def _reshaped(op: DistOp) -> _Positions | None:
+    """Return positions with other dimensions of size 1."""
+    if (x := _positions(op.input)) is None:
+        return None
+    shapes = [dist_type(v).shape for v in (op.input, op.result)]
+    long = [[d - len(shape) for d, n in enumerate(shape) if n != 1] for shape in shapes]
+    if [shapes[0][d] for d in long[0]] != [shapes[1][d] for d in long[1]]:
+        return None
+    moved = dict(zip(*long, strict=True))
+    return _Positions({moved[d]: f for d, f in x.factors.items() if d in moved}, x.number)
+
+
+def _band(condition: SSAValue) -> Band | None:
+    """Return the elements at which a comparison of positions holds; None if it is another one."""
+    op = condition.owner
+    if not isinstance(op, DistOp) or op.mnemonic not in _COMPARISONS:
+        return None
+    x, y = map(_positions, op.operands)
+    if x is None or y is None:
+        return None
+    sign, strict = _COMPARISONS[op.mnemonic]
+    least = x.plus(y, -1.0) if sign > 0 else y.plus(x, -1.0)  # it is at least 0, or 1
+    factors = {dim: factor for dim, factor in sorted(least.factors.items()) if factor}
+    if len(factors) != 2 or sorted(factors.values()) != [-1.0, 1.0]:
+        return None
+    first, second = factors
+    bound = strict - least.number
+    if factors[second] > 0:
+        return Band((first, second), low=bound)
+    return Band((first, second), high=-bound)
+
+
+_COMPARISONS = {
+    "greater_equal": (1, 0),
+    "greater": (1, 1),
+    "less_equal": (-1, 0),
+    "less": (-1, 1),
+}
+"""Whether the first operand is the larger one, and by how much at least, of whole numbers."""
+
+# ---------------------------------------------------------------------------------------------
+# What is known of values
+# ---------------------------------------------------------------------------------------------
+
+
+def known_in(kernel: Sequence[DistOp]) -> Known:
+    """Return what is known of values that the steps of a kernel make, outside of bands."""
+    known: Known = {}
+    for op in kernel:
+        if (found := _forward(op, known)) is not None:
+            known[op.result] = found
+    inside = set(kernel)
+    for op in reversed(kernel if known else ()):
+        if (needed := _needed(op, known, inside)) is not None:
+            kind, band = known.get(op.result, (Outside.UNUSED, needed))
+            known[op.result] = kind, band.within(needed)
+    return known
+
+
+def masked_in(kernel: Sequence[DistOp]) -> dict[DistOp, Masked]:
+    """Return the steps of a kernel that compute a part of a value, and which."""
+    known = known_in(kernel)
+    steps: dict[DistOp, Masked] = {}
+    for op in kernel:
+        if op.result in known:
+            steps[op] = Masked(RESULT, known[op.result][1])
+            continue
+        for number, value in enumerate(op.operands):
+            if value in known and known[value][0] is Outside.ZERO:
+                steps[op] = Masked(number, known[value][1])
+    return steps
+
+
+def _forward(op: DistOp, known: Known) -> tuple[Outside, Band] | None:
+    """Return what the operands of a step say of its result."""
+    of = [known.get(value) for value in op.operands]
+    first = of[0] if of else None
+    low = first if first and first[0] is Outside.LOW else None
+    zeros = [x for x in of if x and x[0] is Outside.ZERO]
+    match op.mnemonic:
+        case "where":
+            return _chosen(op, of[1])
+        case "cast" | "stop_gradient":
+            return first
+        case "scale":
+            return first if zeros or op.number("factor") > 0 else None
+        case "neg":
+            return zeros[0] if zeros else None
+        case "mul":
+            return zeros[0] if zeros else None
+        case "div":
+            return zeros[0] if zeros and zeros[0] is first else None
+        case "add" | "sub":
+            if len(zeros) == 2:
+                band = zeros[0][1].around(zeros[1][1])
+                return (Outside.ZERO, band) if band else None
+            return low
+        case "exp":
+            return (Outside.ZERO, low[1]) if low else None
+        case "softmax":
+            rank = len(dist_type(op.input).dims)
+            along = [dim - rank for dim in op.sizes("dims")]
+            return (Outside.ZERO, low[1]) if low and set(along) & {*low[1].dims} else None
+        case _:
+            return None
+
+
+def _chosen(op: DistOp, of_x: tuple[Outside, Band] | None) -> tuple[Outside, Band] | None:
+    """Return what is known of a choice between a value and a number."""
+    condition, _, other = op.operands
+    if (number := _number(other)) is None or _LOW < number < 0 or number > 0:
+        return None
+    kind = Outside.LOW if number else Outside.ZERO
+    before = of_x[1] if of_x and of_x[0] is kind else None
+    if (band := _band(condition)) is None:
+        return (kind, before) if before else None
+    return kind, band.within(before) if before else band
+
+
+def _number(value: SSAValue) -> float | None:
+    positions = _positions(value)
+    return None if positions is None or any(positions.factors.values()) else positions.number
+
+
+def _needed(op: DistOp, known: Known, kernel: set[DistOp]) -> Band | None:
+    """Return the elements of the result of a step that the steps of a kernel need; None if they are
+    all, or are not known."""
+    band: Band | None = None
+    for use in op.result.uses:
+        user = use.operation
+        if not isinstance(user, DistOp) or user not in kernel:
+            return None
+        found = _needed_by(user, use.index, known)
+        band = found if band is None or found is None else band.around(found)
+        if band is None:
+            return None
+    if band is None:
+        return None
+    [like] = [v for v, (_, b) in known.items() if b.dims == band.dims][:1]
+    shapes = dist_type(like).shape, dist_type(op.result).shape
+    if len(shapes[1]) < max(-dim for dim in band.dims):
+        return None
+    return band if all(shapes[0][d] == shapes[1][d] for d in band.dims) else None
+
+
+def _needed_by(user: DistOp, number: int, known: Known) -> Band | None:
+    """Return the elements of an operand that a step needs."""
+    own = known.get(user.result)
+    match user.mnemonic:
+        case "where":
+            return own[1] if own and number == 1 else None
+        case "mul" | "div":
+            other = known.get(user.operands[1 - number])
+            if other and other[0] is Outside.ZERO and (user.mnemonic == "mul" or number == 1):
+                return other[1]
+            return own[1] if own and own[0] is Outside.UNUSED else None
+        case "add" | "sub" | "cast" | "scale" | "neg" | "stop_gradient" | "exp":
+            return own[1] if own else None
+        case _:
+            return None
+
+
+# ---------------------------------------------------------------------------------------------
+# The part of the work
+# ---------------------------------------------------------------------------------------------
+
+
+def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> float:
+    """Return the part of the tiles of a device's block that have an element which a step computes:
+    that of the device with the most of them."""
+    if mask is None:
+        return 1.0
+    x, band = dist_type((*op.operands, op.result)[mask.number]), mask.band
+    over = [x.dims[dim] for dim in band.dims]
+    sizes = [without_formula(size) for size in x.local_shape(mesh)]
+    first, second = (sizes[dim] for dim in band.dims)
+    counts = (without_formula(mesh.group_size(dim.axes)) for dim in over)
+    starts = product(*(range(count) for count in counts))
+    return max(
+        _tiles(first, second, band.low + i * first - j * second, band.high + i * first - j * second)
+        for i, j in starts
+    )
+
+
+@lru_cache(maxsize=4096)
+def _tiles(rows: int, columns: int, low: float, high: float) -> float:
+    """Return the part of the tiles of a matrix that have an element whose column less its row is
+    within limits."""
+    if low > high:
+        return 0.0
+    beyond = rows + columns
+    least, most = max(int(max(low, -beyond)), -beyond), int(min(high, beyond))
+    across, found = math.ceil(columns / TILE), 0
+    for begin in range(0, rows, TILE):
+        end = min(begin + TILE, rows)
+        left, right = max(0, begin + least), min(columns, end + most)
+        if left < right:
+            found += math.ceil(right / TILE) - left // TILE
+    return found / (math.ceil(rows / TILE) * across)
