@@ -30,6 +30,12 @@ COMPUTE = {"a100": 0.78, "h100": 0.59}
 """The efficiency of compute: the one number that is fitted to these rows, for each device."""
 
 
+FUSED = {"a100": 0.47, "h100": 0.58}
+"""The rate of products within attention, of that of others: kernels reach 0.37 of the peak of an
+A100 (FlashAttention 0.25 to 0.40: Dao 2023, arXiv 2307.08691), and 0.34 of that of an H100
+(FlashAttention-2: Shah 2024, arXiv 2407.08608), over ``COMPUTE``."""
+
+
 def on_device(name: str) -> Machine:
     """Return the fitted machine with the rates and links of a device: A100 or H100 SXM."""
     fitted = machine()
@@ -43,7 +49,8 @@ def on_device(name: str) -> Machine:
         device = replace(device, efficiency=replace(device.efficiency, units=132))
     elif name.endswith("40gb"):
         device = replace(device, memory_bandwidth=1.555e12)
-    efficiency = replace(device.efficiency, compute=COMPUTE[name[:4]])
+    kind = name[:4]
+    efficiency = replace(device.efficiency, compute=COMPUTE[kind], fused=FUSED[kind])
     device = replace(device, efficiency=efficiency)
     outer, inner = fitted.levels
     return replace(

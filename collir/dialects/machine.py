@@ -300,7 +300,7 @@ class EfficiencyAttr(Named):
     """The shares of the rates of a device that kernels reach; a tile of 0 x 0 stands for none."""
 
     name = "machine.efficiency"
-    DEFAULTS = (NumberAttr(1.0),)
+    DEFAULTS = (NumberAttr(1.0), NumberAttr(1.0))
 
     launch: NumberAttr = param_def()
     compute: NumberAttr = param_def()
@@ -309,6 +309,7 @@ class EfficiencyAttr(Named):
     tile: ArrayAttr[IntAttr] = param_def()
     depth: IntAttr = param_def()
     unaligned: NumberAttr = param_def()
+    fused: NumberAttr = param_def()
 
     @staticmethod
     def of(efficiency: Efficiency) -> "EfficiencyAttr":
@@ -321,6 +322,7 @@ class EfficiencyAttr(Named):
             ArrayAttr(map(IntAttr, efficiency.tile or ())),
             IntAttr(efficiency.depth),
             NumberAttr(efficiency.unaligned),
+            NumberAttr(efficiency.fused),
         )
 
     def value(self) -> Efficiency:
@@ -340,6 +342,7 @@ class EfficiencyAttr(Named):
             (sides[0], sides[1]) if sides else None,
             self.depth.data,
             self.unaligned.data,
+            self.fused.data,
         )
 
 

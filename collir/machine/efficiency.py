@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-SHARES = ("compute", "memory", "unaligned")
+SHARES = ("compute", "memory", "unaligned", "fused")
 """The shares of rates, by name."""
 
 
@@ -21,6 +21,8 @@ class Efficiency:
             a long one.
         unaligned: the fraction of the rate of other products that those reach whose rows, columns
             or sums are no multiple of 8, which the units for matrices load badly.
+        fused: the fraction of the rate of other products that those reach which run in a kernel
+            with other operations, as those of attention do.
     """
 
     launch: float = 0.0
@@ -30,6 +32,7 @@ class Efficiency:
     tile: tuple[int, int] | None = None
     depth: int = 0
     unaligned: float = 1.0
+    fused: float = 1.0
 
     def problem(self) -> str | None:
         """Return why there is no such device, or None."""
@@ -62,6 +65,7 @@ class Efficiency:
             tiled.tile,
             max(self.depth, other.depth),
             min(self.unaligned, other.unaligned),
+            min(self.fused, other.fused),
         )
 
 

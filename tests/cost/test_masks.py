@@ -151,8 +151,7 @@ def test_tiles_are_those_with_an_element_of_the_band(rng: random.Random) -> None
     assert part_of(op, Masked(-1, band), mesh) == max(parts)
 
 
-def test_a_window_of_half_of_the_positions_costs_less_than_half() -> None:
-    text = """
+ATTENTION = """
 machine @box {
   device { compute f32 = 10 TFLOP/s; memory = 40 GB @ 100 TB/s }
   level gpu[2] { port = 300 GB/s, latency = 3 us }
@@ -166,9 +165,12 @@ func @f(%q: f32[2@data, 8192, 2, 2, 64], %k: f32[2@data, 8192, 2, 64], %v: f32[2
   return %y
 }
 """
+
+
+def test_a_window_of_half_of_the_positions_costs_less_than_half() -> None:
     works: list[float] = []
     for window in (8192, 4096, 128):
-        simulation = collir.simulate(collir.parse(text.replace("WINDOW", str(window))))[-1]
+        simulation = collir.simulate(collir.parse(ATTENTION.replace("WINDOW", str(window))))[-1]
         [step] = simulation.steps
         assert isinstance(step.does, LocalStep)
         works.append(sum(count for _, count in step.does.work))
@@ -176,3 +178,19 @@ func @f(%q: f32[2@data, 8192, 2, 2, 64], %k: f32[2@data, 8192, 2, 64], %v: f32[2
     # 64 rows of tiles: all up to the diagonal, 33 at most, or 2; and some maps.
     for work, tiles in zip(works, (64 * 65 // 2, 33 * 34 // 2 + 31 * 33, 2 * 64 - 1), strict=True):
         assert 1 <= work / (products * tiles / 64**2) < 1.15
+
+
+def test_products_of_a_kernel_reach_a_part_of_the_rate_of_others() -> None:
+    text = ATTENTION.replace("WINDOW", "8192")
+    slow = text.replace("memory = 40 GB", "efficiency fused = 0.5; memory = 40 GB")
+    (fast, _), (slower, step) = (_time(text), _time(slow))
+    products = sum(count for _, count in step.inner)
+    assert 0.9 < products / sum(count for _, count in step.work) < 1
+    assert abs((slower - fast) - products / 10e12) < 1e-9
+
+
+def _time(text: str) -> tuple[float, LocalStep]:
+    simulation = collir.simulate(collir.parse(text))[-1]
+    [step] = simulation.steps
+    assert isinstance(step.does, LocalStep)
+    return simulation.time, step.does

@@ -42,6 +42,7 @@ class LocalStep:
             make, whose dimensions are in another order.
         reach: the bytes among which its own are, if these are more: a slice is in no cache that the
             whole is too large for.
+        inner: of its operations, those of products that run with others in its kernel.
         arrays: for the call of a function, the arrays that it takes and returns.
         inside: the names of the results that it makes and uses without writing them.
     """
@@ -56,13 +57,16 @@ class LocalStep:
     elements: tuple[tuple[str, str, float], ...] = ()
     reach: float = 0.0
     arrays: int = 0
+    inner: tuple[tuple[str, float], ...] = ()
 
     def scaled(self, factor: float) -> "LocalStep":
         """Return the step on buffers ``factor`` times as large."""
         work = tuple((dtype, flops * factor) for dtype, flops in self.work)
         elements = tuple((*names, count * factor) for *names, count in self.elements)
         size, reach = self.size * factor, self.reach * factor
-        return replace(self, size=size, work=work, elements=elements, reach=reach)
+        inner = tuple((dtype, flops * factor) for dtype, flops in self.inner)
+        new = {"size": size, "work": work, "elements": elements, "reach": reach, "inner": inner}
+        return replace(self, **new)
 
 
 def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:
@@ -133,6 +137,9 @@ def local_times(local: LocalStep, device: Device | None, by: Arithmetic = NUMBER
         for dtype, count in flops
         if dtype in rates or not local.maps
     )
+    slower = 1 / efficiency.fused - 1
+    for dtype, count in local.inner if slower else ():
+        operations += by.operations(count, dtype, device) * slower if dtype in rates else 0.0
     if not local.launched or not (local.size or flops):
         return LocalTimes(operations, memory)
     times = execution.seconds_of_element

@@ -112,6 +112,7 @@ def _fused(
         place = where.owner[value], where.offset[value]
         read[place] = max(read.get(place, 0), bytes_of(value))
     work: dict[str, list[float]] = {}
+    inner: dict[str, list[float]] = {}
     elements: list[tuple[str, str, float]] = []
     for part in kernels.of(op):
         seen = part_of(part, kernels.masked.get(part), mesh_of(part))
@@ -120,8 +121,10 @@ def _fused(
             value = next(iter(part.operands), part.result)
             dtype = dist_type(value).dtype.value
             share = bytes_of(value) / largest(value)
-            work.setdefault(dtype, []).append(_part(part.flops, share * seen))
+            count = _part(part.flops, share * seen)
+            work.setdefault(dtype, []).append(count)
             if part.structure and part.structure.contracts:
+                inner.setdefault(dtype, []).append(count)
                 step_seconds(part, mesh_of(part), kinds)  # the device needs a rate for it
     parts = kernels.of(op)
     results = [part.result for part in parts if not kernels.is_inside(part.result)]
@@ -133,6 +136,7 @@ def _fused(
         maps=True,
         inside=tuple(inside),
         elements=tuple(elements),
+        inner=tuple((dtype, sum_of(counts)) for dtype, counts in inner.items()),
     )
 
 

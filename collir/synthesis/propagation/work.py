@@ -134,6 +134,8 @@ class Work:
         if made.structure is not None:
             share = part_of(made, mask, self.mesh)
             local = computed(made, made.structure, float(moved), share, self.mesh)
+            if made.structure.contracts and not all(state[1:]):  # it runs with others
+                local = replace(local, inner=local.work)
         else:
             local = LocalStep(made.mnemonic, float(moved))
         local = replace(local, launched=launched)
