@@ -457,6 +457,29 @@ model_row(
 )
 
 
+def _linear_scan(xs: Sequence[DistType], arguments: Arguments) -> Structure:
+    x, factor = xs
+    check_numbers("linear_scan", x)
+    blocked = frozenset([str(dim_of(x, arguments))])
+    indices = tuple(map(str, range(len(x.dims))))
+    check_rank("linear_scan", factor, 1, indices)
+    sizes = sizes_of("linear_scan", xs, [indices, indices])
+    return Structure(
+        (indices, indices), indices, sizes, linear=Linear.FIRST, blocked=blocked, flops=2
+    )
+
+
+model_row(
+    "linear_scan",
+    "Return each element plus a factor times the result before, along a dimension.",
+    _linear_scan,
+    2,
+    (DIM, REVERSE),
+    aliases=("associative_scan", "linear_recurrence", "selective_scan"),
+    gradient=gradients.linear_scan,
+)
+
+
 # ---------------------------------------------------------------------------------------------
 # Tensors of a given type
 # ---------------------------------------------------------------------------------------------

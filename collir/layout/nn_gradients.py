@@ -152,6 +152,20 @@ def cumsum(r: Reverse, operand: int) -> Term:
     return r.g.step("cumsum", dim=r.arguments["dim"], reverse="reverse" not in r.arguments)
 
 
+def linear_scan(r: Reverse, operand: int) -> Term | None:
+    """Return g + the next factor times the next one of these, from the other end (operand 0); or
+    that times the result before (operand 1)."""
+    dim: int = r.arguments["dim"]
+    if r.types[0].shape[dim] == 1:  # there is no result before
+        return None if operand else r.g
+    back = "reverse" in r.arguments
+    ahead, behind = (1, -1) if back else (-1, 1)
+    factor = r.x[1].step("pad", dim=dim, low=ahead, high=behind)
+    flag = {} if back else {"reverse": True}
+    total = r.g.step("linear_scan", factor, dim=dim, **flag)
+    return total if operand == 0 else total * r.y.step("pad", dim=dim, low=behind, high=ahead)
+
+
 def take(r: Reverse, operand: int) -> Term | None:
     """Return the cotangent added up at the positions that were taken."""
     if operand:

@@ -45,6 +45,7 @@ FORMS = {
     "argmax": "1 dim",
     **dict.fromkeys(("top_k", "top_k_indices"), "1 k dim"),
     "cumsum": "1 dim reverse?",
+    "linear_scan": "2 dim reverse?",
     "layer_norm": "3 dims eps",
     "rms_norm": "2 dims eps",
     **dict.fromkeys(("softmax", "log_softmax"), "1 dims"),

@@ -260,6 +260,13 @@ def softmax(c: Case) -> Type:
     return typed_by(c, Structure([rank], rank, c.x.dtype, whole=tuple(dims(c))))
 
 
+def linear_scan(c: Case) -> Type:
+    numbers(c)
+    dim = c.dim()
+    rank: list[Index] = list(range(len(c.x.shape)))
+    return typed_by(c, Structure([rank, rank], rank, c.x.dtype, linear=((0,),), whole=(dim,)))
+
+
 def positions(t: Type) -> None:
     need(t.dtype in INTEGERS, "positions are integers")
 
@@ -527,6 +534,7 @@ NN: dict[str, Callable[[Case], Type]] = {
     "top_k": lambda c: top(c, c.x.dtype),
     "top_k_indices": lambda c: top(c, "i32"),
     "cumsum": cumsum,
+    "linear_scan": linear_scan,
     "layer_norm": norm(3),
     "rms_norm": norm(2),
     "softmax": softmax,

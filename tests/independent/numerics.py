@@ -168,6 +168,18 @@ def top(c: Case, xs: list[Array]) -> Array:
     return picked if c.step.op == "top_k_indices" else np.take_along_axis(x, picked, c.dim())
 
 
+def linear_scan(c: Case, xs: list[Array]) -> Array:
+    x, factor = (np.moveaxis(array, c.dim(), -1) for array in xs)
+    made = np.zeros(x.shape, np.result_type(x, factor))
+    count = x.shape[-1]
+    order = range(count - 1, -1, -1) if "reverse" in c.step.clauses else range(count)
+    last = None
+    for n in order:
+        made[..., n] = x[..., n] if last is None else x[..., n] + factor[..., n] * made[..., last]
+        last = n
+    return np.moveaxis(made, -1, c.dim())
+
+
 def cumsum(c: Case, xs: list[Array]) -> Array:
     x = xs[0]
     if "reverse" in c.step.clauses:
@@ -372,6 +384,7 @@ LOCAL: dict[str, Callable[[Case, list[Array]], Array]] = {
     "where": lambda c, xs: np.where(xs[0], xs[1], xs[2]),
     "argmax": lambda c, xs: np.take(ordered(c, xs[0]), 0, c.dim()),
     "cumsum": cumsum,
+    "linear_scan": linear_scan,
     "cross_entropy": cross_entropy,
     "einsum": einsum,
     "conv": conv,

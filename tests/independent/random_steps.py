@@ -532,6 +532,11 @@ class Maker:
         new = Type(table.dtype, table.shape, bare, partial, reduction, table.place)
         return [x, y], f"{clauses} {self.to(self.spread(new, [d]))}"
 
+    def linear_scan(self) -> tuple[list[Type], str]:
+        x = self.kind(states="rrrsspo")
+        factor = self.other(Type(x.dtype, x.shape, x.shards, place=x.place))
+        return [x, factor], f"dim {self.dim(x)}{' reverse' * (self.rng.random() < 0.5)}"
+
     def take_along_dim(self) -> tuple[list[Type], str]:
         x = self.kind(states="rrrsspo")
         y, d = self.along(x), self.dim(x)

@@ -46,6 +46,11 @@ CASES: dict[str, list[str]] = {
     ],
     "rms_norm": ["%r = rms_norm %x, %z dims [1] eps 1e-3"],
     "cumsum": ["%r = cumsum %x dim 0", "%r = cumsum %x dim 1 reverse"],
+    "linear_scan": [
+        "%r = linear_scan %x, %y dim 0",
+        "%r = linear_scan %x, %y dim 1 reverse",
+        "%r = linear_scan %x, %x dim 1",
+    ],
     "take": [
         "%r = take %x, %i dim 0",
         "%r = take %x, %i dim 1",

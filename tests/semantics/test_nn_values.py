@@ -83,6 +83,20 @@ CASES: dict[str, tuple[list[Any], dict[str, Attribute], Callable[..., Any]]] = {
         {"dim": number(1), "reverse": UnitAttr()},
         lambda x: jax.lax.cumsum(x, 1, reverse=True),
     ),
+    "linear_scan": (
+        [X, X + 1],
+        {"dim": number(1)},
+        lambda x, a: jax.lax.associative_scan(
+            lambda u, v: (u[0] * v[0], v[0] * u[1] + v[1]), (a, x), axis=1
+        )[1],
+    ),
+    "linear_scan reverse": (
+        [X, X + 1],
+        {"dim": number(1), "reverse": UnitAttr()},
+        lambda x, a: jax.lax.associative_scan(
+            lambda u, v: (u[0] * v[0], v[0] * u[1] + v[1]), (a, x), axis=1, reverse=True
+        )[1],
+    ),
     "argmax": ([X], {"dim": number(1)}, lambda x: jnp.argmax(x, 1)),
     "top_k": ([X], {"dim": number(2), "k": number(3)}, lambda x: jax.lax.top_k(x, 3)[0]),
     "top_k_indices": (

@@ -58,6 +58,11 @@ def _cumsum(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
     return operands, {**arguments, **({"reverse": UnitAttr()} if rng.random() < 0.5 else {})}
 
 
+def _linear_scan(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
+    (indices,), arguments = _cumsum(rng)
+    return [indices, indices], arguments
+
+
 def _top_k(rng: random.Random) -> tuple[Indices, dict[str, Attribute]]:
     operands, arguments = _along(rng)
     return operands, {**arguments, "k": _number(rng.randint(1, 3))}
@@ -153,6 +158,7 @@ FORMS: dict[str, Callable[[random.Random], tuple[Indices, dict[str, Attribute]]]
     "layer_norm": _normalised(3),
     "rms_norm": _normalised(2),
     "cumsum": _cumsum,
+    "linear_scan": _linear_scan,
     "argmax": _along,
     "top_k": _top_k,
     "top_k_indices": _top_k,

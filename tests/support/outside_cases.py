@@ -26,6 +26,7 @@ FORMS: dict[str, Any] = {
     **{name: partial(forms._softmax, name) for name in ("softmax", "log_softmax")},
     **{name: partial(forms._norm, name) for name in ("layer_norm", "rms_norm")},
     "cumsum": forms._cumsum,
+    "linear_scan": forms._linear_scan,
     "argmax": forms._argmax,
     **{name: partial(forms._top_k, name) for name in ("top_k", "top_k_indices")},
     "take": forms._take,

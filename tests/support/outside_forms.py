@@ -402,6 +402,32 @@ def _take_transpose(rng: random.Random) -> Form:
     )
 
 
+def _linear_scan(rng: random.Random) -> Form:
+    over, back = _rank(rng), rng.random() < 0.5
+    dim = rng.randrange(len(over))
+
+    def scanned(x: Any, a: Any, stack: Any) -> Any:
+        count = x.shape[dim]
+        rows: list[Any] = [None] * count
+        state: Any = None
+        for n in reversed(range(count)) if back else range(count):
+            at = (*(slice(None),) * dim, n)
+            state = x[at] if state is None else x[at] + a[at] * state
+            rows[n] = state
+        return stack(rows, dim)
+
+    return Form(
+        f"linear_scan {{0}}, {{1}} dim {dim}" + " reverse" * back,
+        [over, over],
+        over,
+        lambda x, a: scanned(x, a, jnp.stack),
+        lambda x, a: scanned(x, a, torch.stack),
+        blocked={over[dim]},
+        dtypes=NUMBERS,
+        special=False,
+    )
+
+
 def _take_along(rng: random.Random) -> Form:
     over = _rank(rng)
     dim = rng.randrange(len(over))

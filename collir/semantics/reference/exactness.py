@@ -305,6 +305,7 @@ GRIDS: OperationTable[Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = OperationT
         **dict.fromkeys(("avg_pool", "avg_pool_transpose"), _inexact),
         **dict.fromkeys(("argmax", "top_k_indices"), _position),
         "cumsum": _accumulated,
+        "linear_scan": _inexact,
         "top_k": _joined,
         "take": _taken,
         "take_transpose": _added_up,

@@ -181,6 +181,17 @@ def _cumsum(op: DistOp, arrays: Sequence[Array]) -> Array:
     return out.astype(arrays[0].dtype)
 
 
+def _linear_scan(op: DistOp, arrays: Sequence[Array]) -> Array:
+    dim = op.integer("dim")
+    rows: Any = [np.moveaxis(as_wide(array), dim, 0) for array in arrays]
+    out: Any = np.empty_like(rows[0])
+    state: Any = np.zeros_like(rows[0][0])
+    steps = range(len(out))
+    for n in reversed(steps) if "reverse" in op.properties else steps:
+        out[n] = state = rows[0][n] + rows[1][n] * state
+    return np.moveaxis(out, 0, dim).astype(arrays[0].dtype)
+
+
 FUNCTIONS: OperationTable[Function] = OperationTable(
     "FUNCTIONS",
     __name__,
@@ -223,6 +234,7 @@ FUNCTIONS: OperationTable[Function] = OperationTable(
         "layer_norm": _layer_norm,
         "rms_norm": _rms_norm,
         "cumsum": _cumsum,
+        "linear_scan": _linear_scan,
         "constant": _constant,
         "iota": _iota,
         "uniform": _uniform,

@@ -30,7 +30,7 @@ FACTORS = 2.0**-21
 """The relative difference up to which factors count as equal: 0.3333333 counts as a third."""
 
 _SUMS = frozenset([
-    "einsum", "sum", "mean", "cumsum", "take_transpose", "take_along_dim_transpose",
+    "einsum", "sum", "mean", "cumsum", "linear_scan", "take_transpose", "take_along_dim_transpose",
     "grouped_matmul", "grouped_matmul_transpose",
     "conv", "conv_transpose", "conv_filter", "avg_pool", "avg_pool_transpose", "max_pool_transpose",
 ])  # fmt: skip

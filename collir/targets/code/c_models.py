@@ -239,15 +239,17 @@ def _rms_norm(c: Computation) -> list[str]:
 
 
 def _cumsum(c: Computation) -> list[str]:
+    """Return the sums along a dimension, each times a factor if there is a second operand."""
     along = str(c.op.integer("dim"))
     outer = c.loops(index for index in c.structure.result if index != along)
     loops = c.loops([along])
-    outer, (out, x) = merged(outer, [c.out(), *c.inputs()])
+    outer, (out, x, *factors) = merged(outer, [c.out(), *c.inputs()])
     if loops and "reverse" in c.op.properties:
         variable, size = loops[0].variable, loops[0].size
         position = f"size_t {variable} = {size_text(size)} - 1 - n;"
         loops = [Loop("n", size, (position,))]
-    added = nested(loops, [f"sum += {x.number()};", out.store("sum")])
+    total = [f"sum = {x.number()} + {factor.number()} * sum;" for factor in factors]
+    added = nested(loops, [*(total or [f"sum += {x.number()};"]), out.store("sum")])
     return nested(outer, [f"{number_type(x.dtype)} sum = 0;", *added])
 
 
@@ -316,6 +318,7 @@ BODIES: OperationTable[Body] = OperationTable(
         "layer_norm": _layer_norm,
         "rms_norm": _rms_norm,
         "cumsum": _cumsum,
+        "linear_scan": _cumsum,
         "constant": _constant,
         "iota": _iota,
         "uniform": _uniform,

@@ -71,6 +71,12 @@ def _cumsum(s: JaxStep) -> str:
     return f"lax.cumsum({s.x}, axis={s.dim}{back})"
 
 
+def _linear_scan(s: JaxStep) -> str:
+    s.needs.add("linear_scan")
+    back = ", True" if "reverse" in s.op.properties else ""
+    return f"linear_scan({', '.join(s.inputs)}, {s.dim}{back})"
+
+
 def _constant(s: JaxStep) -> str:
     return constant(s) if s.after else f"{s.dtype}({s.number(s.op.number('value'))})"
 
@@ -296,6 +302,7 @@ MODELS: dict[str, Expression[JaxStep]] = {
     "layer_norm": _normalisation("layer_norm"),
     "rms_norm": _normalisation("rms_norm"),
     "cumsum": _cumsum,
+    "linear_scan": _linear_scan,
     "constant": _constant,
     "iota": _iota,
     "uniform": _uniform,
@@ -343,6 +350,17 @@ def rms_norm(x, gain, axis, eps):
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     scale = lax.rsqrt(jnp.mean(wide * wide, axis, keepdims=True) + eps)
     return (wide * scale * gain).astype(x.dtype)
+''',
+    "linear_scan": '''\
+def linear_scan(x, factors, dim, back=False):
+    """Return each element plus a factor times the result before (or behind), along a dimension."""
+
+    def joined(left, right):
+        return left[0] * right[0], right[0] * left[1] + right[1]
+
+    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32)) if x.dtype.kind not in "iu" else x
+    pair = (factors.astype(wide.dtype), wide)
+    return lax.associative_scan(joined, pair, reverse=back, axis=dim)[1].astype(x.dtype)
 ''',
     "positions": '''\
 def positions(at, dim):

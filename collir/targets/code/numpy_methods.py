@@ -119,6 +119,16 @@ METHODS: dict[str, str] = {
         self.xp.add.at(sums, (*before, at[known]), x[(*before, known)])
         return sums
 ''',
+    "linear_scan": '''\
+    def _linear_scan(self, x, factors, axis, back=False):
+        """Each element of x plus a factor times the result before (or behind), along an axis."""
+        rows, factors = self.xp.moveaxis(x, axis, 0), self.xp.moveaxis(factors, axis, 0)
+        results = self.xp.empty(rows.shape, dtype=x.dtype)
+        state = self.xp.zeros(rows.shape[1:], dtype=x.dtype)
+        for n in reversed(range(len(rows))) if back else range(len(rows)):
+            results[n] = state = rows[n] + factors[n] * state
+        return self._packed(self.xp.moveaxis(results, 0, axis))
+''',
     "take_along": '''\
     def _take_along(self, x, at, axis, start):
         """The elements of x at positions along an axis, whose block begins at start.
@@ -222,6 +232,7 @@ USES: dict[str, tuple[str, ...]] = {
     "uniform": ("packed",),
     "cross_entropy": ("log_softmax", "packed"),
     "take": ("packed",),
+    "linear_scan": ("packed",),
     "take_along": ("packed",),
     "take_along_transpose": ("np",),
     "top_k_indices": ("packed",),

@@ -122,6 +122,12 @@ def grouped_matmul_transpose(s: RankStep) -> str:
     return s.method("grouped_matmul_transpose", *s.inputs, f"start={start}", size)
 
 
+def linear_scan(s: RankStep) -> str:
+    """Return each element plus a factor times the result before."""
+    more = ["back=True"] if "reverse" in s.op.properties else []
+    return s.method("linear_scan", *s.inputs, s.along([s.dim]), *more)
+
+
 def one_hot(s: RankStep) -> str:
     """Return 1 at positions of a new dimension, else 0."""
     last = len(s.after) - 1
@@ -241,6 +247,7 @@ ON_RANKS: dict[str, Expression[RankStep]] = {
     "uniform": uniform,
     "take": take,
     "take_transpose": take_transpose,
+    "linear_scan": linear_scan,
     "take_along_dim": take_along_dim,
     "take_along_dim_transpose": take_along_dim_transpose,
     "grouped_matmul": grouped_matmul,

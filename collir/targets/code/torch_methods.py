@@ -67,6 +67,16 @@ METHODS: dict[str, str] = {
         sums.index_add_(dim, at, slices.to(sums.dtype))
         return sums.narrow(dim, 0, size).to(x.dtype).contiguous()
 ''',
+    "linear_scan": '''\
+    def _linear_scan(self, x, factors, dim, back=False):
+        """Each element of x plus a factor times the result before (or behind), along a dim."""
+        wide = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else x.dtype
+        rows, factors = x.to(wide).unbind(dim), factors.to(wide).unbind(dim)
+        results, state = [None] * len(rows), torch.zeros_like(rows[0])
+        for n in reversed(range(len(rows))) if back else range(len(rows)):
+            results[n] = state = rows[n] + factors[n] * state
+        return torch.stack(results, dim).to(x.dtype)
+''',
     "take_along": '''\
     def _take_along(self, x, at, dim, start):
         """The elements of x at positions along a dimension, whose block begins at start.
