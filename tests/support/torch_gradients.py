@@ -16,6 +16,7 @@ from collir.importing.models.graph import live
 from collir.importing.models.hugging_face import set_experts
 from collir.importing.models.layers import rolled
 from collir.importing.models.program import Written, written
+from collir.importing.models.scans import take_scans, whole_scans
 from collir.importing.models.sizes import with_sizes
 from collir.ir.functions import functions_of
 from collir.semantics.reference.executor import execute
@@ -73,7 +74,9 @@ def _compared(module: torch.nn.Module, kwargs: Mapping[str, Any], roll: bool) ->
         for weight in module.parameters():
             weight.add_(torch.randn_like(weight) * 0.05)  # gains are not all 1
     set_experts(module)
-    exported = torch.export.export(module, (), kwargs=dict(kwargs), strict=False)
+    take_scans(module)
+    with whole_scans():
+        exported = torch.export.export(module, (), kwargs=dict(kwargs), strict=False)
     made = decomposed(copy.copy(exported))
     widen(made)
     widen(exported)

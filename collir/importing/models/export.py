@@ -16,6 +16,7 @@ from collir.importing.models.constants import constant_node, named_constants
 from collir.importing.models.decompositions import DETACHED, decomposed, is_nothing, op_name
 from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live, mapped
 from collir.importing.models.norms import with_norms
+from collir.importing.models.scans import whole_scans
 from collir.importing.models.simplify import simplified
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 
@@ -54,7 +55,7 @@ def exported(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Gra
     """
     torch = importlib.import_module("torch")
     try:
-        with _quiet():
+        with _quiet(), whole_scans():
             program = torch.export.export(module, tuple(args), kwargs=dict(kwargs), strict=False)
             program = decomposed(program)
     except Exception as error:  # whatever the user's code raises

@@ -11,6 +11,7 @@ from collir.importing.models.graph import live
 from collir.importing.models.hugging_face import set_experts
 from collir.importing.models.layers import rolled
 from collir.importing.models.program import Argument, Written, written
+from collir.importing.models.scans import take_scans
 from collir.importing.models.sizes import NAME as BATCH
 from collir.importing.models.sizes import batch_of, doubled, with_batch, with_sizes
 from collir.importing.models.training import OPTIMIZERS, library, step
@@ -84,6 +85,7 @@ def import_torch(
     batch = batch_of(given)
     if capacity and batch is None:
         raise fault("a capacity is of sequences, and the arguments do not begin with a batch")
+    take_scans(module)
     has_experts = set_experts(module, batch or 1, capacity)
     if capacity and not has_experts:
         raise fault("a capacity is of experts, and the model has none that are known")

@@ -1,4 +1,4 @@
-"""Products of rows with the matrix of their group, and counts."""
+"""Products of rows with the matrix of their group, counts, and recurrences."""
 
 import math
 
@@ -53,3 +53,9 @@ def _histc(
     ones = e.whole(e.number(1, x.dtype, flat.shape))
     text = f"take_transpose %{ones.name}, %{place.name} dim 0 to {type_text((bins,), x.dtype)}"
     return e.step(text, (bins,), x.dtype)
+
+
+@row("collir.linear_scan")
+def _linear_scan(e: Lines, node: Node, x: Value, factors: Value) -> Value:
+    x, factors = e.whole(x), e.whole(factors)
+    return e.step(f"linear_scan %{x.name}, %{factors.name} dim 0", x.shape, x.dtype, "states")

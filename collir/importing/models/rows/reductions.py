@@ -171,13 +171,10 @@ def _product(
 
 @row("cumprod")
 def _cumprod(e: Lines, node: Node, x: Value, dim: int, **_: object) -> Value:
-    """Products of ever more neighbours."""
-    x = e.cast(x, dtype_of(node))
-    dim, reach = dim % len(x.shape), 1
-    while reach < x.shape[dim]:
-        x = e.map("mul {}", x, e.pad(e.cut(x, dim, 0, x.shape[dim] - reach), dim, reach, 0, 1))
-        reach *= 2
-    return x
+    """A scan that begins with the first element, and adds nothing to it."""
+    x, [dim] = e.whole(e.cast(x, dtype_of(node))), dims_of(x, dim)
+    first = e.pad(e.cut(x, dim, 0, 1), dim, 0, x.shape[dim] - 1)
+    return e.step(f"linear_scan %{first.name}, %{x.name} dim {dim}", x.shape, x.dtype)
 
 
 @row("argmin")
