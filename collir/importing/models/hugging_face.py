@@ -153,7 +153,7 @@ def _experts(self: Any, x: Any, chosen: Any, shares: Any) -> Any:
     torch = importlib.import_module("torch")
     if (room := getattr(self, _ROOM, None)) is None:
         rows = x.unsqueeze(1).expand(-1, chosen.shape[1], -1)
-        return torch.einsum("wkh,wk->wh", _made(self, rows, chosen), shares.to(x.dtype))
+        return (_made(self, rows, chosen) * shares.to(x.dtype).unsqueeze(-1)).sum(1)
     batch, factor = room
     each = torch.nn.functional.one_hot(chosen, self.num_experts).to(shares.dtype)
     share = torch.einsum("wke,wk->we", each, shares).to(x.dtype)
