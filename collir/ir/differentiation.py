@@ -25,7 +25,7 @@ from collir.ir.names import (
     set_name,
     unused_symbol,
 )
-from collir.ir.reverse import Cotangents, Kept, activity
+from collir.ir.reverse import Cotangents, Group, Kept, Path, activity
 from collir.ir.roles import Role, role_of, set_role
 from collir.ir.terms import Steps
 
@@ -142,19 +142,22 @@ def _kept(value: SSAValue) -> SSAValue:
     return value
 
 
-def _inlined(function: FuncOp) -> dict[Operation, object]:
+def _inlined(function: FuncOp) -> dict[Operation, Path]:
     """Put the steps of callees in the place of all calls of a function, and return the steps that
-    are to be computed again, with the number of the call that they come from."""
-    groups: dict[Operation, object] = {}
+    are to be computed again, with the calls that they come from."""
+    groups: dict[Operation, Path] = {}
     number = 0
     while calls := list(calls_in(function)):
         for call in calls:
             number += 1
-            again = call.recompute is not None or call.fused is not None
-            group = groups.get(call, number if again else None)
+            around, fused = groups.get(call, ()), call.fused is not None
+            path = around
+            inside = bool(around) and around[-1].fused
+            if (fused and not inside) or (call.recompute is not None and not around):
+                path = (*around, Group(number, fused))
             steps = inline_call(call, function)
-            if group is not None:
-                groups |= dict.fromkeys(steps, group)
+            if path:
+                groups |= dict.fromkeys(steps, path)
     return groups
 
 

@@ -5,7 +5,7 @@ nothing that a program computes. A step that a pass puts in the place of another
 divides the kernel that it stands in.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Container, Generator, Iterable
 from contextlib import contextmanager
 from itertools import count
 
@@ -57,9 +57,13 @@ def fuse(steps: Iterable[Operation], call: CallOp, function: FuncOp) -> None:
 
 
 @contextmanager
-def fused_like(op: Operation, block: Block) -> Generator[None]:
+def fused_like(op: Operation, block: Block, apart: Container[Operation]) -> Generator[None]:
     """Let the local steps that are added to the end of a block be a kernel, if an operation is a
-    part of one: that of its reverse."""
+    part of one: that of its reverse.
+
+    Args:
+        apart: steps that are in none.
+    """
     last = block.last_op
     yield
     name = kernel_name(op)
@@ -67,6 +71,6 @@ def fused_like(op: Operation, block: Block) -> Generator[None]:
         return
     added = block.first_op if last is None else last.next_op
     while added is not None:
-        if isinstance(added, DistOp) and added.kind.local:
+        if isinstance(added, DistOp) and added.kind.local and added not in apart:
             added.attributes[KERNEL] = StringAttr(f"{name}_gradient")
         added = added.next_op

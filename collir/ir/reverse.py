@@ -6,7 +6,8 @@ the cotangent on, and it is brought to the layout of a value where that value wa
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from itertools import takewhile
+from typing import Any, NamedTuple, overload
 
 from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 
@@ -24,15 +25,34 @@ from collir.layout.coll import BARRIER
 from collir.layout.loops import slice_type
 
 
+class Group(NamedTuple):
+    """Steps that are computed again together: those of a loop, or of a call.
+
+    Attributes:
+        key: what tells it from others.
+        fused: whether they are one kernel, of which the reverse computes all again.
+    """
+
+    key: object
+    fused: bool = False
+
+
+Path = tuple[Group, ...]
+"""The groups that an operation is in, the outermost first."""
+
+
 class Kept:
     """The values of the forward program in the reverse program: stored, or computed again.
+
+    A kernel in a loop that is computed again is computed twice: with the loop, for what follows it,
+    and within its own reverse.
 
     Args:
         steps: the reverse program, at its end.
         stored: a function from a value of the forward program to what is stored of it.
-        groups: the operations that are computed again, with the number of the group that they
-            belong to. What goes into a group goes through a barrier, so that no pass takes the
-            forward computation in its place.
+        groups: the operations that are computed again, with the groups that they are in. What goes
+            into a group goes through a barrier, so that no pass takes the forward computation in
+            its place.
         free: a function that returns whether another operation is computed again.
     """
 
@@ -40,13 +60,16 @@ class Kept:
         self,
         steps: Steps,
         stored: Callable[[SSAValue], SSAValue],
-        groups: Mapping[Operation, object],
+        groups: Mapping[Operation, Path],
         free: Callable[[Operation], bool],
     ):
         self.steps, self.stored, self.groups, self.free = steps, stored, groups, free
         self._stored: dict[SSAValue, SSAValue] = {}
-        self._again: dict[SSAValue, SSAValue] = {}
-        self._barriers: dict[tuple[object, SSAValue], SSAValue] = {}
+        self._again: dict[tuple[Path, SSAValue], SSAValue] = {}
+        self._barriers: dict[tuple[Path, SSAValue], SSAValue] = {}
+        self._brought: set[tuple[Path, Path]] = set()
+        self.apart: set[Operation] = set()
+        """What was computed again, and is in no kernel of a reverse."""
 
     def __call__(self, value: SSAValue, user: Operation | None = None) -> SSAValue:
         """Return a value of the forward program in the reverse program.
@@ -55,32 +78,62 @@ class Kept:
             user: the operation of the forward program that needs it. What is computed again with
                 operations of another group is stored for it.
         """
-        group = self.groups.get(user) if user is not None else None
-        op = value.owner
-        inside = isinstance(op, Operation) and self.groups.get(op) == group
-        again = isinstance(op, Operation) and (inside if op in self.groups else self.free(op))
-        values = self._again if again else self._stored
-        if value not in values:
-            if again:
-                assert isinstance(op, Operation)
-                _ = self.again(op, op)
-            else:
-                values[value] = self.stored(value)
-        if group is None or inside:
-            return values[value]
-        if (group, value) not in self._barriers:
-            behind = self.steps.step(BARRIER.name, (values[value],), {})
-            self._barriers[group, value] = behind
-        return self._barriers[group, value]
+        return self._at(value, self.groups.get(user, ()) if user is not None else ())
 
-    def again(self, op: Operation, like: Operation) -> Operation:
-        """Compute an operation again, or one like it with more results, and return it.
+    def _at(self, value: SSAValue, path: Path) -> SSAValue:
+        """Return a value for the operations of some groups."""
+        op = value.owner
+        shared: Path = ()
+        again = False
+        if isinstance(op, Operation):
+            shared = _common(self.groups.get(op, ()), path)
+            again = bool(shared) if op in self.groups else self.free(op)
+        if again:
+            assert isinstance(op, Operation)
+            if (shared, value) not in self._again:
+                _ = self.again(op, op, shared)
+            found = self._again[shared, value]
+        else:
+            if value not in self._stored:
+                self._stored[value] = self.stored(value)
+            found = self._stored[value]
+        if shared == path:
+            return found
+        if (path, value) not in self._barriers:
+            self._barriers[path, value] = self.steps.step(BARRIER.name, (found,), {})
+        return self._barriers[path, value]
+
+    def enter(self, op: Operation) -> None:
+        """Compute again what a kernel takes from groups around it, in front of its reverse."""
+        self._bring(op, self.groups.get(op, ()))
+
+    def _bring(self, op: Operation, path: Path) -> None:
+        """Compute again what the kernel of an operation takes from others, for some groups, so that
+        none of it stands between the steps of the kernel."""
+        own = self.groups.get(op, ())
+        if not own or not own[-1].fused or (own, path) in self._brought:
+            return
+        self._brought.add((own, path))
+        for other in [other for other, its in self.groups.items() if its == own]:
+            for operand in other.operands:
+                before = operand.owner
+                around = self.groups.get(before, ()) if isinstance(before, Operation) else ()
+                if around != own and _common(around, path):
+                    _ = self._at(operand, path)
+
+    def again(self, op: Operation, like: Operation, path: Path) -> Operation:
+        """Compute an operation again for some groups, or one like it with more results, and return
+        it.
 
         If it was computed again before, that computation is replaced.
         """
-        copy = like.clone({operand: self(operand, op) for operand in op.operands})
+        self._bring(op, path)
+        copy = like.clone({operand: self._at(operand, path) for operand in op.operands})
         copy.location = op.location
-        before = self._again[op.results[0]].owner if op.results[0] in self._again else None
+        if not path or not path[-1].fused:
+            self.apart.add(copy)
+        known = self._again.get((path, op.results[0]))
+        before = known.owner if known is not None else None
         if isinstance(before, Operation):
             self.steps.block.insert_op_before(copy, before)
             for old, new in zip(before.results, copy.results, strict=False):
@@ -88,8 +141,15 @@ class Kept:
             self.steps.block.erase_op(before)
         else:
             self.steps.block.add_op(copy)
-        self._again |= dict(zip(op.results, copy.results, strict=False))
+        pairs = zip(op.results, copy.results, strict=False)
+        self._again |= {(path, old): new for old, new in pairs}
         return copy
+
+
+def _common(first: Path, second: Path) -> Path:
+    """Return the groups that two operations are in together."""
+    pairs = zip(first, second, strict=False)
+    return first[: sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))]
 
 
 class Cotangents:
@@ -154,7 +214,8 @@ class Cotangents:
             self.steps.location = op.location
             try:
                 if isinstance(op, DistOp):
-                    with fused_like(op, self.steps.block):
+                    self.kept.enter(op)
+                    with fused_like(op, self.steps.block, self.kept.apart):
                         self._step(op)
                 elif isinstance(op, RepeatOp):
                     _Loop(self, op).run()
@@ -284,7 +345,11 @@ class _Loop:
         steps = Steps(self.mesh, self.block)
         groups = outer.kept.groups
         if loop.recompute is not None:
-            groups = {**groups, **dict.fromkeys(loop.body.block.ops, loop)}
+            kernels = {
+                op: tuple(group for group in groups.get(op, ()) if group.fused)
+                for op in loop.body.block.ops
+            }
+            groups = {**groups, **{op: (Group(loop), *own) for op, own in kernels.items()}}
         self.fixed = _fixed(loop)
         kept = Kept(steps, self._stored, groups, self._is_free)
         self.inner = Cotangents(steps, kept, active_inside(loop, outer.active), outer.replaced)
@@ -420,7 +485,7 @@ class _Loop:
         for stack in longer.results[len(loop.results) :]:
             set_role(stack, Role.ACTIVATION)
         if loop in kept.groups:
-            again = kept.again(loop, longer)
+            again = kept.again(loop, longer, kept.groups[loop])
             longer.erase()
             return [again.results[number] for number in numbers]
         block = loop.parent
