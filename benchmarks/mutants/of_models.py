@@ -174,8 +174,8 @@ plant(
     ),
     (
         "calls in calls that are computed again are kept",
-        "group = groups.get(call, number if again else None)",
-        "group = number if again else None",
+        "around, fused = groups.get(call, ()), call.fused is not None",
+        "around, fused = (), call.fused is not None",
     ),
     (
         "the gradient function stands in front of what it was made of",

@@ -70,7 +70,9 @@ METHODS: dict[str, str] = {
     "linear_scan": '''\
     def _linear_scan(self, x, factors, dim, back=False):
         """Each element of x plus a factor times the result before (or behind), along a dim."""
-        wide = torch.promote_types(x.dtype, torch.float32) if x.is_floating_point() else x.dtype
+        wide = x.dtype
+        if x.is_floating_point():
+            wide = torch.promote_types(wide, torch.float32)
         rows, factors = x.to(wide).unbind(dim), factors.to(wide).unbind(dim)
         results, state = [None] * len(rows), torch.zeros_like(rows[0])
         for n in reversed(range(len(rows))) if back else range(len(rows)):
