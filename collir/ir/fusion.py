@@ -20,11 +20,19 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
 KERNEL = "coll.kernel"
 """The attribute with the name of a kernel."""
 
+_REVERSE = "_gradient"
+"""The end of the name of a kernel that is the reverse of one."""
+
 
 def kernel_name(op: Operation) -> str | None:
     """Return the name of the kernel of several steps that an operation is a part of, or None."""
     name = op.attributes.get(KERNEL)
     return name.data if isinstance(name, StringAttr) else None
+
+
+def is_of_gradient(op: Operation) -> bool:
+    """Return whether an operation is a part of a kernel that is the reverse of one."""
+    return (kernel_name(op) or "").endswith(_REVERSE)
 
 
 def fusion_error(call: CallOp, op: Operation) -> Diagnostic | None:
@@ -72,5 +80,5 @@ def fused_like(op: Operation, block: Block, apart: Container[Operation]) -> Gene
     added = block.first_op if last is None else last.next_op
     while added is not None:
         if isinstance(added, DistOp) and added.kind.local and added not in apart:
-            added.attributes[KERNEL] = StringAttr(f"{name}_gradient")
+            added.attributes[KERNEL] = StringAttr(f"{name}{_REVERSE}")
         added = added.next_op

@@ -154,17 +154,28 @@ class Model:
     @cached_property
     def least_seconds(self) -> float:
         """The seconds in which one device runs the products of a step on the whole batch at its
-        full rate, without those that a backward pass does again; 0 if a rate is not known."""
+        full rate, without those that a backward pass does again; 0 if a rate is not known.
+
+        Those of kernels count three times, as their gradient has twice as many, and in full, also
+        where they are masked: 6 N + 12 L h s operations for each word (Chowdhery 2022, PaLM,
+        appendix B).
+        """
         step = self.step
         machine, small = step.small(self.machine, Kind((), False, 0))
         simulation = self._simulated(_passed(self._program(machine, small), small.cut))
         rates = dict(machine.device.compute) if machine.device else {}
+        steps = [
+            (each.does, count)
+            for each, count in _runs(simulation.program)
+            if isinstance(each.does, LocalStep)
+        ]
         work = [
             (dtype, count * amount)
-            for each, count in _runs(simulation.program)
-            if isinstance(each.does, LocalStep) and each.does.product
-            for dtype, amount in each.does.work
+            for does, count in steps
+            if does.product
+            for dtype, amount in does.work
         ]
+        work += [(dtype, 3 * count * n) for does, count in steps for dtype, n in does.counted]
         if not all(rates.get(dtype) for dtype, _ in work):
             return 0.0
         scale = step.parameters[step.batch] * small.degrees[step.data] / small.batch

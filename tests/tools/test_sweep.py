@@ -167,3 +167,16 @@ def test_a_written_program_takes_the_time_that_is_listed(
     [simulation] = collir.simulate(for_report(module, ["step"]))
     assert simulation.time == best["seconds"]
     assert simulation.peak == best["memory_bytes"]
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("ends", [" fused", ""])
+def test_products_of_a_step_are_those_of_palm(tmp_path: Path, ends: str) -> None:
+    """6 N + 12 L h s for each word, whether or not kernels skip half of the scores."""
+    path = tmp_path / "model.coll"
+    path.write_text(GPT.path.read_text().replace(" fused\n", f"{ends}\n"))
+    model = Subject(path, SIZES).model
+    hidden, layers, seq = SIZES["hidden"], SIZES["layers"], SIZES["seq"]
+    weights = 12 * layers * hidden**2 + SIZES["vocab"] * hidden
+    operations = SIZES["batch"] * seq * (6 * weights + 12 * layers * hidden * seq)
+    assert model.least_seconds == pytest.approx(operations / 312e12, rel=1e-9)

@@ -43,6 +43,8 @@ class LocalStep:
         reach: the bytes among which its own are, if these are more: a slice is in no cache that the
             whole is too large for.
         inner: of its operations, those of products that run with others in its kernel.
+        counted: of a kernel of the forward program, all operations of its products: also those that
+            it skips, as their results are masked.
         arrays: for the call of a function, the arrays that it takes and returns.
         inside: the names of the results that it makes and uses without writing them.
     """
@@ -58,15 +60,19 @@ class LocalStep:
     reach: float = 0.0
     arrays: int = 0
     inner: tuple[tuple[str, float], ...] = ()
+    counted: tuple[tuple[str, float], ...] = ()
 
     def scaled(self, factor: float) -> "LocalStep":
         """Return the step on buffers ``factor`` times as large."""
         work = tuple((dtype, flops * factor) for dtype, flops in self.work)
         elements = tuple((*names, count * factor) for *names, count in self.elements)
         size, reach = self.size * factor, self.reach * factor
-        inner = tuple((dtype, flops * factor) for dtype, flops in self.inner)
+        inner, counted = (
+            tuple((dtype, flops * factor) for dtype, flops in of)
+            for of in (self.inner, self.counted)
+        )
         new = {"size": size, "work": work, "elements": elements, "reach": reach, "inner": inner}
-        return replace(self, **new)
+        return replace(self, **new, counted=counted)
 
 
 def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:

@@ -14,6 +14,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import BufferPlan
+from collir.ir.fusion import is_of_gradient
 from collir.ir.steps import is_free
 from collir.layout import Mesh
 from collir.layout.sizes import as_number, sum_of
@@ -113,6 +114,7 @@ def _fused(
         read[place] = max(read.get(place, 0), bytes_of(value))
     work: dict[str, list[float]] = {}
     inner: dict[str, list[float]] = {}
+    counted: dict[str, list[float]] = {}
     elements: list[tuple[str, str, float]] = []
     for part in kernels.of(op):
         seen = part_of(part, kernels.masked.get(part), mesh_of(part))
@@ -125,6 +127,8 @@ def _fused(
             work.setdefault(dtype, []).append(count)
             if part.structure and part.structure.contracts:
                 inner.setdefault(dtype, []).append(count)
+                if not is_of_gradient(part):
+                    counted.setdefault(dtype, []).append(_part(part.flops, share))
                 step_seconds(part, mesh_of(part), kinds)  # the device needs a rate for it
     parts = kernels.of(op)
     results = [part.result for part in parts if not kernels.is_inside(part.result)]
@@ -137,6 +141,7 @@ def _fused(
         inside=tuple(inside),
         elements=tuple(elements),
         inner=tuple((dtype, sum_of(counts)) for dtype, counts in inner.items()),
+        counted=tuple((dtype, sum_of(counts)) for dtype, counts in counted.items()),
     )
 
 
