@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
@@ -286,11 +287,11 @@ def _needed_by(user: DistOp, number: int, known: Known) -> Band | None:
 # ---------------------------------------------------------------------------------------------
 
 
-def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> float:
+def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> Fraction:
     """Return the part of the tiles of a device's block that have an element which a step computes:
     that of the device with the most of them."""
     if mask is None:
-        return 1.0
+        return Fraction(1)
     x, band = dist_type((*op.operands, op.result)[mask.number]), mask.band
     over = [x.dims[dim] for dim in band.dims]
     sizes = [without_formula(size) for size in x.local_shape(mesh)]
@@ -304,11 +305,11 @@ def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _tiles(rows: int, columns: int, low: float, high: float) -> float:
+def _tiles(rows: int, columns: int, low: float, high: float) -> Fraction:
     """Return the part of the tiles of a matrix that have an element whose column less its row is
     within limits."""
     if low > high:
-        return 0.0
+        return Fraction(0)
     beyond = rows + columns
     least, most = max(int(max(low, -beyond)), -beyond), int(min(high, beyond))
     across, found = math.ceil(columns / TILE), 0
@@ -317,4 +318,4 @@ def _tiles(rows: int, columns: int, low: float, high: float) -> float:
         left, right = max(0, begin + least), min(columns, end + most)
         if left < right:
             found += math.ceil(right / TILE) - left // TILE
-    return found / (math.ceil(rows / TILE) * across)
+    return Fraction(found, math.ceil(rows / TILE) * across)

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from fractions import Fraction
 
 from xdsl.ir import SSAValue
 
@@ -17,7 +19,7 @@ from collir.ir.buffers import BufferPlan
 from collir.ir.fusion import is_of_gradient
 from collir.ir.steps import is_free
 from collir.layout import Mesh
-from collir.layout.sizes import as_number, sum_of
+from collir.layout.sizes import IndivisibleError, OpenSize, as_number, sum_of
 from collir.layout.structure import Structure
 
 _NAMED = 6
@@ -123,7 +125,7 @@ def _fused(
             value = next(iter(part.operands), part.result)
             dtype = dist_type(value).dtype.value
             share = bytes_of(value) / largest(value)
-            count = _part(part.flops, share * seen)
+            count = _part(_part(part.flops, seen), share)
             work.setdefault(dtype, []).append(count)
             if part.structure and part.structure.contracts:
                 inner.setdefault(dtype, []).append(count)
@@ -145,7 +147,9 @@ def _fused(
     )
 
 
-def _elements(op: DistOp, share: float, mesh: Mesh) -> tuple[tuple[str, str, float], ...]:
+def _elements(
+    op: DistOp, share: float | Fraction, mesh: Mesh
+) -> tuple[tuple[str, str, float], ...]:
     """Return an operation with its dtype and the elements that it maps or reduces; a product of
     vectors is a sum."""
     value = next(iter(op.operands), op.result)
@@ -154,9 +158,14 @@ def _elements(op: DistOp, share: float, mesh: Mesh) -> tuple[tuple[str, str, flo
     return ((name, dist_type(value).dtype.value, _part(count, share)),)
 
 
-def _part(number: float, share: float) -> float:
+def _part(number: float, share: float | Fraction) -> float:
     """Return a share of a number; all of it as it is, such as an open size."""
-    return number if share == 1 else number * share
+    if share == 1:
+        return number
+    if isinstance(number, OpenSize) and isinstance(share, Fraction):
+        with suppress(IndivisibleError):
+            return number * share.numerator // share.denominator
+    return number * float(share)
 
 
 def _kernel_name(names: Sequence[str]) -> str:
