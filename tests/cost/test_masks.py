@@ -148,7 +148,7 @@ def test_tiles_are_those_with_an_element_of_the_band(rng: random.Random) -> None
             for j in range(0, block.shape[1], TILE)
         ]
         parts.append(sum(tiles) / len(tiles))
-    assert part_of(op, Masked(-1, band), mesh) == max(parts)
+    assert float(part_of(op, Masked(-1, band), mesh)) == max(parts)
 
 
 ATTENTION = """
