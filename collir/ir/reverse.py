@@ -69,7 +69,7 @@ class Kept:
         self._barriers: dict[tuple[Path, SSAValue], SSAValue] = {}
         self._brought: set[tuple[Path, Path]] = set()
         self.apart: set[Operation] = set()
-        """What was computed again, and is in no kernel of a reverse."""
+        """Operations that were computed again, and are in no kernel of a reverse."""
 
     def __call__(self, value: SSAValue, user: Operation | None = None) -> SSAValue:
         """Return a value of the forward program in the reverse program.

@@ -156,6 +156,19 @@ def sum_of(numbers: Sequence[float]) -> float:
     return sum(x if isinstance(x, OpenSize) else int(x) for x in numbers)
 
 
+def quotient(a: int, b: int) -> int:
+    """Return a quotient rounded up, as amounts of work are.
+
+    That of an open size has the exact formula, which is an integer for some values only.
+    """
+    value = -(-int(a) // int(b))
+    kinds = [type(x) for x in (a, b) if isinstance(x, OpenSize)]
+    if not kinds:
+        return value
+    formula = formula_of(a) / formula_of(b)
+    return (ShardedSize if ShardedSize in kinds else OpenSize)(value, formula)
+
+
 def without_formula(size: int) -> int:
     """Return an integer as a plain one; an open size stays, since its value is only a default."""
     return size if isinstance(size, OpenSize) else int(size)

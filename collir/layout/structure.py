@@ -15,7 +15,7 @@ from collir.layout.cuts import block_size, is_even
 from collir.layout.dtypes import DType, Reduction
 from collir.layout.errors import LayoutError
 from collir.layout.mesh import Mesh
-from collir.layout.sizes import without_formula
+from collir.layout.sizes import quotient, without_formula
 from collir.layout.types import Dim, DistType, check_type, place_text
 
 REPEATED = ""
@@ -90,7 +90,7 @@ class Structure:
                     points[index] = without_formula(block)
         work = self.flops * math.prod(n for i, n in points.items() if i not in self.selected)
         for index in self.grouped:
-            work = -(-work * points[index] // without_formula(self.sizes[index]))
+            work = quotient(work * points[index], without_formula(self.sizes[index]))
         return work
 
 

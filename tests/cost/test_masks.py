@@ -1,4 +1,4 @@
-"""What kernels leave out by masks of positions: it changes nothing, and tiles are counted right."""
+"""Masks of positions in kernels: leaving out what they mask changes nothing, and costs less."""
 
 import math
 import random

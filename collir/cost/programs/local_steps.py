@@ -64,15 +64,14 @@ class LocalStep:
 
     def scaled(self, factor: float) -> "LocalStep":
         """Return the step on buffers ``factor`` times as large."""
-        work = tuple((dtype, flops * factor) for dtype, flops in self.work)
+        work, inner, counted = (
+            tuple((dtype, flops * factor) for dtype, flops in of)
+            for of in (self.work, self.inner, self.counted)
+        )
         elements = tuple((*names, count * factor) for *names, count in self.elements)
         size, reach = self.size * factor, self.reach * factor
-        inner, counted = (
-            tuple((dtype, flops * factor) for dtype, flops in of)
-            for of in (self.inner, self.counted)
-        )
-        new = {"size": size, "work": work, "elements": elements, "reach": reach, "inner": inner}
-        return replace(self, **new, counted=counted)
+        new = {"size": size, "reach": reach, "elements": elements}
+        return replace(self, **new, work=work, inner=inner, counted=counted)
 
 
 def local_phases(local: LocalStep, device: Device | None) -> tuple[Phase, ...]:

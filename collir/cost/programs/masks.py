@@ -67,10 +67,11 @@ class Masked(NamedTuple):
 
 
 RESULT = -1
+"""The number of the result, in the place of that of an operand."""
 
 
 class Outside(Enum):
-    """What is known of a value outside of a band."""
+    """Kinds of values outside of a band: very low, zero, or of no use."""
 
     LOW = auto()
     ZERO = auto()
@@ -158,7 +159,7 @@ _COMPARISONS = {
     "less_equal": (-1, 0),
     "less": (-1, 1),
 }
-"""Whether the first operand is the larger one, and by how much at least, of whole numbers."""
+"""The sign of the first operand less the second, 1 or -1, and the least size of that."""
 
 # ---------------------------------------------------------------------------------------------
 # What is known of values
@@ -206,9 +207,7 @@ def _forward(op: DistOp, known: Known) -> tuple[Outside, Band] | None:
             return first
         case "scale":
             return first if zeros or op.number("factor") > 0 else None
-        case "neg":
-            return zeros[0] if zeros else None
-        case "mul":
+        case "neg" | "mul":
             return zeros[0] if zeros else None
         case "div":
             return zeros[0] if zeros and zeros[0] is first else None

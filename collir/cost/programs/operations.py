@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from fractions import Fraction
 
 from xdsl.ir import SSAValue
@@ -19,7 +18,7 @@ from collir.ir.buffers import BufferPlan
 from collir.ir.fusion import is_of_gradient
 from collir.ir.steps import is_free
 from collir.layout import Mesh
-from collir.layout.sizes import IndivisibleError, OpenSize, as_number, sum_of
+from collir.layout.sizes import OpenSize, as_number, quotient, sum_of
 from collir.layout.structure import Structure
 
 _NAMED = 6
@@ -163,8 +162,7 @@ def _part(number: float, share: float | Fraction) -> float:
     if share == 1:
         return number
     if isinstance(number, OpenSize) and isinstance(share, Fraction):
-        with suppress(IndivisibleError):
-            return number * share.numerator // share.denominator
+        return quotient(number * share.numerator, share.denominator)
     return number * float(share)
 
 

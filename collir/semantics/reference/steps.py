@@ -420,58 +420,58 @@ def _broadcast_to(op: DistOp, args: Args) -> Buffers:
     ]
 
 
+def _intervals(op: DistOp, cut: Dim) -> list[tuple[int, int]]:
+    """Return where the block of each device begins and ends in a dimension."""
+    mesh = mesh_of(op)
+    return [interval(mesh, rank, cut) for rank in range(mesh.devices)]
+
+
 def _take(op: DistOp, args: Args) -> Buffers:
-    mesh, dim = mesh_of(op), op.integer("dim")
-    cut = dist_type(op.input).dims[dim]
-    begins = [interval(mesh, rank, cut)[0] for rank in range(mesh.devices)]
-    return _by_rank(args, lambda rank, xs: selections.take(xs[0], xs[1], dim, begins[rank]))
+    dim = op.integer("dim")
+    own = _intervals(op, dist_type(op.input).dims[dim])
+    return _by_rank(args, lambda rank, xs: selections.take(xs[0], xs[1], dim, own[rank][0]))
 
 
 def _take_transpose(op: DistOp, args: Args) -> Buffers:
-    mesh, dim = mesh_of(op), op.integer("dim")
-    ends = [interval(mesh, rank, op.layout("to").dims[dim]) for rank in range(mesh.devices)]
-    return _by_rank(
-        args, lambda rank, xs: selections.take_transpose(xs[0], xs[1], dim, *ends[rank])
-    )
+    dim = op.integer("dim")
+    own = _intervals(op, op.layout("to").dims[dim])
+    return _by_rank(args, lambda rank, xs: selections.take_transpose(xs[0], xs[1], dim, *own[rank]))
 
 
 def _take_along_dim(op: DistOp, args: Args) -> Buffers:
-    mesh, dim = mesh_of(op), op.integer("dim")
-    cut = dist_type(op.input).dims[dim]
-    begins = [interval(mesh, rank, cut)[0] for rank in range(mesh.devices)]
-    return _by_rank(args, lambda rank, xs: selections.take_along(xs[0], xs[1], dim, begins[rank]))
+    dim = op.integer("dim")
+    own = _intervals(op, dist_type(op.input).dims[dim])
+    return _by_rank(args, lambda rank, xs: selections.take_along(xs[0], xs[1], dim, own[rank][0]))
 
 
 def _take_along_dim_transpose(op: DistOp, args: Args) -> Buffers:
-    mesh, dim = mesh_of(op), op.integer("dim")
-    ends = [interval(mesh, rank, op.layout("to").dims[dim]) for rank in range(mesh.devices)]
+    dim = op.integer("dim")
+    own = _intervals(op, op.layout("to").dims[dim])
     return _by_rank(
-        args, lambda rank, xs: selections.take_along_transpose(xs[0], xs[1], dim, *ends[rank])
+        args, lambda rank, xs: selections.take_along_transpose(xs[0], xs[1], dim, *own[rank])
     )
 
 
 def _grouped_matmul(op: DistOp, args: Args) -> Buffers:
-    mesh, transposed = mesh_of(op), "transposed" in op.properties
-    cut = dist_type(op.operands[1]).dims[0]
-    begins = [interval(mesh, rank, cut)[0] for rank in range(mesh.devices)]
+    turned = "transposed" in op.properties
+    own = _intervals(op, dist_type(op.operands[1]).dims[0])
     return _by_rank(
         args,
-        lambda rank, xs: selections.grouped_matmul(xs[0], xs[1], xs[2], transposed, begins[rank]),
+        lambda rank, xs: selections.grouped_matmul(xs[0], xs[1], xs[2], turned, own[rank][0]),
     )
 
 
 def _grouped_matmul_transpose(op: DistOp, args: Args) -> Buffers:
-    mesh, cut = mesh_of(op), op.layout("to").dims[0]
-    ends = [interval(mesh, rank, cut) for rank in range(mesh.devices)]
+    own = _intervals(op, op.layout("to").dims[0])
     return _by_rank(
-        args, lambda rank, xs: selections.grouped_matmul_transpose(xs[0], xs[1], xs[2], *ends[rank])
+        args, lambda rank, xs: selections.grouped_matmul_transpose(xs[0], xs[1], xs[2], *own[rank])
     )
 
 
 def _one_hot(op: DistOp, args: Args) -> Buffers:
-    mesh, to = mesh_of(op), op.layout("to")
-    ends = [interval(mesh, rank, to.dims[-1]) for rank in range(mesh.devices)]
-    return _by_rank(args, lambda rank, xs: selections.one_hot(xs[0], *ends[rank], NUMPY[to.dtype]))
+    to = op.layout("to")
+    own = _intervals(op, to.dims[-1])
+    return _by_rank(args, lambda rank, xs: selections.one_hot(xs[0], *own[rank], NUMPY[to.dtype]))
 
 
 def _unchanged(op: DistOp, args: Args) -> Buffers:

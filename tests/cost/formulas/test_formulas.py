@@ -333,3 +333,42 @@ func @f({sizes})(%x: f32[{" * ".join(names)}, {names[0]}@data],
     assert max(map(len, report.splitlines())) <= 120
     assert re.search(r"\n +[*/+-] a_parameter", report)
     assert not re.search(r" [*/+-]\n", report)
+
+
+OF_THREE = """
+machine @box {
+  device { compute f32 = 10 TFLOP/s; memory = 40 GB @ 1000 TB/s }
+  level gpu[3] { port = 1 GB/s, latency = 1 us }
+}
+mesh @m on @box { a = gpu:3 }
+"""
+
+PARTS_OF_WORK = {
+    "groups": """
+func @f(batch = 7)(%x: f32[batch, 50], %w: f32[6@a, 50, 50], %e: i32[batch])
+    -> f32[batch, 50] partial(sum: a) on @m {
+  %y = grouped_matmul %x, %w, %e
+  return %y
+}
+""",
+    "masks": """
+func @seen_scores = @seen_scores on any
+func @grouped_attention = @grouped_attention on any
+func @f(batch = 6)(%q: f32[batch@a, 577, 1, 1, 1], %k: f32[batch@a, 577, 1, 1])
+    -> f32[batch@a, 577, 1, 1, 1] on @m {
+  %y = call @grouped_attention(seq = 577, size = 1, window = 577)(%q, %k, %k) fused
+  return %y
+}
+""",
+}
+
+
+@pytest.mark.parametrize("name", PARTS_OF_WORK)
+def test_parts_of_the_work_are_formulas(name: str) -> None:
+    """Parts that do not divide the work are neither refused nor constants."""
+    module = collir.parse(OF_THREE + PARTS_OF_WORK[name])
+    costs, batches = collir.cost_function(module, "f"), [3, 6, 9, 60]
+    found = costs(batch=batches)
+    for row, batch in enumerate(batches):
+        again = collir.instantiate(module.clone(), "f", batch=batch)
+        assert_equal(found, row, plain_costs(simulated(again, "f")))
