@@ -46,7 +46,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.passes.locations import keep_locations
-from collir.synthesis.options import TimedOptions
+from collir.synthesis.options import SendingOptions
 from collir.synthesis.programs.fusion import fuse
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.sinking import sink_into_loops
@@ -54,13 +54,13 @@ from collir.synthesis.propagation.propagate import propagate
 
 
 @dataclass(frozen=True)
-class FusePass(TimedOptions, ModulePass):
+class FusePass(SendingOptions, ModulePass):
     """Fuse steps that follow each other into fewer, or cheaper ones."""
 
     name = "fuse"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
-        options = SearchOptions(self.cost_model(), seconds=self.seconds)
+        options = SearchOptions(self.cost_model(), seconds=self.seconds, without=self.axes_of(op))
         sink_into_loops(op, options)
         fuse(op, options, keep_locations())

@@ -24,6 +24,9 @@ beside it. For an ``async`` collective, ``-t mpi`` prints a nonblocking call and
 first use, and ``-t nccl`` prints streams and events. Run ``decompose{chunks=N}`` first to cut large
 collectives into chunks that run beside each other.
 
+Devices that run different steps, such as the stages of a pipeline, issue their steps in one order,
+which is taken if it is faster for all together.
+
 When not: no step moves over a loop or a call, or out of the body of a loop. A ``permute`` cannot be
 ``async``. Where maps run as one kernel, no order takes them apart that gains less by overlapping
 than one kernel saves. Functions without collectives, and functions that no order makes faster, stay
@@ -34,7 +37,7 @@ need more memory than before, but never more than a device has: where a function
 would, the steps between two of them keep their order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.context import Context
@@ -44,7 +47,6 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 
 from collir.cost.options import CostOptions
-from collir.cost.programs.classes import runs_apart
 from collir.cost.programs.kinds import has_kinds
 from collir.cost.programs.simulate import simulate_function
 from collir.cost.programs.simulation import Simulation
@@ -77,18 +79,20 @@ class OverlapPass(CostOptions, ModulePass):
         with straight_programs(op), meshes_remembered():
             functions = [function for function in functions_of(op) if has_collectives(function)]
             # All functions are checked before the first one is changed.
-            simulations = [checked_simulation(function, model) for function in functions]
-            pairs = zip(functions, simulations, strict=True)
-            reorderings = [self._overlap(function, simulation) for function, simulation in pairs]
+            groups = _alike(functions)
+            simulations = [checked_simulation(function, model) for function, *_ in groups]
+            reorderings = [
+                reordering
+                for group, simulation in zip(groups, simulations, strict=True)
+                for reordering in self._overlap(group, simulation)
+            ]
         with meshes_remembered():
-            undo_what_does_not_fit(op, [x for x in reorderings if x], model, self.name)
+            undo_what_does_not_fit(op, reorderings, model, self.name)
 
-    def _overlap(self, function: FuncOp, before: Simulation) -> Reordering | None:
-        """Reorder a function if that is faster, or remark why it stays as it is."""
+    def _overlap(self, alike: Sequence[FuncOp], before: Simulation) -> Iterator[Reordering]:
+        """Reorder functions that do the same if that is faster, or remark why they stay."""
+        function = alike[0]
         name = f"{self.name} keeps @{function.sym_name.data}"
-        if runs_apart(function):
-            remark(function, f"{name}: its stages issue steps of their own")
-            return None
         work = work_of(function, before.model)
         best, fastest = before.time_before_copies * (1 - TIE), None
         is_slower, lacks_memory = False, 0.0
@@ -103,10 +107,11 @@ class OverlapPass(CostOptions, ModulePass):
             else:
                 lacks_memory = lacks_memory or after.time
         if fastest is not None:
-            written = StepOrder.of(function)
-            _reorder(function, work, fastest)
-            return Reordering(written, StepOrder.of(function))
-        if lacks_memory:
+            for each in alike:
+                written = StepOrder.of(each)
+                _reorder(each, work if each is function else work_of(each, before.model), fastest)
+                yield Reordering(written, StepOrder.of(each))
+        elif lacks_memory:
             remark(
                 function,
                 f"{name}: the order that takes {seconds_text(lacks_memory)} instead of "
@@ -114,7 +119,20 @@ class OverlapPass(CostOptions, ModulePass):
             )
         elif is_slower and has_kinds(before.mesh):
             remark(function, f"{name}: no order is faster on all kinds of devices together")
-        return None
+
+
+def _alike(functions: Iterable[FuncOp]) -> list[list[FuncOp]]:
+    """Return functions in groups of those that do the same, such as the stages of a pipeline."""
+    groups: list[list[FuncOp]] = []
+    for function in functions:
+        for group in groups:
+            attributes, body = group[0].attributes, group[0].body
+            if attributes == function.attributes and body.is_structurally_equivalent(function.body):
+                group.append(function)
+                break
+        else:
+            groups.append([function])
+    return groups
 
 
 def _simulated_reordered(

@@ -51,14 +51,14 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from collir.passes.locations import keep_locations
-from collir.synthesis.options import TimedOptions
+from collir.synthesis.options import SendingOptions
 from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.reorder.reorder import reorder
 
 
 @dataclass(frozen=True)
-class ReorderByHierarchyPass(TimedOptions, ModulePass):
+class ReorderByHierarchyPass(SendingOptions, ModulePass):
     """Send values while they are small, and fewest bytes through the slowest ports."""
 
     name = "reorder-by-hierarchy"
@@ -68,5 +68,5 @@ class ReorderByHierarchyPass(TimedOptions, ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
-        options = SearchOptions(self.cost_model(), seconds=self.seconds)
+        options = SearchOptions(self.cost_model(), seconds=self.seconds, without=self.axes_of(op))
         reorder(op, options, keep_locations())

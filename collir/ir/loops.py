@@ -3,19 +3,22 @@
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from collir.dialects.machine import function_of, mesh_of
+from collir.dialects.machine import function_of, mesh_of, module_of
 from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import chain_ahead, start_early
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.ir.names import set_name
+from collir.ir.functions import functions_of
+from collir.ir.names import set_name, unused_symbol
 from collir.ir.parameters import shared_attributes
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import pass_role
+from collir.ir.selection import erase_other_functions
 from collir.ir.steps import step_op
 from collir.layout.coll import CONCAT, PAD, RESHAPE
 from collir.layout.sizes import formula_of
@@ -213,6 +216,23 @@ def body_function(op: RepeatOp, name: str) -> FuncOp:
     function.attributes = shared_attributes(_function_of(op))
     function.location = op.location
     return function
+
+
+def loop_alone(op: RepeatOp) -> ModuleOp:
+    """Return a module with a function that runs a loop alone, and what that needs of its module."""
+    outer = _function_of(op)
+    operands = [*dict.fromkeys(op.operands)]
+    block = Block(arg_types=[value.type for value in operands])
+    loop = op.clone(dict[SSAValue, SSAValue](zip(operands, block.args, strict=True)))
+    block.add_ops([loop, ReturnOp(*loop.results)])
+    types = [value.type for value in operands], [value.type for value in loop.results]
+    module = module_of(outer).clone()
+    function = FuncOp(unused_symbol(module, "alone"), types, Region(block))
+    function.attributes = shared_attributes(outer)
+    [first, *_] = functions_of(module)
+    module.body.block.insert_op_before(function, first)
+    erase_other_functions(module, [function.sym_name.data])
+    return module
 
 
 @contextmanager

@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
+from xdsl.dialects.builtin import ModuleOp
+
 from collir.cost.options import CostOptions
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.ir.functions import meshes_of
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,28 @@ class TimedOptions(CostOptions):
     def seconds(self) -> float | None:
         """The seconds for each search; None: no limit."""
         return float(self.limit) or None
+
+
+@dataclass(frozen=True)
+class SendingOptions(TimedOptions):
+    """The options of searches for other steps that send the same."""
+
+    without: tuple[str, ...] = ()
+    """Axes that these steps leave alone where no layout names them, such as that of stages which
+    are cut later. Other axes may divide what is sent."""
+
+    def axes_of(self, module: ModuleOp) -> frozenset[str]:
+        """Return the axes that are left alone.
+
+        Raises:
+            DiagnosticError: no mesh of the module has such an axis.
+        """
+        known = {axis for mesh in meshes_of(module) for axis in mesh.value().of_axis}
+        for axis in self.without:
+            if axis not in known:
+                text = f"without={axis}: no mesh has an axis '{axis}', there is {', '.join(known)}"
+                raise DiagnosticError(Diagnostic(text))
+        return frozenset(self.without)
 
 
 @dataclass(frozen=True)

@@ -196,11 +196,11 @@ def _search(
     except SearchError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
     nodes: list[Candidate] = [solution.node for solution in outcome.solutions]
-    proven = outcome.status in ("optimal", "infeasible")
-    front = problem.front(nodes, workers) if options.pareto and proven else []
+    complete = outcome.status in ("optimal", "infeasible")
+    front = problem.front(nodes, workers) if options.pareto and complete else []
     best, least = ([(entries[node.number], node) for node in each] for each in (nodes, front))
     reason = outcome.statistics.reason
-    return replace(found, best=best, proven=proven, reason=reason, front=least)
+    return replace(found, best=best, complete=complete, reason=reason, front=least)
 
 
 def _details(
@@ -229,7 +229,7 @@ def _fastest(found: Sequence[Found]) -> Listed:
 
 def _none(found: Sequence[Found], memory: float) -> str:
     """Return what is short if no configuration is feasible."""
-    if ended := next((each.reason for each in found if not each.proven), ""):
+    if ended := next((each.reason for each in found if not each.complete), ""):
         return f"no configuration was simulated before the search ended: {ended}"
     reasons = sum((each.refused for each in found), Counter[str]())
     if simulated := sum(each.possible for each in found):

@@ -27,6 +27,7 @@ def explained(model: Model, found: Found, rank: int, memory: float) -> str:
         "",
         f"{rank} of {found.devices} devices, {seconds_text(node.time)}: {times}",
         f"  mesh: {placement(model, configuration)}",
+        *_sending(listed),
     ]
     changes = sorted(_changes(model, configuration, found.estimates), key=lambda x: x[1].time)
     rows = [
@@ -63,13 +64,20 @@ def compared(model: Model, found: Found, ranks: Sequence[int]) -> str:
 
 def _times(listed: Listed) -> dict[str, float]:
     """Return how a device of the busiest stage spends a step."""
-    shares = listed[1].shares
-    assert shares is not None
-    return {
-        "computing": shares.compute,
-        "sending": shares.communication,
-        "waiting": shares.idle,
-    }
+    spent = listed[1].spent
+    assert spent is not None
+    return {"computing": spent.compute, "exposed": spent.exposed, "waiting": spent.idle}
+
+
+def _sending(listed: Listed) -> Iterator[str]:
+    """Yield the lines of a table of what a device of the busiest stage sends, and how much of that
+    computations do not hide."""
+    spent = listed[1].spent
+    assert spent is not None
+    sending = sorted(spent.sending.items(), key=lambda item: -item[1].exposed)
+    rows = [[name, seconds_text(x.total), seconds_text(x.exposed)] for name, x in sending]
+    if rows:
+        yield from (f"  {line}" for line in table(["sending", "time", "exposed"], rows, 1))
 
 
 def _changes(

@@ -11,7 +11,8 @@ from multiprocessing import Pool
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from collir.cost.model import CostModel, StepCost
+from collir.cost.model import CostModel
+from collir.cost.programs.exposed import Spent, spent
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import SimulatedStep, Simulation, TaskStep
@@ -149,7 +150,7 @@ class Model:
             for function in functions_of(module):
                 others = [name for name in parameters_of(function) if name != step.batch]
                 fix_parameters(function, others)
-            yield ingredients_of(module, step.function)
+            yield ingredients_of(module, step.function, step.data, kind.once)
 
     @cached_property
     def least_seconds(self) -> float:
@@ -217,40 +218,16 @@ def step_of(
     return step
 
 
-_ROUNDING = 1e-9
-"""The part of a time that is an error of rounding."""
-
-
-@dataclass(frozen=True)
-class Shares:
-    """The seconds of a step in which a device of the busiest stage computes, sends without
-    computing, and waits."""
-
-    compute: float
-    communication: float
-    idle: float
-
-    @property
-    def bound(self) -> str:
-        """The part that takes most of the time."""
-        names = {"compute": self.compute, "communication": self.communication, "bubble": self.idle}
-        return max(names, key=names.__getitem__)
-
-
-def shares_of(simulation: Simulation) -> Shares:
+def busiest(simulation: Simulation) -> Spent:
     """Return how a device of the stage that computes longest spends its time."""
-    found: list[Shares] = []
-    for place in range(len(simulation.places)):
-        own = [step for step in simulation.program if place in step.task.on]
-        compute = sent = 0.0
-        for step, count in _runs(own):
-            if isinstance(step.does, LocalStep):
-                compute += count * step.task.time
-            elif isinstance(step.does, StepCost) and not step.of_pipeline:
-                sent += count * step.task.time
-        idle = simulation.time - compute - sent
-        found.append(Shares(compute, sent, idle if idle > _ROUNDING * simulation.time else 0.0))
-    return max(found, key=lambda shares: shares.compute)
+    places = range(len(simulation.places))
+    return max((spent(simulation, place) for place in places), key=lambda each: each.compute)
+
+
+def bound_of_time(found: Spent) -> str:
+    """Return what a device does most of the time."""
+    names = {"compute": found.compute, "communication": found.exposed, "bubble": found.idle}
+    return max(names, key=names.__getitem__)
 
 
 def _runs(steps: Iterable[SimulatedStep], count: int = 1) -> Iterator[tuple[SimulatedStep, int]]:

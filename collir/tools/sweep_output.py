@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
+from collir.cost.programs.exposed import Spent
 from collir.syntax.units import bytes_text, digits, seconds_text
-from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
+from collir.synthesis.sweeping.configuration import PREFETCHED, UNSTAGED, Configuration
 from collir.synthesis.sweeping.groups import Estimate
 from collir.targets.reports.text import table
-from collir.tools.sweep_model import Model, Shares
-from collir.tools.sweep_search import Candidate
+from collir.tools.sweep_model import Model, bound_of_time
+from collir.tools.sweep_search import TIME_MARGINS, Candidate
 
 Listed = tuple[tuple[Configuration, Estimate], Candidate]
 """A configuration that is simulated, with its estimate."""
@@ -30,7 +31,7 @@ class Found:
         refused: the number of the others, for each reason.
         smallest: the least memory of those that do not fit; infinite if there are none.
         best: the best ones, fastest first, each with its estimate and its simulation.
-        proven: whether no other one is faster.
+        complete: whether all that may be faster were simulated.
         reason: why the search ended early.
         front: the front of time against memory, if it is asked for.
         estimates: all estimates, also of those that do not fit.
@@ -42,7 +43,7 @@ class Found:
     refused: Counter[str]
     smallest: float = math.inf
     best: Sequence[Listed] = ()
-    proven: bool = True
+    complete: bool = True
     reason: str = ""
     front: Sequence[Listed] = ()
     estimates: Sequence[tuple[Configuration, Estimate]] = ()
@@ -70,8 +71,10 @@ def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
             lines.append("  none fits")
             continue
         lines += _table(model, each.best, [record[sort] for record in records(model, [each])])
-        if not each.proven:
-            lines.append(f"  not proven: {each.reason or 'the search was ended'}; best so far")
+        if each.complete:
+            lines += _left_out(each)
+        else:
+            lines.append(f"  not complete: {each.reason or 'the search was ended'}; best so far")
         (best, _), _ = each.best[0]
         lines += [f"  mesh of 1: {placement(model, best)}", f"  passes of 1: -p '{best.passes}'"]
         if each.front:
@@ -91,6 +94,18 @@ def _table(model: Model, listed: Sequence[Listed], keys: Sequence[Any]) -> list[
     order = sorted(range(len(rows)), key=keys.__getitem__)
     lines = [[str(number + 1), *rows[number].values()] for number in order]
     return [f"  {line}" for line in table(["", *rows[0]], lines, 1)]
+
+
+def _left_out(found: Found) -> Iterator[str]:
+    """Yield what is known of the configurations that were not simulated."""
+    if found.possible > len(found.best):
+        ratios = [estimate.timed() / node.time - 1 for (_, estimate), node in found.best]
+        divided = any(c.zero >= PREFETCHED for c, _ in found.estimates)
+        margins = f"{TIME_MARGINS[0]:.0%}" + f" ({TIME_MARGINS[3]:.0%} with ZeRO-3)" * divided
+        yield (
+            f"  others are slower, unless an estimate is {margins} above its simulation; "
+            f"those of the listed are {min(ratios):+.1%} to {max(ratios):+.1%}"
+        )
 
 
 def _scaling(model: Model, found: Sequence[Found]) -> list[str]:
@@ -121,15 +136,16 @@ def settings(model: Model, listed: Listed) -> dict[str, str]:
     """Return the columns of a configuration that is simulated."""
     (configuration, _), node = listed
     values = _values(model, configuration, node)
-    assert node.shares is not None
+    assert node.spent is not None
     return {
         "time": seconds_text(node.time),
+        "exposed": f"{node.spent.exposed / node.time:.1%}",
         **_rate(values),
         "MFU": f"{values['mfu']:.1%}" if values["mfu"] else "-",
         "memory": bytes_text(node.memory),
         **{name: str(size) for name, size in configuration.degrees.items()},
         **choices(configuration),
-        "bound by": node.shares.bound,
+        "bound by": bound_of_time(node.spent),
     }
 
 
@@ -173,8 +189,8 @@ def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterat
         listed = each.front if front else each.best
         measured = () if front else each.measured
         for rank, (((c, estimate), node), own) in enumerate(zip_longest(listed, measured), 1):
-            shares = node.shares
-            assert shares is not None
+            assert node.spent is not None
+            sending = node.spent.sending
             yield {
                 "devices": each.devices,
                 "rank": rank,
@@ -186,19 +202,20 @@ def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterat
                 "chunks": c.chunks,
                 "recompute": c.recompute,
                 "zero": c.zero,
-                "compute_seconds": shares.compute,
-                "communication_seconds": shares.communication,
-                "idle_seconds": shares.idle,
-                "bound_by": shares.bound,
+                "compute_seconds": node.spent.compute,
+                "sending_seconds": sum(each.total for each in sending.values()),
+                "exposed_seconds": node.spent.exposed,
+                "idle_seconds": node.spent.idle,
+                "bound_by": bound_of_time(node.spent),
                 "estimated_seconds": estimate.time,
-                "proven": each.proven,
+                "complete": each.complete,
                 "passes": c.passes,
             } | ({"measured_seconds": own} if own is not None else {})
 
 
 def columns(model: Model, configuration: Configuration) -> list[str]:
     """Return the columns of a CSV whose rows are such as those of a configuration."""
-    node = Candidate(0, time=1.0, shares=Shares(0.0, 0.0, 0.0))
+    node = Candidate(0, time=1.0, spent=Spent(1.0))
     example = Found(
         configuration.devices, 1, Counter(), best=[((configuration, Estimate(1, 1)), node)]
     )
@@ -241,7 +258,7 @@ def _document(model: Model, found: Sequence[Found]) -> dict[str, Any]:
             "devices": each.devices,
             "possible": each.possible,
             "refused": dict(each.refused),
-            "proven": each.proven,
+            "complete": each.complete,
             "reason": each.reason,
         }
         for each in found

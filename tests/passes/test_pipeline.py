@@ -164,6 +164,15 @@ def test_passes_behind(name: str) -> None:
     assert_computes(before, collir.run_passes(after, name))
 
 
+@pytest.mark.parametrize("name", some(["canonicalize", "reorder-by-hierarchy", "fuse", "cse"], 1))
+def test_passes_in_front(name: str) -> None:
+    """Passes over the loop to come leave the axis of stages alone, and zeros of stacks and of other
+    values are one."""
+    before = loop_step(_ALL)
+    without = "{without=pipe}" if name in ("reorder-by-hierarchy", "fuse") else ""
+    assert_computes(before, collir.run_passes(before.clone(), f"{name}{without},pipeline"))
+
+
 # --- loops over microbatches ----------------------------------------------------------------------
 
 _LOOP: dict[str, object] = {
@@ -239,6 +248,8 @@ BEHIND = {
     "what is repeated": "%o = constant value 2 to f32[width]\n  %s = broadcast_to %o to %w\n  "
     "%r = mul %s, %d_w",
     "rows of layers": "%r = reshape %d_w to [layers, width * width]",
+    "parts of rows of layers": "%s = split %d_w dim 2 into [1, width]\n  "
+    "%t = scale %s by 2\n  %r = merge %t dim 2",
     "turned layers": "%r = transpose %d_w order [0, 2, 1]",
     "numbers of layers": "%i = constant value 1 to i32[2]\n  %r = take %d_w, %i dim 0",
     "random numbers": "%i = constant value 3 to i32[]\n  %u = uniform %i to %w\n  "

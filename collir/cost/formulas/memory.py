@@ -135,17 +135,6 @@ def _inside(simulation: Simulation, number: int, device_class: int) -> Expr:
     return sympy.Add(peak_bytes(loop.body, True, device_class), *spares)
 
 
-def bytes_once(simulation: Simulation, number: int) -> Expr:
-    """Return a lower bound of the bytes of a program whose loop runs once: those in the loop
-    without what it carries, and those behind it."""
-    loop = simulation.program[number].loop
-    assert loop is not None
-    [inside] = totals(simulation, False, steps=[number])
-    carried = sympy.Add(*(expression(size) for size, _ in loop.spares), *_spares(loop))
-    behind = totals(simulation, False, steps=range(number + 1, len(simulation.program) + 1))
-    return largest([inside - carried, *behind])
-
-
 def _spares(loop: LoopStep) -> list[Expr]:
     """Return the bytes of the second buffers of what a loop carries."""
     times = expression(loop.times)

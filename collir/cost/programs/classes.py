@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from collir.cost.collectives.phases import Phase
@@ -31,7 +30,6 @@ from collir.cost.programs.kinds import (
     kinds_at,
     share_links,
 )
-from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -403,11 +401,6 @@ def classes_of(
         CostError: kinds are to be told apart, and the mesh is not placed on levels.
     """
     return Classes(mesh, [op for op in ops if isinstance(op, Step)], by_kind, arguments, place)
-
-
-def runs_apart(function: FuncOp) -> bool:
-    """Return whether devices of a function run different steps, as values are at several places."""
-    return bool(classes_of(function.body.ops, mesh_of(function)).axes)
 
 
 def _ends_of(step: DistOp) -> tuple[DistType, DistType]:

@@ -16,7 +16,7 @@ from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Dim, DistType, Mesh
-from collir.layout.coll import CONCAT, PAD, REDISTRIBUTE, RESHAPE, TRANSPOSE
+from collir.layout.coll import CONCAT, MERGE, PAD, REDISTRIBUTE, RESHAPE, SPLIT, TRANSPOSE
 from collir.layout.dtypes import Reduction
 from collir.layout.steps import ArgumentKind
 from collir.layout.structure import REPEATED, Structure, map_structure
@@ -167,7 +167,7 @@ def _keeps_rows(op: DistOp) -> bool:
         return True
     if op.kind is TRANSPOSE:
         return op.sizes("order")[0] == 0
-    if op.kind in (PAD, CONCAT):
+    if op.kind in (PAD, CONCAT, SPLIT, MERGE):
         return op.integer("dim") != 0
     dims = [p.name for p in op.kind.parameters if p.kind is ArgumentKind.INTEGER]
     layouts = op.kind.before is not None and shapes[0] == shapes[-1]
@@ -179,6 +179,17 @@ def is_splat(op: Operation) -> bool:
     if not isinstance(op, DistOp) or op.operands or op.structure is None:
         return False
     return not any(p.kind is ArgumentKind.INTEGER for p in op.kind.parameters)
+
+
+def write_splats_at_uses(function: FuncOp) -> None:
+    """Give each use of a splat in a function one of its own, as one may be of a stack, and another
+    one of a value of the same shape that is none."""
+    for op in [op for op in function.walk() if is_splat(op)]:
+        for use in [*op.results[0].uses][1:]:
+            copy = op.clone()
+            assert op.parent is not None
+            op.parent.insert_op_after(copy, op)
+            use.operation.operands[use.index] = copy.results[0]
 
 
 def remade(

@@ -23,7 +23,7 @@ from collir.ir.staging.chunks import Flat, flattened
 from collir.ir.staging.directions import with_second_direction
 from collir.ir.staging.layers import layer_loops, layers_of_chunks, shares_of
 from collir.ir.staging.outlining import Axis, Outlining
-from collir.ir.staging.stacks import needed_by, stacks_of
+from collir.ir.staging.stacks import needed_by, stacks_of, write_splats_at_uses
 from collir.ir.staging.sums import split_sums
 from collir.ir.staging.weights import shares_on, with_shares
 from collir.ir.steps import first_use
@@ -92,6 +92,7 @@ def stage(function: FuncOp, axis: Axis, plan: Plan) -> FuncOp:
         raise DiagnosticError.at(
             op, "this uses the axis of the pipeline, which is for its stages alone"
         )
+    write_splats_at_uses(function)
     sizes = layers_of_chunks(loop, plan.homes, shares_on(axis), plan.layers)
     axis = with_shares(function, axis, shares_of(loop, plan.homes, sizes))
     with meshes_remembered():  # the weights of the axis may be others now

@@ -55,6 +55,7 @@ def synthesise(
     counted: bool = False,
     scale: float = 1.0,
     chunks: int = 1,
+    without: frozenset[str] = frozenset(),
 ) -> Synthesis:
     """Return the cheapest programs that bring a value from a layout to another.
 
@@ -70,6 +71,7 @@ def synthesise(
         scale: the factor by which the size of the value is multiplied.
         chunks: the most chunks that a program may run on (see ``pipelines``), where the order of
             shards does not matter and no axis with weights cuts the value.
+        without: sub-axes over which no program cuts a value that is whole before and behind.
 
     Raises:
         LayoutError: no program leads from one to the other.
@@ -81,10 +83,10 @@ def synthesise(
     if not is_unordered(source, target) or not mesh.uneven.keys().isdisjoint(
         (*source.axes, *target.axes)
     ):
-        paths = LayoutPaths(mesh, source, target, model, memory, scale)
+        paths = LayoutPaths(mesh, source, target, model, memory, scale, without)
         found = cheapest(paths, top, seconds)
         return _synthesis(found.candidates, None, paths.root().bound, [found])
-    search = _UnorderedSearch(mesh, source, target, model, top, memory, seconds, scale)
+    search = _UnorderedSearch(mesh, source, target, model, top, memory, seconds, scale, without)
     count = search.paths.count() if counted else None
     plain = search.programs()
     in_chunks = search.programs_in_chunks(chunks)
@@ -112,8 +114,9 @@ class _UnorderedSearch:
         memory: float | None,
         seconds: float | None,
         scale: float,
+        without: frozenset[str],
     ):
-        self._paths = partial(StatePaths, mesh, source, target, model)
+        self._paths = partial(StatePaths, mesh, source, target, model, without=without)
         self.top, self.memory, self.scale, self.model = top, memory, scale, model
         self.paths = self._paths(memory, scale=scale)
         self.least = self.paths.root().bound

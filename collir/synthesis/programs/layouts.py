@@ -104,6 +104,7 @@ class LayoutPaths(Paths[Held]):
         model: CostModel,
         memory: float | None = None,
         scale: float = 1.0,
+        without: frozenset[str] = frozenset(),
     ):
         super().__init__(ports_of(mesh, model), model, memory, scale)
         self.at = dict(source.place)
@@ -115,7 +116,7 @@ class LayoutPaths(Paths[Held]):
         self._mesh = mesh
         self._sharded = frozenset(axis for dim in target.dims for axis in dim.axes)
         used = frozenset(axis for x in (source, target) for axis in x.axes)
-        self._idle = frozenset(mesh.by_name) - used - mesh.uneven.keys()
+        self._idle = frozenset(mesh.by_name) - used - mesh.uneven.keys() - without
         self._weighted = not used.isdisjoint(mesh.uneven)
         dims = zip(source.dims, target.dims, strict=True)
         common = [_common(before.axes, after.axes) for before, after in dims]

@@ -45,6 +45,7 @@ def programs_between(
         options.counted,
         options.scale,
         options.chunks,
+        options.left_alone(mesh),
     )
 
 

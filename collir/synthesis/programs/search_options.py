@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from collir.cost.model import CostModel
+from collir.layout import Mesh
 
 TIE = 1e-9
 """The relative difference below which two times count as equal."""
@@ -21,6 +22,7 @@ class SearchOptions:
         counted: whether to count all programs.
         scale: the factor by which the sizes of values are multiplied.
         chunks: the most chunks into which a program may cut its value.
+        without: names of axes over which no program cuts a value that is whole before and behind.
     """
 
     model: CostModel
@@ -30,3 +32,8 @@ class SearchOptions:
     counted: bool = False
     scale: float = 1.0
     chunks: int = 1
+    without: frozenset[str] = frozenset()
+
+    def left_alone(self, mesh: Mesh) -> frozenset[str]:
+        """Return the sub-axes of the axes ``without``."""
+        return frozenset(sub for axis in self.without for sub in mesh.of_axis.get(axis, ()))

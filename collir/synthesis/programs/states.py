@@ -99,8 +99,10 @@ class StatePaths(Paths[int]):
         memory: float | None = None,
         between: frozenset[str] | None = None,
         scale: float = 1.0,
+        without: frozenset[str] = frozenset(),
     ):
-        """``between``: the sub-axes that may shard the value on the way; None: all that can."""
+        """``between``: the sub-axes that may shard the value on the way; None: all that can.
+        ``without``: those that stay as they are if the value is whole at both ends."""
         super().__init__(ports_of(mesh, model), model, memory, scale)
         self.at = dict(source.place)
         before, after = _states(mesh, source), _states(mesh, target)
@@ -112,7 +114,8 @@ class StatePaths(Paths[int]):
         after |= dict.fromkeys(masked, REPLICATED)
         # Blocks along an axis with weights differ, so copies along it are not divided.
         stays = [axis for axis, state in before.items() if state == after[axis]]
-        fixed = [a for a in stays if before[a] != REPLICATED or a in mesh.uneven]
+        whole = mesh.uneven.keys() | without
+        fixed = [a for a in stays if before[a] != REPLICATED or a in whole]
         self._fixed_root = self.ports.mask(axis for axis in fixed if before[axis] == ROOT)
         self._changes = {axis: (before[axis], after[axis]) for axis in before if axis not in fixed}
         ends = {axis for axis, change in self._changes.items() if _shards(change)}

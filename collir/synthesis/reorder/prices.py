@@ -5,7 +5,7 @@ Prices are cached by type, because the layers of a model are alike.
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from time import monotonic
 from typing import NamedTuple
@@ -237,7 +237,7 @@ class Prices:
         start = monotonic()
         try:
             limit = None if math.isinf(seconds) else seconds
-            options = SearchOptions(self.options.model, 1, seconds=limit)
+            options = replace(self.options, top=1, seconds=limit)
             found = Pricing(self.mesh, source, target, options).searched()
             if found.cut:
                 record_cut_off(found.cut, self.options.seconds)

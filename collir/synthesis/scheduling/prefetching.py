@@ -5,17 +5,20 @@ they run, with their steps in the order that a scheduler finds.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation
 
 from collir.cost.model import CostModel
+from collir.cost.programs.collectives import op_cost
 from collir.cost.programs.simulate import simulate_function
 from collir.cost.programs.simulation import Simulation
+from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -24,7 +27,7 @@ from collir.ir.calls import calls_in
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.inlining import inline_calls
-from collir.ir.loops import repeats_in
+from collir.ir.loops import loop_alone, repeats_in
 from collir.ir.remarks import listening, remark
 from collir.ir.rotation import prepare
 from collir.ir.selection import erase_other_functions
@@ -32,6 +35,7 @@ from collir.layout.steps import AHEAD
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.programs.search_options import TIE
 from collir.synthesis.scheduling.memory import fits_memory
+from collir.synthesis.scheduling.ordering import AS_FAST
 
 Scheduler = Callable[[ModuleOp], None]
 """A rewrite that lets collectives of a module run beside computations, in place."""
@@ -45,11 +49,15 @@ def prefetch(module: ModuleOp, model: CostModel, schedule: Scheduler, name: str)
         schedule: what puts the steps of both programs into order before they are compared.
         name: the name of the pass, for remarks.
     """
+    loops: dict[tuple[str, ...], dict[RepeatOp, list[DistOp]]] = {}
     for function in functions_of(module):
-        choice = _Choice(module, _measured(module, function), model, schedule, name)
         for loop in reversed(repeats_in(function)):
-            steps = list(gathers(loop))
-            if steps:
+            if steps := list(gathers(loop)):
+                loops.setdefault(tuple(_measured(module, function)), {})[loop] = steps
+    for measured, own in loops.items():
+        choice = _Choice(module, measured, model, schedule, name)
+        if len(own) == 1 or not choice.decide_alone(own):
+            for loop, steps in own.items():
                 choice.decide(loop, steps)
 
 
@@ -124,6 +132,29 @@ class _Run:
         return not slower and self.time < before.time * (1 - least)
 
 
+class _Fastest(NamedTuple):
+    """The fastest way to run a loop by itself.
+
+    Attributes:
+        ahead: the numbers of its gathers that are ahead.
+        before, after: the seconds without them and with them, or with any if none is ahead.
+    """
+
+    ahead: Sequence[int]
+    before: float
+    after: float
+
+    def text(self, memory: str) -> str:
+        """Return what a remark says of it and of the memory of a device."""
+        before, after = seconds_text(self.before), seconds_text(self.after)
+        if not self.ahead:
+            what = "keeps the gathers of this repeat where they are: with them ahead it would take"
+            return f"{what} {after} at best, and now it is {before}"
+        one = "a gather" if len(self.ahead) == 1 else f"{len(self.ahead)} gathers"
+        what = f"starts {one} of this repeat an iteration ahead: it takes {after} instead of"
+        return f"{what} {before}; all together need {memory} of memory"
+
+
 @dataclass
 class _Choice:
     """The choices for the loops of one function.
@@ -176,6 +207,67 @@ class _Choice:
         what = what or f"keeps the gathers of this repeat where they are: {reason}"
         remark(loop, f"{self.name} {what}")
 
+    def decide_alone(self, loops: Mapping[RepeatOp, Sequence[DistOp]]) -> bool:
+        """Let the gathers be ahead with which each loop is fastest by itself; return whether there
+        is the memory for all of them together. Otherwise all stay.
+
+        A loop by itself has few steps, and loops that are alike are tried once.
+        """
+        known: list[tuple[ModuleOp, _Fastest]] = []
+        chosen: dict[RepeatOp, _Fastest] = {}
+        for loop, steps in loops.items():
+            alone = loop_alone(loop)
+            same = (x for other, x in known if other.is_structurally_equivalent(alone))
+            if (fastest := next(same, None)) is None:
+                numbers = sorted(range(len(steps)), key=lambda n: self._bytes(steps[n]))
+                fastest = self._fastest(alone, numbers)
+                known.append((alone, fastest))
+            chosen[loop] = fastest
+        ahead = [steps[n] for loop, steps in loops.items() for n in chosen[loop].ahead]
+        memory = ""
+        if ahead:
+            run = self._simulated(ahead, scheduled=False)
+            if not run.fits:
+                return False
+            memory = run.memory_text
+        for op in ahead:
+            op.properties[AHEAD.name] = UnitAttr()
+        for loop, fastest in chosen.items():
+            remark(loop, f"{self.name} {fastest.text(memory)}")
+        return True
+
+    def _fastest(self, alone: ModuleOp, smallest_first: Sequence[int]) -> "_Fastest":
+        """Return with which of its gathers ahead a loop by itself is fastest, the largest left out
+        as long as it gets faster."""
+        before, as_is = self._alone(alone, ()), self._alone(alone, (), scheduled=False)
+        [loop, *_] = repeats_in(alone)
+        mesh = mesh_of(loop)
+        most = loop.times * math.fsum(op_cost(op, mesh, self.model).time for op in gathers(loop))
+        if most < AS_FAST * before.time:  # no order hides more
+            return _Fastest((), before.time, before.time - most)
+        best, ahead = before, list[int]()
+        least = math.inf
+        for count in range(len(smallest_first), 0, -1):
+            numbers = smallest_first[:count]
+            after = self._alone(alone, numbers)
+            least = min(least, after.time)
+            if after.is_faster_than(best):
+                if not self._alone(alone, numbers, scheduled=False).is_faster_than(as_is, -TIE):
+                    continue  # slower until steps are put into order
+                best, ahead = after, numbers
+            elif ahead:
+                break  # it was faster with more of them
+        return _Fastest(ahead, before.time, best.time if ahead else least)
+
+    def _alone(self, alone: ModuleOp, ahead: Collection[int], scheduled: bool = True) -> _Run:
+        """Return the simulation of a loop by itself with some of its gathers ahead."""
+        copy = alone.clone()
+        [loop, *_], [function, *_] = repeats_in(copy), functions_of(copy)
+        for number, op in enumerate([*gathers(loop)]):
+            if number in ahead:
+                op.properties[AHEAD.name] = UnitAttr()
+        return self._run(copy, [function.sym_name.data], scheduled)
+
     def _bytes(self, op: DistOp) -> int:
         return dist_type(op.result).elements * dist_type(op.result).dtype.bytes
 
@@ -188,10 +280,14 @@ class _Choice:
         for op in ahead:
             del op.properties[AHEAD.name]
         erase_other_functions(copy, self.measured)
+        return self._run(copy, self.measured, scheduled)
+
+    def _run(self, copy: ModuleOp, names: Collection[str], scheduled: bool = True) -> _Run:
+        """Return the simulations of functions of a module, which changes."""
         inline_calls(copy)
         if scheduled:
             with listening(lambda _: None), suppress(DiagnosticError):  # no order has the memory
                 self.schedule(copy)
         prepare(copy)
-        functions = [x for x in functions_of(copy) if x.sym_name.data in self.measured]
+        functions = [x for x in functions_of(copy) if x.sym_name.data in names]
         return _Run([simulate_function(x, self.model) for x in functions])

@@ -7,6 +7,9 @@ from functools import cached_property
 from collir.layout.mesh import Axis, Factor
 from collir.machine import Machine
 
+PREFETCHED = 3
+"""The stage of ZeRO from which on layers gather their weights, which they may do ahead."""
+
 UNSTAGED = "none"
 """The schedule of a step that is cut into no stages."""
 
@@ -74,15 +77,19 @@ class Configuration:
 
     @property
     def cut(self) -> str:
-        """The passes that cut the batch, and no layers."""
-        return f"microbatch{{microbatches={self.microbatches}}},propagate"
+        """The passes that cut the batch and leave the steps that are needed, but cut no layers."""
+        # The axis of stages is there, and has no stages yet.
+        without = f"{{without={self.pipeline}}}" if self.stages > 1 else ""
+        cut = f"microbatch{{microbatches={self.microbatches}}}"
+        return f"{cut},propagate,canonicalize,reorder-by-hierarchy{without},fuse{without},cse"
 
     @property
     def passes(self) -> str:
-        """The pass that cuts the batch, and the layers, of a program of this configuration."""
-        if self.stages == 1:
-            return self.cut
-        options = [f"microbatches={self.microbatches}", f"schedule={self.schedule}"]
-        if self.chunks > 1:
-            options.append(f"chunks={self.chunks}")
-        return f"pipeline{{axis={self.pipeline} {' '.join(options)}}}"
+        """The passes of a program of this configuration, up to the order of its steps."""
+        passes = [self.cut]
+        if self.stages > 1:
+            chunks = f" chunks={self.chunks}" if self.chunks > 1 else ""
+            passes.append(f"pipeline{{axis={self.pipeline} schedule={self.schedule}{chunks}}}")
+        if self.zero >= PREFETCHED:
+            passes += ["prefetch", "rotate"]
+        return ",".join([*passes, "overlap"])

@@ -21,6 +21,7 @@ class Kind(NamedTuple):
 
     Attributes:
         wide: the other axes, but for that of stages, that are larger than 1.
+        once: whether there is one microbatch and one stage, so that no loop adds up gradients.
         staged: whether there are several stages.
         splits: whether gradients of weights are tasks of their own.
     """
@@ -28,6 +29,7 @@ class Kind(NamedTuple):
     wide: tuple[str, ...]
     recompute: bool
     zero: int
+    once: bool = False
     staged: bool = False
     splits: bool = False
 
@@ -45,7 +47,8 @@ def kind_of(configuration: Configuration, data: str) -> Kind:
     wide = tuple(name for name, size in sizes if size > 1 and name not in fixed)
     splits = bool(rule and rule.splits[0])
     staged = configuration.stages > 1
-    return Kind(wide, configuration.recompute, configuration.zero, staged, splits)
+    once = not staged and configuration.microbatches == 1
+    return Kind(wide, configuration.recompute, configuration.zero, once, staged, splits)
 
 
 Rows = tuple[tuple[int, ...], ...]
@@ -92,7 +95,8 @@ class Estimator:
 
     def _row(self, configuration: Configuration, kind: Kind) -> tuple[int, ...]:
         """Return the values of the batch and of axes in the program of a kind."""
-        batch = configuration.batch // configuration.microbatches * MICROBATCHES
+        times = 1 if kind.once else MICROBATCHES
+        batch = configuration.batch // configuration.microbatches * times
         degrees = configuration.degrees
         return batch, degrees[self.data], *(degrees[name] for name in kind.wide)
 

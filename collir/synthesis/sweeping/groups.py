@@ -26,15 +26,15 @@ from collir.layout.pipelines.rules import RULES
 from collir.layout.pipelines.tasks import Part as TaskPart
 from collir.layout.pipelines.tasks import TaskGraph
 from collir.layout.pipelines.timing import timing
-from collir.synthesis.sweeping.configuration import Configuration
-from collir.synthesis.sweeping.ingredients import LAYERS, STAGES, Costs, Sent
+from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
+from collir.synthesis.sweeping.ingredients import LAYERS, STAGES, Costs, Loop, Part, Run, Sent
 from collir.synthesis.sweeping.prices import Prices
 
 _SMALL = 1 - 1e-9
 """Bounds are less by this factor, as they are added up in another order than simulated times."""
 
 
-class Run(NamedTuple):
+class Staged(NamedTuple):
     """The parts of configurations with stages; arrays have a column for each.
 
     Attributes:
@@ -79,7 +79,7 @@ class Estimate:
 
     time: float
     memory: float
-    run: Run | None = None
+    run: Staged | None = None
     number: int = 0
     microbatches: int = 1
 
@@ -130,9 +130,7 @@ class Group:
             return self._staged()
         around = self.seconds("before", 0, self.own) + self.seconds("after", 0, self.own)
         times = _SMALL * (around + self.counts * self.seconds("step", 0, self.own))
-        held = self.two[0].memory[0]
-        several, one = (self.value(x, self.own) for x in (held.throughout, held.once))
-        memory = np.where(self.counts == 1, one, several)
+        memory = self.value(self.two[0].memory[0].throughout, self.own)
         return [*starmap(Estimate, zip(times.tolist(), memory.tolist(), strict=True))]
 
     def _staged(self) -> list[Estimate]:
@@ -157,7 +155,7 @@ class Group:
         least = np.maximum(busy + self.counts * weights + after, busy + back + after[0])
         times = _SMALL * (before + least.max(axis=0))
         memory = self._memory()
-        run = Run(self.shape, tasks, send, before, after)
+        run = Staged(self.shape, tasks, send, before, after)
         numbers = range(len(self.counts))
         columns = times.tolist(), memory.tolist(), repeat(run), numbers, self.counts.tolist()
         return [*starmap(Estimate, zip(*columns, strict=False))]
@@ -167,7 +165,7 @@ class Group:
         if not moves:
             return np.zeros(len(self.counts))
         size = np.min([self.value(number, 1) for number in moves], axis=0)
-        sent = Sent("send", (self.shape.pipeline,), frozenset(), frozenset(), 1, 0)
+        sent = Sent("send", (self.shape.pipeline,), frozenset(), frozenset(), 0, 0)
         last = self.shape.stages - 1
         routes = {(0, 1), (last - 1, last)}
         return np.min([self.prices.of(sent, size, self.meshes, r) for r in routes], axis=0)
@@ -201,13 +199,66 @@ class Group:
     def seconds(self, name: str, role: int, layers: int) -> Array:
         """Return the seconds of a part of the program, at a stage of a role."""
         one, other = (made.part(name, role) for made in self.two)
-        total = self.value(one.local, layers) if one.local >= 0 else np.zeros(len(self.counts))
-        for first, second in zip(one.sent, other.sent, strict=True):
-            count = first.count + (layers - LAYERS[0]) * (second.count - first.count)
-            size = self.value(first.size, layers)
-            route = self._route(first)
-            total = total + count * self.prices.of(first, size, self.meshes, route)
+        return self._part(one, other, layers, name == "before" and self.shape.stages > 1)
+
+    def _part(self, one: Part, other: Part, layers: int, starts: bool = False) -> Array:
+        """Return the seconds of a part.
+
+        Args:
+            other: the part in the program with one more layer.
+            starts: whether collectives that no path needs may end later.
+        """
+        total = np.zeros(len(self.counts))
+        for first, second in zip(one.items, other.items, strict=True):
+            if isinstance(first, Loop):
+                assert isinstance(second, Loop)
+                times = first.times + (layers - LAYERS[0]) * (second.times - first.times)
+                total = total + self._loop(first.body, second.body, times, layers)
+            else:
+                total = total + self._run(first, layers, starts)
         return total
+
+    def _loop(self, one: Part, other: Part, times: int, layers: int) -> Array:
+        """Return the seconds of a loop. If gathers are ahead, the last iteration is outside."""
+        body = self._part(one, other, layers)
+        if self.shape.zero < PREFETCHED:
+            return times * body
+        return (times - 1) * body + self._local(one, other, layers)
+
+    def _local(self, one: Part, other: Part, layers: int) -> Array:
+        """Return the seconds in which a part sends nothing."""
+        total = np.zeros(len(self.counts))
+        for first, second in zip(one.items, other.items, strict=True):
+            if isinstance(first, Loop):
+                assert isinstance(second, Loop)
+                times = first.times + (layers - LAYERS[0]) * (second.times - first.times)
+                total = total + times * self._local(first.body, second.body, layers)
+            else:
+                total = total + self.value(first.local, layers)
+        return total
+
+    def _run(self, run: Run, layers: int, starts: bool) -> Array:
+        """Return the seconds of steps between two loops in any order."""
+        least = self.value(run.local, layers)
+        if not run.sent:
+            return least
+        sent = [self._sent(each, layers) for each in run.sent]
+        for path in run.paths:
+            times = (sent[number] for number in path.sent)
+            least = np.maximum(least, sum(times, start=self.value(path.local, layers)))
+        if starts:
+            return least
+        streams = [self.prices.streams(each.axes, self.meshes) for each in run.sent]
+        for level in range(len(self.prices.machine.levels)):
+            there = zip(streams, sent, strict=True)
+            own = sum(np.where(stream == level, times, 0.0) for stream, times in there)
+            least = np.maximum(least, own)
+        return least
+
+    def _sent(self, sent: Sent, layers: int) -> Array:
+        """Return the seconds of a collective that runs alone."""
+        size, route = self.value(sent.size, layers), self._route(sent)
+        return self.prices.of(sent, size, self.meshes, route) + self.value(sent.copies, layers)
 
     def _route(self, sent: Sent) -> tuple[int, int] | None:
         """Return the stages that a send is from and to."""

@@ -1,5 +1,5 @@
 # pyright: basic
-"""The parts of configurations of one kind: the costs of tasks, and of the steps around them.
+"""The parts of configurations of one kind: what bounds the time of tasks and of steps around them.
 
 Configurations are of one kind if their programs have the same steps: the same axes are larger than
 1, and layers are computed again, and states divided, in the same way. The steps of a kind are those
@@ -7,9 +7,13 @@ of a small program with few stages and layers, each axis at a level of its own. 
 operations are formulas of the batch and of the sizes of axes, and linear in the number of layers,
 so that two such programs say what all configurations of the kind cost: `estimates` puts them
 together.
+
+Steps will be put into another order, so that collectives run beside computations. What no order
+changes is a bound of the time of steps between two loops: the time of the device, that of the
+collectives on each stream, and that of steps which wait for each other.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,7 +24,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.formulas.compiled import compiled
 from collir.cost.formulas.constants import constants_of
 from collir.cost.formulas.functions import Array, Expr, expression, expression_of
-from collir.cost.formulas.memory import bytes_once, largest, peak_bytes
+from collir.cost.formulas.memory import largest, peak_bytes
 from collir.cost.formulas.opening import Opened, opened_functions
 from collir.cost.formulas.sent import packing_seconds
 from collir.cost.formulas.times import local_seconds
@@ -30,6 +34,7 @@ from collir.cost.programs.memory import Buffer
 from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.layout import Mesh
+from collir.layout.coll import STEPS
 
 LAYERS = 2, 3
 """The layers of a stage in the two programs of a kind."""
@@ -43,6 +48,9 @@ MICROBATCHES = 8
 STAGES = 3
 """The stages in the programs of a kind with stages: the first, one between, and the last."""
 
+_WEIGHTS = 1.0, 16.0
+"""How much longer collectives may take in a configuration than in the program of its kind."""
+
 
 @dataclass(frozen=True)
 class Sent:
@@ -52,8 +60,8 @@ class Sent:
         kind: its name.
         axes: the names of the axes that it is over.
         at_root, replicated: the names of axes, as of ``Collective``.
-        count: how often it runs.
         size: the number of the formula of its bytes.
+        copies: the number of the formula of the seconds in which its blocks are brought together.
         route: the stages that a send is from and to; None for others.
     """
 
@@ -61,22 +69,52 @@ class Sent:
     axes: tuple[str, ...]
     at_root: frozenset[str]
     replicated: frozenset[str]
-    count: int
     size: int
+    copies: int
     route: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of a program: a task, or the steps in front of a loop or behind it.
+class Path:
+    """Steps of which each needs the one before.
 
     Attributes:
-        local: the number of the formula of the seconds in which it sends nothing.
-        sent: its collectives, in order.
+        local: the number of the formula of the seconds of those that send nothing.
+        sent: the numbers of its collectives in their run.
+    """
+
+    local: int
+    sent: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Steps between two loops.
+
+    Attributes:
+        local: the number of the formula of the seconds in which they send nothing.
+        sent: their collectives, in order.
+        paths: paths through them.
     """
 
     local: int
     sent: tuple[Sent, ...]
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop in a part of a program."""
+
+    times: int
+    body: "Part"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a program: a task, or the steps in front of a loop or behind it."""
+
+    items: tuple[Run | Loop, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,13 +125,11 @@ class Memory:
         throughout: the bytes that are there while the loop over microbatches runs.
         kept: the bytes of one microbatch from its forward task to its backward task.
         inside: the bytes that a backward task needs besides.
-        once: of a program without stages, the bytes with one microbatch, which adds up nothing.
     """
 
     throughout: int
     kept: int
     inside: int
-    once: int
 
 
 @dataclass
@@ -108,9 +144,11 @@ class Ingredients:
         memory: for each place.
         formulas: the expressions that parts have numbers of.
         quotients: sizes of blocks, which have to be integers.
+        data: the axis of the batch.
     """
 
     mesh: Mesh
+    data: str
     tasks: dict[str, Part] = field(default_factory=dict[str, Part])
     before: list[Part] = field(default_factory=list[Part])
     after: list[Part] = field(default_factory=list[Part])
@@ -123,7 +161,7 @@ class Ingredients:
         """Return the part of a name at a place, which is empty if there is none."""
         if name in ("before", "after"):
             return (self.before if name == "before" else self.after)[place]
-        return self.tasks.get("step" if name == "step" else f"{name}{place}", Part(-1, ()))
+        return self.tasks.get("step" if name == "step" else f"{name}{place}", Part())
 
     def number(self, formula: Expr) -> int:
         """Return the number of a formula, which is added."""
@@ -157,21 +195,27 @@ class Costs(NamedTuple):
     whole: Sequence[bool]
 
 
-def ingredients_of(module: ModuleOp, function: str) -> Ingredients:
+def ingredients_of(module: ModuleOp, function: str, data: str, once: bool) -> Ingredients:
     """Return the parts of a program that has been cut into microbatches.
+
+    Args:
+        data: the axis of the batch.
+        once: whether there is one microbatch.
 
     Raises:
         DiagnosticError, FormulaMissingError: a cost is no formula.
     """
     [opened] = opened_functions(module, CostModel(), function)
-    made = Ingredients(opened.simulation.mesh)
+    made = Ingredients(opened.simulation.mesh, data)
     quotients = map(expression_of, opened.quotients)
     # Whatever the size of its axis, the batch is cut into as many parts as it has here.
-    parts = AXIS, MICROBATCHES
+    parts = AXIS, MICROBATCHES, 1
     parted = (x for x in quotients if sympy.denom(x).free_symbols)
     made.quotients = [x for x in parted if sympy.numer(x) not in parts]
     if any(step.pipelined for step in opened.simulation.program):
         _add_stages(made, opened.simulation)
+    elif once:
+        _add_steps(made, opened)
     else:
         _add_loop(made, opened)
     return made
@@ -184,14 +228,23 @@ def _add_stages(made: Ingredients, simulation: Simulation) -> None:
     for number in staged:
         step = program[number]
         if step.pipelined is not None and step.kind not in made.tasks:
-            made.tasks[step.kind] = _part(made, step.pipelined.body.program, simulation.mesh)
+            made.tasks[step.kind] = _part(made, enumerate(step.pipelined.body.program))
         elif step.sent is not None and step.iterations == (0,):
             made.moves.append(made.number(expression(step.size)))
     for place in range(len(simulation.places)):
         own = [(n, s) for n, s in enumerate(program) if place in s.task.on and not s.of_pipeline]
-        made.before.append(_part(made, [s for n, s in own if n < first], simulation.mesh))
-        made.after.append(_part(made, [s for n, s in own if n > last], simulation.mesh))
+        begun = next(program[n] for n in staged if place in program[n].task.on)
+        before = [(n, s) for n, s in own if n < first]
+        made.before.append(_part(made, before, begun.task.after))
+        made.after.append(_part(made, [(n, s) for n, s in own if n > last]))
         made.memory.append(_memory(made, simulation, place, first, last))
+
+
+def _add_steps(made: Ingredients, opened: Opened) -> None:
+    made.tasks["step"] = _part(made, enumerate(opened.simulation.program))
+    made.before, made.after = [Part()], [Part()]
+    zero, peak = made.number(sympy.S.Zero), made.number(peak_bytes(opened.simulation))
+    made.memory = [Memory(peak, zero, zero)]
 
 
 def _add_loop(made: Ingredients, opened: Opened) -> None:
@@ -203,44 +256,89 @@ def _add_loop(made: Ingredients, opened: Opened) -> None:
     [number] = loops
     loop = simulation.program[number].loop
     assert loop is not None
-    made.tasks["step"] = _part(made, loop.body.program, simulation.mesh)
-    made.before = [_part(made, simulation.program[:number], simulation.mesh)]
-    made.after = [_part(made, simulation.program[number + 1 :], simulation.mesh)]
+    steps = [*enumerate(simulation.program)]
+    made.tasks["step"] = _part(made, enumerate(loop.body.program))
+    made.before, made.after = [_part(made, steps[:number])], [_part(made, steps[number + 1 :])]
     zero = made.number(sympy.S.Zero)
-    once = made.number(bytes_once(simulation, number))
-    made.memory = [Memory(made.number(peak_bytes(simulation)), zero, zero, once)]
+    made.memory = [Memory(made.number(peak_bytes(simulation)), zero, zero)]
 
 
-def _part(made: Ingredients, steps: Iterable[SimulatedStep], mesh: Mesh) -> Part:
-    local, sent = [], []
-    for step, count in _runs(steps, 1):
-        if isinstance(step.does, LocalStep):
-            local.append(count * local_seconds(step.does, mesh.machine, step.kinds))
-        elif step.sent is not None:
-            sent.append(_sent(made, step, count, mesh))
-            local.append(count * packing_seconds(step.sent.collective))
-    return Part(made.number(sympy.Add(*local)), tuple(sent))
+def _part(
+    made: Ingredients, steps: Iterable[tuple[int, SimulatedStep]], needed: Collection[int] = ()
+) -> Part:
+    """Return the part of steps, each with its number in the program.
+
+    Args:
+        needed: the numbers of steps; if there are some, paths end at one of them.
+    """
+    items: list[Run | Loop] = []
+    run: list[tuple[int, SimulatedStep]] = []
+    for number, step in steps:
+        if step.loop is None:
+            run.append((number, step))
+            continue
+        items.append(_run(made, run, needed))
+        run = []
+        body = _part(made, enumerate(step.loop.body.program))
+        items.append(Loop(int(step.loop.times), body))
+    items.append(_run(made, run, needed))
+    return Part(tuple(item for item in items if isinstance(item, Loop) or item.local >= 0))
 
 
-def _runs(steps: Iterable[SimulatedStep], count: int) -> Iterator[tuple[SimulatedStep, int]]:
-    """Yield steps and those in loops, each with how often it runs."""
-    for step in steps:
-        if step.loop is not None:
-            yield from _runs(step.loop.body.program, count * int(step.loop.times))
-        else:
-            yield step, count
+def _run(
+    made: Ingredients, steps: Sequence[tuple[int, SimulatedStep]], needed: Collection[int]
+) -> Run:
+    if not steps:
+        return Run(-1, (), ())
+    machine = made.mesh.machine
+    local = {
+        number: local_seconds(step.does, machine, step.kinds)
+        for number, step in steps
+        if isinstance(step.does, LocalStep)
+    }
+    collectives = [number for number, step in steps if step.sent is not None]
+    sent = tuple(_sent(made, step) for _, step in steps if step.sent is not None)
+    paths: dict[tuple[int, ...], None] = {}
+    for weight in _WEIGHTS if collectives else ():
+        paths |= {_longest(steps, weight, needed, made.data): None}
+    found = (
+        Path(
+            made.number(sympy.Add(*(local[n] for n in path if n in local))),
+            tuple(collectives.index(n) for n in path if n not in local),
+        )
+        for path in paths
+    )
+    return Run(made.number(sympy.Add(*local.values())), sent, tuple(found))
 
 
-def _sent(made: Ingredients, step: SimulatedStep, count: int, mesh: Mesh) -> Sent:
+def _longest(
+    steps: Sequence[tuple[int, SimulatedStep]], weight: float, needed: Collection[int], data: str
+) -> tuple[int, ...]:
+    """Return the numbers of the steps on the longest path, on which collectives take ``weight``
+    times as long. Weights that are gathered over the axis of the batch may come earlier."""
+    best: dict[int, tuple[float, tuple[int, ...]]] = {}
+    for number, step in steps:
+        if step.sent is not None and STEPS[step.kind].gathers:
+            collective = step.sent.collective
+            if {*map(collective.mesh.label, collective.axes)} <= {data}:
+                continue
+        longest, path = max((best[n] for n in step.task.after if n in best), default=(0.0, ()))
+        time = step.task.time * (weight if step.sent is not None else 1.0)
+        best[number] = longest + time, (*path, number)
+    ends = [found for number, found in best.items() if not needed or number in needed]
+    return max(ends, default=(0.0, ()))[1]
+
+
+def _sent(made: Ingredients, step: SimulatedStep) -> Sent:
     assert step.sent is not None
-    collective = step.sent.collective
+    collective, mesh = step.sent.collective, made.mesh
     return Sent(
         collective.kind,
         tuple(map(mesh.label, collective.axes)),
         frozenset(map(mesh.label, collective.at_root)),
         frozenset(map(mesh.label, collective.replicated)),
-        count,
         made.number(expression(collective.size)),
+        made.number(packing_seconds(collective)),
         collective.route,
     )
 
@@ -264,7 +362,7 @@ def _memory(made: Ingredients, simulation: Simulation, place: int, first: int, l
     backward = (program[n].pipelined for n, letter in kind.items() if letter == "B")
     inside = largest(peak_bytes(task.body, inside=True) for task in backward if task is not None)
     throughout = (b for b in held if not b.of_loop and _is_there(b, first, last))
-    formulas = _total(throughout), _total(kept), inside, sympy.S.Zero
+    formulas = _total(throughout), _total(kept), inside
     return Memory(*map(made.number, formulas))
 
 

@@ -36,6 +36,7 @@ class Prices:
         self.numbers: dict[object, int] = {}
         self.places: dict[frozenset[str], dict[int, int]] = defaultdict(dict)
         self.place_numbers: dict[object, int] = {}
+        self.known_streams: dict[tuple[str, ...], dict[int, int]] = defaultdict(dict)
         self.known: dict[object, dict[tuple[int, float], float]] = defaultdict(dict)
 
     def number(self, configuration: Configuration) -> int:
@@ -62,6 +63,16 @@ class Prices:
             if key not in known:
                 known[key] = _price(sent, key[1], self.meshes[number], route)
         return np.array([known[key] for key in asked])
+
+    def streams(self, axes: tuple[str, ...], meshes: Sequence[int]) -> Array:
+        """Return the stream of a collective on the mesh of each number: the outermost level that it
+        goes through; 0 if it is over one device."""
+        known = self.known_streams[axes]
+        for number in {*meshes} - known.keys():
+            mesh = self.meshes[number]
+            levels = (sub.level for sub in mesh.sub_axes if sub.axis in axes)
+            known[number] = min(map(mesh.machine.level_names.index, levels), default=0)
+        return np.array([known[number] for number in meshes])
 
 
 def _place(mesh: Mesh, names: Iterable[str]) -> object:

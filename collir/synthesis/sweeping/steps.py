@@ -114,9 +114,9 @@ class TrainingStep:
         axes = tuple(
             (name, tuple(sizes[name] if name == other else 1 for other in names)) for name in names
         )
-        batch = 4 * MICROBATCHES * AXIS
+        batch, times = 4 * MICROBATCHES * AXIS, 1 if kind.once else MICROBATCHES
         configuration = Configuration(
-            axes, self.pipeline, batch, MICROBATCHES, recompute=kind.recompute, zero=kind.zero
+            axes, self.pipeline, batch, times, recompute=kind.recompute, zero=kind.zero
         )
         return Machine("small", levels, machine.device), configuration
 
