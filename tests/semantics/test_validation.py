@@ -846,3 +846,30 @@ def test_computations_on_other_inputs_are_told_apart_at_a_glance(
     text = function_text(arguments, "f32[8]", *steps, sums[0].replace("%s0", "%x0"), *sums[1:])
     text = text.replace("return %r", "return %s6")
     assert verdict_on(text, text.replace("%c", "%d")).how == "proof"
+
+
+def test_private_functions_need_not_stay() -> None:
+    """What a pass made for one caller is gone once its steps are in the place of the call."""
+    text = """
+machine @quad { level gpu[4] { port = 300 GB/s, latency = 4 us } }
+mesh @m on @quad { data = gpu:4 }
+func @loss(%x: f32[8@data, 4], %w: f32[4]) -> f32[] on @m auto {
+  %y = mul %x, %w
+  %z = sum %y dims [0, 1]
+  return %z
+}
+func @step(%x: f32[8@data, 4], %w: f32[4]) -> (f32[], f32[4]) on @m auto {
+  %a, %b = gradient @loss(%x, %w) wrt %w
+  return %a, %b
+}
+"""
+    made = run_passes(read(text, "t.coll"), "differentiate")
+    private = [f.sym_name.data for f in functions_of(made) if f.sym_visibility is not None]
+    after = run_passes(made.clone(), "propagate,inline", validate=True)
+    assert private
+    assert not {f.sym_name.data for f in functions_of(after)} & {*private}
+    lacking = made.clone()
+    [step] = [f for f in functions_of(lacking) if f.sym_name.data == "step"]
+    lacking.body.block.erase_op(step)
+    with pytest.raises(DiagnosticError, match="is missing"):
+        compare_modules(made, lacking)

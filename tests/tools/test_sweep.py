@@ -1,10 +1,14 @@
 """``collir sweep`` finds the fastest configuration: all of small spaces are simulated beside it."""
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from programs import RANDOM
+from staged_checks import assert_computes
 from swept import GPT, PERCEPTRON, Subject, all_of, estimates_of, space_of
 
 import collir
@@ -44,6 +48,17 @@ def test_estimates_are_bounds_of_simulations() -> None:
     degrees = {"pipe": (1, 2), "model": (1, 2)}
     space = replace(space_of(model, 4), degrees=degrees, microbatch=(1,), recompute=(True,))
     _check(model, space)
+
+
+@given(rng=RANDOM)
+@settings(max_examples=6, deadline=None)
+def test_configurations_compute_the_same(rng: random.Random) -> None:
+    """Whatever a configuration divides, cuts, sends ahead and reorders, on all devices."""
+    sizes = {"batch": 16, "seq": 4, "width": rng.choice([4, 8]), "layers": 4}
+    model = PERCEPTRON._replace(sizes=sizes).model
+    configuration = rng.choice(all_of(space_of(model, rng.choice([2, 4, 8]))))
+    before = model.program(configuration)
+    assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def compare_modules(
 
     Args:
         new: whether ``after`` may have additional functions. Those that others call are parts of
-            these, and may always be there.
+            these, and may always be there; private ones, that only others call, need not be.
 
     Raises:
         DiagnosticError: functions differ, or one of the modules lacks a function.
@@ -208,7 +208,7 @@ def compare_modules(
     errors = [
         Diagnostic(f"@{name} is missing in what is compared with this", Position.of(function))
         for name, function in old.items()
-        if name not in later
+        if name not in later and function.sym_visibility is None
     ]
     checked: list[Checked] = []
     called = called_names(after)
