@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,9 +17,8 @@ from collir.dialects.machine import MachineOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.machine import Machine
 from collir.search.core.problem import SearchError
-from collir.syntax.units import Quantity, bytes_text
+from collir.syntax.units import Quantity, bytes_text, seconds_text
 from collir.synthesis.sweeping.configuration import Configuration
-from collir.synthesis.sweeping.estimates import Estimator
 from collir.synthesis.sweeping.groups import Estimate
 from collir.synthesis.sweeping.programs import STAGES_OF_ZERO
 from collir.synthesis.sweeping.space import SCHEDULES, Space
@@ -26,6 +26,7 @@ from collir.tools.api import emit, read_text
 from collir.tools.engines import ENGINES
 from collir.tools.measured import machines_of
 from collir.tools.shell import UsageError, write_whole
+from collir.tools.sweep_estimates import Deadline, Progress, estimated
 from collir.tools.sweep_explain import compared, explained
 from collir.tools.sweep_measure import MEASURING, measured_seconds, measured_text
 from collir.tools.sweep_model import Model, step_of
@@ -38,12 +39,16 @@ from collir.tools.sweep_output import (
     as_machines,
     as_text,
     columns,
+    excess,
 )
 from collir.tools.sweep_plot import check_installed, svg
-from collir.tools.sweep_search import MEMORY_MARGIN, Candidate, Sweep, bound_of
+from collir.tools.sweep_search import Candidate, Sweep
 from collir.tools.sweep_settings import FRAMEWORKS, check_words, settings_text
 
 T = TypeVar("T")
+
+FIRST = 3
+"""The configurations that are simulated in any case, until one fits into memory."""
 
 Entry = tuple[Configuration, Estimate]
 
@@ -93,11 +98,12 @@ def _found(options: argparse.Namespace, model: Model, space: Space) -> list[Foun
     """Return the best configurations on a machine, for each number of devices."""
     memory = _memory(options, model.machine)
     workers = options.workers or os.cpu_count() or 1
-    estimator = model.estimator(workers)
+    estimator, progress = model.estimator(workers), Progress(options.progress)
     found: list[Found] = []
     for devices in space.devices:
-        entries, seen = _estimated(replace(space, devices=(devices,)), estimator, memory)
-        found.append(_search(options, model, entries, seen, memory, workers))
+        deadline, own = Deadline(options.time_limit), replace(space, devices=(devices,))
+        entries, seen = estimated(own, estimator, memory, deadline, progress)
+        found.append(_search(options, model, entries, seen, memory, workers, deadline, progress))
     if options.measure:
         found = [_measured(options, model, each) if each.best else each for each in found]
     return found
@@ -148,28 +154,6 @@ def _measured(options: argparse.Namespace, model: Model, found: Found) -> Found:
     return replace(found, measured=[*seconds])
 
 
-def _estimated(space: Space, estimator: Estimator, memory: float) -> tuple[list[Entry], Found]:
-    """Return the configurations that may fit into memory, those with the least time first, and what
-    is found before any is simulated."""
-    refused: Counter[str] = Counter()
-    entries: list[Entry] = []
-    all_of_them: list[Entry] = []
-    smallest = math.inf
-    for configuration, estimate in estimator.estimates(space.configurations(refused)):
-        if isinstance(estimate, str):
-            refused[estimate] += 1
-            continue
-        all_of_them.append((configuration, estimate))
-        if estimate.memory > memory * (1 + MEMORY_MARGIN):
-            refused[f"it needs more than {bytes_text(memory)} of memory"] += 1
-            smallest = min(smallest, estimate.memory)
-        else:
-            entries.append((configuration, estimate))
-    entries.sort(key=lambda entry: bound_of(*entry))
-    found = Found(space.devices[0], len(entries), refused, smallest, estimates=all_of_them)
-    return entries, found
-
-
 def _search(
     options: argparse.Namespace,
     model: Model,
@@ -177,16 +161,24 @@ def _search(
     found: Found,
     memory: float,
     workers: int,
+    deadline: Deadline,
+    progress: Progress,
 ) -> Found:
     """Return the fastest of some configurations."""
     if not entries:
         return found
+
+    def tell(solution: search.Solution[Candidate]) -> None:
+        time = seconds_text(solution.node.time)
+        progress.say(f"simulating up to {len(entries):,} configurations; one takes {time}")
+
     problem = Sweep(model, entries, memory)
     settings = search.Options(
         order="best-first",
         workers=workers,
-        time_limit=options.time_limit,
-        progress=options.progress,
+        time_limit=deadline.left(),
+        progress=False,
+        on_solution=tell,
     )
     for name in ("checkpoint", "resume"):
         if path := getattr(options, name):
@@ -195,11 +187,17 @@ def _search(
         outcome = search.k_best(problem, options.top, **settings)
     except SearchError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
+    finally:
+        progress.say("")
     nodes: list[Candidate] = [solution.node for solution in outcome.solutions]
-    complete = outcome.status in ("optimal", "infeasible")
+    if not nodes and outcome.statistics.reason:  # a sweep that ends early has one at least
+        nodes = [*islice(filter(None, map(problem.simulated, range(min(FIRST, len(entries))))), 1)]
+    complete = found.complete and outcome.status in ("optimal", "infeasible")
     front = problem.front(nodes, workers) if options.pareto and complete else []
     best, least = ([(entries[node.number], node) for node in each] for each in (nodes, front))
-    reason = outcome.statistics.reason
+    reason = found.reason or outcome.statistics.reason
+    if complete and (too_large := excess([(entries[node.number], node) for node in nodes])):
+        complete, reason = False, too_large
     return replace(found, best=best, complete=complete, reason=reason, front=least)
 
 

@@ -70,7 +70,9 @@ class Model:
 
     def _program(self, machine: Machine, configuration: Configuration) -> ModuleOp:
         step = self.step
-        return program_of(step.module, step.function, machine, configuration, step.batch, step.data)
+        return program_of(
+            step.module, step.function, machine, configuration, step.batch, step.data[0]
+        )
 
     def simulated(self, configuration: Configuration) -> Simulation:
         """Return the simulation of a configuration.
@@ -104,7 +106,7 @@ class Model:
             with Pool(workers, ignore_interrupts) as pool:  # which ends them, also on Ctrl-C
                 yield from chain.from_iterable(pool.imap(self.costs, groups))
 
-        return Estimator(self.machine, step.parameters[step.layers], step.data, costs)
+        return Estimator(self.machine, step.parameters[step.layers], step.data[0], costs)
 
     def costs(self, asked: Sequence[tuple[Kind, Rows]]) -> list[Costs | str]:
         """Return the costs of the programs of kinds, for values of the batch and of axes, or why
@@ -123,7 +125,7 @@ class Model:
 
     def _costs(self, program: ModuleOp, kind: Kind, rows: Rows) -> Costs | str:
         columns = np.array([(STAGES, *row) for row in rows], dtype=float).T
-        names = [self.step.pipeline, self.step.batch, self.step.data, *kind.wide]
+        names = [self.step.pipeline, self.step.batch, self.step.data[0], *kind.wide]
         given = dict(zip(names, columns, strict=True))
         try:
             two = [*self._ingredients(program, kind)]
@@ -179,7 +181,7 @@ class Model:
         work += [(dtype, 3 * count * n) for does, count in steps for dtype, n in does.counted]
         if not all(rates.get(dtype) for dtype, _ in work):
             return 0.0
-        scale = step.parameters[step.batch] * small.degrees[step.data] / small.batch
+        scale = step.parameters[step.batch] * small.degrees[step.data[0]] / small.batch
         return scale * math.fsum(amount / rates[dtype] for dtype, amount in work)
 
 

@@ -108,6 +108,18 @@ def _left_out(found: Found) -> Iterator[str]:
         )
 
 
+def excess(listed: Sequence[Listed]) -> str:
+    """Return the sentence that an estimate was above its simulation by more than its margin."""
+    for (configuration, estimate), node in listed:
+        above, margin = estimate.timed() / node.time - 1, TIME_MARGINS[configuration.zero]
+        if above > margin:
+            return (
+                f"an estimate was {above:.0%} above its simulation, and others may be: a search "
+                f"allows for {margin:.0%}"
+            )
+    return ""
+
+
 def _scaling(model: Model, found: Sequence[Found]) -> list[str]:
     """Return a table of the best time for each number of devices."""
     head = ["devices", "time", "speedup", "efficiency", "memory"]

@@ -66,7 +66,7 @@ def check_words(
             text = f"{name} has no schedule {schedule}: try --schedules {','.join(known)}"
             raise DiagnosticError(Diagnostic(text))
     for axis in axes if framework == "megatron" else ():
-        if axis != step.data and _megatron_word(axis) is None:
+        if axis not in step.data and _megatron_word(axis) is None:
             wanted = ", ".join(names[0] for names in _MEGATRON_AXES.values())
             text = f"Megatron-LM has no degree for the axis {axis}: axes are named {wanted}"
             raise DiagnosticError(Diagnostic(text))
@@ -87,12 +87,12 @@ def _dimensions(model: Model, configuration: Configuration) -> list[tuple[str, i
 
 def _rows(model: Model, c: Configuration) -> int:
     """Return the rows of a device in a microbatch."""
-    return c.batch // c.degrees[model.step.data] // c.microbatches
+    return c.batch // c.degrees[model.step.data[0]] // c.microbatches
 
 
 def _megatron(model: Model, c: Configuration) -> Iterator[str]:
     degrees = {"pipeline-model-parallel-size": c.stages}
-    known = {model.step.data: "data", c.pipeline: "pipeline"}
+    known = {model.step.data[0]: "data", c.pipeline: "pipeline"}
     for name, size in c.degrees.items():
         if name not in known and (word := _megatron_word(name)):
             known[name] = word
@@ -134,7 +134,7 @@ def _megatron(model: Model, c: Configuration) -> Iterator[str]:
 def _mesh(model: Model, c: Configuration) -> tuple[str, str, list[str]]:
     """Return the sizes and the names of the dimensions of a mesh of devices, and the axes that are
     several dimensions."""
-    dimensions = _dimensions(model, c) or [(model.step.data, 1)]
+    dimensions = _dimensions(model, c) or [(model.step.data[0], 1)]
     axes = [axis for axis, _ in dimensions]
     split = [axis for axis in dict.fromkeys(axes) if axes.count(axis) > 1]
     names = [
@@ -148,7 +148,7 @@ def _mesh(model: Model, c: Configuration) -> tuple[str, str, list[str]]:
 
 def _fsdp(model: Model, c: Configuration) -> Iterator[str]:
     sizes, names, split = _mesh(model, c)
-    data = model.step.data
+    data = model.step.data[0]
     wide = c.degrees[data] > 1
     yield f'mesh = init_device_mesh("cuda", {sizes}, mesh_dim_names={names})'
     for axis in split:
@@ -177,7 +177,7 @@ def _fsdp(model: Model, c: Configuration) -> Iterator[str]:
 
 def _jax(model: Model, c: Configuration) -> Iterator[str]:
     sizes, names, split = _mesh(model, c)
-    data = model.step.data
+    data = model.step.data[0]
     if data in split:
         own = ", ".join(part for part in names.strip("()").split(", ") if f'"{data}_' in part)
         data_axis = f"({own})"

@@ -16,7 +16,7 @@ from collir.synthesis.sweeping.space import Space
 from collir.tools.collir import main
 from collir.tools.functions import for_report
 from collir.tools.sweep_model import Model
-from collir.tools.sweep_search import MEMORY_MARGIN, TIME_MARGINS
+from collir.tools.sweep_search import TIME_MARGINS, memory_margin
 
 SIZES = {"batch": 16, "seq": 512, "hidden": 1024, "layers": 4, "vocab": 8192}
 SMALL_GPT = GPT._replace(sizes=SIZES)
@@ -39,7 +39,8 @@ def _check(model: Model, space: Space) -> None:
         timed = estimate.timed()
         margin = TIME_MARGINS[configuration.zero]
         assert estimate.time <= timed <= simulation.time * (1 + margin), configuration
-        assert estimate.memory <= simulation.peak * (1 + MEMORY_MARGIN), configuration
+        most = simulation.peak * (1 + memory_margin(configuration))
+        assert estimate.memory <= most, configuration
 
 
 @pytest.mark.turns
@@ -59,6 +60,48 @@ def test_configurations_compute_the_same(rng: random.Random) -> None:
     configuration = rng.choice(all_of(space_of(model, rng.choice([2, 4, 8]))))
     before = model.program(configuration)
     assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
+
+
+def test_sizes_that_divide_nothing_are_left_out() -> None:
+    """Eight columns over 16 devices, though a step has eight microbatches when it is estimated."""
+    model = PERCEPTRON._replace(sizes={"batch": 32, "seq": 4, "width": 2, "layers": 4}).model
+    degrees = {"pipe": (1,), "data": (1,), "model": (8, 16)}
+    space = replace(space_of(model, 16), degrees=degrees, microbatch=(1, 2, 4), recompute=(False,))
+    found = [*model.estimator(1).estimates(all_of(space, replace(space, devices=(8,))))]
+    whole = {c.degrees["model"] for c, estimate in found if not isinstance(estimate, str)}
+    reasons = {e for c, e in found if isinstance(e, str) and c.degrees["model"] == 16}
+    assert whole == {8}
+    assert reasons == {"a dimension does not divide by the size of an axis"}
+
+
+def _over_two_axes(path: Path) -> Subject:
+    """Return a perceptron whose batch is divided over `data` and `expert`, and products over the
+    latter too."""
+    text = PERCEPTRON.path.read_text().replace("data = gpu:2", "data = gpu:2, expert = gpu:2")
+    text = text.replace("model = gpu:4", "model = gpu:2").replace("@data", "@(data, expert)")
+    path.write_text(text)
+    return Subject(path, {})
+
+
+@pytest.mark.turns
+def test_a_batch_may_be_over_several_axes(tmp_path: Path) -> None:
+    subject = _over_two_axes(tmp_path / "two.coll")
+    small = subject._replace(sizes={"seq": 4, "width": 4}).model
+    model, degrees = subject.model, {"pipe": (1,), "model": (1, 2)}
+    space = replace(space_of(model, 4), degrees=degrees, microbatch=(1, 2), recompute=(False,))
+    assert {c.degrees["expert"] for c in all_of(space)} == {1, 2, 4}
+    _check(model, space)
+    for configuration in all_of(space)[::5]:
+        before = small.program(configuration)
+        assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
+
+
+def test_a_sweep_that_has_no_time_lists_one(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(_swept(PERCEPTRON, capsys, "--json", "--time-limit", "0.01"))
+    [space] = found["spaces"]
+    assert not space["complete"]
+    assert "enough" in space["reason"]
+    assert found["best"][0]["seconds"] > 0
 
 
 @pytest.mark.parametrize(

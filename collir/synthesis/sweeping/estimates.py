@@ -1,7 +1,7 @@
 """Estimates of configurations, kind by kind, and in groups of those that have as many stages."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from collir.layout.mesh import MeshError
@@ -77,7 +77,7 @@ class Estimator:
 
     def estimates(
         self, configurations: Iterable[Configuration]
-    ) -> Iterator[tuple[Configuration, Estimate | str]]:
+    ) -> Generator[tuple[Configuration, Estimate | str]]:
         """Yield the estimate of each configuration, or why it is impossible, kind by kind."""
         groups: dict[Kind, list[tuple[Configuration, int]]] = defaultdict(list)
         rows: dict[Kind, dict[tuple[int, ...], int]] = defaultdict(dict)

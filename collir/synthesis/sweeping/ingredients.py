@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.formulas.compiled import compiled
 from collir.cost.formulas.constants import constants_of
-from collir.cost.formulas.functions import Array, Expr, expression, expression_of
+from collir.cost.formulas.functions import Array, Expr, expression, expression_of, symbol
 from collir.cost.formulas.memory import largest, peak_bytes
 from collir.cost.formulas.opening import Opened, opened_functions
 from collir.cost.formulas.sent import packing_seconds
@@ -144,11 +144,11 @@ class Ingredients:
         memory: for each place.
         formulas: the expressions that parts have numbers of.
         quotients: sizes of blocks, which have to be integers.
-        data: the axis of the batch.
+        data: the axes of the batch.
     """
 
     mesh: Mesh
-    data: str
+    data: Sequence[str]
     tasks: dict[str, Part] = field(default_factory=dict[str, Part])
     before: list[Part] = field(default_factory=list[Part])
     after: list[Part] = field(default_factory=list[Part])
@@ -195,11 +195,11 @@ class Costs(NamedTuple):
     whole: Sequence[bool]
 
 
-def ingredients_of(module: ModuleOp, function: str, data: str, once: bool) -> Ingredients:
+def ingredients_of(module: ModuleOp, function: str, data: Sequence[str], once: bool) -> Ingredients:
     """Return the parts of a program that has been cut into microbatches.
 
     Args:
-        data: the axis of the batch.
+        data: the axes of the batch.
         once: whether there is one microbatch.
 
     Raises:
@@ -208,10 +208,10 @@ def ingredients_of(module: ModuleOp, function: str, data: str, once: bool) -> In
     [opened] = opened_functions(module, CostModel(), function)
     made = Ingredients(opened.simulation.mesh, data)
     quotients = map(expression_of, opened.quotients)
-    # Whatever the size of its axis, the batch is cut into as many parts as it has here.
-    parts = AXIS, MICROBATCHES, 1
-    parted = (x for x in quotients if sympy.denom(x).free_symbols)
-    made.quotients = [x for x in parted if sympy.numer(x) not in parts]
+    # The batch is cut into as many parts as its axes have coordinates, whatever their sizes.
+    ones = {symbol(f"@{name}"): AXIS for name in data}
+    parted = (x for x in map(sympy.together, quotients) if sympy.denom(x).free_symbols)
+    made.quotients = [x for x in parted if x.subs(ones) != 1]
     if any(step.pipelined for step in opened.simulation.program):
         _add_stages(made, opened.simulation)
     elif once:
@@ -312,15 +312,18 @@ def _run(
 
 
 def _longest(
-    steps: Sequence[tuple[int, SimulatedStep]], weight: float, needed: Collection[int], data: str
+    steps: Sequence[tuple[int, SimulatedStep]],
+    weight: float,
+    needed: Collection[int],
+    data: Sequence[str],
 ) -> tuple[int, ...]:
     """Return the numbers of the steps on the longest path, on which collectives take ``weight``
-    times as long. Weights that are gathered over the axis of the batch may come earlier."""
+    times as long. Weights that are gathered over axes of the batch may come earlier."""
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
     for number, step in steps:
         if step.sent is not None and STEPS[step.kind].gathers:
             collective = step.sent.collective
-            if {*map(collective.mesh.label, collective.axes)} <= {data}:
+            if {*map(collective.mesh.label, collective.axes)} <= {*data}:
                 continue
         longest, path = max((best[n] for n in step.task.after if n in best), default=(0.0, ()))
         time = step.task.time * (weight if step.sent is not None else 1.0)

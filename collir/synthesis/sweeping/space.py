@@ -20,7 +20,8 @@ class Space:
     Attributes:
         machine: the machine, whose outermost level gets the size that is needed.
         axes: the names of the axes, that of the stages too.
-        data, pipeline: the axis of the batch and that of the stages.
+        data: the axes of the batch; ZeRO divides over the first one.
+        pipeline: the axis of the stages.
         devices: the numbers of devices.
         batch: the size of the batch of all devices.
         layers: the number of layers.
@@ -35,7 +36,7 @@ class Space:
 
     machine: Machine
     axes: tuple[str, ...]
-    data: str
+    data: tuple[str, ...]
     pipeline: str
     devices: tuple[int, ...]
     batch: int
@@ -66,14 +67,15 @@ class Space:
         self, axes: tuple[tuple[str, tuple[int, ...]], ...], refused: Counter[str]
     ) -> Iterator[Configuration]:
         sizes = {name: math.prod(factors) for name, factors in axes}
-        data, stages = sizes[self.data], sizes.get(self.pipeline, 1)
+        data, stages = math.prod(sizes[name] for name in self.data), sizes.get(self.pipeline, 1)
         if self.batch % data:
-            refused[f"{self.data} = {data} does not divide a batch of {self.batch}"] += 1
+            text = f"{' * '.join(self.data)} = {data} does not divide a batch of {self.batch}"
+            refused[text] += 1
             return
         if self.layers % stages:
             refused[f"{stages} stages do not divide {self.layers} layers"] += 1
             return
-        own = self.batch // data
+        own, divided = self.batch // data, sizes[self.data[0]] > 1
         rows = self.microbatch or powers_of_two(own)
         for row in rows:
             if own % row:
@@ -81,7 +83,7 @@ class Space:
                 continue
             for schedule, chunks in self._schedules(stages, own // row, refused):
                 for recompute in self.recompute:
-                    for zero in self.zero if data > 1 else self.zero[:1]:
+                    for zero in self.zero if divided else self.zero[:1]:
                         yield Configuration(
                             axes,
                             self.pipeline,
@@ -90,7 +92,7 @@ class Space:
                             schedule,
                             chunks,
                             recompute,
-                            zero if data > 1 else 0,
+                            zero if divided else 0,
                         )
 
     def _schedules(

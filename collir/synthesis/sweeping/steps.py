@@ -32,7 +32,7 @@ class TrainingStep:
     Attributes:
         function: its name.
         batch, layers: the parameters that are the size of the batch and the number of layers.
-        data: the axis of the batch.
+        data: the axes of the batch; ZeRO divides over the first one.
         pipeline: the axis of stages.
     """
 
@@ -40,7 +40,7 @@ class TrainingStep:
     function: str
     batch: str
     layers: str
-    data: str
+    data: tuple[str, ...]
     pipeline: str
 
     @staticmethod
@@ -68,9 +68,10 @@ class TrainingStep:
         axes = [
             axis for axis, subs in mesh.of_axis.items() if set(subs) & set(operand.dims[0].axes)
         ]
-        if len(axes) != 1:
+        axes.sort(key=[mesh.by_name[sub].axis for sub in operand.dims[0].axes].index)
+        if not axes:
             raise DiagnosticError.at(
-                function, "the batch is to be sharded over one axis: write %x: f32[batch@data, ...]"
+                function, "no axis shards the batch: write %x: f32[batch@data, ...]"
             )
         for axis in mesh.axes:
             if axis.size == 1:
@@ -79,9 +80,10 @@ class TrainingStep:
                     f"axis '{axis.name}' has size 1, so no type names it: give it another size, "
                     "which the sweep replaces",
                 )
-        if axes[0] == pipeline:
-            raise DiagnosticError.at(function, f"'{pipeline}' is the axis of the batch")
-        return TrainingStep(module, function.sym_name.data, batch, _layers(call), axes[0], pipeline)
+        if pipeline in axes:
+            raise DiagnosticError.at(function, f"'{pipeline}' is an axis of the batch")
+        name, data = function.sym_name.data, tuple(axes)
+        return TrainingStep(module, name, batch, _layers(call), data, pipeline)
 
     @cached_property
     def parameters(self) -> dict[str, int]:
@@ -109,7 +111,7 @@ class TrainingStep:
         links = machine.levels[-1]
         names = self.axes
         sizes = {name: AXIS if name in kind.wide else 1 for name in names}
-        sizes |= {self.data: AXIS, self.pipeline: STAGES}
+        sizes |= {self.data[0]: AXIS, self.pipeline: STAGES}
         levels = tuple(Level(name, sizes[name], links.port, links.latency) for name in names)
         axes = tuple(
             (name, tuple(sizes[name] if name == other else 1 for other in names)) for name in names

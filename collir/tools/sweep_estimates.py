@@ -1,0 +1,115 @@
+"""The estimates of a sweep, until its time is over or the user ends it."""
+
+import math
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from collir.search.running.progress import progress_enabled
+from collir.syntax.units import bytes_text, seconds_text
+from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.estimates import Estimator
+from collir.synthesis.sweeping.groups import Estimate
+from collir.synthesis.sweeping.space import Space
+from collir.tools.sweep_output import Found
+from collir.tools.sweep_search import bound_of, memory_margin
+
+SHARE = 0.6
+"""The part of a time limit after which no other kind of configurations is compiled, if some that
+may fit are known."""
+
+
+class Progress:
+    """A line of stderr that says how far a sweep is, and is overwritten."""
+
+    def __init__(self, asked: bool | None):
+        self._shown, self._width = progress_enabled(asked), 0
+
+    def say(self, text: str) -> None:
+        """Write another line; nothing erases it."""
+        if self._shown:
+            sys.stderr.write(f"\r{text.ljust(self._width)}")
+            if not text:
+                sys.stderr.write("\r")
+            sys.stderr.flush()
+            self._width = len(text)
+
+
+class Deadline:
+    """The time limit of a sweep, which counts from its start; None: none."""
+
+    def __init__(self, seconds: float | None):
+        self.seconds, self._start = seconds, time.monotonic()
+
+    def left(self) -> float | None:
+        """Return the seconds that are left, at least a moment; None: no limit."""
+        passed = time.monotonic() - self._start
+        return None if self.seconds is None else max(1e-3, self.seconds - passed)
+
+    def is_over(self, share: float) -> bool:
+        """Return whether a part of the time is over."""
+        passed = time.monotonic() - self._start
+        return self.seconds is not None and passed > share * self.seconds
+
+
+def estimated(
+    space: Space, estimator: Estimator, memory: float, deadline: Deadline, progress: Progress
+) -> tuple[list[tuple[Configuration, Estimate]], Found]:
+    """Return the configurations that may fit into memory, those with the least time first, and what
+    is found before any is simulated.
+
+    If the time is over, or the user ends it, those that have no estimate yet are left out.
+    """
+    refused: Counter[str] = Counter()
+    asked = [*space.configurations(refused)]
+    known: list[tuple[Configuration, Estimate]] = []
+    seen, reason = 0, ""
+    found = estimator.estimates(asked)
+    try:
+        for configuration, estimate in found:
+            seen += 1
+            if isinstance(estimate, str):
+                refused[estimate] += 1
+            elif not math.isfinite(estimate.time + estimate.memory):
+                refused["no estimate: its time or memory is not a number"] += 1
+            else:
+                known.append((configuration, estimate))
+            if known and seen < len(asked) and deadline.is_over(SHARE):
+                reason = f"{seconds_text(deadline.seconds or 0)} are not enough for all of them"
+                break
+            if seen % 64 == 1:
+                progress.say(f"estimated {seen:,} of {len(asked):,} configurations")
+    except KeyboardInterrupt:
+        reason = "it was interrupted"
+    finally:
+        found.close()
+        progress.say("")
+    if reason:
+        refused[f"no estimate: {reason}"] += len(asked) - seen
+    return _that_fit(known, Found(space.devices[0], 0, refused, reason=reason), memory)
+
+
+def _that_fit(
+    known: Sequence[tuple[Configuration, Estimate]], found: Found, memory: float
+) -> tuple[list[tuple[Configuration, Estimate]], Found]:
+    """Return the configurations that may fit into memory, and what is found with their number."""
+    entries: list[tuple[Configuration, Estimate]] = []
+    smallest = math.inf
+    for configuration, estimate in known:
+        if estimate.memory <= memory * (1 + memory_margin(configuration)):
+            entries.append((configuration, estimate))
+        else:
+            found.refused[f"it needs more than {bytes_text(memory)} of memory"] += 1
+            smallest = min(smallest, estimate.memory)
+    entries.sort(key=lambda entry: bound_of(*entry))
+    complete = not found.reason
+    return entries, Found(
+        found.devices,
+        len(entries),
+        found.refused,
+        smallest,
+        complete=complete,
+        reason=found.reason,
+        estimates=known,
+    )
