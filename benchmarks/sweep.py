@@ -26,7 +26,7 @@ from collir.synthesis.sweeping.ingredients import Costs
 from collir.synthesis.sweeping.space import Space
 from collir.tools.machine import preset
 from collir.tools.sweep_model import Model
-from collir.tools.sweep_search import MEMORY_MARGIN, Sweep, bound_of
+from collir.tools.sweep_search import Sweep, bound_of, memory_margin
 
 PROGRAM = Path(__file__).parents[1] / "examples" / "models" / "sweep.coll"
 MODELS = {
@@ -82,7 +82,7 @@ def main() -> None:
         entries = [
             (c, e)
             for c, e in first
-            if isinstance(e, Estimate) and e.memory <= MEMORY * (1 + MEMORY_MARGIN)
+            if isinstance(e, Estimate) and e.memory <= MEMORY * (1 + memory_margin(c))
         ]
         entries.sort(key=lambda entry: bound_of(*entry))
         start = time.perf_counter()
@@ -91,7 +91,7 @@ def main() -> None:
         simulated = time.perf_counter() - start
         took = cpu_seconds() - began
         best = found[0].node.time if found else 0
-        kinds = len({kind_of(c, step.data) for c in configurations})
+        kinds = len({kind_of(c, step.data[0]) for c in configurations})
         print(
             f"{devices:>7}{len(configurations):>16,}{kinds:>7}{both - again:>12.1f}{again:>13.2f}"
             f"{len(configurations) / again:>7,.0f}{best:>6.3g}{simulated:>13.1f}{took:>7.1f}",

@@ -70,6 +70,13 @@ def model_of(results: Path) -> Testbed:
     return Testbed(str(PROGRAM), text, "step", (("batch", BATCH),), calibrated, "pipe")
 
 
+def as_measured(c: Configuration) -> str:
+    """Return the passes with which configurations ran, in which no order hides what is sent."""
+    if c.stages == 1:
+        return f"microbatch{{microbatches={c.microbatches}}},propagate"
+    return f"pipeline{{axis={c.pipeline} microbatches={c.microbatches} schedule={c.schedule}}}"
+
+
 def space_of(model: Model) -> Space:
     """Return the configurations that are measured."""
     step = model.step
@@ -168,7 +175,10 @@ def text_of(results: Path) -> str:
     configurations = {words(c): c for c in space.configurations(Counter())}
     names = [each["configuration"] for each in entry["steps"]]
     measured = [median(each["seconds"]) for each in entry["steps"]]
-    predicted = [model.simulated(configurations[name]).time for name in names]
+    predicted = [
+        model.simulated(configurations[name], as_measured(configurations[name])).time
+        for name in names
+    ]
     pick, seconds = swept(model, space)
     own = measured[names.index(words(pick))]
     right, count = pairs(predicted, measured)

@@ -74,21 +74,21 @@ class Model:
             step.module, step.function, machine, configuration, step.batch, step.data[0]
         )
 
-    def simulated(self, configuration: Configuration) -> Simulation:
-        """Return the simulation of a configuration.
+    def simulated(self, configuration: Configuration, passes: str = "") -> Simulation:
+        """Return the simulation of a configuration, behind its passes or others.
 
         Raises:
             DiagnosticError: it has no program.
         """
-        return self._simulated(self.compiled(configuration))
+        return self._simulated(self.compiled(configuration, passes))
 
-    def compiled(self, configuration: Configuration) -> ModuleOp:
-        """Return the program of a configuration, behind its passes.
+    def compiled(self, configuration: Configuration, passes: str = "") -> ModuleOp:
+        """Return the program of a configuration, behind its passes or others.
 
         Raises:
             DiagnosticError: it has no program.
         """
-        return _passed(self.program(configuration), configuration.passes)
+        return _passed(self.program(configuration), passes or configuration.passes)
 
     def _simulated(self, module: ModuleOp) -> Simulation:
         [simulation] = simulate(for_report(module, [self.step.function]), CostModel())
