@@ -8,21 +8,8 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
 from collir.synthesis.sweeping.programs import on_machine
 from collir.synthesis.sweeping.steps import TrainingStep
+from collir.tools.settings_megatron import AXES, degree_of, flags_of, unnamed
 from collir.tools.sweep_model import Model
-
-_MEGATRON_AXES = {
-    "tensor-model-parallel-size": ("model", "tensor", "tp"),
-    "context-parallel-size": ("context", "sequence", "cp"),
-    "expert-model-parallel-size": ("expert", "experts", "ep"),
-}
-"""Megatron-LM's degrees, and the names of axes that they are taken from."""
-
-_MEGATRON_SIZES = {
-    "num-layers": ("layers",),
-    "hidden-size": ("hidden", "width"),
-    "num-attention-heads": ("heads",),
-    "seq-length": ("seq",),
-}
 
 _TORCH_SCHEDULES = {
     "1f1b": "Schedule1F1B",
@@ -66,14 +53,10 @@ def check_words(
             text = f"{name} has no schedule {schedule}: try --schedules {','.join(known)}"
             raise DiagnosticError(Diagnostic(text))
     for axis in axes if framework == "megatron" else ():
-        if axis not in step.data and _megatron_word(axis) is None:
-            wanted = ", ".join(names[0] for names in _MEGATRON_AXES.values())
+        if axis not in step.data and degree_of(axis) is None:
+            wanted = ", ".join(names[0] for names in AXES.values())
             text = f"Megatron-LM has no degree for the axis {axis}: axes are named {wanted}"
             raise DiagnosticError(Diagnostic(text))
-
-
-def _megatron_word(axis: str) -> str | None:
-    return next((word for word, names in _MEGATRON_AXES.items() if axis in names), None)
 
 
 def _dimensions(model: Model, configuration: Configuration) -> list[tuple[str, int]]:
@@ -87,45 +70,26 @@ def _dimensions(model: Model, configuration: Configuration) -> list[tuple[str, i
 
 def _rows(model: Model, c: Configuration) -> int:
     """Return the rows of a device in a microbatch."""
-    return c.batch // c.degrees[model.step.data[0]] // c.microbatches
+    ranks = math.prod(c.degrees[axis] for axis in model.step.data)
+    return c.batch // ranks // c.microbatches
 
 
 def _megatron(model: Model, c: Configuration) -> Iterator[str]:
-    degrees = {"pipeline-model-parallel-size": c.stages}
-    known = {model.step.data[0]: "data", c.pipeline: "pipeline"}
-    for name, size in c.degrees.items():
-        if name not in known and (word := _megatron_word(name)):
-            known[name] = word
-            degrees[word] = size
-    sizes = model.step.parameters
-    flags = {
-        word: next(sizes[name] for name in names if name in sizes)
-        for word, names in _MEGATRON_SIZES.items()
-        if any(name in sizes for name in names)
-    }
-    flags |= degrees
-    if c.chunks > 1:
-        flags["num-layers-per-virtual-pipeline-stage"] = sizes[model.step.layers] // (
-            c.stages * c.chunks
-        )
-    flags |= {"micro-batch-size": _rows(model, c), "global-batch-size": c.batch}
-    words = [f"--{flag} {value}" for flag, value in flags.items()]
-    if c.recompute:
-        words.append("--recompute-granularity full --recompute-method uniform")
-        words.append("--recompute-num-layers 1")
-    if c.zero == 1:
-        words.append("--use-distributed-optimizer")
-    if c.zero == 3:
-        words.append("--use-megatron-fsdp")
-        words.append("--data-parallel-sharding-strategy optim_grads_params")
-    usual = [*_MEGATRON_AXES, "data", "pipeline"]
+    step = model.step
+    known = {step.data[0]: "data", c.pipeline: "pipeline"}
+    known |= {axis: flag for axis in c.degrees if axis not in known and (flag := degree_of(axis))}
+    words = [*flags_of(step, c, _rows(model, c))]
+    usual = [*AXES, "data", "pipeline"]
     order = [known[axis] for axis, _ in reversed(_dimensions(model, c))]
-    swapped = [*_MEGATRON_AXES, "pipeline", "data"]
+    swapped = [*AXES, "pipeline", "data"]
     if order == sorted(order, key=swapped.index) != sorted(order, key=usual.index):
         words.append("--use-tp-pp-dp-mapping")
     elif order != sorted(order, key=usual.index):
         placed = ", ".join(f"{axis}:{size}" for axis, size in _dimensions(model, c))
         yield f"# Megatron-LM orders ranks otherwise: here they are {placed}, outermost first"
+    if rest := unnamed(step):
+        sizes = ", ".join(f"{name} = {step.parameters[name]}" for name in rest)
+        yield f"# Megatron-LM has no flag here for {sizes}"
     per_node = c.level_sizes[-1]
     command = f"torchrun --nnodes {c.devices // per_node} --nproc-per-node {per_node}"
     yield " \\\n  ".join([f"{command} pretrain_gpt.py", *words])

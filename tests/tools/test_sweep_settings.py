@@ -4,9 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from megatron_options import parsed
 
 from collir.ir.diagnostics import DiagnosticError
-from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
+from collir.tools.collir import main
 from collir.tools.machine import preset
 from collir.tools.sweep_measure import measured_seconds
 from collir.tools.sweep_model import Model
@@ -35,20 +37,35 @@ def _model() -> Model:
 def test_megatron_has_all_degrees() -> None:
     text = settings_text(_model(), STAGED, "megatron")
     words = text.replace("\\\n", "").split()
-    assert words[:5] == ["torchrun", "--nnodes", "4", "--nproc-per-node", "8"]
-    flags = " ".join(words)
-    for flag in (
-        "--tensor-model-parallel-size 4",
-        "--pipeline-model-parallel-size 2",
-        "--num-layers-per-virtual-pipeline-stage 2",
-        "--micro-batch-size 2",
-        "--global-batch-size 64",
-        "--recompute-granularity full",
-        "--use-distributed-optimizer",
-    ):
-        assert flag in flags
-    assert "--use-tp-pp-dp-mapping" not in flags
-    assert "#" not in flags, "stages are outermost, and tensor parallelism is innermost"
+    assert words[:6] == ["torchrun", "--nnodes", "4", "--nproc-per-node", "8", "pretrain_gpt.py"]
+    found = parsed(words[6:])
+    assert (found.tensor_model_parallel_size, found.pipeline_model_parallel_size) == (4, 2)
+    assert (found.num_layers, found.num_layers_per_virtual_pipeline_stage) == (8, 2)
+    assert (found.micro_batch_size, found.global_batch_size) == (2, 64)
+    assert (found.recompute_granularity, found.recompute_num_layers) == ("full", 1)
+    assert found.use_distributed_optimizer and found.overlap_grad_reduce and found.bf16
+    assert not found.use_tp_pp_dp_mapping and not found.swiglu and not found.group_query_attention
+    assert "#" not in text, "stages are outermost, and tensor parallelism is innermost"
+
+
+def test_megatron_has_what_a_page_of_llama_says(tmp_path: Path) -> None:
+    """Grouped queries, gates, rotated positions, an output of its own; ZeRO-3 as its FSDP."""
+    path = tmp_path / "llama.coll"
+    assert (
+        main(["new", "--model", "llama-3-8b", "--gpu", "h100", "--nodes", "2", "-o", str(path)])
+        == 0
+    )
+    model = replace(_model(), path=str(path), text=path.read_text(), sizes=())
+    axes = (("pipe", (1, 1)), ("data", (2, 2)), ("model", (1, 4)))
+    sharded = replace(STAGED, axes=axes, schedule=UNSTAGED, chunks=1, zero=3)
+    text = settings_text(model, sharded, "megatron")
+    found = parsed(text.replace("\\\n", "").partition("pretrain_gpt.py")[2].split())
+    assert (found.num_attention_heads, found.num_query_groups) == (32, 8)
+    assert (found.ffn_hidden_size, found.vocab_size) == (14336, 128256)
+    assert found.group_query_attention and found.swiglu and found.disable_bias_linear
+    assert (found.normalization, found.position_embedding_type) == ("RMSNorm", "rope")
+    assert found.untie_embeddings_and_output_weights
+    assert found.data_parallel_sharding_strategy == "optim_grads_params"
 
 
 def test_megatron_has_two_orders_of_ranks() -> None:

@@ -91,6 +91,14 @@ class TrainingStep:
         values = parameters_of(named(self.module, self.function))
         return {name: int(value) for name, value in values.items()}
 
+    @property
+    def callee(self) -> FuncOp:
+        """The function that it takes the gradient of."""
+        [call] = [each for each in calls_in(named(self.module, self.function)) if each.sought]
+        callee = call.function()
+        assert callee is not None
+        return callee
+
     @cached_property
     def machine(self) -> Machine:
         """The machine of its mesh."""
