@@ -21,6 +21,7 @@ os.environ |= SHARING | os.environ  # most tests start more ranks than there are
 
 # Many tests start new processes of Python: only the first compiles the package, whatever is set.
 sys.dont_write_bytecode = False
+os.environ["COLLIR_CACHE"] = ""  # each test compiles what it sweeps
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # What tests leave behind is in cycles: the searches for it would take a tenth of all time.

@@ -36,8 +36,9 @@ from collir.synthesis.sweeping.ingredients import (
 )
 from collir.synthesis.sweeping.programs import program_of
 from collir.synthesis.sweeping.steps import TrainingStep
-from collir.tools.api import context, parse, pass_pipeline
+from collir.tools.api import context, emit, parse, pass_pipeline
 from collir.tools.functions import for_report
+from collir.tools.sweep_cache import keep, key_of, read
 
 
 @dataclass(frozen=True)
@@ -116,21 +117,38 @@ class Model:
         """
         step = self.step
         machine, small = step.small(self.machine, asked[0][0])
-        try:  # its layers are a parameter
-            program = _passed(self._program(machine, small), small.cut)
-        except DiagnosticError as error:
-            return [_reason(error)] * len(asked)
-        erase_other_functions(program, [step.function])  # its calls are steps now
-        return [self._costs(program, kind, rows) for kind, rows in asked]
+        text = _text_of(self.path, self.text, self.function, self.sizes, self.pipeline)
 
-    def _costs(self, program: ModuleOp, kind: Kind, rows: Rows) -> Costs | str:
+        @cache
+        def program() -> ModuleOp | str:
+            try:  # its layers are a parameter
+                module = _passed(self._program(machine, small), small.cut)
+            except DiagnosticError as error:
+                return _reason(error)
+            erase_other_functions(module, [step.function])  # its calls are steps now
+            return module
+
+        def costs(kind: Kind, rows: Rows) -> Costs | str:
+            key = key_of(text, step.batch, step.function, machine, kind, step.pipeline)
+            if (two := read(key)) is None:
+                module = program()
+                if isinstance(module, str):
+                    return module
+                try:
+                    two = [*self._ingredients(module, kind)]
+                except DiagnosticError as error:
+                    return _reason(error)
+                if len({len(made.formulas) for made in two}) > 1:
+                    return "no estimate: another layer has other steps"
+                keep(key, two)
+            return self._costs(two, kind, rows)
+
+        return [costs(kind, rows) for kind, rows in asked]
+
+    def _costs(self, two: Sequence[Ingredients], kind: Kind, rows: Rows) -> Costs:
         columns = np.array([(STAGES, *row) for row in rows], dtype=float).T
         names = [self.step.pipeline, self.step.batch, self.step.data[0], *kind.wide]
         given = dict(zip(names, columns, strict=True))
-        try:
-            two = [*self._ingredients(program, kind)]
-        except DiagnosticError as error:
-            return _reason(error)
         values, whole = zip(*(made.values(given) for made in two), strict=True)
         for made in two:  # workers return numbers alone
             made.formulas.clear()
@@ -143,6 +161,7 @@ class Model:
         step = self.step
         stages = STAGES if kind.staged else 1
         schedule = "zb-h1" if kind.splits else "1f1b"
+        made: Ingredients | None = None
         for layers in LAYERS:
             module = program.clone()
             instantiate(module, {step.layers: layers * stages}, step.function)
@@ -152,7 +171,8 @@ class Model:
             for function in functions_of(module):
                 others = [name for name in parameters_of(function) if name != step.batch]
                 fix_parameters(function, others)
-            yield ingredients_of(module, step.function, step.data, kind.once)
+            made = ingredients_of(module, step.function, step.data, kind.once, made)
+            yield made
 
     @cached_property
     def least_seconds(self) -> float:
@@ -201,6 +221,14 @@ def _passed(module: ModuleOp, passes: str) -> ModuleOp:
         for each in pass_pipeline(passes).passes:
             each.apply(context(), module)
     return module
+
+
+@cache
+def _text_of(
+    path: str, text: str, function: str, sizes: tuple[tuple[str, int], ...], pipeline: str
+) -> str:
+    """Return the text of the module of a training step, with all that it is read from."""
+    return emit(step_of(path, text, function, sizes, pipeline).module)
 
 
 @cache

@@ -96,6 +96,23 @@ def test_a_batch_may_be_over_several_axes(tmp_path: Path) -> None:
         assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
 
 
+def test_kinds_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second sweep compiles no kind, also of another batch; a broken file is as none."""
+    monkeypatch.setenv("COLLIR_CACHE", str(tmp_path))
+    first = _swept(PERCEPTRON, capsys, "--json", "--zero", "0")
+    files = [*tmp_path.iterdir()]
+    assert files
+    with monkeypatch.context() as patched:
+        patched.setattr(Model, "_ingredients", None)
+        assert _swept(PERCEPTRON, capsys, "--json", "--zero", "0") == first
+        assert "seconds" in _swept(PERCEPTRON, capsys, "--json", "--zero", "0", "--global-batch=32")
+    for file in files:
+        file.write_bytes(b"no pickle")
+    assert _swept(PERCEPTRON, capsys, "--json", "--zero", "0") == first
+
+
 def test_a_sweep_that_has_no_time_lists_one(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(_swept(PERCEPTRON, capsys, "--json", "--time-limit", "0.01"))
     [space] = found["spaces"]

@@ -5,6 +5,7 @@ They are left as they are: sympy simplifies what stands around them. Those that 
 such as the slowdown of products on it, are a class for each.
 """
 
+import copyreg
 from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -116,7 +117,7 @@ def slowdown_on(efficiency: Efficiency) -> type[Valued]:
             found = found * tiled_slowdowns(n, rows, columns, length, tile, units, depth)
         return found[which].reshape(sides.shape[1:])
 
-    return new_function(Slowdown, values=values)
+    return new_function(Slowdown, (slowdown_on, efficiency), values=values)
 
 
 @cache
@@ -130,14 +131,31 @@ def bandwidth_of(execution: Execution) -> type[Valued]:
             rates = np.exp(np.interp(np.log(size), streams[:, 0], streams[:, 1]))
         return np.where(np.asarray(size) > 0, rates, memory)
 
-    return new_function(Bandwidth, values=values)
+    return new_function(Bandwidth, (bandwidth_of, execution), values=values)
 
 
-def new_function(base: type[T], **methods: Callable[..., Any]) -> type[T]:
-    """Return a new class of functions."""
+def new_function(
+    base: type[T],
+    recipe: tuple[Callable[[Any], object], object] | None = None,
+    **methods: Callable[..., Any],
+) -> type[T]:
+    """Return a new class of functions.
+
+    Args:
+        recipe: the function that returns this class, and its argument, by which it is pickled.
+    """
     name = f"{base.__name__}{len(base.__subclasses__())}"
-    own = {key: classmethod(method) for key, method in methods.items()}
-    return cast("type[T]", type(name, (base,), own))
+    own: dict[str, Any] = {key: classmethod(method) for key, method in methods.items()}
+    return cast("type[T]", type(name, (base,), own | {"recipe": recipe}))
+
+
+def _pickled(function: type[Any]) -> Any:
+    """Return how a class of functions is pickled: by its name, or its recipe."""
+    recipe = vars(function).get("recipe")
+    return function.__qualname__ if recipe is None else (recipe[0], recipe[1:])
+
+
+copyreg.pickle(type(sympy.Function), _pickled)  # type: ignore[arg-type]
 
 
 def distinct_rows(table: Array) -> tuple[Array, Any]:

@@ -15,6 +15,7 @@ collectives on each stream, and that of steps which wait for each other.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -145,10 +146,14 @@ class Ingredients:
         formulas: the expressions that parts have numbers of.
         quotients: sizes of blocks, which have to be integers.
         data: the axes of the batch.
+        places: the paths of each run, if they are to be those of another program.
+        chosen: the paths of each run, as places among its steps.
     """
 
     mesh: Mesh
     data: Sequence[str]
+    places: list[list[tuple[int, ...]]] = field(default_factory=list[list[tuple[int, ...]]])
+    chosen: list[list[tuple[int, ...]]] = field(default_factory=list[list[tuple[int, ...]]])
     tasks: dict[str, Part] = field(default_factory=dict[str, Part])
     before: list[Part] = field(default_factory=list[Part])
     after: list[Part] = field(default_factory=list[Part])
@@ -195,18 +200,26 @@ class Costs(NamedTuple):
     whole: Sequence[bool]
 
 
-def ingredients_of(module: ModuleOp, function: str, data: Sequence[str], once: bool) -> Ingredients:
+def ingredients_of(
+    module: ModuleOp,
+    function: str,
+    data: Sequence[str],
+    once: bool,
+    like: Ingredients | None = None,
+) -> Ingredients:
     """Return the parts of a program that has been cut into microbatches.
 
     Args:
         data: the axes of the batch.
         once: whether there is one microbatch.
+        like: those of the program with a layer less, whose paths these ones take.
 
     Raises:
         DiagnosticError, FormulaMissingError: a cost is no formula.
     """
     [opened] = opened_functions(module, CostModel(), function)
-    made = Ingredients(opened.simulation.mesh, data)
+    places = [*like.chosen] if like is not None else []
+    made = Ingredients(opened.simulation.mesh, data, places)
     quotients = map(expression_of, opened.quotients)
     # The batch is cut into as many parts as its axes have coordinates, whatever their sizes.
     ones = {symbol(f"@{name}"): AXIS for name in data}
@@ -298,13 +311,16 @@ def _run(
     }
     collectives = [number for number, step in steps if step.sent is not None]
     sent = tuple(_sent(made, step) for _, step in steps if step.sent is not None)
-    paths: dict[tuple[int, ...], None] = {}
-    for weight in _WEIGHTS if collectives else ():
-        paths |= {_longest(steps, weight, needed, made.data): None}
+    places = made.places.pop(0) if made.places else None
+    if places is None or max(chain(*places), default=-1) >= len(steps):
+        weights = _WEIGHTS if collectives else ()
+        places = [_longest(steps, weight, needed, made.data) for weight in weights]
+    made.chosen.append(places)
+    paths = [[steps[place][0] for place in path] for path in places]
     found = (
         Path(
             made.number(sympy.Add(*(local[n] for n in path if n in local))),
-            tuple(collectives.index(n) for n in path if n not in local),
+            tuple(collectives.index(n) for n in path if n in collectives),
         )
         for path in paths
     )
@@ -317,17 +333,17 @@ def _longest(
     needed: Collection[int],
     data: Sequence[str],
 ) -> tuple[int, ...]:
-    """Return the numbers of the steps on the longest path, on which collectives take ``weight``
-    times as long. Weights that are gathered over axes of the batch may come earlier."""
+    """Return the places among steps of those on the longest path, on which collectives take
+    ``weight`` times as long. Weights that are gathered over axes of the batch may come earlier."""
     best: dict[int, tuple[float, tuple[int, ...]]] = {}
-    for number, step in steps:
+    for place, (number, step) in enumerate(steps):
         if step.sent is not None and STEPS[step.kind].gathers:
             collective = step.sent.collective
             if {*map(collective.mesh.label, collective.axes)} <= {*data}:
                 continue
         longest, path = max((best[n] for n in step.task.after if n in best), default=(0.0, ()))
         time = step.task.time * (weight if step.sent is not None else 1.0)
-        best[number] = longest + time, (*path, number)
+        best[number] = longest + time, (*path, place)
     ends = [found for number, found in best.items() if not needed or number in needed]
     return max(ends, default=(0.0, ()))[1]
 
