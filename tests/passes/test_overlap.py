@@ -111,5 +111,6 @@ def test_it_takes_what_was_planned_and_never_longer(rng: random.Random) -> None:
     best, order = planned.best()
     assert sorted(order) == list(range(len(planned.ops)))
     assert planned.time(order) == best <= planned.time(range(len(planned.ops))) * 1.002
-    if any("async" in op.properties for op in module.walk() if isinstance(op, DistOp)):
+    is_async = any("async" in op.properties for op in module.walk() if isinstance(op, DistOp))
+    if is_async and len(after.places) == 1:  # plans are of one class of devices
         assert after.time == pytest.approx(best, rel=1e-9)

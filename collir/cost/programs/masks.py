@@ -8,7 +8,7 @@ and where it is needed at all.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from fractions import Fraction
@@ -21,7 +21,7 @@ from xdsl.ir import SSAValue
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
-from collir.layout.sizes import without_formula
+from collir.layout.sizes import OpenSize, without_formula
 
 TILE = 128
 """The positions along a side of a tile of scores: FlashAttention-2 and -3 take 64 to 192."""
@@ -286,21 +286,56 @@ def _needed_by(user: DistOp, number: int, known: Known) -> Band | None:
 # ---------------------------------------------------------------------------------------------
 
 
-def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> Fraction:
+class Part(NamedTuple):
+    """A part of the tiles of a block, as a quotient; of open sizes, its terms have formulas."""
+
+    numerator: int
+    denominator: int
+
+
+ALL = Part(1, 1)
+
+
+def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> Part:
     """Return the part of the tiles of a device's block that have an element which a step computes:
     that of the device with the most of them."""
     if mask is None:
-        return Fraction(1)
+        return ALL
     x, band = dist_type((*op.operands, op.result)[mask.number]), mask.band
     over = [x.dims[dim] for dim in band.dims]
     sizes = [without_formula(size) for size in x.local_shape(mesh)]
     first, second = (sizes[dim] for dim in band.dims)
     counts = (without_formula(mesh.group_size(dim.axes)) for dim in over)
-    starts = product(*(range(count) for count in counts))
-    return max(
-        _tiles(first, second, band.low + i * first - j * second, band.high + i * first - j * second)
-        for i, j in starts
-    )
+    starts = [*product(*(range(int(count)) for count in counts))]
+
+    def most(rows: int, columns: int) -> Fraction:
+        return max(
+            _tiles(
+                rows, columns, band.low + i * rows - j * columns, band.high + i * rows - j * columns
+            )
+            for i, j in starts
+        )
+
+    side = int(first)
+    share = most(side, int(second))
+    if isinstance(first, OpenSize) and first == second and side % TILE == 0:
+        return _of_square(first, lambda tiles: most(tiles * TILE, tiles * TILE))
+    return Part(share.numerator, share.denominator)
+
+
+def _of_square(side: OpenSize, share: Callable[[int], Fraction]) -> Part:
+    """Return the part of the tiles of a square whose side is open: a polynomial of its tiles, of
+    the second degree, over their number, from the shares of three sizes from its default on."""
+    first = int(side) // TILE
+    tiles = [first, first + 1, first + 2]
+    counts = [share(n) * n * n for n in tiles]
+    second = (counts[2] - 2 * counts[1] + counts[0]) / 2
+    linear = counts[1] - counts[0] - second * (2 * first + 1)
+    constant = counts[0] - second * first**2 - linear * first
+    scale = math.lcm(*(x.denominator for x in (second, linear, constant)))
+    a, b, c = (int(x * scale) for x in (second, linear * TILE, constant * TILE**2))
+    numerator = a * side * side + b * side + c
+    return Part(numerator, scale * side * side)
 
 
 @lru_cache(maxsize=4096)

@@ -2,14 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 
 from xdsl.ir import SSAValue
 
 from collir.cost.programs.compute import step_seconds
 from collir.cost.programs.kernels import Kernels
 from collir.cost.programs.local_steps import LocalStep
-from collir.cost.programs.masks import part_of
+from collir.cost.programs.masks import ALL, Part, part_of
 from collir.cost.programs.products import disordered, product_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
@@ -146,9 +145,7 @@ def _fused(
     )
 
 
-def _elements(
-    op: DistOp, share: float | Fraction, mesh: Mesh
-) -> tuple[tuple[str, str, float], ...]:
+def _elements(op: DistOp, share: float | Part, mesh: Mesh) -> tuple[tuple[str, str, float], ...]:
     """Return an operation with its dtype and the elements that it maps or reduces; a product of
     vectors is a sum."""
     value = next(iter(op.operands), op.result)
@@ -157,13 +154,15 @@ def _elements(
     return ((name, dist_type(value).dtype.value, _part(count, share)),)
 
 
-def _part(number: float, share: float | Fraction) -> float:
+def _part(number: float, share: float | Part) -> float:
     """Return a share of a number; all of it as it is, such as an open size."""
-    if share == 1:
+    if share in (1, ALL):
         return number
-    if isinstance(number, OpenSize) and isinstance(share, Fraction):
+    if not isinstance(share, Part):
+        return number * float(share)
+    if isinstance(number, OpenSize):
         return quotient(number * share.numerator, share.denominator)
-    return number * float(share)
+    return number * (int(share.numerator) / int(share.denominator))
 
 
 def _kernel_name(names: Sequence[str]) -> str:
