@@ -292,6 +292,11 @@ class Part(NamedTuple):
     numerator: int
     denominator: int
 
+    @property
+    def share(self) -> float:
+        """The part at the defaults of open sizes."""
+        return int(self.numerator) / int(self.denominator)
+
 
 ALL = Part(1, 1)
 

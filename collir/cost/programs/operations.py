@@ -162,7 +162,7 @@ def _part(number: float, share: float | Part) -> float:
         return number * float(share)
     if isinstance(number, OpenSize):
         return quotient(number * share.numerator, share.denominator)
-    return number * (int(share.numerator) / int(share.denominator))
+    return number * share.share
 
 
 def _kernel_name(names: Sequence[str]) -> str:

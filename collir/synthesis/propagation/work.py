@@ -132,7 +132,7 @@ class Work:
         sizes = [int(dist_type(x).local_bytes(self.mesh)) for x in read]
         moved = sum(sizes) + written if not all(state[1:]) else made.kind.moved(sizes, written)
         if made.structure is not None:
-            share = float(part_of(made, mask, self.mesh))
+            share = part_of(made, mask, self.mesh).share
             local = computed(made, made.structure, float(moved), share, self.mesh)
             if made.structure.contracts and not all(state[1:]):  # it runs with others
                 local = replace(local, inner=local.work)
