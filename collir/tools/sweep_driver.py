@@ -26,7 +26,7 @@ from collir.tools.api import emit, read_text
 from collir.tools.engines import ENGINES
 from collir.tools.measured import machines_of
 from collir.tools.shell import UsageError, write_whole
-from collir.tools.sweep_estimates import Deadline, Progress, estimated
+from collir.tools.sweep_estimates import Deadline, ProgressLine, estimated
 from collir.tools.sweep_explain import compared, explained
 from collir.tools.sweep_measure import MEASURING, measured_seconds, measured_text
 from collir.tools.sweep_model import Model, step_of
@@ -98,7 +98,7 @@ def _found(options: argparse.Namespace, model: Model, space: Space) -> list[Foun
     """Return the best configurations on a machine, for each number of devices."""
     memory = _memory(options, model.machine)
     workers = options.workers or os.cpu_count() or 1
-    estimator, progress = model.estimator(workers), Progress(options.progress)
+    estimator, progress = model.estimator(workers), ProgressLine(options.progress)
     found: list[Found] = []
     for devices in space.devices:
         deadline, own = Deadline(options.time_limit), replace(space, devices=(devices,))
@@ -162,7 +162,7 @@ def _search(
     memory: float,
     workers: int,
     deadline: Deadline,
-    progress: Progress,
+    progress: ProgressLine,
 ) -> Found:
     """Return the fastest of some configurations."""
     if not entries:

@@ -20,7 +20,7 @@ SHARE = 0.6
 may fit are known."""
 
 
-class Progress:
+class ProgressLine:
     """A line of stderr that says how far a sweep is, and is overwritten."""
 
     def __init__(self, asked: bool | None):
@@ -54,7 +54,7 @@ class Deadline:
 
 
 def estimated(
-    space: Space, estimator: Estimator, memory: float, deadline: Deadline, progress: Progress
+    space: Space, estimator: Estimator, memory: float, deadline: Deadline, progress: ProgressLine
 ) -> tuple[list[tuple[Configuration, Estimate]], Found]:
     """Return the configurations that may fit into memory, those with the least time first, and what
     is found before any is simulated.

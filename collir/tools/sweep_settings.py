@@ -53,7 +53,7 @@ def check_words(
             text = f"{name} has no schedule {schedule}: try --schedules {','.join(known)}"
             raise DiagnosticError(Diagnostic(text))
     for axis in axes if framework == "megatron" else ():
-        if axis not in step.data and degree_of(axis) is None:
+        if axis != step.data[0] and degree_of(axis) is None:
             wanted = ", ".join(names[0] for names in AXES.values())
             text = f"Megatron-LM has no degree for the axis {axis}: axes are named {wanted}"
             raise DiagnosticError(Diagnostic(text))

@@ -849,7 +849,7 @@ def test_computations_on_other_inputs_are_told_apart_at_a_glance(
 
 
 def test_private_functions_need_not_stay() -> None:
-    """What a pass made for one caller is gone once its steps are in the place of the call."""
+    """Functions made for one caller go once their steps are in the place of the call."""
     text = """
 machine @quad { level gpu[4] { port = 300 GB/s, latency = 4 us } }
 mesh @m on @quad { data = gpu:4 }

@@ -1,4 +1,4 @@
-"""What a training step with stages computes on all devices, beside what it does on one."""
+"""Comparisons of a training step with stages on all devices with one device."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a device does at each time: it computes, sends without computing, or waits."""
+"""The time of a device: in which it computes, sends without computing, or waits."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence

@@ -286,7 +286,7 @@ def _needed_by(user: DistOp, number: int, known: Known) -> Band | None:
 # ---------------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class Seen(NamedTuple):
     """A part of the tiles of a block, as a quotient; of open sizes, its terms have formulas."""
 
     numerator: int
@@ -298,10 +298,10 @@ class Part(NamedTuple):
         return int(self.numerator) / int(self.denominator)
 
 
-ALL = Part(1, 1)
+ALL = Seen(1, 1)
 
 
-def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> Part:
+def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> Seen:
     """Return the part of the tiles of a device's block that have an element which a step computes:
     that of the device with the most of them."""
     if mask is None:
@@ -325,10 +325,10 @@ def part_of(op: DistOp, mask: Masked | None, mesh: Mesh) -> Part:
     share = most(side, int(second))
     if isinstance(first, OpenSize) and first == second and side % TILE == 0:
         return _of_square(first, lambda tiles: most(tiles * TILE, tiles * TILE))
-    return Part(share.numerator, share.denominator)
+    return Seen(share.numerator, share.denominator)
 
 
-def _of_square(side: OpenSize, share: Callable[[int], Fraction]) -> Part:
+def _of_square(side: OpenSize, share: Callable[[int], Fraction]) -> Seen:
     """Return the part of the tiles of a square whose side is open: a polynomial of its tiles, of
     the second degree, over their number, from the shares of three sizes from its default on."""
     first = int(side) // TILE
@@ -340,7 +340,7 @@ def _of_square(side: OpenSize, share: Callable[[int], Fraction]) -> Part:
     scale = math.lcm(*(x.denominator for x in (second, linear, constant)))
     a, b, c = (int(x * scale) for x in (second, linear * TILE, constant * TILE**2))
     numerator = a * side * side + b * side + c
-    return Part(numerator, scale * side * side)
+    return Seen(numerator, scale * side * side)
 
 
 @lru_cache(maxsize=4096)

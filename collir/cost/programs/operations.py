@@ -8,7 +8,7 @@ from xdsl.ir import SSAValue
 from collir.cost.programs.compute import step_seconds
 from collir.cost.programs.kernels import Kernels
 from collir.cost.programs.local_steps import LocalStep
-from collir.cost.programs.masks import ALL, Part, part_of
+from collir.cost.programs.masks import ALL, Seen, part_of
 from collir.cost.programs.products import disordered, product_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
@@ -145,7 +145,7 @@ def _fused(
     )
 
 
-def _elements(op: DistOp, share: float | Part, mesh: Mesh) -> tuple[tuple[str, str, float], ...]:
+def _elements(op: DistOp, share: float | Seen, mesh: Mesh) -> tuple[tuple[str, str, float], ...]:
     """Return an operation with its dtype and the elements that it maps or reduces; a product of
     vectors is a sum."""
     value = next(iter(op.operands), op.result)
@@ -154,11 +154,11 @@ def _elements(op: DistOp, share: float | Part, mesh: Mesh) -> tuple[tuple[str, s
     return ((name, dist_type(value).dtype.value, _part(count, share)),)
 
 
-def _part(number: float, share: float | Part) -> float:
+def _part(number: float, share: float | Seen) -> float:
     """Return a share of a number; all of it as it is, such as an open size."""
     if share in (1, ALL):
         return number
-    if not isinstance(share, Part):
+    if not isinstance(share, Seen):
         return number * float(share)
     if isinstance(number, OpenSize):
         return quotient(number * share.numerator, share.denominator)

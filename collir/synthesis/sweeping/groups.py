@@ -199,43 +199,31 @@ class Group:
     def seconds(self, name: str, role: int, layers: int) -> Array:
         """Return the seconds of a part of the program, at a stage of a role."""
         one, other = (made.part(name, role) for made in self.two)
-        return self._part(one, other, layers, name == "before" and self.shape.stages > 1)
+        return self._part(one, other, layers, name == "before" and self.shape.stages > 1)[0]
 
-    def _part(self, one: Part, other: Part, layers: int, starts: bool = False) -> Array:
-        """Return the seconds of a part.
+    def _part(
+        self, one: Part, other: Part, layers: int, starts: bool = False
+    ) -> tuple[Array, Array]:
+        """Return the seconds of a part, and those in which it sends nothing.
+
+        If gathers are ahead, the last iteration of a loop is outside of it.
 
         Args:
             other: the part in the program with one more layer.
             starts: whether collectives that no path needs may end later.
         """
-        total = np.zeros(len(self.counts))
+        total = local = np.zeros(len(self.counts))
         for first, second in zip(one.items, other.items, strict=True):
             if isinstance(first, Loop):
                 assert isinstance(second, Loop)
                 times = first.times + (layers - LAYERS[0]) * (second.times - first.times)
-                total = total + self._loop(first.body, second.body, times, layers)
+                body, own = self._part(first.body, second.body, layers)
+                total = total + (times - 1) * body + (body if self.shape.zero < PREFETCHED else own)
+                local = local + times * own
             else:
                 total = total + self._run(first, layers, starts)
-        return total
-
-    def _loop(self, one: Part, other: Part, times: int, layers: int) -> Array:
-        """Return the seconds of a loop. If gathers are ahead, the last iteration is outside."""
-        body = self._part(one, other, layers)
-        if self.shape.zero < PREFETCHED:
-            return times * body
-        return (times - 1) * body + self._local(one, other, layers)
-
-    def _local(self, one: Part, other: Part, layers: int) -> Array:
-        """Return the seconds in which a part sends nothing."""
-        total = np.zeros(len(self.counts))
-        for first, second in zip(one.items, other.items, strict=True):
-            if isinstance(first, Loop):
-                assert isinstance(second, Loop)
-                times = first.times + (layers - LAYERS[0]) * (second.times - first.times)
-                total = total + times * self._local(first.body, second.body, layers)
-            else:
-                total = total + self.value(first.local, layers)
-        return total
+                local = local + self.value(first.local, layers)
+        return total, local
 
     def _run(self, run: Run, layers: int, starts: bool) -> Array:
         """Return the seconds of steps between two loops in any order."""
