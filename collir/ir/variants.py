@@ -1,7 +1,7 @@
 """Variants of a training step that compute the same: layers that are computed again in the backward
 pass, and states and parameters that are divided over the axis of the batch."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, UnitAttr
@@ -36,23 +36,38 @@ def shard_roles(function: FuncOp, axis: str, roles: Collection[Role]) -> None:
     """Shard the arguments and results of some roles of an ``auto`` function over an axis too, in
     place: on the last dimension without axes that it divides, else behind the axes of one. Stacks
     of several dimensions are not sharded on the first, which is cut into stages."""
-    mesh, block = mesh_of(function), function.body.block
+    mesh = mesh_of(function)
     names = mesh.of_axis.get(axis, ())
+    last = function.body.block.last_op
+    assert isinstance(last, ReturnOp)
+
+    def sharded(values: Iterable[SSAValue], of: Iterable[Role | None]) -> dict[int, DistType]:
+        return {
+            number: to
+            for number, (value, role) in enumerate(zip(values, of, strict=True))
+            if role in roles and (to := _sharded(dist_type(value), names, mesh))
+        }
+
+    arguments = sharded(function.args, argument_roles(function))
+    set_layouts(function, arguments, sharded(last.operands, result_roles(function)))
+
+
+def set_layouts(
+    function: FuncOp, inputs: Mapping[int, DistType], outputs: Mapping[int, DistType]
+) -> None:
+    """Give arguments and results of an ``auto`` function, by number, other layouts, in place."""
+    mesh, block = mesh_of(function), function.body.block
     last = block.last_op
     assert isinstance(last, ReturnOp)
-    of_results = result_roles(function)
     before = [value.owner for value in last.operands]
-    for argument, role in zip(function.args, argument_roles(function), strict=True):
-        if role in roles and (to := _sharded(dist_type(argument), names, mesh)):
-            _set_argument(argument, to)
-    for number, role in enumerate(of_results):
-        value = last.operands[number]
-        if role in roles and (to := _sharded(dist_type(value), names, mesh)):
-            last.operands[number] = _laid_out(value, to, last, mesh)
+    for number, to in inputs.items():
+        _set_argument(function.args[number], to)
+    for number, to in outputs.items():
+        last.operands[number] = _laid_out(last.operands[number], to, last, mesh)
     _erase_unused(dict.fromkeys(op for op in before if isinstance(op, DistOp)))
-    inputs = [argument.type for argument in function.args]
-    outputs = [value.type for value in last.operands]
-    function.properties["function_type"] = FunctionType.from_lists(inputs, outputs)
+    arguments = [argument.type for argument in function.args]
+    results = [value.type for value in last.operands]
+    function.properties["function_type"] = FunctionType.from_lists(arguments, results)
 
 
 def _sharded(x: DistType, names: tuple[str, ...], mesh: Mesh) -> DistType | None:

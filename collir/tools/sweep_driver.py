@@ -19,6 +19,7 @@ from collir.machine import Machine
 from collir.search.core.problem import SearchError
 from collir.syntax.units import Quantity, bytes_text, seconds_text
 from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.dividing import division_of, unused_axis
 from collir.synthesis.sweeping.groups import Estimate
 from collir.synthesis.sweeping.programs import STAGES_OF_ZERO
 from collir.synthesis.sweeping.space import SCHEDULES, Space
@@ -270,12 +271,10 @@ def _models(options: argparse.Namespace, sources: Sources) -> list[Model]:
     names = [machine.name for machine in machines]
     if len(set(names)) < len(names):
         raise UsageError(f"two machines have the same name: {', '.join(names)}; rename one")
-    return [
-        Model(
-            str(path), text, options.function, tuple(sizes.items()), machine, options.pipeline_axis
-        )
-        for machine in machines
-    ]
+    axis = unused_axis(step)
+    division = division_of(step, axis) if axis and f"{axis}=1" not in options.degree else None
+    given = (str(path), text, options.function, tuple(sizes.items()))
+    return [Model(*given, machine, options.pipeline_axis, division) for machine in machines]
 
 
 def _machines(text: str, sources: Sources) -> list[MachineOp]:

@@ -26,6 +26,7 @@ from collir.ir.selection import erase_other_functions
 from collir.machine import Machine
 from collir.synthesis.searching import session
 from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.dividing import Division, divide
 from collir.synthesis.sweeping.estimates import Estimator, Kind, Rows
 from collir.synthesis.sweeping.ingredients import (
     LAYERS,
@@ -51,6 +52,7 @@ class Model:
         sizes: values of its parameters.
         machine: the machine.
         pipeline: the name of the axis of stages.
+        division: what an axis divides that no type of the file names.
     """
 
     path: str
@@ -59,11 +61,14 @@ class Model:
     sizes: tuple[tuple[str, int], ...]
     machine: Machine
     pipeline: str
+    division: Division | None = None
 
     @property
     def step(self) -> TrainingStep:
         """The training step."""
-        return step_of(self.path, self.text, self.function, self.sizes, self.pipeline)
+        return step_of(
+            self.path, self.text, self.function, self.sizes, self.pipeline, self.division
+        )
 
     def program(self, configuration: Configuration) -> ModuleOp:
         """Return the program of a configuration, before its passes."""
@@ -117,7 +122,9 @@ class Model:
         """
         step = self.step
         machine, small = step.small(self.machine, asked[0][0])
-        text = _text_of(self.path, self.text, self.function, self.sizes, self.pipeline)
+        text = _text_of(
+            self.path, self.text, self.function, self.sizes, self.pipeline, self.division
+        )
 
         @cache
         def program() -> ModuleOp | str:
@@ -225,15 +232,25 @@ def _passed(module: ModuleOp, passes: str) -> ModuleOp:
 
 @cache
 def _text_of(
-    path: str, text: str, function: str, sizes: tuple[tuple[str, int], ...], pipeline: str
+    path: str,
+    text: str,
+    function: str,
+    sizes: tuple[tuple[str, int], ...],
+    pipeline: str,
+    division: Division | None,
 ) -> str:
     """Return the text of the module of a training step, with all that it is read from."""
-    return emit(step_of(path, text, function, sizes, pipeline).module)
+    return emit(step_of(path, text, function, sizes, pipeline, division).module)
 
 
 @cache
 def step_of(
-    path: str, text: str, function: str, sizes: tuple[tuple[str, int], ...], pipeline: str
+    path: str,
+    text: str,
+    function: str,
+    sizes: tuple[tuple[str, int], ...],
+    pipeline: str,
+    division: Division | None = None,
 ) -> TrainingStep:
     """Return the training step of a file with other values of its parameters.
 
@@ -244,8 +261,9 @@ def step_of(
     step = TrainingStep.of(module, function, pipeline)
     if sizes:
         instantiate(module, dict(sizes), step.function)
-        step = TrainingStep.of(module, function, pipeline)
-    return step
+    if division and division.pairs:
+        divide(step, division)
+    return TrainingStep.of(module, function, pipeline)
 
 
 def busiest(simulation: Simulation) -> Spent:

@@ -60,6 +60,8 @@ def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
     lines = [
         f"@{step.function}, {step.batch} = {step.parameters[step.batch]}, on {model.machine.name}"
     ]
+    if model.division:
+        lines.append(model.division.text(step))
     for each in found:
         total = each.possible + sum(each.refused.values())
         lines += [
@@ -189,8 +191,8 @@ def _values(model: Model, configuration: Configuration, node: Candidate) -> dict
         "mfu": model.least_seconds / node.time / configuration.devices,
         "memory_bytes": node.memory,
     }
-    if "seq" in model.step.parameters:
-        values["tokens_per_second"] = rows * model.step.parameters["seq"]
+    if words := model.step.words:
+        values["tokens_per_second"] = rows * words
     return values
 
 
@@ -245,7 +247,7 @@ def as_machines(swept: Sequence[Swept]) -> str:
         if each.best
     ]
     best.sort(key=lambda entry: entry[:2])
-    rate = "tokens/s" if "seq" in swept[0][0].step.parameters else "rows/s"
+    rate = "tokens/s" if swept[0][0].step.words else "rows/s"
     rows: list[list[str]] = []
     fastest: dict[int, float] = {}
     for devices, time, model, listed in best:

@@ -1,8 +1,9 @@
 """Masks that are an order, and heads that are repeated, said as properties of attention."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 
 from collir.importing.models.constants import CONSTANT, form_of
 from collir.importing.models.graph import Graph, Loop, Node, Ref, live
@@ -19,10 +20,15 @@ def simplified(graph: Graph) -> Graph:
     shapes = {x.name: x.value.shape for x in graph.inputs}
     shapes |= {name: node.results[0].shape for name, node in made.items() if node.results[0]}
     nodes: list[Node | Loop] = []
+
+    @cache  # layers have the same mask, as large as the square of a sequence
+    def order(mask: str) -> tuple[int, int] | None:
+        return _order(made.get(mask))
+
     for node in graph.nodes:
         assert isinstance(node, Node)
         node = _without_nothing(node, shapes) if node.op in _JOINS else node
-        nodes.append(_attention(node, made) if node.op == _ATTENTION else node)
+        nodes.append(_attention(node, made, order) if node.op == _ATTENTION else node)
     return live(Graph(graph.inputs, nodes, graph.outputs, graph.constants))
 
 
@@ -33,10 +39,12 @@ def _without_nothing(node: Node, shapes: Mapping[str, tuple[int, ...]]) -> Node:
     return replace(node, args=(kept, *rest)) if kept else node
 
 
-def _attention(node: Node, made: Mapping[str, Node]) -> Node:
+def _attention(
+    node: Node, made: Mapping[str, Node], order: Callable[[str], tuple[int, int] | None]
+) -> Node:
     arguments = dict(zip(_NAMES, node.args, strict=False)) | dict(node.kwargs)
     mask = arguments.get("attn_mask")
-    if isinstance(mask, Ref) and (seen := _order(made.get(mask.name))) is not None:
+    if isinstance(mask, Ref) and (seen := order(mask.name)) is not None:
         low, high = seen
         result = made[mask.name].result
         rows, columns = result.shape[-2:]

@@ -28,6 +28,10 @@ Layout = tuple[tuple[str, ...], ...]
 """The sub-axes over which each dimension of a tensor is sharded, major to minor."""
 
 
+STACK = "stack"
+"""The index of the layers of a stack."""
+
+
 def layout_of(x: DistType) -> Layout:
     """Return the sub-axes of the dimensions of a type."""
     return tuple(dim.axes for dim in x.dims)
@@ -172,9 +176,9 @@ class Graph:
     def _stacked(self, one: Tensor, all_of: Tensor, times: int, stacks: bool) -> None:
         """Relate the tensor of an iteration with the stack of those of all iterations."""
         inner = tuple(map(str, range(len(one.shape))))
-        pairs = ((one, inner), (all_of, ("stack", *inner)))
+        pairs = ((one, inner), (all_of, (STACK, *inner)))
         (first, a), (second, b) = pairs if stacks else reversed(pairs)
-        blocked = frozenset(["stack"])
+        blocked = frozenset([STACK])
         self.relations.append(Relation((first, second), (a, b), blocked, times=times))
 
     def _block(self, block: Block, times: int) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 
-from collir.dialects.machine import MeshOp, mesh_of
+from collir.dialects.machine import mesh_of
 from collir.ir.builders import machine_op
 from collir.ir.functions import functions_of, meshes_of
 from collir.ir.instantiation import instantiate
@@ -75,9 +75,7 @@ def program_of(
     module = module.clone()
     mesh = on_machine(machine, configuration)
     step = named(module, function)
-    name = mesh_of(step).name
-    [op] = [each for each in meshes_of(module) if each.sym_name.data == name]
-    _set_mesh(module, op, mesh)
+    set_mesh(module, function, mesh)
     if configuration.recompute:
         recompute_layers(module)
     shard_roles(step, data, _DIVIDED[configuration.zero])
@@ -91,8 +89,11 @@ def named(module: ModuleOp, name: str) -> FuncOp:
     return function
 
 
-def _set_mesh(module: ModuleOp, op: MeshOp, mesh: Mesh) -> None:
-    """Put a mesh with other axes on another machine, and rename the sub-axes of its programs."""
+def set_mesh(module: ModuleOp, function: str, mesh: Mesh) -> None:
+    """Give the mesh of a function other axes, on another machine, and rename the sub-axes of its
+    programs."""
+    name = mesh_of(named(module, function)).name
+    [op] = [each for each in meshes_of(module) if each.sym_name.data == name]
     old = op.value()
     machine = machine_op(replace(mesh.machine, name=unused_symbol(module, "swept")))
     module.body.block.insert_op_before(machine, op)

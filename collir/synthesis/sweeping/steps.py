@@ -62,7 +62,7 @@ class TrainingStep:
             )
         [call] = [call for call in calls_in(function) if call.sought]
         batched = batch_of(call)
-        operand = dist_type(_given(call, batched.first))
+        operand = dist_type(given(call, batched.first))
         batch = _parameter(operand.dims[0].size)
         mesh = mesh_of(function)
         axes = [
@@ -90,6 +90,24 @@ class TrainingStep:
         """The values of its parameters."""
         values = parameters_of(named(self.module, self.function))
         return {name: int(value) for name, value in values.items()}
+
+    @property
+    def words(self) -> int | None:
+        """The words of a row of the batch; None if its rows are not of words.
+
+        They are the parameter ``seq``, or the second dimension of an argument of whole numbers.
+        """
+        if "seq" in self.parameters:
+            return self.parameters["seq"]
+        for argument in named(self.module, self.function).args:
+            x = dist_type(argument)
+            if (
+                len(x.dims) == 2
+                and not x.dtype.is_float
+                and _parameter(x.dims[0].size) == self.batch
+            ):
+                return int(x.dims[1].size)
+        return None
 
     @property
     def callee(self) -> FuncOp:
@@ -149,7 +167,7 @@ def _step(module: ModuleOp, name: str) -> FuncOp:
     return next(iter(steps.values()))
 
 
-def _given(call: CallOp, number: int) -> SSAValue:
+def given(call: CallOp, number: int) -> SSAValue:
     """Return the argument of the step that an operand of its gradient is made of."""
     value: SSAValue = call.operands[number]
     while isinstance(value, OpResult) and value.op.operands:
@@ -175,8 +193,8 @@ def _layers(call: CallOp) -> str:
         if isinstance(op, RepeatOp):
             for value in op.sliced:
                 if value in arguments:
-                    given = dist_type(_given(call, arguments.index(value)))
-                    formula = formula_of(given.dims[0].size)
+                    stack = dist_type(given(call, arguments.index(value)))
+                    formula = formula_of(stack.dims[0].size)
                     if not formula.parameters:
                         continue
                     [name, *_] = formula.parameters

@@ -1,0 +1,87 @@
+"""Tensor parallelism that no type of a file says: which weights an axis divides, and that the step
+still computes the same."""
+
+import re
+from pathlib import Path
+
+import pytest
+from seeds import some
+from staged_checks import assert_computes
+from swept import GPT, PERCEPTRON, all_of, space_of
+
+import collir
+from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
+from collir.synthesis.sweeping.dividing import Division, division_of, unused_axis
+from collir.synthesis.sweeping.programs import named
+from collir.synthesis.sweeping.steps import TrainingStep
+from collir.tools.machine import preset
+from collir.tools.sweep_model import Model, step_of
+
+ROOT = Path(__file__).parents[2]
+
+SHIPPED = ROOT / "collir" / "models"
+
+WRITTEN = [
+    SHIPPED / f"{name}.coll" for name in ("llama", "qwen3", "qwen3_moe", "gemma3", "bert", "vit")
+]
+"""Models with types of tensor parallelism that people wrote, as in Megatron-LM."""
+
+SMALL = {"words", "words_bias", "head", "head_bias", "router"}
+"""Small weights in these, which people left whole."""
+
+
+def _without_types(path: Path) -> str:
+    """Return a file without the types that name `model`."""
+    return re.sub(r"(?<=[\w)])@model\b", "", path.read_text(encoding="utf-8"))
+
+
+def _divided(step: TrainingStep, axis: str) -> set[tuple[str, int]]:
+    """Return the arguments of a step that an axis divides, each with the dimension."""
+    function = named(step.module, step.function)
+    names = set(mesh_of(function).of_axis[axis])
+    return {
+        (argument.name_hint or "", number)
+        for argument in function.args
+        for number, dim in enumerate(dist_type(argument).dims)
+        if names & set(dim.axes)
+    }
+
+
+@pytest.mark.parametrize(
+    "path", [*some(WRITTEN, 2), GPT.path, PERCEPTRON.path], ids=lambda x: x.stem
+)
+def test_weights_are_divided_as_people_write_it(path: Path) -> None:
+    written = step_of(str(path), path.read_text(encoding="utf-8"), "", (), "pipe")
+    assert not unused_axis(written)
+    bare = step_of(str(path), _without_types(path), "", (), "pipe")
+    assert unused_axis(bare) == "model"
+    found = division_of(bare, "model")
+    step = step_of(str(path), _without_types(path), "", (), "pipe", found)
+    right = _divided(written, "model")
+    more = _divided(step, "model") - right
+    assert _divided(step, "model") >= right
+    assert {name.rpartition(".")[2] for name, _ in more} <= SMALL
+
+
+@pytest.mark.parametrize("name", some(["llama", "bert", "mixtral"], 1))
+def test_divided_steps_compute_the_same(name: str) -> None:
+    path = SHIPPED / f"{name}.coll"
+    text = _without_types(path).replace("data = gpu:4, model = gpu:2", "data = gpu:8")
+    small = {"seq": 4, "hidden": 16, "heads": 4, "kv": 2, "layers": 2, "vocab": 16, "inner": 8}
+    small |= {"experts": 8, "size": 4, "places": 4, "chosen": 2, "batch": 8}
+    bare = step_of(str(path), text, "", (), "pipe")
+    sizes = tuple((key, n) for key, n in small.items() if key in bare.parameters)
+    assert unused_axis(bare) == "model"
+    division = division_of(bare, "model")
+    model = Model(str(path), text, "", sizes, preset("dgx_h100").op.value(), "pipe", division)
+    for configuration in all_of(space_of(model, 4))[::40]:
+        if configuration.degrees["model"] == 2:
+            before = model.program(configuration)
+            assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
+
+
+def test_what_has_no_layouts_is_said() -> None:
+    division = Division("model", (), "a reason")
+    step = PERCEPTRON.model.step
+    assert division.text(step) == "no axis divides weights: a reason"
