@@ -103,8 +103,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--settings",
         metavar="NAME",
-        help="how the fastest is set up: in Megatron-LM (megatron), PyTorch (fsdp) or JAX (jax)",
+        help="how the fastest is set up: in Megatron-LM (megatron), PyTorch (torch) or JAX (jax)",
     )
+    add("--settings-output", metavar="FILE", help="write that to FILE, and not behind the tables")
     add("--plot", metavar="FILE", help="draw time against memory, as SVG")
     add("--workers", type=at_least_one, metavar="N", help="processes (default: one for each core)")
     add("--time-limit", type=float, metavar="SECONDS", help="list the best so far after this")

@@ -84,6 +84,8 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
         write_whole(options.csv, as_csv(swept))
     if options.plot:
         write_whole(options.plot, picture)
+    if options.settings_output:
+        write_whole(options.settings_output, _settings(options, *min(swept, key=_least_time)))
     if options.output:
         _write(options.output, *min(swept, key=_least_time))
     return 0
@@ -124,11 +126,18 @@ def _check_options(options: argparse.Namespace, spaces: Sequence[Space]) -> None
         raise UsageError(f"--checkpoint and --resume go with {what}")
     if options.plot and len(spaces) > 1:
         raise UsageError("--plot goes with one machine")
-    if options.json and (options.explain or options.compare or options.settings):
+    if options.json and (options.explain or options.compare or _printed(options)):
         raise UsageError("--explain, --compare and --settings print text: leave out --json")
+    if options.settings_output and not options.settings:
+        raise UsageError("--settings-output writes what --settings asks for: add --settings torch")
     for rank in (options.explain or 1, options.measure or 1, *(options.compare or ())):
         if rank > options.top:
             raise UsageError(f"there is no number {rank}: the list ends at --top {options.top}")
+
+
+def _printed(options: argparse.Namespace) -> bool:
+    """Return whether settings are printed behind the tables."""
+    return bool(options.settings) and not options.settings_output
 
 
 def _check_output(options: argparse.Namespace, model: Model, space: Space) -> None:
@@ -216,9 +225,14 @@ def _details(
             yield explained(model, each, options.explain, memory)
         if pair and all(rank in known for rank in pair):
             yield compared(model, each, pair)
-    if options.settings:
-        (configuration, _), _ = _fastest(found)
-        yield "\n" + settings_text(model, configuration, options.settings)
+    if _printed(options):
+        yield "\n" + _settings(options, model, found)
+
+
+def _settings(options: argparse.Namespace, model: Model, found: Sequence[Found]) -> str:
+    """Return how the fastest configuration is set up."""
+    (configuration, _), _ = _fastest(found)
+    return settings_text(model, configuration, options.settings)
 
 
 def _fastest(found: Sequence[Found]) -> Listed:

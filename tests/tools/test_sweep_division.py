@@ -27,7 +27,7 @@ WRITTEN = [
 ]
 """Models with types of tensor parallelism that people wrote, as in Megatron-LM."""
 
-SMALL = {"words", "words_bias", "head", "head_bias", "router"}
+SMALL = {"words", "words_bias", "head", "head_bias"}
 """Small weights in these, which people left whole."""
 
 

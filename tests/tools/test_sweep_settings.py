@@ -79,11 +79,11 @@ def test_megatron_has_two_orders_of_ranks() -> None:
 
 def test_a_divided_axis_is_flattened_in_pytorch() -> None:
     crossed = (("pipe", (2, 1)), ("data", (2, 2)), ("model", (2, 4)))
-    text = settings_text(_model(), replace(STAGED, axes=crossed, zero=3), "fsdp")
+    text = settings_text(_model(), replace(STAGED, axes=crossed, zero=3), "torch")
     assert 'mesh_dim_names=("pipe", "data_0", "model_0", "data_1", "model_1")' in text
     assert 'mesh["data_0", "data_1"]._flatten("data")' in text
     assert "fully_shard" in text
-    assert "ScheduleInterleaved1F1B(stage, 8, loss)" in text
+    assert "ScheduleInterleaved1F1B(made, 8, loss)" in text
 
 
 def test_jax_shards_the_batch_over_parts_of_an_axis() -> None:
@@ -94,7 +94,7 @@ def test_jax_shards_the_batch_over_parts_of_an_axis() -> None:
 
 
 def test_schedules_that_a_framework_has_not_are_errors() -> None:
-    for framework, schedule in (("megatron", "zb-h1"), ("fsdp", "zb-h2")):
+    for framework, schedule in (("megatron", "zb-h1"), ("torch", "zb-h2")):
         with pytest.raises(DiagnosticError, match="has no schedule"):
             settings_text(_model(), replace(STAGED, schedule=schedule, chunks=1), framework)
 

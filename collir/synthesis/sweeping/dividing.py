@@ -1,50 +1,41 @@
 """Types of tensor parallelism, for a training step whose weights no axis divides.
 
-Dimensions that are divided together are one class: an index of a step stands for one of each
-operand and of the result. Those of the values between layers are left alone. A class inside of a
-layer begins with the columns of a weight and ends with the rows of another, as in Megatron-LM
-(Shoeybi 2019): heads, the inner width of an MLP, experts; and words, behind the layers. Each weight
-is divided along one class; those are taken first which send least for the weights that they divide.
+Classes of dimensions are divided together. Those of the values between layers are left alone. A
+class inside of a layer begins with the columns of a weight and ends with the rows of another, as in
+Megatron-LM (Shoeybi 2019): heads, the inner width of an MLP, experts; and words, behind the layers.
+Each weight is divided along one class; those are taken first which send least for the weights that
+they divide.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from networkx.utils import UnionFind
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import BlockArgument
 
 from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of
-from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import DistTensorType, dist_type
-from collir.ir.calls import calls_in
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.inlining import inline_call
-from collir.ir.microbatches.splitting import batch_of
 from collir.ir.roles import Role, argument_roles, result_roles
 from collir.ir.variants import set_layouts
 from collir.layout import Axis, DistType, Mesh
 from collir.layout.mesh import Factor
-from collir.layout.structure import REPEATED
 from collir.machine import Level, Machine
-from collir.synthesis.propagation.graph import STACK, Graph, Relation, Tensor
+from collir.synthesis.propagation.graph import Tensor
+from collir.synthesis.sweeping.classes import SIZE, Classes, Place, places_of
 from collir.synthesis.sweeping.programs import named, set_mesh
-from collir.synthesis.sweeping.steps import TrainingStep, given
+from collir.synthesis.sweeping.steps import TrainingStep
 
 _WORTH = 3
 """How many times as large as the sums of a row a weight outside of layers is, if it is divided."""
 
-Place = tuple[Tensor, int]
-"""A dimension of a value."""
+_LEAST = 0.01
+"""The least part of the weights of all layers that is divided though its results are gathered."""
 
 NAME = "model"
 """The name of an axis that is added."""
-
-SIZE = 2
-"""The size of the axis while types are sought."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +45,7 @@ class Division:
     Attributes:
         axis: its name.
         pairs: the number of each argument of the step that it divides, and the dimension.
-        reason: why nothing is known, if the step has no layouts that are searched.
+        reason: why nothing is known, if the layouts of a step cannot be chosen.
     """
 
     axis: str
@@ -98,22 +89,22 @@ def _named_axes(function: FuncOp) -> Iterator[str]:
 def division_of(step: TrainingStep, axis: str) -> Division:
     """Return which dimensions of weights and states an axis divides."""
     try:
-        return Division(axis, tuple(_pairs(step, axis)))
+        return Division(axis, tuple(_pairs(step)))
     except DiagnosticError as error:
         return Division(axis, (), error.diagnostics[0].message)
 
 
-def _pairs(step: TrainingStep, axis: str) -> Iterator[tuple[int, int]]:
+def _pairs(step: TrainingStep) -> Iterator[tuple[int, int]]:
     """Yield the number of each weight and state that is divided, and the dimension.
 
     Raises:
         DiagnosticError: a step cannot be where layouts are chosen.
     """
-    function = named(step.module, step.function)
+    function, classes = named(step.module, step.function), Classes.build(step)
     found = {
         [*function.args].index(argument): dim
-        for argument, dim in _dims_of_weights(step, axis)
-        if isinstance(argument, BlockArgument)
+        for number, dim in _chosen(classes).items()
+        if isinstance(argument := classes.arguments[number], BlockArgument)
     }
     roles = argument_roles(function)
     weights = [number for number in found if roles[number] is Role.PARAMETER]
@@ -126,73 +117,43 @@ def _pairs(step: TrainingStep, axis: str) -> Iterator[tuple[int, int]]:
                 yield number, found[weight]
 
 
-def _dims_of_weights(step: TrainingStep, axis: str) -> Iterator[tuple[SSAValue, int]]:
-    """Yield the arguments of the step that are divided, each with the dimension.
-
-    Raises:
-        DiagnosticError: a step cannot be where layouts are chosen.
-    """
-    module = step.module.clone()
-    level = Level("device", SIZE, port=1e9, latency=0.0)
-    placed = Axis.placed(axis, [Factor(level.name, SIZE)])
-    set_mesh(module, step.function, Mesh("m", Machine("divided", (level,)), (placed,)))
-    callee = named(module, step.callee.sym_name.data)
-    while calls := list(calls_in(callee)):
-        for call in calls:
-            _ = inline_call(call, callee)
-    graph = Graph.build(callee)
-    [call] = [call for call in calls_in(named(step.module, step.function)) if call.sought]
-    rows = dist_type(callee.args[batch_of(call).first]).dims[0].size
-    arguments = [given(call, number) for number in range(len(callee.args))]
-    others = {
-        (graph.of[x], dim)
-        for x, argument in zip(callee.args, arguments, strict=True)
+def _chosen(classes: Classes) -> dict[int, int]:
+    """Return the arguments of the function of the layers that are divided, by number, each with its
+    dimension."""
+    of, sums, gathers = classes.of, classes.sums, classes.gathers
+    between = {classes.related[place] for x in classes.layers for place in places_of(x)}
+    others = {  # that other axes divide
+        (classes.graph.of[x], dim)
+        for x, argument in zip(classes.callee.args, classes.arguments, strict=True)
         for dim, of_type in enumerate(dist_type(argument).dims)
         if of_type.axes
     }
-    for number, dim in _chosen(callee, graph, int(rows), others).items():
-        yield arguments[number], dim
-
-
-def _chosen(callee: FuncOp, graph: Graph, rows: int, others: Collection[Place]) -> dict[int, int]:
-    """Return the arguments that are divided, by number, each with its dimension.
-
-    Args:
-        rows: the size of the batch. Weights outside of layers, such as tables, are divided if they
-            are much larger than the sums that this costs for one row.
-        others: the dimensions that other axes divide.
-    """
-    loops = [op for op in callee.walk() if isinstance(op, RepeatOp) and op.sliced]
-    stacked = Counter[Tensor]()
-    for relation in reversed(graph.relations):
-        if relation.indices[0][:1] == (STACK,):
-            stack, one = relation.members
-            stacked[stack] = 1 + stacked[one]
-    related, divided = _classes(graph, through=True), _classes(graph, through=False)
-    layers = {
-        related[place] for loop in loops for x in loop.carried for place in _dims(graph.of[x])
-    }
-    sums, gathers = Counter[Place](), Counter[Place]()
-    for relation in graph.relations:
-        for place, amount, is_sum in _sent(relation):
-            (sums if is_sum else gathers)[divided[place]] += amount
 
     def dims(tensor: Tensor) -> list[Place]:
-        """Return the dimensions that may be divided, without those of stacks."""
+        """Return the dimensions that may be divided."""
         return [
             place
-            for place in _dims(tensor)[stacked[tensor] :]
+            for place in classes.own(tensor)
             if place not in others
-            and related[place] not in layers
+            and classes.related[place] not in between
             and tensor.shape[place[1]] % SIZE == 0
         ]
 
-    weights = {number: graph.of[x] for number, x in enumerate(callee.args)}
+    weights = classes.weights
+    layers = sum(x.bytes for x in weights.values() if classes.stacked[x])
+
+    def is_worth(x: Tensor, place: Place) -> bool:
+        """Return whether a weight is to be divided: not a router, whose results are gathered, and
+        no small table outside of layers."""
+        if classes.stacked[x]:
+            return not gathers[of[place]] or x.bytes > _LEAST * layers
+        return _WORTH * sums[of[place]] < classes.rows * x.bytes
+
     inside: dict[Place, set[int]] = {}
     for number, x in weights.items():
-        for place in dims(x) if len(x.shape) - stacked[x] > 1 else ():
-            if stacked[x] or _WORTH * sums[divided[place]] < rows * x.bytes:
-                inside.setdefault(divided[place], set()).add(number)
+        for place in dims(x) if len(classes.own(x)) > 1 else ():
+            if is_worth(x, place):
+                inside.setdefault(of[place], set()).add(number)
     chosen: dict[int, int] = {}
     while inside := {place: left for place, own in inside.items() if (left := own - {*chosen})}:
         best = min(
@@ -201,47 +162,9 @@ def _chosen(callee: FuncOp, graph: Graph, rows: int, others: Collection[Place]) 
                 (sums[place] + gathers[place]) / sum(weights[n].bytes for n in inside[place])
             ),
         )
-        of_best = (
-            (n, dim) for n, x in weights.items() for _, dim in dims(x) if divided[x, dim] is best
-        )
+        of_best = ((n, dim) for n, x in weights.items() for _, dim in dims(x) if of[x, dim] == best)
         chosen |= {number: dim for number, dim in of_best if number not in chosen}
     return dict(sorted(chosen.items()))
-
-
-def _dims(tensor: Tensor) -> list[Place]:
-    return [(tensor, dim) for dim in range(len(tensor.shape))]
-
-
-def _classes(graph: Graph, *, through: bool) -> "UnionFind[Place]":
-    """Return the classes of dimensions with an index in common, in any step.
-
-    Args:
-        through: whether a step also relates dimensions that it needs whole.
-    """
-    classes: UnionFind[Place] = UnionFind()
-    for relation in graph.relations:
-        together: dict[str, list[Place]] = {}
-        for tensor, indices in zip(relation.members, relation.indices, strict=True):
-            for dim, index in enumerate(indices):
-                if index != REPEATED and (through or index not in relation.blocked):
-                    together.setdefault(index, []).append((tensor, dim))
-        for places in together.values():
-            classes.union(*places)
-    return classes
-
-
-def _sent(relation: Relation) -> Iterator[tuple[Place, int, bool]]:
-    """Yield the dimensions whose division sends something at a step, with the bytes, and whether
-    that is for a sum of parts; else a step needs the dimension whole."""
-    [*operands, (result, over)] = zip(relation.members, relation.indices, strict=True)
-    kept = {*over, REPEATED}
-    for tensor, indices in operands:
-        for dim, index in enumerate(indices):
-            if index in relation.blocked:
-                yield (tensor, dim), tensor.bytes * relation.times, False
-            elif index not in kept:
-                kept.add(index)  # once for a step
-                yield (tensor, dim), 2 * result.bytes * relation.times, True
 
 
 def _weight_of(state: BlockArgument, function: FuncOp) -> int | None:

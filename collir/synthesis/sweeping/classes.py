@@ -1,0 +1,144 @@
+"""Dimensions of a model that are divided together, as an index of a step stands for one dimension
+of each operand and of the result."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from networkx.utils import UnionFind
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from collir.dialects.nested import RepeatOp
+from collir.dialects.tensor import dist_type
+from collir.ir.calls import calls_in
+from collir.ir.inlining import inline_call
+from collir.ir.microbatches.splitting import batch_of
+from collir.layout import Axis, Mesh
+from collir.layout.mesh import Factor
+from collir.layout.structure import REPEATED
+from collir.machine import Level, Machine
+from collir.synthesis.propagation.graph import STACK, Graph, Relation, Tensor
+from collir.synthesis.sweeping.programs import named, set_mesh
+from collir.synthesis.sweeping.steps import TrainingStep, given
+
+Place = tuple[Tensor, int]
+"""A dimension of a value."""
+
+SIZE = 2
+"""The size of the axis that divides dimensions, to see what a step allows."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The dimensions of the function that a training step takes the gradient of.
+
+    Attributes:
+        callee: the function, with what it calls inside, and whole values.
+        graph: its values, and the steps between them.
+        arguments: the argument of the step that each of its arguments is made of.
+        rows: the size of its batch.
+        layers: the values that go from layer to layer.
+        stacked: the number of stacks that a value is of: of layers, or of groups of layers.
+        of: the class of each dimension.
+        related: the same, if dimensions that a step needs whole are related by it too.
+        sums, gathers: the bytes that are sent if a class is divided: for sums of parts, and where
+            a step needs it whole.
+    """
+
+    callee: FuncOp
+    graph: Graph
+    arguments: Sequence[SSAValue]
+    rows: int
+    layers: Sequence[Tensor]
+    stacked: Counter[Tensor]
+    of: "UnionFind[Place]"
+    related: "UnionFind[Place]"
+    sums: Counter[Place]
+    gathers: Counter[Place]
+
+    @staticmethod
+    def build(step: TrainingStep) -> "Classes":
+        """Return the classes of a training step.
+
+        Raises:
+            DiagnosticError: a step cannot be where layouts are chosen.
+        """
+        module = step.module.clone()
+        level = Level("device", SIZE, port=1e9, latency=0.0)
+        axis = Axis.placed("axis", [Factor(level.name, SIZE)])
+        set_mesh(module, step.function, Mesh("m", Machine("divided", (level,)), (axis,)))
+        callee = named(module, step.callee.sym_name.data)
+        while calls := list(calls_in(callee)):
+            for call in calls:
+                _ = inline_call(call, callee)
+        graph = Graph.build(callee)
+        [call] = [each for each in calls_in(named(step.module, step.function)) if each.sought]
+        loops = [op for op in callee.walk() if isinstance(op, RepeatOp) and op.sliced]
+        stacked = Counter[Tensor]()
+        for relation in reversed(graph.relations):
+            if relation.indices[0][:1] == (STACK,):
+                stack, one = relation.members
+                stacked[stack] = 1 + stacked[one]
+        of, sums, gathers = _classes(graph, through=False), Counter[Place](), Counter[Place]()
+        for relation in graph.relations:
+            for place, amount, is_sum in _sent(relation):
+                (sums if is_sum else gathers)[of[place]] += amount
+        return Classes(
+            callee,
+            graph,
+            [given(call, number) for number in range(len(callee.args))],
+            int(dist_type(callee.args[batch_of(call).first]).dims[0].size),
+            [graph.of[x] for loop in loops for x in loop.carried],
+            stacked,
+            of,
+            _classes(graph, through=True),
+            sums,
+            gathers,
+        )
+
+    @property
+    def weights(self) -> dict[int, Tensor]:
+        """The values of the arguments of the function, by number."""
+        return {number: self.graph.of[x] for number, x in enumerate(self.callee.args)}
+
+    def own(self, tensor: Tensor) -> list[Place]:
+        """Return the dimensions of a value, without those of stacks."""
+        return places_of(tensor)[self.stacked[tensor] :]
+
+
+def places_of(tensor: Tensor) -> list[Place]:
+    """Return the dimensions of a value."""
+    return [(tensor, dim) for dim in range(len(tensor.shape))]
+
+
+def _classes(graph: Graph, *, through: bool) -> "UnionFind[Place]":
+    """Return the classes of dimensions with an index in common, in any step.
+
+    Args:
+        through: whether a step also relates dimensions that it needs whole.
+    """
+    classes: UnionFind[Place] = UnionFind()
+    for relation in graph.relations:
+        together: dict[str, list[Place]] = {}
+        for tensor, indices in zip(relation.members, relation.indices, strict=True):
+            for dim, index in enumerate(indices):
+                if index != REPEATED and (through or index not in relation.blocked):
+                    together.setdefault(index, []).append((tensor, dim))
+        for places in together.values():
+            classes.union(*places)
+    return classes
+
+
+def _sent(relation: Relation) -> Iterator[tuple[Place, int, bool]]:
+    """Yield the dimensions whose division sends something at a step, with the bytes, and whether
+    that is for a sum of parts; else a step needs the dimension whole."""
+    [*operands, (result, over)] = zip(relation.members, relation.indices, strict=True)
+    kept = {*over, REPEATED}
+    for tensor, indices in operands:
+        for dim, index in enumerate(indices):
+            if index in relation.blocked:
+                yield (tensor, dim), tensor.bytes * relation.times, False
+            elif index not in kept:
+                kept.add(index)  # once for a step
+                yield (tensor, dim), 2 * result.bytes * relation.times, True
