@@ -5,8 +5,9 @@ from collections.abc import Callable, Collection, Iterator
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
 from collir.synthesis.sweeping.steps import TrainingStep
+from collir.tools.settings_jax import jax_lines
 from collir.tools.settings_megatron import AXES, degree_of, flags_of, unnamed
-from collir.tools.settings_mesh import NamedMesh, dimensions, rows_of, tuple_text
+from collir.tools.settings_mesh import dimensions, rows_of
 from collir.tools.settings_torch import SCHEDULES as TORCH_SCHEDULES
 from collir.tools.settings_torch import torch_lines
 from collir.tools.sweep_model import Model
@@ -72,28 +73,9 @@ def _megatron(model: Model, c: Configuration) -> Iterator[str]:
     yield " \\\n  ".join([f"{command} pretrain_gpt.py", *words])
 
 
-def _jax(model: Model, c: Configuration) -> Iterator[str]:
-    mesh = NamedMesh.of(model, c, model.step.data[:1] if c.devices == 1 else ())
-    parts = [name for axis in model.step.data for name in mesh.of_axis.get(axis, ())]
-    data_axis = tuple_text(parts) if len(parts) > 1 else f'"{parts[0]}"' if parts else "None"
-    yield f"mesh = jax.make_mesh({tuple_text(mesh.sizes)}, {tuple_text(mesh.names)})"
-    yield f"batch = NamedSharding(mesh, PartitionSpec({data_axis}))"
-    if c.zero:
-        what = "states of the optimiser" if c.zero == 1 else "parameters and states"
-        yield f"# {what}: one more dimension of each over {data_axis}"
-    if c.recompute:
-        yield "layer = jax.checkpoint(layer)"
-    if c.stages > 1:
-        chunks = f" x{c.chunks}" if c.chunks > 1 else ""
-        yield f"# {c.stages} stages, {c.microbatches} microbatches, {c.schedule}{chunks}:"
-    elif c.microbatches > 1:
-        yield f"# jax.lax.scan over {c.microbatches} microbatches of {rows_of(model, c)}"
-    yield f"# `-o best.coll`, then `collopt best.coll -p '{c.passes}' -t jax` prints the whole step"
-
-
 FRAMEWORKS: dict[str, Callable[[Model, Configuration], Iterator[str]]] = {
     "megatron": _megatron,
     "torch": torch_lines,
-    "jax": _jax,
+    "jax": jax_lines,
 }
 """The frameworks, each with a function that yields lines."""

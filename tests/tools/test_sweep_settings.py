@@ -78,7 +78,7 @@ def test_megatron_has_two_orders_of_ranks() -> None:
 
 
 def test_a_divided_axis_is_flattened_in_pytorch() -> None:
-    crossed = (("pipe", (2, 1)), ("data", (2, 2)), ("model", (2, 4)))
+    crossed = (("pipe", (2, 1)), ("data", (2, 2)), ("model", (2, 2)))
     text = settings_text(_model(), replace(STAGED, axes=crossed, zero=3), "torch")
     assert 'mesh_dim_names=("pipe", "data_0", "model_0", "data_1", "model_1")' in text
     assert 'mesh["data_0", "data_1"]._flatten("data")' in text
@@ -87,7 +87,7 @@ def test_a_divided_axis_is_flattened_in_pytorch() -> None:
 
 
 def test_jax_shards_the_batch_over_parts_of_an_axis() -> None:
-    crossed = (("pipe", (2, 1)), ("data", (2, 2)), ("model", (2, 4)))
+    crossed = (("pipe", (2, 1)), ("data", (2, 2)), ("model", (2, 2)))
     text = settings_text(_model(), replace(STAGED, axes=crossed), "jax")
     assert 'PartitionSpec(("data_0", "data_1"))' in text
     assert "jax.checkpoint" in text
