@@ -32,6 +32,12 @@ _SIZES = {
 }
 """Flags of sizes, and the names of parameters that they are taken from."""
 
+REQUIRED = (
+    *("num-layers", "hidden-size", "num-attention-heads", "seq-length"),
+    "max-position-embeddings",
+)
+"""Flags without which Megatron-LM does not start."""
+
 _DTYPES = {DType.BF16: "--bf16", DType.F16: "--fp16"}
 
 
@@ -49,6 +55,8 @@ def flags_of(step: TrainingStep, c: Configuration, rows: int) -> Iterator[str]:
     sizes = step.parameters
     taken = {flag: [n for n in names if n in sizes] for flag, names in _SIZES.items()}
     flags = {flag: sizes[names[0]] for flag, names in taken.items() if names}
+    if step.words:
+        flags |= dict.fromkeys(("seq-length", "max-position-embeddings"), step.words)
     flags["pipeline-model-parallel-size"] = c.stages
     for axis, size in c.degrees.items():
         if axis != step.data[0] and axis != c.pipeline and (flag := degree_of(axis)):

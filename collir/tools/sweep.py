@@ -103,7 +103,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add(
         "--settings",
         metavar="NAME",
-        help="how the fastest is set up: in Megatron-LM (megatron), PyTorch (torch) or JAX (jax)",
+        help="how the fastest is set up in megatron, torch, jax, torchtitan, deepspeed or nemo",
     )
     add("--settings-output", metavar="FILE", help="write that to FILE, and not behind the tables")
     add("--plot", metavar="FILE", help="draw time against memory, as SVG")

@@ -1,4 +1,4 @@
-"""The lines of ``collir sweep --settings``: how Megatron-LM, PyTorch or JAX are set up."""
+"""The lines of ``collir sweep --settings``: how frameworks are set up."""
 
 from collections.abc import Callable, Collection, Iterator
 
@@ -6,14 +6,37 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
 from collir.synthesis.sweeping.steps import TrainingStep
 from collir.tools.settings_jax import jax_lines
-from collir.tools.settings_megatron import AXES, degree_of, flags_of, unnamed
+from collir.tools.settings_launchers import (
+    TITAN_SCHEDULES,
+    deepspeed_lines,
+    nemo_lines,
+    titan_lines,
+)
+from collir.tools.settings_megatron import AXES, REQUIRED, degree_of, flags_of, unnamed
 from collir.tools.settings_mesh import dimensions, rows_of
 from collir.tools.settings_torch import SCHEDULES as TORCH_SCHEDULES
 from collir.tools.settings_torch import torch_lines
 from collir.tools.sweep_model import Model
 
-_SCHEDULES = {"megatron": ("1f1b", "interleaved"), "torch": tuple(TORCH_SCHEDULES)}
+_NAMES = {
+    "megatron": "Megatron-LM",
+    "torch": "PyTorch",
+    "torchtitan": "torchtitan",
+    "deepspeed": "DeepSpeed",
+    "nemo": "NeMo",
+}
+
+_SCHEDULES = {
+    "megatron": ("1f1b", "interleaved"),
+    "torch": tuple(TORCH_SCHEDULES),
+    "torchtitan": tuple(TITAN_SCHEDULES),
+    "deepspeed": ("1f1b",),
+    "nemo": ("1f1b", "interleaved"),
+}
 """The schedules that frameworks have; others have any, as steps that are printed."""
+
+_BY_NAME = ("megatron", "torchtitan", "deepspeed", "nemo")
+"""The frameworks that have a degree for each axis that they know."""
 
 
 def settings_text(model: Model, configuration: Configuration, framework: str) -> str:
@@ -42,13 +65,15 @@ def check_words(
     known = _SCHEDULES.get(framework, schedules)
     for schedule in schedules:
         if schedule not in (UNSTAGED, *known):
-            name = "Megatron-LM" if framework == "megatron" else "PyTorch"
-            text = f"{name} has no schedule {schedule}: try --schedules {','.join(known)}"
+            text = (
+                f"{_NAMES[framework]} has no schedule {schedule}: try --schedules {','.join(known)}"
+            )
             raise DiagnosticError(Diagnostic(text))
-    for axis in axes if framework == "megatron" else ():
-        if axis != step.data[0] and degree_of(axis) is None:
+    batch = step.data[:1] if framework == "megatron" else step.data
+    for axis in axes if framework in _BY_NAME else ():
+        if axis not in batch and degree_of(axis) is None:
             wanted = ", ".join(names[0] for names in AXES.values())
-            text = f"Megatron-LM has no degree for the axis {axis}: axes are named {wanted}"
+            text = f"{_NAMES[framework]} has no degree for the axis {axis}: axes are named {wanted}"
             raise DiagnosticError(Diagnostic(text))
 
 
@@ -68,6 +93,11 @@ def _megatron(model: Model, c: Configuration) -> Iterator[str]:
     if rest := unnamed(step):
         sizes = ", ".join(f"{name} = {step.parameters[name]}" for name in rest)
         yield f"# Megatron-LM has no flag here for {sizes}"
+    if missing := [
+        flag for flag in REQUIRED if not any(word.startswith(f"--{flag} ") for word in words)
+    ]:
+        flags = ", ".join(f"--{flag}" for flag in missing)
+        yield f"# {flags} are not here: @{step.function} has no parameters of such names"
     per_node = c.level_sizes[-1]
     command = f"torchrun --nnodes {c.devices // per_node} --nproc-per-node {per_node}"
     yield " \\\n  ".join([f"{command} pretrain_gpt.py", *words])
@@ -77,5 +107,8 @@ FRAMEWORKS: dict[str, Callable[[Model, Configuration], Iterator[str]]] = {
     "megatron": _megatron,
     "torch": torch_lines,
     "jax": jax_lines,
+    "torchtitan": titan_lines,
+    "deepspeed": deepspeed_lines,
+    "nemo": nemo_lines,
 }
 """The frameworks, each with a function that yields lines."""

@@ -1,9 +1,12 @@
 """A configuration in the words of Megatron-LM, PyTorch and JAX, and what it takes on real ranks."""
 
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from launcher_options import DEEPSPEED, NEMO, TITAN, is_of
 from megatron_options import parsed
 
 from collir.ir.diagnostics import DiagnosticError
@@ -97,6 +100,40 @@ def test_schedules_that_a_framework_has_not_are_errors() -> None:
     for framework, schedule in (("megatron", "zb-h1"), ("torch", "zb-h2")):
         with pytest.raises(DiagnosticError, match="has no schedule"):
             settings_text(_model(), replace(STAGED, schedule=schedule, chunks=1), framework)
+
+
+def _words(text: str, between: str) -> dict[str, str]:
+    """Return the options of a command."""
+    lines = [line.strip(" \\") for line in text.splitlines() if line.startswith("  ")]
+    return {name: value for name, _, value in (line.partition(between) for line in lines)}
+
+
+def test_torchtitan_and_nemo_have_all_degrees() -> None:
+    words = _words(settings_text(_model(), STAGED, "torchtitan"), " ")
+    assert all(is_of(TITAN, name.removeprefix("--"), value) for name, value in words.items())
+    degrees = {name: f"--parallelism.{name}_parallel_degree" for name in ("tensor", "pipeline")}
+    assert [words[name] for name in degrees.values()] == ["4", "2"]
+    assert words["--parallelism.data_parallel_shard_degree"] == "4"
+    assert words["--parallelism.pipeline_parallel_schedule"] == "Interleaved1F1B"
+    assert words["--parallelism.pipeline_parallel_layers_per_stage"] == "2"
+    assert (words["--training.local_batch_size"], words["--training.seq_len"]) == ("16", "8")
+    words = _words(settings_text(_model(), STAGED, "nemo"), "=")
+    assert all(is_of(NEMO, name, value) for name, value in words.items())
+    assert words["trainer.strategy.virtual_pipeline_model_parallel_size"] == "2"
+    assert (words["data.micro_batch_size"], words["data.global_batch_size"]) == ("2", "64")
+
+
+def test_deepspeed_has_a_configuration() -> None:
+    plain = replace(STAGED, schedule=UNSTAGED, chunks=1, zero=1)
+    axes = (("pipe", (1, 1)), ("data", (4, 2)), ("model", (1, 4)))
+    found = json.loads(settings_text(_model(), replace(plain, axes=axes), "deepspeed"))
+    assert found.keys() <= DEEPSPEED
+    sizes = found["train_micro_batch_size_per_gpu"], found["gradient_accumulation_steps"]
+    assert math.prod(sizes) * 8 == found["train_batch_size"] == 64
+    assert found["zero_optimization"]["stage"] == 1
+    assert found["tensor_parallel"] == {"autotp_size": 4}
+    for wrong in (replace(plain, axes=axes, zero=3), replace(STAGED, schedule="1f1b", chunks=1)):
+        assert settings_text(_model(), wrong, "deepspeed").startswith("# DeepSpeed has no tensor")
 
 
 @pytest.mark.turns
