@@ -113,8 +113,9 @@ def _docstring(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterat
         yield "    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)"
         yield "    loss = train_step(model, optimizer, microbatches)"
     yield ""
-    yield f"A rank has {c.microbatches} microbatches of {rows_of(model, c)} rows, by its place in"
-    yield f"{' and '.join(step.data)}. Run it with torchrun, a process for each device."
+    each = f"{c.microbatches} microbatch{'es' * (c.microbatches > 1)} of {rows_of(model, c)} rows"
+    yield f"A rank has {each}, by its place in {' and '.join(step.data)}."
+    yield "Run it with torchrun, a process for each device."
     if whole := [name for plan in plans.values() for name in plan.whole]:
         yield ""
         yield "These weights are whole here, as PyTorch has no style for them. The sweep divides"
@@ -128,12 +129,12 @@ def _imports(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterator
     if plans:
         yield "from fnmatch import fnmatch\n"
     yield "import torch\nfrom torch import nn"
+    if not c.zero:
+        yield "from torch.distributed._composable.replicate_with_fsdp import replicate"
     if c.recompute:
         path = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
         yield f"from {path} import checkpoint_wrapper"
     yield "from torch.distributed.device_mesh import DeviceMesh, init_device_mesh"
-    if not c.zero:
-        yield "from torch.distributed._composable.replicate_with_fsdp import replicate"
     names = ["MixedPrecisionPolicy"] * bool(_narrow(model)) + ["fully_shard"] * bool(c.zero)
     if names:
         yield f"from torch.distributed.fsdp import {', '.join(names)}"

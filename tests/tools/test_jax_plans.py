@@ -52,7 +52,7 @@ def sent(block: Block, times: int = 1) -> int:
             (replace(PLAIN, zero=3), False),
             (replace(PLAIN, axes=tuple((AXES | {"model": (1, 1)}).items())), True),
         ],
-        2,
+        1,
     ),
 )
 def test_plans_send_no_more(configuration: Configuration, is_all: bool, tmp_path: Path) -> None:

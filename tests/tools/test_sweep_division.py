@@ -64,6 +64,7 @@ def test_weights_are_divided_as_people_write_it(path: Path) -> None:
     assert {name.rpartition(".")[2] for name, _ in more} <= SMALL
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", some(["llama", "bert", "mixtral"], 1))
 def test_divided_steps_compute_the_same(name: str) -> None:
     path = SHIPPED / f"{name}.coll"
