@@ -83,8 +83,8 @@ def microbatches(mesh: Mesh, x: jax.Array) -> jax.Array:
 
 
 def _between(model: Model, c: Configuration) -> Iterator[DistType]:
-    """Yield the types of what goes from layer to layer, forward, in a program with one microbatch
-    and without stages."""
+    """Yield the types of what goes from one iteration to the next, in loops over layers and over
+    microbatches, before there are stages."""
     for function in functions_of(model.compiled(c, c.cut)):
         for op in function.walk():
             if isinstance(op, RepeatOp) and op.sliced:

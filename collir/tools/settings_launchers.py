@@ -5,22 +5,18 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from collir.dialects.tensor import dist_type
-from collir.ir.roles import Role, role_of
 from collir.layout.dtypes import DType
 from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
 from collir.tools.settings_megatron import AXES, degree_of
-from collir.tools.settings_mesh import dimensions, rows_of
+from collir.tools.settings_mesh import order_remark, rows_of, torchrun
+from collir.tools.settings_torch import SCHEDULES
 from collir.tools.sweep_model import Model
 
-TITAN_SCHEDULES = {
-    "1f1b": "1F1B",
-    "gpipe": "GPipe",
-    "interleaved": "Interleaved1F1B",
-    "zb-h1": "InterleavedZeroBubble",
-    "zb-v": "ZBVZeroBubble",
-}
-"""What torchtitan calls schedules."""
+TITAN_SCHEDULES = {name: title.removeprefix("Schedule") for name, title in SCHEDULES.items()}
+"""The names of schedules in torchtitan."""
+
+_USUAL = (*AXES, "data", "pipeline")
+"""The axes as torchtitan and NeMo order them, innermost first."""
 
 _TENSOR, _CONTEXT, _EXPERTS = AXES
 
@@ -53,11 +49,11 @@ def titan_lines(model: Model, c: Configuration) -> Iterator[str]:
         words["parallelism.pipeline_parallel_schedule"] = TITAN_SCHEDULES[c.schedule]
         words["parallelism.pipeline_parallel_microbatch_size"] = rows
         words["parallelism.pipeline_parallel_layers_per_stage"] = layers
-    if _narrow(model) is DType.BF16:
+    if model.step.narrow is DType.BF16:
         words["training.mixed_precision_param"] = "bfloat16"
         words["training.mixed_precision_reduce"] = "float32"
-    yield from _order(model, c, "torchtitan", [*AXES, "data", "pipeline"])
-    yield from _command(c, "-m torchtitan.train", [f"--{key} {x}" for key, x in words.items()])
+    yield from order_remark(model, c, "torchtitan", _called(model, c), _USUAL)
+    yield torchrun(c, "-m torchtitan.train", (f"--{key} {x}" for key, x in words.items()))
 
 
 def deepspeed_lines(model: Model, c: Configuration) -> Iterator[str]:
@@ -82,8 +78,8 @@ def deepspeed_lines(model: Model, c: Configuration) -> Iterator[str]:
         "train_micro_batch_size_per_gpu": rows_of(model, c),
         "gradient_accumulation_steps": c.microbatches,
         "zero_optimization": {"stage": c.zero, "overlap_comm": True},
-        "bf16": {"enabled": _narrow(model) is DType.BF16},
-        "fp16": {"enabled": _narrow(model) is DType.F16},
+        "bf16": {"enabled": model.step.narrow is DType.BF16},
+        "fp16": {"enabled": model.step.narrow is DType.F16},
     }
     if degrees[_TENSOR] > 1:
         settings["tensor_parallel"] = {"autotp_size": degrees[_TENSOR]}
@@ -125,44 +121,21 @@ def nemo_lines(model: Model, c: Configuration) -> Iterator[str]:
         words["model.config.recompute_granularity"] = "full"
         words["model.config.recompute_method"] = "uniform"
         words["model.config.recompute_num_layers"] = 1
-    yield from _order(model, c, "NeMo", [*AXES, "data", "pipeline"])
+    yield from order_remark(model, c, "NeMo", _called(model, c), _USUAL)
     yield " \\\n  ".join(
         ["nemo llm pretrain --factory RECIPE", *(f"{k}={x}" for k, x in words.items())]
     )
 
 
+def _called(model: Model, c: Configuration) -> dict[str, str]:
+    """Return what each axis is called: as in Megatron-LM, or data or pipeline."""
+    names = {axis: degree_of(axis) or axis for axis in c.degrees}
+    return names | dict.fromkeys(model.step.data, "data") | {c.pipeline: "pipeline"}
+
+
 def _degrees(model: Model, c: Configuration) -> dict[str, int]:
-    """Return the size of what each axis is called in Megatron-LM, and of the batch's axes."""
-    sizes = dict.fromkeys((*AXES, "data"), 1)
-    for axis, size in c.degrees.items():
-        flag = "data" if axis in model.step.data else degree_of(axis)
-        if flag and axis != c.pipeline:
-            sizes[flag] *= size
+    """Return the size of what each axis is called."""
+    sizes = dict.fromkeys((*_USUAL, *_called(model, c).values()), 1)
+    for axis, name in _called(model, c).items():
+        sizes[name] *= c.degrees.get(axis, 1)
     return sizes
-
-
-def _narrow(model: Model) -> DType | None:
-    """Return the narrow element type in which the model computes, if it has one."""
-    weights = [x for x in model.step.callee.args if role_of(x) is Role.PARAMETER]
-    dtypes = {dist_type(x).dtype for x in weights}
-    return next((dtype for dtype in (DType.BF16, DType.F16) if dtype in dtypes), None)
-
-
-def _order(model: Model, c: Configuration, name: str, usual: list[str]) -> Iterator[str]:
-    """Yield a remark if a framework orders ranks otherwise.
-
-    Args:
-        usual: what it orders, innermost first.
-    """
-    placed = dimensions(model, c)
-    names = dict.fromkeys(model.step.data, "data") | {c.pipeline: "pipeline"}
-    order = [names.get(axis) or degree_of(axis) or axis for axis, _ in reversed(placed)]
-    if order != sorted(order, key=usual.index):
-        listed = ", ".join(f"{axis}:{size}" for axis, size in placed)
-        yield f"# {name} orders ranks otherwise: here they are {listed}, outermost first"
-
-
-def _command(c: Configuration, script: str, words: list[str]) -> Iterator[str]:
-    per_node = c.level_sizes[-1]
-    command = f"torchrun --nnodes {c.devices // per_node} --nproc-per-node {per_node} {script}"
-    yield " \\\n  ".join([command, *words])

@@ -1,7 +1,7 @@
 """The mesh of a configuration as PyTorch and JAX have it, in the order of the devices."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -17,6 +17,30 @@ def dimensions(model: Model, configuration: Configuration) -> list[tuple[str, in
     subs = sorted(mesh.sub_axes, key=lambda sub: -sub.stride)
     runs = groupby((sub for sub in subs if sub.size > 1), key=lambda sub: sub.axis)
     return [(axis, math.prod(sub.size for sub in own)) for axis, own in runs]
+
+
+def order_remark(
+    model: Model, c: Configuration, name: str, known: Mapping[str, str], usual: Sequence[str]
+) -> Iterator[str]:
+    """Yield a remark if a framework orders ranks otherwise.
+
+    Args:
+        name: the framework.
+        known: what the framework calls each axis.
+        usual: the order in which it has these, innermost first.
+    """
+    placed = dimensions(model, c)
+    order = [known[axis] for axis, _ in reversed(placed)]
+    if order != sorted(order, key=usual.index):
+        listed = ", ".join(f"{axis}:{size}" for axis, size in placed)
+        yield f"# {name} orders ranks otherwise: here they are {listed}, outermost first"
+
+
+def torchrun(c: Configuration, script: str, words: Iterable[str]) -> str:
+    """Return the command that runs a script on all devices, with one option in each line."""
+    per_node = c.level_sizes[-1]
+    command = f"torchrun --nnodes {c.devices // per_node} --nproc-per-node {per_node} {script}"
+    return " \\\n  ".join([command, *words])
 
 
 def rows_of(model: Model, c: Configuration) -> int:

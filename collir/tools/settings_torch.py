@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from collir.dialects.tensor import dist_type
 from collir.layout.dtypes import DType
 from collir.synthesis.sweeping.configuration import Configuration
 from collir.synthesis.sweeping.weights import Use, Weight, weights_of
@@ -135,7 +134,9 @@ def _imports(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterator
         path = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
         yield f"from {path} import checkpoint_wrapper"
     yield "from torch.distributed.device_mesh import DeviceMesh, init_device_mesh"
-    names = ["MixedPrecisionPolicy"] * bool(_narrow(model)) + ["fully_shard"] * bool(c.zero)
+    names = ["MixedPrecisionPolicy"] * (model.step.narrow is not None) + ["fully_shard"] * bool(
+        c.zero
+    )
     if names:
         yield f"from torch.distributed.fsdp import {', '.join(names)}"
     if c.stages > 1:
@@ -144,12 +145,6 @@ def _imports(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterator
         yield "from torch.distributed.tensor import DTensor, Replicate"
         yield "from torch.distributed.tensor.parallel import ("
         yield "    ColwiseParallel,\n    RowwiseParallel,\n    parallelize_module,\n)"
-
-
-def _narrow(model: Model) -> str:
-    """Return the element type in which the model computes, if its weights have a wider one."""
-    [*given] = {dist_type(x).dtype for x in model.step.callee.args if dist_type(x).dtype.is_float}
-    return next((_NARROW[dtype] for dtype in given if dtype in _NARROW), "")
 
 
 def _mesh(model: Model, c: Configuration) -> Iterator[str]:
@@ -238,8 +233,8 @@ def _parallelize(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iter
     else:
         yield f'    over = mesh["{data[0]}"]'
     keywords = ["mesh=over"]
-    if narrow := _narrow(model):
-        yield f"    policy = MixedPrecisionPolicy(param_dtype={narrow})"
+    if narrow := model.step.narrow:
+        yield f"    policy = MixedPrecisionPolicy(param_dtype={_NARROW[narrow]})"
         keywords.append("mp_policy=policy")
     call = "fully_shard" if c.zero else "replicate"
     inner = [*keywords, f"reshard_after_forward={c.zero == 3}"] if c.zero else keywords

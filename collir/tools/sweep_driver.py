@@ -286,7 +286,7 @@ def _models(options: argparse.Namespace, sources: Sources) -> list[Model]:
     if len(set(names)) < len(names):
         raise UsageError(f"two machines have the same name: {', '.join(names)}; rename one")
     axis = unused_axis(step)
-    division = division_of(step, axis) if axis and f"{axis}=1" not in options.degree else None
+    division = division_of(step, axis) if axis else None
     given = (str(path), text, options.function, tuple(sizes.items()))
     return [Model(*given, machine, options.pipeline_axis, division) for machine in machines]
 

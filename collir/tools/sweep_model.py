@@ -261,7 +261,7 @@ def step_of(
     step = TrainingStep.of(module, function, pipeline)
     if sizes:
         instantiate(module, dict(sizes), step.function)
-    if division and division.pairs:
+    if division and not division.reason:
         divide(step, division)
     return TrainingStep.of(module, function, pipeline)
 

@@ -13,7 +13,7 @@ from collir.tools.settings_launchers import (
     titan_lines,
 )
 from collir.tools.settings_megatron import AXES, REQUIRED, degree_of, flags_of, unnamed
-from collir.tools.settings_mesh import dimensions, rows_of
+from collir.tools.settings_mesh import dimensions, order_remark, rows_of, torchrun
 from collir.tools.settings_torch import SCHEDULES as TORCH_SCHEDULES
 from collir.tools.settings_torch import torch_lines
 from collir.tools.sweep_model import Model
@@ -88,8 +88,7 @@ def _megatron(model: Model, c: Configuration) -> Iterator[str]:
     if order == sorted(order, key=swapped.index) != sorted(order, key=usual.index):
         words.append("--use-tp-pp-dp-mapping")
     elif order != sorted(order, key=usual.index):
-        placed = ", ".join(f"{axis}:{size}" for axis, size in dimensions(model, c))
-        yield f"# Megatron-LM orders ranks otherwise: here they are {placed}, outermost first"
+        yield from order_remark(model, c, "Megatron-LM", known, usual)
     if rest := unnamed(step):
         sizes = ", ".join(f"{name} = {step.parameters[name]}" for name in rest)
         yield f"# Megatron-LM has no flag here for {sizes}"
@@ -98,9 +97,7 @@ def _megatron(model: Model, c: Configuration) -> Iterator[str]:
     ]:
         flags = ", ".join(f"--{flag}" for flag in missing)
         yield f"# {flags} are not here: @{step.function} has no parameters of such names"
-    per_node = c.level_sizes[-1]
-    command = f"torchrun --nnodes {c.devices // per_node} --nproc-per-node {per_node}"
-    yield " \\\n  ".join([f"{command} pretrain_gpt.py", *words])
+    yield torchrun(c, "pretrain_gpt.py", words)
 
 
 FRAMEWORKS: dict[str, Callable[[Model, Configuration], Iterator[str]]] = {

@@ -15,6 +15,7 @@ from collir.dialects.tensor import dist_type
 from collir.synthesis.sweeping.dividing import Division, division_of, unused_axis
 from collir.synthesis.sweeping.programs import named
 from collir.synthesis.sweeping.steps import TrainingStep
+from collir.tools.collir import main
 from collir.tools.machine import preset
 from collir.tools.sweep_model import Model, step_of
 
@@ -80,6 +81,20 @@ def test_divided_steps_compute_the_same(name: str) -> None:
         if configuration.degrees["model"] == 2:
             before = model.program(configuration)
             assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
+
+
+@pytest.mark.parametrize("degree", ["model=1", "model=2"])
+def test_the_added_axis_has_degrees_as_others_do(
+    degree: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bare.coll"
+    path.write_text(_without_types(PERCEPTRON.path).replace("2, model = gpu:4", "8"))
+    options = "--devices 2 --degree pipe=1 --recompute none --zero 0 --microbatch 1 --top 1"
+    sizes = ["--set-size", "width=64", "--set-size", "seq=8"]
+    assert main(["sweep", str(path), *options.split(), *sizes, "--degree", degree]) == 0
+    out = capsys.readouterr().out
+    assert "`model`, which no type names, divides 2 weights" in out
+    assert f"mesh of 1: pipe = 1, data = {'gpu:2' if degree == 'model=1' else '1'}" in out
 
 
 def test_what_has_no_layouts_is_said() -> None:

@@ -40,12 +40,12 @@ NAME = "model"
 
 @dataclass(frozen=True)
 class Division:
-    """What an axis divides that no type names.
+    """The weights and states that an axis divides, where no type says so.
 
     Attributes:
         axis: its name.
         pairs: the number of each argument of the step that it divides, and the dimension.
-        reason: why nothing is known, if the layouts of a step cannot be chosen.
+        reason: why nothing is divided; empty if something is.
     """
 
     axis: str
@@ -89,9 +89,10 @@ def _named_axes(function: FuncOp) -> Iterator[str]:
 def division_of(step: TrainingStep, axis: str) -> Division:
     """Return which dimensions of weights and states an axis divides."""
     try:
-        return Division(axis, tuple(_pairs(step)))
+        pairs = tuple(_pairs(step))
     except DiagnosticError as error:
         return Division(axis, (), error.diagnostics[0].message)
+    return Division(axis, pairs, "" if pairs else "they have no dimension inside of a layer alone")
 
 
 def _pairs(step: TrainingStep) -> Iterator[tuple[int, int]]:

@@ -16,6 +16,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.microbatches.splitting import batch_of
 from collir.ir.parameters import parameters_of
+from collir.layout.dtypes import DType
 from collir.layout.formulas import Formula
 from collir.layout.sizes import formula_of
 from collir.machine import Level, Machine
@@ -108,6 +109,12 @@ class TrainingStep:
             ):
                 return int(x.dims[1].size)
         return None
+
+    @property
+    def narrow(self) -> DType | None:
+        """The narrow element type in which the model computes; None if it has none."""
+        dtypes = {dist_type(x).dtype for x in self.callee.args}
+        return next((dtype for dtype in (DType.BF16, DType.F16) if dtype in dtypes), None)
 
     @property
     def callee(self) -> FuncOp:

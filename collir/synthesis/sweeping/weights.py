@@ -19,7 +19,7 @@ from collir.synthesis.sweeping.steps import TrainingStep
 
 
 class Use(Enum):
-    """What a model does with a weight."""
+    """The use that a model makes of a weight."""
 
     TABLE = "rows are looked up"
     LINEAR = "rows are outputs, and columns are inputs, of a product"
@@ -51,11 +51,6 @@ class Weight:
     def module(self) -> str:
         """The name of the module that it belongs to."""
         return self.name.rpartition(".")[0]
-
-    @property
-    def leaf(self) -> str:
-        """Its name in its module."""
-        return self.name.rpartition(".")[2]
 
 
 def weights_of(step: TrainingStep) -> list[Weight]:
