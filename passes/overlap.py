@@ -75,22 +75,28 @@ class OverlapPass(CostOptions, ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         propagate(op)
-        model = self.cost_model()
+        model, wholes = self.cost_model(), {*functions_of(op)}
         with straight_programs(op), meshes_remembered():
             functions = [function for function in functions_of(op) if has_collectives(function)]
             # All functions are checked before the first one is changed.
-            groups = _alike(functions)
-            simulations = [checked_simulation(function, model) for function, *_ in groups]
+            groups = [(own, not wholes.isdisjoint(own)) for own in _alike(functions)]
+            simulations = [checked_simulation(own[0], model, whole) for own, whole in groups]
             reorderings = [
                 reordering
-                for group, simulation in zip(groups, simulations, strict=True)
-                for reordering in self._overlap(group, simulation)
+                for (group, is_whole), simulation in zip(groups, simulations, strict=True)
+                for reordering in self._overlap(group, simulation, is_whole)
             ]
         with meshes_remembered():
             undo_what_does_not_fit(op, reorderings, model, self.name)
 
-    def _overlap(self, alike: Sequence[FuncOp], before: Simulation) -> Iterator[Reordering]:
-        """Reorder functions that do the same if that is faster, or remark why they stay."""
+    def _overlap(
+        self, alike: Sequence[FuncOp], before: Simulation, is_whole: bool
+    ) -> Iterator[Reordering]:
+        """Reorder functions that do the same if that is faster, or remark why they stay.
+
+        Args:
+            is_whole: whether they are no parts of functions, which decide on their memory.
+        """
         function = alike[0]
         name = f"{self.name} keeps @{function.sym_name.data}"
         work = work_of(function, before.model)
@@ -102,7 +108,7 @@ class OverlapPass(CostOptions, ModulePass):
             after = _simulated_reordered(function, work, order, before)
             if after.time_before_copies >= best:
                 is_slower = True
-            elif fits_memory(after):
+            elif not is_whole or fits_memory(after):
                 best, fastest = after.time_before_copies, order
             else:
                 lacks_memory = lacks_memory or after.time

@@ -11,7 +11,7 @@ from collir.ir.calls import called_names, callees_first, calls_in, inline_call
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.differentiation import gradients_as_calls
 from collir.ir.loops import MOST_STEPS
-from collir.ir.selection import erase_other_functions
+from collir.ir.selection import copy_with_functions
 
 
 def function_without_calls(function: FuncOp) -> FuncOp:
@@ -27,8 +27,7 @@ def functions_without_calls(functions: Sequence[FuncOp]) -> list[FuncOp]:
     if not any(True for function in functions for _ in calls_in(function)):
         return [*functions]
     names = [function.sym_name.data for function in functions]
-    copy = module_of(functions[0]).clone()
-    erase_other_functions(copy, names)
+    copy = copy_with_functions(module_of(functions[0]), names)
     inline_calls(copy)
     copies = {op.sym_name.data: op for op in copy.ops if isinstance(op, FuncOp)}
     return [copies[name] for name in names]

@@ -10,15 +10,16 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from collir.dialects.machine import function_of, mesh_of, module_of
 from collir.dialects.nested import CallOp, NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
+from collir.dialects.parameters import parameters_of
 from collir.dialects.tensor import dist_type
 from collir.ir.ahead import chain_ahead, start_early
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.functions import functions_of
 from collir.ir.names import set_name, unused_symbol
-from collir.ir.parameters import shared_attributes
+from collir.ir.parameters import keep_used_parameters, shared_attributes
 from collir.ir.retyping import fix_parameters
 from collir.ir.roles import pass_role
-from collir.ir.selection import erase_other_functions
+from collir.ir.selection import copy_with_functions
 from collir.ir.steps import step_op
 from collir.layout.coll import CONCAT, PAD, RESHAPE
 from collir.layout.sizes import formula_of
@@ -226,13 +227,14 @@ def loop_alone(op: RepeatOp) -> ModuleOp:
     loop = op.clone(dict[SSAValue, SSAValue](zip(operands, block.args, strict=True)))
     block.add_ops([loop, ReturnOp(*loop.results)])
     types = [value.type for value in operands], [value.type for value in loop.results]
-    module = module_of(outer).clone()
+    module = module_of(outer)
     function = FuncOp(unused_symbol(module, "alone"), types, Region(block))
     function.attributes = shared_attributes(outer)
-    [first, *_] = functions_of(module)
-    module.body.block.insert_op_before(function, first)
-    erase_other_functions(module, [function.sym_name.data])
-    return module
+    keep_used_parameters(function, parameters_of(outer))
+    module.body.block.insert_op_before(function, functions_of(module)[0])
+    copy = copy_with_functions(module, [function.sym_name.data])
+    module.body.block.erase_op(function)
+    return copy
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from collir.ir.loops import BODY, StepsBefore, repeats_in, unroll
 from collir.ir.names import set_name
 from collir.ir.pipelines import pipelines_in, write_out
 from collir.ir.roles import pass_role
-from collir.ir.selection import erase_other_functions
+from collir.ir.selection import copy_with_functions
 from collir.ir.steps import is_free
 from collir.ir.tasks import outline_tasks
 from collir.layout import Mesh
@@ -271,8 +271,7 @@ def function_as_run(function: FuncOp) -> FuncOp:
 
 def functions_as_run(module: ModuleOp, names: Collection[str]) -> list[FuncOp]:
     """Return functions of a module without calls and steps that are ahead, in a copy."""
-    copy = module.clone()
-    erase_other_functions(copy, names)
+    copy = copy_with_functions(module, names)
     prepare(copy)
     functions = (op for op in copy.ops if isinstance(op, FuncOp))
     return [function for function in functions if function.sym_name.data in names]

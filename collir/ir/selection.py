@@ -1,6 +1,6 @@
 """Selection of functions of a module."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
@@ -16,21 +16,42 @@ def erase_other_functions(module: ModuleOp, names: Collection[str]) -> None:
     values are larger (``for @f from N``). Those with the names are private no more: they are kept
     for themselves.
     """
-    functions = {function.sym_name.data: function for function in functions_of(module)}
-    kept = set(names)
-    for name, function in functions.items():
-        if (place := place_of(function)) and place[0] in names:
-            kept.add(name)
-    pending = list(kept)
-    while pending:
-        references = references_of(functions[pending.pop()]) & functions.keys() - kept
-        kept |= references
-        pending += references
-    for name, function in functions.items():
+    functions = functions_of(module)
+    kept = _needed(functions, names)
+    for function in functions:
+        name = function.sym_name.data
         if name not in kept:
             module.body.block.erase_op(function)
         elif name in names:
             function.properties.pop("sym_visibility", None)
+
+
+def copy_with_functions(module: ModuleOp, names: Collection[str]) -> ModuleOp:
+    """Return a copy of a module without other functions than those that have the names and those
+    that they need, as of ``erase_other_functions``."""
+    kept = _needed(functions_of(module), names)
+    copy = ModuleOp([], dict(module.attributes))
+    copy.location = module.location
+    for op in module.ops:
+        if not isinstance(op, FuncOp) or op.sym_name.data in kept:
+            copy.body.block.add_op(op.clone())
+    erase_other_functions(copy, names)
+    return copy
+
+
+def _needed(functions: Iterable[FuncOp], names: Collection[str]) -> set[str]:
+    """Return the names of functions with names and of those that they need."""
+    named = {function.sym_name.data: function for function in functions}
+    needed = set(names)
+    for name, function in named.items():
+        if (place := place_of(function)) and place[0] in names:
+            needed.add(name)
+    pending = list(needed)
+    while pending:
+        references = references_of(named[pending.pop()]) & named.keys() - needed
+        needed |= references
+        pending += references
+    return needed
 
 
 def references_of(function: FuncOp) -> set[str]:

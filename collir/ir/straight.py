@@ -15,10 +15,11 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from collir.dialects.nested import NestedOp, RepeatOp
+from collir.dialects.parameters import parameters_of
 from collir.ir.ahead import drop_misplaced
 from collir.ir.calls import functions_at_values, misfits, values_text
 from collir.ir.names import set_name
-from collir.ir.parameters import shared_attributes
+from collir.ir.parameters import keep_used_parameters, shared_attributes
 from collir.ir.remarks import remark
 from collir.ir.verification import errors_in
 
@@ -131,6 +132,7 @@ class _Cut:
         types = [arg.type for arg in body.args], [value.type for value in outputs]
         program = FuncOp(self.function.sym_name.data, types, Region(body))
         program.attributes = shared_attributes(self.function)
+        keep_used_parameters(program, parameters_of(self.function))
         program.location = self.function.location
         return place, program
 

@@ -11,7 +11,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.functions import functions_of
-from collir.ir.selection import erase_other_functions
+from collir.ir.selection import copy_with_functions
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute
 from collir.semantics.reference.collectives import Array, Buffers
 from collir.semantics.reference.double import in_double, module_in_double
@@ -119,8 +119,7 @@ def report(wrong: Sequence[Difference]) -> bool:
 def part_of(module: ModuleOp, cases: Sequence[Case]) -> tuple[ModuleOp, list[Case]]:
     """Return a copy of a module with the functions of some cases and those they need, and the cases
     in it."""
-    copy = module.clone()
-    erase_other_functions(copy, [case.name for case in cases])
+    copy = copy_with_functions(module, [case.name for case in cases])
     functions = {function.sym_name.data: function for function in functions_of(copy)}
     return copy, [replace(case, function=functions[case.name]) for case in cases]
 

@@ -24,10 +24,11 @@ from collir.synthesis.sweeping.groups import Estimate
 from collir.synthesis.sweeping.programs import STAGES_OF_ZERO
 from collir.synthesis.sweeping.space import SCHEDULES, Space
 from collir.tools.api import emit, read_text
+from collir.tools.deadline import Deadline
 from collir.tools.engines import ENGINES
 from collir.tools.measured import machines_of
 from collir.tools.shell import UsageError, write_whole
-from collir.tools.sweep_estimates import Deadline, ProgressLine, estimated
+from collir.tools.sweep_estimates import ProgressLine, estimated
 from collir.tools.sweep_explain import compared, explained
 from collir.tools.sweep_measure import MEASURING, measured_seconds, measured_text
 from collir.tools.sweep_model import Model, step_of
@@ -182,7 +183,7 @@ def _search(
         time = seconds_text(solution.node.time)
         progress.say(f"simulating up to {len(entries):,} configurations; one takes {time}")
 
-    problem = Sweep(model, entries, memory)
+    problem = Sweep(model, entries, memory, deadline)
     settings = search.Options(
         order="best-first",
         workers=workers,
@@ -201,7 +202,8 @@ def _search(
         progress.say("")
     nodes: list[Candidate] = [solution.node for solution in outcome.solutions]
     if not nodes and outcome.statistics.reason:  # a sweep that ends early has one at least
-        nodes = [*islice(filter(None, map(problem.simulated, range(min(FIRST, len(entries))))), 1)]
+        unlimited, first = replace(problem, deadline=Deadline.never()), range(len(entries))[:FIRST]
+        nodes = [*islice(filter(None, map(unlimited.simulated, first)), 1)]
     complete = found.complete and outcome.status in ("optimal", "infeasible")
     front = problem.front(nodes, workers) if options.pareto and complete else []
     best, least = ([(entries[node.number], node) for node in each] for each in (nodes, front))

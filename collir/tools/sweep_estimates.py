@@ -2,7 +2,6 @@
 
 import math
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -12,6 +11,7 @@ from collir.synthesis.sweeping.configuration import Configuration
 from collir.synthesis.sweeping.estimates import Estimator
 from collir.synthesis.sweeping.groups import Estimate
 from collir.synthesis.sweeping.space import Space
+from collir.tools.deadline import Deadline
 from collir.tools.sweep_output import Found
 from collir.tools.sweep_search import bound_of, memory_margin
 
@@ -34,23 +34,6 @@ class ProgressLine:
                 sys.stderr.write("\r")
             sys.stderr.flush()
             self._width = len(text)
-
-
-class Deadline:
-    """The time limit of a sweep, which counts from its start; None: none."""
-
-    def __init__(self, seconds: float | None):
-        self.seconds, self._start = seconds, time.monotonic()
-
-    def left(self) -> float | None:
-        """Return the seconds that are left, at least a moment; None: no limit."""
-        passed = time.monotonic() - self._start
-        return None if self.seconds is None else max(1e-3, self.seconds - passed)
-
-    def is_over(self, share: float) -> bool:
-        """Return whether a part of the time is over."""
-        passed = time.monotonic() - self._start
-        return self.seconds is not None and passed > share * self.seconds
 
 
 def estimated(

@@ -25,7 +25,7 @@ from collir.ir.retyping import fix_parameters
 from collir.ir.selection import erase_other_functions
 from collir.machine import Machine
 from collir.synthesis.searching import session
-from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
 from collir.synthesis.sweeping.dividing import Division, divide
 from collir.synthesis.sweeping.estimates import Estimator, Kind, Rows
 from collir.synthesis.sweeping.ingredients import (
@@ -178,7 +178,8 @@ class Model:
             for function in functions_of(module):
                 others = [name for name in parameters_of(function) if name != step.batch]
                 fix_parameters(function, others)
-            made = ingredients_of(module, step.function, step.data, kind.once, made)
+            ahead = kind.zero >= PREFETCHED
+            made = ingredients_of(module, step.function, step.data, kind.once, ahead, made)
             yield made
 
     @cached_property

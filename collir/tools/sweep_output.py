@@ -12,11 +12,11 @@ from typing import Any
 
 from collir.cost.programs.exposed import Spent
 from collir.syntax.units import bytes_text, digits, seconds_text
-from collir.synthesis.sweeping.configuration import PREFETCHED, UNSTAGED, Configuration
+from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
 from collir.synthesis.sweeping.groups import Estimate
 from collir.targets.reports.text import table
 from collir.tools.sweep_model import Model, bound_of_time
-from collir.tools.sweep_search import TIME_MARGINS, Candidate
+from collir.tools.sweep_search import Candidate, time_margin
 
 Listed = tuple[tuple[Configuration, Estimate], Candidate]
 """A configuration that is simulated, with its estimate."""
@@ -102,10 +102,9 @@ def _left_out(found: Found) -> Iterator[str]:
     """Yield what is known of the configurations that were not simulated."""
     if found.possible > len(found.best):
         ratios = [estimate.timed() / node.time - 1 for (_, estimate), node in found.best]
-        divided = any(c.zero >= PREFETCHED for c, _ in found.estimates)
-        margins = f"{TIME_MARGINS[0]:.0%}" + f" ({TIME_MARGINS[3]:.0%} with ZeRO-3)" * divided
+        margin = max(time_margin(configuration) for configuration, _ in found.estimates)
         yield (
-            f"  others are slower, unless an estimate is {margins} above its simulation; "
+            f"  others are slower, unless an estimate is {margin:.0%} above its simulation; "
             f"those of the listed are {min(ratios):+.1%} to {max(ratios):+.1%}"
         )
 
@@ -113,7 +112,7 @@ def _left_out(found: Found) -> Iterator[str]:
 def excess(listed: Sequence[Listed]) -> str:
     """Return the sentence that an estimate was above its simulation by more than its margin."""
     for (configuration, estimate), node in listed:
-        above, margin = estimate.timed() / node.time - 1, TIME_MARGINS[configuration.zero]
+        above, margin = estimate.timed() / node.time - 1, time_margin(configuration)
         if above > margin:
             return (
                 f"an estimate was {above:.0%} above its simulation, and others may be: a search "

@@ -16,7 +16,7 @@ from collir.synthesis.sweeping.space import Space
 from collir.tools.collir import main
 from collir.tools.functions import for_report
 from collir.tools.sweep_model import Model
-from collir.tools.sweep_search import TIME_MARGINS, memory_margin
+from collir.tools.sweep_search import memory_margin, time_margin
 
 SIZES = {"batch": 16, "seq": 512, "hidden": 1024, "layers": 4, "vocab": 8192}
 SMALL_GPT = GPT._replace(sizes=SIZES)
@@ -37,7 +37,7 @@ def _check(model: Model, space: Space) -> None:
     for configuration, estimate in entries:
         simulation = model.simulated(configuration)
         timed = estimate.timed()
-        margin = TIME_MARGINS[configuration.zero]
+        margin = time_margin(configuration)
         assert estimate.time <= timed <= simulation.time * (1 + margin), configuration
         most = simulation.peak * (1 + memory_margin(configuration))
         assert estimate.memory <= most, configuration

@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import NamedTuple
 
 from xdsl.ir import Operation, SSAValue
 
@@ -94,6 +95,15 @@ class Instance:
         return tuple(phases) if self.sites is None else self.sites.located(phases)
 
 
+class _Site(NamedTuple):
+    """Where an instance is; see the attributes of the same names."""
+
+    place: Place
+    at: str
+    sites: Sites | None
+    kinds: tuple[str, ...]
+
+
 class Classes:
     """The classes of devices of a program.
 
@@ -149,6 +159,8 @@ class Classes:
         if self.children is not None:
             self._split_by_kind(self.children)
         self._rails: dict[int, list[tuple[str, ...]]] = {}
+        self._sites: dict[object, _Site] = {}
+        self._holding: dict[int, tuple[DistType, list[int]]] = {}  # by identity
         self._bytes: list[dict[SSAValue, int]] = [{} for _ in self.places]
 
     def _split_by_kind(self, children: Children) -> None:
@@ -224,6 +236,11 @@ class Classes:
 
     def holding(self, x: DistType) -> list[int]:
         """Return the classes that hold a value."""
+        if (known := self._holding.get(id(x))) is None:
+            known = self._holding[id(x)] = x, self._holding_new(x)
+        return known[1]
+
+    def _holding_new(self, x: DistType) -> list[int]:
         at = {axis: coordinate for axis, coordinate in x.place if axis in self.axes}
         classes = [n for n, place in enumerate(self.places) if at.items() <= place.items()]
         if self.children is None:
@@ -287,7 +304,7 @@ class Classes:
             return Instance(step, on, after, self.place, kinds=self.kinds_of(on))
         source, target = _ends_of(step)
         over = _coupled(step, source, target)
-        return replace(self._located(step, on, over, _ends(source, target, over)), after=after)
+        return self._located(step, on, over, _ends(source, target, over), after)
 
     def _located(
         self,
@@ -295,10 +312,20 @@ class Classes:
         on: tuple[int, ...],
         over: Sequence[str],
         ends: Sequence[Mapping[str, int]],
+        after: tuple[int, ...] = (),
     ) -> Instance:
         """Return a step of classes that are coupled along sub-axes, with the ports that it uses."""
         if not self._told_apart:
-            return Instance(step, on, (), self.place, kinds=self.kinds_of(on))
+            return Instance(step, on, after, self.place, kinds=self.kinds_of(on))
+        key = on, tuple(over), tuple(tuple(end.items()) for end in ends)
+        if (site := self._sites.get(key)) is None:
+            site = self._sites[key] = self._site(on, over, ends)
+        return Instance(step, on, after, *site)
+
+    def _site(
+        self, on: tuple[int, ...], over: Sequence[str], ends: Sequence[Mapping[str, int]]
+    ) -> "_Site":
+        """Return where classes are that are coupled along sub-axes."""
         place = {axis: n for axis, n in self.places[on[0]].items() if axis not in over}
         ports: list[tuple[str, ...]] = []
         inside: list[tuple[str, ...]] = []
@@ -314,7 +341,7 @@ class Classes:
             inside.append(tuple(dict.fromkeys(self._path(n, level).rstrip(", ") for n in on)))
         sites = Sites(tuple(ports), tuple(inside))
         text = ", ".join(filter(None, (self._text(on, ends), self._kind_text(on))))
-        return Instance(step, on, (), place_at(place), text, sites, self.kinds_of(on))
+        return _Site(place_at(place), text, sites, self.kinds_of(on))
 
     def _path(self, number: int, levels: int) -> str:
         """Return the coordinates of a class on the outer levels, as the start of a text."""

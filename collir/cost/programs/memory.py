@@ -4,7 +4,7 @@ needed."""
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import groupby
+from itertools import accumulate, groupby
 from types import MappingProxyType
 
 from xdsl.dialects.func import FuncOp
@@ -80,6 +80,8 @@ class Buffer:
 def buffers_of(
     function: FuncOp,
     where: BufferPlan,
+    uses: Mapping[SSAValue, Use],
+    replaced: Mapping[SSAValue, SSAValue],
     kernels: Kernels,
     number_of: Mapping[Operation, int],
     is_held: Callable[[SSAValue], bool],
@@ -93,6 +95,8 @@ def buffers_of(
     at the end. Values inside of kernels have no memory.
 
     Args:
+        uses: what buffers of values with a role are for, as of ``uses_of``.
+        replaced: arguments with new values, as of ``replaced_arguments``.
         number_of: the number of every step of the function that the class runs, of all operations
             of a kernel that of the kernel.
         is_held: a function that returns whether the class holds a value.
@@ -100,14 +104,12 @@ def buffers_of(
         last_of: the last step of an operation that is several steps, which reads all operands but
             those that the first one carries on.
     """
-    uses = _uses(function, where)
     for argument in filter(is_held, function.args):
         yield Buffer(bytes_of(argument), None, None, uses.get(argument, Use.INPUTS))
     for value in filter(is_held, copied_results(where)):
         use = uses.get(where.buffer(value), Use.RESULTS)
         yield Buffer(bytes_of(value), AT_END, None, use)
     kept = {where.buffer(value) for value in where.returned}
-    replaced = replaced_arguments(function, where)
     written: dict[SSAValue, int] = {}
     read: dict[SSAValue, list[int]] = {}
     for op, number in number_of.items():
@@ -132,7 +134,7 @@ def buffers_of(
             yield Buffer(bytes_of(value), first, until, use, over)
 
 
-def _uses(function: FuncOp, where: BufferPlan) -> dict[SSAValue, Use]:
+def uses_of(function: FuncOp, where: BufferPlan) -> dict[SSAValue, Use]:
     """Return the uses of the buffers in which there are values with a role.
 
     If values in one buffer have several roles, it is that of the first of them in ``Role``.
@@ -239,6 +241,12 @@ def _is_free(buffer: Buffer, spans: Sequence[TimeSpan]) -> bool:
     """Return whether nothing reads an argument any more when its new value is written."""
     assert buffer.first is not None and buffer.over is not None
     return all(spans[step][1] <= spans[buffer.first][0] for step in buffer.over)
+
+
+def most_held(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> float:
+    """Return the most bytes that a device holds at any time, those of the peak."""
+    sizes = (size for _, size, _ in _changes(buffers, spans))
+    return max(accumulate(sizes, initial=0.0))
 
 
 def memory_use(buffers: Iterable[Buffer], spans: Sequence[TimeSpan]) -> list[tuple[float, float]]:

@@ -23,7 +23,14 @@ from collir.cost.programs.kernels import Kernels, kernels_of, runs_compiled
 from collir.cost.programs.kinds import seen_by
 from collir.cost.programs.local_steps import CALL, COPY, SLICE, LocalStep, local_phases, sent_phases
 from collir.cost.programs.loops import TooManyError
-from collir.cost.programs.memory import Buffer, Use, buffers_of, use_of
+from collir.cost.programs.memory import (
+    Buffer,
+    Use,
+    buffers_of,
+    replaced_arguments,
+    use_of,
+    uses_of,
+)
 from collir.cost.programs.operations import local_step
 from collir.cost.programs.schedule import StepTask
 from collir.cost.programs.simulation import LoopStep, SimulatedStep, Simulation
@@ -123,6 +130,7 @@ def _simulated(
     number_of: list[dict[Operation, int]] = [{} for _ in classes.places]
     inside: list[list[Buffer]] = [[] for _ in classes.places]  # of loops
     last_of: list[dict[Operation, int]] = [{} for _ in classes.places]
+    known_steps: dict[tuple[Operation, tuple[str, ...]], LocalStep] = {}
     for instance, after in _with_kernels(classes.instances(function.body.ops), kernels, steps):
         op = instance.step
         if type(op) is RepeatOp and op.schedule is not None:
@@ -149,17 +157,20 @@ def _simulated(
             continue
         if not isinstance(op, DistOp):
             raise DiagnosticError.at(op, f"a {op.mnemonic} is not simulated by itself")
-        steps.append(_step(op, model, instance, after, where, classes, kernels))
+        steps.append(_step(op, model, instance, after, where, classes, kernels, known_steps))
         for device_class in instance.on:
             inside[device_class] += _packing(
                 op, steps[-1], len(steps) - 1, where, classes, device_class
             )
     steps += _copies(where, mesh, classes, steps)
+    uses, replaced = uses_of(function, where), replaced_arguments(function, where)
     buffers = tuple(
         (
             *buffers_of(
                 function,
                 where,
+                uses,
+                replaced,
                 kernels,
                 numbers,
                 partial(_is_held, classes, device_class),
@@ -218,16 +229,23 @@ def _step(
     where: BufferPlan,
     classes: Classes,
     kernels: Kernels,
+    known: dict[tuple[Operation, tuple[str, ...]], LocalStep],
 ) -> SimulatedStep:
-    """Return an operation as a step, behind those that it needs."""
+    """Return an operation as a step, behind those that it needs.
+
+    Args:
+        known: local steps of devices of some kinds, to which a new one is added.
+    """
     mesh = classes.mesh
     if is_collective(op):
         does = op_cost(op, seen_by(mesh, instance.kinds), model, instance.place)
         phases = instance.located(sent_phases(does))
         stream, waited = stream_of(does.collective), not op.is_async
     else:
-        bytes_of = partial(classes.bytes_of, instance.on[0])
-        does = local_step(op, mesh, where, instance.kinds, bytes_of, kernels)
+        alike = op, instance.kinds
+        if (does := known.get(alike)) is None or classes.children is not None:
+            bytes_of = partial(classes.bytes_of, instance.on[0])
+            does = known[alike] = local_step(op, mesh, where, instance.kinds, bytes_of, kernels)
         phases = local_phases(does, mesh.machine.slowest_of(instance.kinds))
         stream, waited = len(mesh.machine.levels), True
     task = StepTask(phases, stream, after, waited, instance.on)

@@ -31,6 +31,7 @@ from collir.cost.programs.memory import (
     Peak,
     Use,
     memory_use,
+    most_held,
     peak_of,
     uses_over_time,
 )
@@ -350,7 +351,7 @@ class Simulation:
     @cached_property
     def peaks(self) -> list[float]:
         """The largest number of bytes that a device of each class holds at any time."""
-        return [max((size for _, size in use), default=0.0) for use in self._memory_uses]
+        return [most_held(buffers, self.spans) for buffers in self.buffers]
 
     @cached_property
     def fullest(self) -> tuple[float, float | None, str]:

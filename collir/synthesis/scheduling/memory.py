@@ -16,8 +16,12 @@ def has_collectives(function: FuncOp) -> bool:
     return any(map(is_collective, function.body.ops))
 
 
-def checked_simulation(function: FuncOp, model: CostModel) -> Simulation:
+def checked_simulation(function: FuncOp, model: CostModel, is_whole: bool = True) -> Simulation:
     """Return the simulation of a function that has collectives.
+
+    Args:
+        is_whole: whether it is no part of a function. A part may need less memory than it seems to,
+            as its arguments are not there longer than they are needed.
 
     Raises:
         DiagnosticError: the mesh is not on levels, a step has no cost, or the function needs more
@@ -26,7 +30,7 @@ def checked_simulation(function: FuncOp, model: CostModel) -> Simulation:
     check_programs([function], "has no cost")
     placed_mesh(next(op for op in function.body.ops if isinstance(op, DistOp)))
     simulation = simulate_function(function, model)
-    if not fits_memory(simulation):
+    if is_whole and not fits_memory(simulation):
         peak, memory, kind = simulation.fullest
         raise DiagnosticError.at(
             function,

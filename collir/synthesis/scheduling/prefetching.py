@@ -26,11 +26,10 @@ from collir.ir.ahead import ahead_errors, is_ahead
 from collir.ir.calls import calls_in
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.inlining import inline_calls
 from collir.ir.loops import loop_alone, repeats_in
 from collir.ir.remarks import listening, remark
 from collir.ir.rotation import prepare
-from collir.ir.selection import erase_other_functions
+from collir.ir.selection import copy_with_functions
 from collir.layout.steps import AHEAD
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.programs.search_options import TIE
@@ -56,9 +55,11 @@ def prefetch(module: ModuleOp, model: CostModel, schedule: Scheduler, name: str)
                 loops.setdefault(tuple(_measured(module, function)), {})[loop] = steps
     for measured, own in loops.items():
         choice = _Choice(module, measured, model, schedule, name)
-        if len(own) == 1 or not choice.decide_alone(own):
-            for loop, steps in own.items():
-                choice.decide(loop, steps)
+        if len(own) > 1:
+            choice.decide_alone(own)
+            continue
+        [(loop, steps)] = own.items()
+        choice.decide(loop, steps)
 
 
 def _measured(module: ModuleOp, function: FuncOp) -> list[str]:
@@ -132,27 +133,55 @@ class _Run:
         return not slower and self.time < before.time * (1 - least)
 
 
-class _Fastest(NamedTuple):
-    """The fastest way to run a loop by itself.
+class _Way(NamedTuple):
+    """A way to run a loop by itself.
 
     Attributes:
         ahead: the numbers of its gathers that are ahead.
-        before, after: the seconds without them and with them, or with any if none is ahead.
+        time: seconds.
     """
 
     ahead: Sequence[int]
-    before: float
-    after: float
+    time: float
 
-    def text(self, memory: str) -> str:
-        """Return what a remark says of it and of the memory of a device."""
-        before, after = seconds_text(self.before), seconds_text(self.after)
-        if not self.ahead:
-            what = "keeps the gathers of this repeat where they are: with them ahead it would take"
-            return f"{what} {after} at best, and now it is {before}"
-        one = "a gather" if len(self.ahead) == 1 else f"{len(self.ahead)} gathers"
-        what = f"starts {one} of this repeat an iteration ahead: it takes {after} instead of"
-        return f"{what} {before}; all together need {memory} of memory"
+
+@dataclass(frozen=True, eq=False)
+class _Alike:
+    """Loops that are alike, each by itself, such as those of the stages of a pipeline.
+
+    Attributes:
+        loops: the loops, each with its gathers.
+        now: the seconds of one as it is.
+        ways: the ways that are faster, the fastest first.
+        least: the seconds of the fastest way, or of the fastest that was tried if none is faster.
+    """
+
+    loops: dict[RepeatOp, Sequence[DistOp]]
+    now: float
+    ways: Sequence[_Way]
+    least: float
+
+    @property
+    def saved(self) -> float:
+        """The seconds that all save at most."""
+        return len(self.loops) * (self.now - self.least)
+
+    def steps(self, way: _Way) -> list[DistOp]:
+        """Return the gathers of all loops that are ahead."""
+        return [steps[number] for steps in self.loops.values() for number in way.ahead]
+
+    def text(self, way: _Way | None, memory: str) -> str:
+        """Return what a remark says of the way that is taken, and of the memory of a device."""
+        before, least = seconds_text(self.now), seconds_text(self.least)
+        if way is not None:
+            one = "a gather" if len(way.ahead) == 1 else f"{len(way.ahead)} gathers"
+            what = f"starts {one} of this repeat an iteration ahead: it takes"
+            after = f"{seconds_text(way.time)} instead of {before}"
+            return f"{what} {after}; all together need {memory} of memory"
+        what = "keeps the gathers of this repeat where they are: with them ahead it would take"
+        if self.ways:
+            return f"{what} {least} instead of {before}, and more memory than a device has"
+        return f"{what} {least} at best, and now it is {before}"
 
 
 @dataclass
@@ -207,46 +236,65 @@ class _Choice:
         what = what or f"keeps the gathers of this repeat where they are: {reason}"
         remark(loop, f"{self.name} {what}")
 
-    def decide_alone(self, loops: Mapping[RepeatOp, Sequence[DistOp]]) -> bool:
-        """Let the gathers be ahead with which each loop is fastest by itself; return whether there
-        is the memory for all of them together. Otherwise all stay.
+    def decide_alone(self, loops: Mapping[RepeatOp, Sequence[DistOp]]) -> None:
+        """Let the gathers be ahead with which each loop is fastest by itself, if each device has
+        the memory for all of them together; otherwise those that save most and for which it has.
 
-        A loop by itself has few steps, and loops that are alike are tried once.
+        A loop by itself has few steps, and loops that are alike are tried once and decided once.
         """
-        known: list[tuple[ModuleOp, _Fastest]] = []
-        chosen: dict[RepeatOp, _Fastest] = {}
+        known: list[tuple[ModuleOp, dict[RepeatOp, Sequence[DistOp]]]] = []
         for loop, steps in loops.items():
             alone = loop_alone(loop)
             same = (x for other, x in known if other.is_structurally_equivalent(alone))
-            if (fastest := next(same, None)) is None:
-                numbers = sorted(range(len(steps)), key=lambda n: self._bytes(steps[n]))
-                fastest = self._fastest(alone, numbers)
-                known.append((alone, fastest))
-            chosen[loop] = fastest
-        ahead = [steps[n] for loop, steps in loops.items() for n in chosen[loop].ahead]
-        memory = ""
-        if ahead:
-            run = self._simulated(ahead, scheduled=False)
-            if not run.fits:
-                return False
-            memory = run.memory_text
-        for op in ahead:
-            op.properties[AHEAD.name] = UnitAttr()
-        for loop, fastest in chosen.items():
-            remark(loop, f"{self.name} {fastest.text(memory)}")
-        return True
+            if (alike := next(same, None)) is None:
+                known.append((alone, alike := {}))
+            alike[loop] = steps
+        groups = [self._tried(alone, alike) for alone, alike in known]
+        taken, memory = self._with_memory([group for group in groups if group.ways])
+        for group in groups:
+            way = taken.get(group)
+            for op in group.steps(way) if way else ():
+                op.properties[AHEAD.name] = UnitAttr()
+            for loop in group.loops:
+                remark(loop, f"{self.name} {group.text(way, memory)}")
 
-    def _fastest(self, alone: ModuleOp, smallest_first: Sequence[int]) -> "_Fastest":
-        """Return with which of its gathers ahead a loop by itself is fastest, the largest left out
-        as long as it gets faster."""
+    def _with_memory(self, groups: Sequence[_Alike]) -> tuple[dict[_Alike, _Way], str]:
+        """Return the fastest ways for which each device has the memory, by the groups of loops that
+        go them, and the memory of all together."""
+        taken = {group: group.ways[0] for group in groups}
+
+        def run() -> _Run:
+            ahead = [op for group, way in taken.items() for op in group.steps(way)]
+            return self._simulated(ahead, scheduled=False)
+
+        if not groups:
+            return taken, ""
+        if (now := run()).fits:
+            return taken, now.memory_text
+        taken, memory = dict[_Alike, _Way](), ""
+        if not run().fits:  # not even as it is
+            return taken, memory
+        for group in sorted(groups, key=lambda group: -group.saved):
+            for way in group.ways:
+                taken[group] = way
+                if (now := run()).fits:
+                    memory = now.memory_text
+                    break
+                del taken[group]
+        return taken, memory
+
+    def _tried(self, alone: ModuleOp, loops: dict[RepeatOp, Sequence[DistOp]]) -> _Alike:
+        """Return loops that are alike with the ways to run one by itself, the largest gathers left
+        out as long as it gets faster."""
         before, as_is = self._alone(alone, ()), self._alone(alone, (), scheduled=False)
         [loop, *_] = repeats_in(alone)
-        mesh = mesh_of(loop)
-        most = loop.times * math.fsum(op_cost(op, mesh, self.model).time for op in gathers(loop))
+        mesh, steps = mesh_of(loop), [*gathers(loop)]
+        most = loop.times * math.fsum(op_cost(op, mesh, self.model).time for op in steps)
         if most < AS_FAST * before.time:  # no order hides more
-            return _Fastest((), before.time, before.time - most)
-        best, ahead = before, list[int]()
+            return _Alike(loops, before.time, (), before.time - most)
+        best, ways = before, list[_Way]()
         least = math.inf
+        smallest_first = sorted(range(len(steps)), key=lambda n: self._bytes(steps[n]))
         for count in range(len(smallest_first), 0, -1):
             numbers = smallest_first[:count]
             after = self._alone(alone, numbers)
@@ -254,10 +302,11 @@ class _Choice:
             if after.is_faster_than(best):
                 if not self._alone(alone, numbers, scheduled=False).is_faster_than(as_is, -TIE):
                     continue  # slower until steps are put into order
-                best, ahead = after, numbers
-            elif ahead:
+                best = after
+                ways.insert(0, _Way(numbers, after.time))
+            elif ways:
                 break  # it was faster with more of them
-        return _Fastest(ahead, before.time, best.time if ahead else least)
+        return _Alike(loops, before.time, ways, ways[0].time if ways else least)
 
     def _alone(self, alone: ModuleOp, ahead: Collection[int], scheduled: bool = True) -> _Run:
         """Return the simulation of a loop by itself with some of its gathers ahead."""
@@ -276,15 +325,13 @@ class _Choice:
         found for their steps or as they are."""
         for op in ahead:
             op.properties[AHEAD.name] = UnitAttr()
-        copy = self.module.clone()
+        copy = copy_with_functions(self.module, self.measured)
         for op in ahead:
             del op.properties[AHEAD.name]
-        erase_other_functions(copy, self.measured)
         return self._run(copy, self.measured, scheduled)
 
     def _run(self, copy: ModuleOp, names: Collection[str], scheduled: bool = True) -> _Run:
         """Return the simulations of functions of a module, which changes."""
-        inline_calls(copy)
         if scheduled:
             with listening(lambda _: None), suppress(DiagnosticError):  # no order has the memory
                 self.schedule(copy)

@@ -66,7 +66,7 @@ def undo_what_does_not_fit(
 ) -> None:
     """Take reorderings back, in place, so that each function that had the memory before has it.
 
-    Each is looked at by itself: what steps between two loops or calls need, others do not need at
+    They are taken back by halves: what steps between two loops or calls need, others do not need at
     the same time.
 
     Args:
@@ -79,16 +79,24 @@ def undo_what_does_not_fit(
         reordering.before.write()
     as_before = _too_large(module, names, model)
     names = [function for function in names if function not in as_before]
-    for reordering in reorderings:
-        reordering.after.write()
-        if too_large := _too_large(module, names, model):
+    untried = [reorderings]
+    while untried:
+        some = untried.pop()
+        for reordering in some:
+            reordering.after.write()
+        if not (too_large := _too_large(module, names, model)):
+            continue
+        for reordering in reversed(some):
             reordering.before.write()
-            op, _ = reordering.before.steps[0]
-            remark(
-                op,
-                f"{name} keeps the steps from here on in their order: in a faster one, more memory "
-                f"than a device has would be needed by {', '.join(f'@{x}' for x in too_large)}",
-            )
+        if len(some) > 1:
+            untried += some[len(some) // 2 :], some[: len(some) // 2]
+            continue
+        op, _ = some[0].before.steps[0]
+        remark(
+            op,
+            f"{name} keeps the steps from here on in their order: in a faster one, more memory "
+            f"than a device has would be needed by {', '.join(f'@{x}' for x in too_large)}",
+        )
 
 
 def _names_of_wholes(module: ModuleOp, reorderings: Sequence[Reordering]) -> list[str]:

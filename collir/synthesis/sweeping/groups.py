@@ -199,33 +199,35 @@ class Group:
     def seconds(self, name: str, role: int, layers: int) -> Array:
         """Return the seconds of a part of the program, at a stage of a role."""
         one, other = (made.part(name, role) for made in self.two)
-        return self._part(one, other, layers, name == "before" and self.shape.stages > 1)[0]
+        return self._part(one, other, layers)[0]
 
-    def _part(
-        self, one: Part, other: Part, layers: int, starts: bool = False
-    ) -> tuple[Array, Array]:
+    def _part(self, one: Part, other: Part, layers: int) -> tuple[Array, Array]:
         """Return the seconds of a part, and those in which it sends nothing.
 
-        If gathers are ahead, the last iteration of a loop is outside of it.
+        If gathers are ahead, the last iteration of a loop is among the steps behind it.
 
         Args:
             other: the part in the program with one more layer.
-            starts: whether collectives that no path needs may end later.
         """
-        total = local = np.zeros(len(self.counts))
+        total = local = none = np.zeros(len(self.counts))
+        last = none, none  # of an iteration that is among the next steps
         for first, second in zip(one.items, other.items, strict=True):
             if isinstance(first, Loop):
                 assert isinstance(second, Loop)
                 times = first.times + (layers - LAYERS[0]) * (second.times - first.times)
                 body, own = self._part(first.body, second.body, layers)
-                total = total + (times - 1) * body + (body if self.shape.zero < PREFETCHED else own)
+                is_ahead = self.shape.zero >= PREFETCHED
+                total = total + last[0] + (times - is_ahead) * body
                 local = local + times * own
+                last = (body, own) if is_ahead else (none, none)
             else:
-                total = total + self._run(first, layers, starts)
+                steps = self._run(first, layers)
+                total = total + np.maximum(last[0], last[1] + steps)
                 local = local + self.value(first.local, layers)
-        return total, local
+                last = none, none
+        return total + last[0], local
 
-    def _run(self, run: Run, layers: int, starts: bool) -> Array:
+    def _run(self, run: Run, layers: int) -> Array:
         """Return the seconds of steps between two loops in any order."""
         least = self.value(run.local, layers)
         if not run.sent:
@@ -234,8 +236,6 @@ class Group:
         for path in run.paths:
             times = (sent[number] for number in path.sent)
             least = np.maximum(least, sum(times, start=self.value(path.local, layers)))
-        if starts:
-            return least
         streams = [self.prices.streams(each.axes, self.meshes) for each in run.sent]
         for level in range(len(self.prices.machine.levels)):
             there = zip(streams, sent, strict=True)

@@ -15,11 +15,13 @@ collectives on each stream, and that of steps which wait for each other.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain as chained
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import sympy
+from numpy.typing import NDArray
 from xdsl.dialects.builtin import ModuleOp
 
 from collir.cost.formulas.compiled import compiled
@@ -49,6 +51,8 @@ MICROBATCHES = 8
 STAGES = 3
 """The stages in the programs of a kind with stages: the first, one between, and the last."""
 
+Mask = NDArray[np.bool_]
+
 _WEIGHTS = 1.0, 16.0
 """How much longer collectives may take in a configuration than in the program of its kind."""
 
@@ -77,7 +81,8 @@ class Sent:
 
 @dataclass(frozen=True)
 class Path:
-    """Steps of which each needs the one before.
+    """Steps that follow each other in any order: collectives of which each needs the one before,
+    and what a device does before, between and behind them.
 
     Attributes:
         local: the number of the formula of the seconds of those that send nothing.
@@ -146,12 +151,14 @@ class Ingredients:
         formulas: the expressions that parts have numbers of.
         quotients: sizes of blocks, which have to be integers.
         data: the axes of the batch.
+        ahead: whether gathers over them in loops may be ahead.
         places: the paths of each run, if they are to be those of another program.
         chosen: the paths of each run, as places among its steps.
     """
 
     mesh: Mesh
     data: Sequence[str]
+    ahead: bool
     places: list[list[tuple[int, ...]]] = field(default_factory=list[list[tuple[int, ...]]])
     chosen: list[list[tuple[int, ...]]] = field(default_factory=list[list[tuple[int, ...]]])
     tasks: dict[str, Part] = field(default_factory=dict[str, Part])
@@ -205,6 +212,7 @@ def ingredients_of(
     function: str,
     data: Sequence[str],
     once: bool,
+    ahead: bool,
     like: Ingredients | None = None,
 ) -> Ingredients:
     """Return the parts of a program that has been cut into microbatches.
@@ -212,6 +220,7 @@ def ingredients_of(
     Args:
         data: the axes of the batch.
         once: whether there is one microbatch.
+        ahead: whether gathers over these axes may be an iteration ahead in loops.
         like: those of the program with a layer less, whose paths these ones take.
 
     Raises:
@@ -219,7 +228,7 @@ def ingredients_of(
     """
     [opened] = opened_functions(module, CostModel(), function)
     places = [*like.chosen] if like is not None else []
-    made = Ingredients(opened.simulation.mesh, data, places)
+    made = Ingredients(opened.simulation.mesh, data, ahead, places)
     quotients = map(expression_of, opened.quotients)
     # The batch is cut into as many parts as its axes have coordinates, whatever their sizes.
     ones = {symbol(f"@{name}"): AXIS for name in data}
@@ -270,19 +279,23 @@ def _add_loop(made: Ingredients, opened: Opened) -> None:
     loop = simulation.program[number].loop
     assert loop is not None
     steps = [*enumerate(simulation.program)]
-    made.tasks["step"] = _part(made, enumerate(loop.body.program))
+    made.tasks["step"] = _part(made, enumerate(loop.body.program), in_loop=True)
     made.before, made.after = [_part(made, steps[:number])], [_part(made, steps[number + 1 :])]
     zero = made.number(sympy.S.Zero)
     made.memory = [Memory(made.number(peak_bytes(simulation)), zero, zero)]
 
 
 def _part(
-    made: Ingredients, steps: Iterable[tuple[int, SimulatedStep]], needed: Collection[int] = ()
+    made: Ingredients,
+    steps: Iterable[tuple[int, SimulatedStep]],
+    needed: Collection[int] | None = None,
+    in_loop: bool = False,
 ) -> Part:
     """Return the part of steps, each with its number in the program.
 
     Args:
-        needed: the numbers of steps; if there are some, paths end at one of them.
+        needed: the numbers of the steps that what comes behind them waits for; None: all.
+        in_loop: whether they are the body of a loop.
     """
     items: list[Run | Loop] = []
     run: list[tuple[int, SimulatedStep]] = []
@@ -290,62 +303,120 @@ def _part(
         if step.loop is None:
             run.append((number, step))
             continue
-        items.append(_run(made, run, needed))
+        items.append(_run(made, run, needed, in_loop))
         run = []
-        body = _part(made, enumerate(step.loop.body.program))
+        body = _part(made, enumerate(step.loop.body.program), in_loop=True)
         items.append(Loop(int(step.loop.times), body))
-    items.append(_run(made, run, needed))
+    items.append(_run(made, run, needed, in_loop))
     return Part(tuple(item for item in items if isinstance(item, Loop) or item.local >= 0))
 
 
 def _run(
-    made: Ingredients, steps: Sequence[tuple[int, SimulatedStep]], needed: Collection[int]
+    made: Ingredients,
+    steps: Sequence[tuple[int, SimulatedStep]],
+    needed: Collection[int] | None,
+    in_loop: bool,
 ) -> Run:
     if not steps:
         return Run(-1, (), ())
     machine = made.mesh.machine
     local = {
-        number: local_seconds(step.does, machine, step.kinds)
-        for number, step in steps
+        place: local_seconds(step.does, machine, step.kinds)
+        for place, (_, step) in enumerate(steps)
         if isinstance(step.does, LocalStep)
     }
-    collectives = [number for number, step in steps if step.sent is not None]
-    sent = tuple(_sent(made, step) for _, step in steps if step.sent is not None)
+    order = _Order.of(steps, needed, made.data if in_loop and made.ahead else ())
+    collectives = [n for n, (_, step) in enumerate(steps) if step.sent and order.waited[n]]
+    sent = tuple(_sent(made, steps[place][1]) for place in collectives)
     places = made.places.pop(0) if made.places else None
-    if places is None or max(chain(*places), default=-1) >= len(steps):
-        weights = _WEIGHTS if collectives else ()
-        places = [_longest(steps, weight, needed, made.data) for weight in weights]
+    if places is None or max(chained(*places), default=-1) >= len(steps):
+        places = [order.longest(weight) for weight in _WEIGHTS] if collectives else []
     made.chosen.append(places)
-    paths = [[steps[place][0] for place in path] for path in places]
-    found = (
+    paths = (
         Path(
             made.number(sympy.Add(*(local[n] for n in path if n in local))),
             tuple(collectives.index(n) for n in path if n in collectives),
         )
-        for path in paths
+        for path in places
     )
-    return Run(made.number(sympy.Add(*local.values())), sent, tuple(found))
+    return Run(made.number(sympy.Add(*local.values())), sent, tuple(paths))
 
 
-def _longest(
-    steps: Sequence[tuple[int, SimulatedStep]],
-    weight: float,
-    needed: Collection[int],
-    data: Sequence[str],
-) -> tuple[int, ...]:
-    """Return the places among steps of those on the longest path, on which collectives take
-    ``weight`` times as long. Weights that are gathered over axes of the batch may come earlier."""
-    best: dict[int, tuple[float, tuple[int, ...]]] = {}
-    for place, (number, step) in enumerate(steps):
-        if step.sent is not None and STEPS[step.kind].gathers:
-            collective = step.sent.collective
-            if {*map(collective.mesh.label, collective.axes)} <= {*data}:
-                continue
-        longest, path = max((best[n] for n in step.task.after if n in best), default=(0.0, ()))
-        time = step.task.time * (weight if step.sent is not None else 1.0)
-        best[number] = longest + time, (*path, place)
-    ends = [found for number, found in best.items() if not needed or number in needed]
-    return max(ends, default=(0.0, ()))[1]
+@dataclass(frozen=True)
+class _Order:
+    """What no order changes of steps between two loops.
+
+    Attributes:
+        sent: the places of collectives among the steps.
+        local: for each step, the seconds in which it sends nothing.
+        times: the seconds of each step.
+        above: whether a step needs another one (steps x steps).
+        waited: for each step, whether what comes behind waits for it.
+    """
+
+    sent: Sequence[int]
+    local: Array
+    times: Array
+    above: Mask
+    waited: Mask
+
+    @staticmethod
+    def of(
+        steps: Sequence[tuple[int, SimulatedStep]],
+        needed: Collection[int] | None,
+        early: Sequence[str],
+    ) -> "_Order":
+        """Return the order of steps, each with its number in the program.
+
+        Args:
+            needed: the numbers of the steps that what comes behind waits for; None: all.
+            early: axes over which gathers may come before these steps.
+        """
+        place_of = {number: place for place, (number, _) in enumerate(steps)}
+        above = np.zeros((len(steps), len(steps)), dtype=bool)
+        sent: list[int] = []
+        for place, (_, step) in enumerate(steps):
+            if step.sent is not None:
+                over = {*map(step.sent.collective.mesh.label, step.sent.collective.axes)}
+                if STEPS[step.kind].gathers and over <= {*early}:
+                    continue
+                sent.append(place)
+            for other in (place_of[n] for n in step.task.after if n in place_of):
+                above[place] |= above[other]
+                above[place, other] = True
+        waited = np.ones(len(steps), dtype=bool)
+        if needed is not None:
+            ends = [place_of[number] for number in needed if number in place_of]
+            waited = np.asarray(above[ends].any(axis=0))
+            waited[ends] = True
+        times = np.array([step.task.time for _, step in steps])
+        local = np.where([step.sent is None for _, step in steps], times, 0.0)
+        return _Order([n for n in sent if waited[n]], local, times, above, waited)
+
+    def longest(self, weight: float) -> tuple[int, ...]:
+        """Return the places of steps that follow each other in any order: collectives of which each
+        needs the one before, and what the device does before, between and behind them. They are
+        those that take longest, collectives ``weight`` times as long."""
+        if not self.sent:
+            return ()
+        before = self.above[self.sent]
+        behind = self.above[:, self.sent].T & self.waited
+        between = behind * self.local @ before.T
+        best: list[tuple[float, tuple[int, ...]]] = []  # that end with each collective
+        for index, place in enumerate(self.sent):
+            found: list[tuple[float, tuple[int, ...]]] = [(before[index] @ self.local, ())]
+            for earlier in np.flatnonzero(before[index, self.sent]):
+                seconds, chain = best[earlier]
+                found.append((seconds + between[earlier, index], chain))
+            seconds, chain = max(found)
+            best.append((seconds + weight * self.times[place], (*chain, index)))
+        _, chain = max((best[n][0] + x @ self.local, best[n][1]) for n, x in enumerate(behind))
+        places = before[chain[0]] | behind[chain[-1]]
+        for earlier, later in pairwise(chain):
+            places |= behind[earlier] & before[later]
+        places &= self.local > 0
+        places[[self.sent[n] for n in chain]] = True
+        return tuple(np.flatnonzero(places).tolist())
 
 
 def _sent(made: Ingredients, step: SimulatedStep) -> Sent:

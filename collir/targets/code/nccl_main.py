@@ -22,7 +22,7 @@ from collir.ir.functions import functions_of
 from collir.ir.inlining import function_without_calls, inline_calls
 from collir.ir.loops import repeats_in, steps_with_times
 from collir.ir.rotation import write_out_pipelines
-from collir.ir.selection import erase_other_functions
+from collir.ir.selection import copy_with_functions
 from collir.ir.tasks import outline_tasks
 from collir.layout import DistType, Reduction
 from collir.localize.localize import programs_of_ranks
@@ -238,8 +238,7 @@ class _HostMethod(HostMethod):
 def _host_methods(program: ModuleOp, references: Sequence[FuncOp]) -> list[_HostMethod]:
     """Return the functions of a module that each rank runs on its host."""
     names = [reference.sym_name.data for reference in references]
-    module = program.clone()
-    erase_other_functions(module, names)
+    module = copy_with_functions(program, names)
     own = signatures(module, functions_of(module), [], sized=False)
     methods: list[_HostMethod] = []
     for function in programs_of_ranks(module, ANY_GROUPS):

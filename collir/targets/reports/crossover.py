@@ -18,7 +18,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import check_no_weights, functions_of, refuse_nested
-from collir.ir.selection import erase_other_functions
+from collir.ir.selection import copy_with_functions
 from collir.semantics.validation.proof import type_of_attribute
 from collir.semantics.validation.validate import Outcome, compare
 from collir.synthesis.programs.crossings import crossings, fastest
@@ -164,8 +164,7 @@ def by_types(module: ModuleOp) -> list[ModuleOp]:
         return [module]
     modules: list[ModuleOp] = []
     for alike in names.values():
-        copy = module.clone()
-        erase_other_functions(copy, alike)
+        copy = copy_with_functions(module, alike)
         modules.append(copy)
     return modules
 
