@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collir.cost.formulas.functions import Array
-from collir.layout.pipelines.rules import RULES
+from collir.layout.pipelines.rules import RULES, Size
 from collir.layout.pipelines.tasks import Part as TaskPart
 from collir.layout.pipelines.tasks import TaskGraph
 from collir.layout.pipelines.timing import timing
@@ -269,7 +269,7 @@ def in_flight(
     """Return the most that is in flight at a stage when backward tasks begin: the number of
     microbatches of chunks that are between others, that of the first or last chunk of the model,
     and whether the task is one of that."""
-    order = RULES[schedule].schedule(stages, microbatches, chunks).orders[place]
+    order = RULES[schedule].order(Size(stages, microbatches, chunks), place)
     ends = {0, len(RULES[schedule].chunk_places(stages, chunks)) - 1}
     held = [0, 0]
     moments: set[tuple[int, int, bool]] = set()
