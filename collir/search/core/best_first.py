@@ -2,6 +2,7 @@
 
 import heapq
 import math
+import time
 from typing import Any
 
 from collir.search.core.board import CUT, Board
@@ -81,15 +82,16 @@ class BestFirst:
         """Return whether no node of the task is left."""
         return not self._open
 
-    def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
-        """Visit up to ``nodes`` more nodes; return whether the goal has something to report."""
+    def advance(self, nodes: int, backtracks: float = math.inf, seconds: float = math.inf) -> bool:
+        """Visit up to ``nodes`` more nodes, none after some seconds; return whether the goal has
+        something to report."""
         try:
-            return self._advance(nodes, backtracks)
+            return self._advance(nodes, backtracks, time.perf_counter() + seconds)
         except TypeError:
             explain(self._problem, self._node, self._bound is not None)
             raise
 
-    def _advance(self, nodes: int, backtracks: float) -> bool:
+    def _advance(self, nodes: int, backtracks: float, end: float) -> bool:
         counts, goal = self.counts, self._goal
         last_node = counts.nodes + nodes
         last_backtrack = counts.backtracks + backtracks
@@ -114,6 +116,8 @@ class BestFirst:
             self._count("backtracks", depth)
             if news or counts.nodes >= last_node or counts.backtracks >= last_backtrack:
                 return news
+            if time.perf_counter() > end:  # some nodes take much longer than others
+                return False
         return False
 
     def _expand(self, node: Any, depth: int) -> None:

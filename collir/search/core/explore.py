@@ -51,8 +51,12 @@ class Explorer(Protocol):
         """Start a task; nodes at the depth ``cutoff`` are given away instead of visited."""
         ...
 
-    def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
-        """Visit up to ``nodes`` more nodes; return whether the goal has something to report."""
+    def advance(self, nodes: int, backtracks: float = math.inf, seconds: float = math.inf) -> bool:
+        """Visit up to ``nodes`` more nodes; return whether the goal has something to report.
+
+        Args:
+            seconds: the time after which no other node is visited, if nodes are visited one by one.
+        """
         ...
 
     def finished(self) -> bool:
@@ -114,8 +118,9 @@ class DepthFirst:
         """Return whether no node of the task is left."""
         return not self._levels
 
-    def advance(self, nodes: int, backtracks: float = math.inf) -> bool:
-        """Visit up to ``nodes`` more nodes; return whether the goal has something to report."""
+    def advance(self, nodes: int, backtracks: float = math.inf, seconds: float = math.inf) -> bool:
+        """Visit up to ``nodes`` more nodes, whatever their time; return whether the goal has
+        something to report."""
         plain = self._labels is None and self._kernel is None and self.profile is None
         plain = plain and self._cutoff == self._limit == math.inf
         if plain and self._levels and isinstance(self._goal, BestSolutions):

@@ -58,6 +58,7 @@ class Worker:
         """Seconds that making and sending a report takes, as learned so far."""
         self._speed = (0, 1e-9)  # backtracks and the seconds they took
         self._left = 0.0  # of the budget
+        self._granted = 0.0  # when the budget began
 
     @property
     def busy(self) -> bool:
@@ -104,7 +105,8 @@ class Worker:
         explorer = self._explorer
         before = explorer.counts.nodes, explorer.counts.backtracks, explorer.counts.pruned
         limit = max(1, int(min(self._slice, self._plan.most - self._visited)))
-        news = explorer.advance(limit, self._left)
+        seconds = SLICE if self._plan.slice is None else math.inf
+        news = explorer.advance(limit, self._left, seconds)
         now = time.perf_counter()
         visited = explorer.counts.nodes - before[0]
         backtracks = explorer.counts.backtracks - before[1]
@@ -144,11 +146,20 @@ class Worker:
             self._goal.threshold = min(self._goal.threshold, task.known)
             self._explorer = plan.explorer(self._goal, self._board, self._kernel)
         self._goal.order = 0
-        self._left = self._budget()
+        self._grant()
         self._seconds = 0.0
         self._nodes = 0
         self._reported = time.perf_counter()
         self._explorer.start(task, cutoff)
+
+    def _grant(self) -> None:
+        """Begin another budget."""
+        self._left, self._granted = self._budget(), time.perf_counter()
+
+    @property
+    def _grain(self) -> float:
+        """The seconds that an automatic budget lasts."""
+        return max(GRAIN * self.report_cost, SHORTEST)
 
     def _budget(self) -> float:
         coordination = self._plan.coordination
@@ -159,8 +170,7 @@ class Worker:
         backtracks, seconds = self._speed
         if backtracks < 16:
             return 16
-        grain = max(GRAIN * self.report_cost, SHORTEST)
-        return max(1, grain * backtracks / seconds)
+        return max(1, self._grain * backtracks / seconds)
 
     def _adapt(self, nodes: int, seconds: float) -> None:
         """Choose the number of nodes of the next slice so that it takes about ``SLICE`` seconds."""
@@ -177,7 +187,7 @@ class Worker:
             explorer.start(Task(0, ()), math.inf)  # an earlier task has decided
             return [self._report("done")]
         reports = self._returned() if self._board.cells[WANTED] else []
-        self._share()
+        self._share(now)
         every = self._plan.every
         late = every is not None and now - self._reported > max(every, SELDOM * self.report_cost)
         if news or explorer.given_away or late:
@@ -185,17 +195,19 @@ class Worker:
             reports.append(self._report("running", kept))
         return reports
 
-    def _share(self) -> None:
+    def _share(self, now: float) -> None:
         """Give nodes away if the coordination says so."""
         coordination, explorer = self._plan.coordination, self._explorer
         starving = self._board.cells[WANTED] > 0
         if isinstance(coordination, StackStealing):
             if starving:
                 explorer.given_away += explorer.share(coordination.chunked)
-        elif isinstance(coordination, Budget) and self._left <= 0:
-            if starving or coordination.backtracks is not None:
-                explorer.given_away += explorer.share(many=True)
-            self._left = self._budget()
+        elif isinstance(coordination, Budget):
+            is_fixed = coordination.backtracks is not None
+            if self._left <= 0 or (not is_fixed and now - self._granted > self._grain):
+                if starving or is_fixed:
+                    explorer.given_away += explorer.share(many=True)
+                self._grant()
 
     def _returned(self) -> list[Report]:
         """Return all tasks that were not begun, for idle workers."""
