@@ -114,3 +114,26 @@ def test_it_takes_what_was_planned_and_never_longer(rng: random.Random) -> None:
     is_async = any("async" in op.properties for op in module.walk() if isinstance(op, DistOp))
     if is_async and len(after.places) == 1:  # plans are of one class of devices
         assert after.time == pytest.approx(best, rel=1e-9)
+
+
+def test_a_part_of_a_function_is_not_refused_for_what_ends_before_it_does() -> None:
+    """Behind the loop, each value ends when it is gathered: the function fits, and these steps
+    alone would not, which hold their arguments throughout."""
+    big = "f32[16777216]"
+    names = "abcd"
+    carried = ", ".join(f"%{x}1 = %{x}" for x in names)
+    body = f"""\
+func @f(%h: f32[1024]) -> (f32[1024], {", ".join([big] * 4)}) on @m {{
+{"".join(f"  %{x} = constant value 0.0 to f32[16777216@model]" + chr(10) for x in names)}\
+  %a2, %b2, %c2, %d2 = repeat 2 carry({carried}) {{
+{"".join(f"    %{x}3 = scale %{x}1 by 2" + chr(10) for x in names)}\
+    yield %a3, %b3, %c3, %d3
+  }}
+{"".join(f"  %{x}4 = all_gather %{x}2 over model dim 0" + chr(10) for x in names)}\
+  %e = compute %h flops 1e10
+  return %e, %a4, %b4, %c4, %d4
+}}
+"""
+    simulation = overlapped(body, memory="310 MB")
+    assert simulation.peak <= 310e6
+    assert any(not step.task.waited for step in simulation.program if step.kind == "all_gather")

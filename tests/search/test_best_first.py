@@ -1,6 +1,8 @@
 """Best-first search, keys and the k best solutions agree with dynamic programming."""
 
-from collections.abc import Generator
+import threading
+import time
+from collections.abc import Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -31,6 +33,7 @@ from collir.search import (
     Local,
     Options,
     Ordered,
+    Problem,
     Processes,
     Sequential,
     StackStealing,
@@ -285,3 +288,41 @@ def test_a_best_first_search_for_several_walks_keeps_walks_apart() -> None:
     for order in ORDERS:
         outcome = k_best(BoundedWalks(edges, 4), 3, order=order)
         assert [solution.value for solution in outcome.solutions] == [2, 2]
+
+
+@dataclass(frozen=True)
+class Simulations(Problem[tuple[int, int]]):
+    """Nodes in the order of their bounds, with children that take long to find."""
+
+    threads: set[int]
+
+    sense = "min"
+    sorted_by_bound = True
+
+    def root(self) -> tuple[int, int]:
+        return 0, 0
+
+    def children(self, node: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        state, number = node
+        if state == 0:
+            yield from ((1, n) for n in range(100))
+        elif state == 1:
+            yield 2, number
+        elif state == 2:
+            time.sleep(0.05)
+            self.threads.add(threading.get_ident())
+            yield 3, number
+
+    def objective(self, node: tuple[int, int]) -> int | None:
+        return node[1] + 4 if node[0] == 3 else None
+
+    def bound(self, node: tuple[int, int]) -> int:
+        return node[1] + 4 * (node[0] == 3)
+
+
+def test_a_worker_with_few_slow_nodes_shares_them() -> None:
+    problem = Simulations(set())
+    with within():
+        outcome = optimise(problem, order="best-first", engine=Threads(2))
+    assert [solution.value for solution in outcome.solutions] == [4]
+    assert len(problem.threads) == 2

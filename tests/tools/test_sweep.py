@@ -12,6 +12,7 @@ from staged_checks import assert_computes
 from swept import GPT, PERCEPTRON, Subject, all_of, estimates_of, space_of
 
 import collir
+from collir.synthesis.sweeping.configuration import Configuration
 from collir.synthesis.sweeping.space import Space
 from collir.tools.collir import main
 from collir.tools.functions import for_report
@@ -255,3 +256,20 @@ def test_products_of_a_step_are_those_of_palm(tmp_path: Path, ends: str) -> None
     weights = 12 * layers * hidden**2 + SIZES["vocab"] * hidden
     operations = SIZES["batch"] * seq * (6 * weights + 12 * layers * hidden * seq)
     assert model.least_seconds == pytest.approx(operations / 312e12, rel=1e-9)
+
+
+def test_gathers_of_stages_are_ahead_if_the_pipeline_has_the_memory() -> None:
+    """What is compared keeps its schedule: with all microbatches in flight there is no memory."""
+    model = PERCEPTRON._replace(sizes={"batch": 64, "seq": 512, "width": 2048, "layers": 8}).model
+    configuration = Configuration(
+        (("pipe", (1, 2)), ("data", (1, 2)), ("model", (1, 1))),
+        *("pipe", 64, 16, "1f1b", 1, True, 3),
+    )
+    without = configuration.passes.replace("prefetch,rotate,", "")
+    most = model.simulated(configuration).peak
+    device = model.machine.device
+    assert device is not None
+    small = replace(model, machine=replace(model.machine, device=replace(device, memory=most)))
+    before, after = small.simulated(configuration, without), small.simulated(configuration)
+    assert after.time < before.time * 0.99
+    assert after.peak == most

@@ -325,7 +325,7 @@ def _run(
         for place, (_, step) in enumerate(steps)
         if isinstance(step.does, LocalStep)
     }
-    order = _Order.of(steps, needed, made.data if in_loop and made.ahead else ())
+    order = StepsBetween.of(steps, needed, made.data if in_loop and made.ahead else ())
     collectives = [n for n, (_, step) in enumerate(steps) if step.sent and order.waited[n]]
     sent = tuple(_sent(made, steps[place][1]) for place in collectives)
     places = made.places.pop(0) if made.places else None
@@ -343,7 +343,7 @@ def _run(
 
 
 @dataclass(frozen=True)
-class _Order:
+class StepsBetween:
     """What no order changes of steps between two loops.
 
     Attributes:
@@ -365,7 +365,7 @@ class _Order:
         steps: Sequence[tuple[int, SimulatedStep]],
         needed: Collection[int] | None,
         early: Sequence[str],
-    ) -> "_Order":
+    ) -> "StepsBetween":
         """Return the order of steps, each with its number in the program.
 
         Args:
@@ -391,7 +391,7 @@ class _Order:
             waited[ends] = True
         times = np.array([step.task.time for _, step in steps])
         local = np.where([step.sent is None for _, step in steps], times, 0.0)
-        return _Order([n for n in sent if waited[n]], local, times, above, waited)
+        return StepsBetween([n for n in sent if waited[n]], local, times, above, waited)
 
     def longest(self, weight: float) -> tuple[int, ...]:
         """Return the places of steps that follow each other in any order: collectives of which each
