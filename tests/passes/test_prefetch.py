@@ -133,3 +133,46 @@ def test_what_is_gathered_ahead_computes_the_same() -> None:
         on_all_devices(made, function, tensors), on_one_device(alone, tensors), strict=True
     ):
         assert_allclose(x, y, rtol=1e-9, atol=1e-11)
+
+
+def two_loops(memory: int, inner: int = 512) -> ModuleOp:
+    """Return a loop of two weights of unlike sizes, and another one with weights of its own."""
+    body = """\
+    %up = all_gather %v over data dim 0
+    %a = einsum "b i, i j -> b j" %h, %up
+    %down = all_gather %w over data dim 0
+    %b = einsum "b i, i j -> b j" %a, %down
+    yield %b
+"""
+    types = f"f32[4, 256@data, {inner}]", f"f32[4, {inner}@data, 256]"
+    return collir.parse(
+        machine(memory, 8)
+        + f"""
+func @f(%x: f32[4096@data, 256], %v: {types[0]}, %w: {types[1]}, %s: f32[6, 256@data, 256],
+    %t: f32[6, 256@data, 256]) -> f32[4096@data, 256] on @m {{
+  %y = repeat 4 carry(%h = %x) slice(%v = %v, %w = %w) {{
+{body}  }}
+  %z = repeat 6 carry(%h = %y) slice(%v = %s, %w = %t) {{
+{body}  }}
+  return %z
+}}
+"""
+    )
+
+
+def test_of_several_loops_those_are_ahead_for_which_there_is_memory() -> None:
+    most, least = two_loops(10**6), two_loops(10**6)
+    _ = run(most, "prefetch")
+    peaks = simulated(least).peak, simulated(most).peak
+    counts: list[int] = []
+    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+        memory = int(peaks[0] + part * (peaks[1] - peaks[0])) // 1000 + 1
+        module = two_loops(memory)
+        remarks = run(module, "prefetch")
+        counts.append(count_ahead(module))
+        assert len(remarks) == 2
+        assert simulated(module).peak <= memory * 1000
+        _ = run(module, "rotate,overlap")
+        assert simulated(module).peak <= memory * 1000
+    assert 0 < counts[0] < counts[-1] == count_ahead(most)
+    assert counts == sorted(counts)

@@ -151,14 +151,16 @@ class _Alike:
 
     Attributes:
         loops: the loops, each with its gathers.
+        alone: one by itself.
         now: the seconds of one as it is.
-        ways: the ways that are faster, the fastest first.
-        least: the seconds of the fastest way, or of the fastest that was tried if none is faster.
+        best: the fastest way, if one is faster.
+        least: the seconds of the fastest way that was tried.
     """
 
     loops: dict[RepeatOp, Sequence[DistOp]]
+    alone: ModuleOp
     now: float
-    ways: Sequence[_Way]
+    best: _Way | None
     least: float
 
     @property
@@ -179,7 +181,7 @@ class _Alike:
             after = f"{seconds_text(way.time)} instead of {before}"
             return f"{what} {after}; all together need {memory} of memory"
         what = "keeps the gathers of this repeat where they are: with them ahead it would take"
-        if self.ways:
+        if self.best:
             return f"{what} {least} instead of {before}, and more memory than a device has"
         return f"{what} {least} at best, and now it is {before}"
 
@@ -250,7 +252,7 @@ class _Choice:
                 known.append((alone, alike := {}))
             alike[loop] = steps
         groups = [self._tried(alone, alike) for alone, alike in known]
-        taken, memory = self._with_memory([group for group in groups if group.ways])
+        taken, memory = self._with_memory(groups)
         for group in groups:
             way = taken.get(group)
             for op in group.steps(way) if way else ():
@@ -261,27 +263,40 @@ class _Choice:
     def _with_memory(self, groups: Sequence[_Alike]) -> tuple[dict[_Alike, _Way], str]:
         """Return the fastest ways for which each device has the memory, by the groups of loops that
         go them, and the memory of all together."""
-        taken = {group: group.ways[0] for group in groups}
+        taken = {group: group.best for group in groups if group.best}
 
         def run() -> _Run:
             ahead = [op for group, way in taken.items() for op in group.steps(way)]
             return self._simulated(ahead, scheduled=False)
 
-        if not groups:
+        if not taken:
             return taken, ""
         if (now := run()).fits:
             return taken, now.memory_text
+        by_savings = sorted(taken, key=lambda group: -group.saved)
         taken, memory = dict[_Alike, _Way](), ""
         if not run().fits:  # not even as it is
             return taken, memory
-        for group in sorted(groups, key=lambda group: -group.saved):
-            for way in group.ways:
+        for group in by_savings:
+            for way in self._ways(group):
                 taken[group] = way
                 if (now := run()).fits:
                     memory = now.memory_text
                     break
                 del taken[group]
         return taken, memory
+
+    def _ways(self, group: _Alike) -> Iterator[_Way]:
+        """Yield the fastest way, and those with fewer of its gathers ahead that are faster than
+        without."""
+        numbers = group.best.ahead if group.best else ()
+        before, as_is = self._alone(group.alone, ()), self._alone(group.alone, (), scheduled=False)
+        for count in range(len(numbers), 0, -1):
+            after = self._alone(group.alone, numbers[:count])
+            if after.is_faster_than(before):
+                unscheduled = self._alone(group.alone, numbers[:count], scheduled=False)
+                if unscheduled.is_faster_than(as_is, -TIE):
+                    yield _Way(numbers[:count], after.time)
 
     def _tried(self, alone: ModuleOp, loops: dict[RepeatOp, Sequence[DistOp]]) -> _Alike:
         """Return loops that are alike with the ways to run one by itself, the largest gathers left
@@ -291,22 +306,21 @@ class _Choice:
         mesh, steps = mesh_of(loop), [*gathers(loop)]
         most = loop.times * math.fsum(op_cost(op, mesh, self.model).time for op in steps)
         if most < AS_FAST * before.time:  # no order hides more
-            return _Alike(loops, before.time, (), before.time - most)
-        best, ways = before, list[_Way]()
+            return _Alike(loops, alone, before.time, None, before.time - most)
+        fastest, best = before, None
         least = math.inf
         smallest_first = sorted(range(len(steps)), key=lambda n: self._bytes(steps[n]))
         for count in range(len(smallest_first), 0, -1):
             numbers = smallest_first[:count]
             after = self._alone(alone, numbers)
             least = min(least, after.time)
-            if after.is_faster_than(best):
+            if after.is_faster_than(fastest):
                 if not self._alone(alone, numbers, scheduled=False).is_faster_than(as_is, -TIE):
                     continue  # slower until steps are put into order
-                best = after
-                ways.insert(0, _Way(numbers, after.time))
-            elif ways:
+                fastest, best = after, _Way(numbers, after.time)
+            elif best:
                 break  # it was faster with more of them
-        return _Alike(loops, before.time, ways, ways[0].time if ways else least)
+        return _Alike(loops, alone, before.time, best, best.time if best else least)
 
     def _alone(self, alone: ModuleOp, ahead: Collection[int], scheduled: bool = True) -> _Run:
         """Return the simulation of a loop by itself with some of its gathers ahead."""
