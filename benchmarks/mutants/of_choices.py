@@ -124,8 +124,8 @@ plant(
     ("tests/filecheck/passes/overlap", "tests/filecheck/passes/bucket/memory.coll"),
     (
         "orders that there is the memory for are taken back where others are",
-        "    for reordering in reorderings:\n        reordering.after.write()\n        if",
-        "    for reordering in reorderings:\n        if",
+        "        for reordering in some:\n            reordering.after.write()\n        if not",
+        "        if not",
     ),
     (
         "functions that were too large before count",

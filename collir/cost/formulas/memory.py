@@ -162,7 +162,7 @@ def _may_be_there(life: Life, step: int, ended: Sequence[int]) -> bool:
 
 def largest(numbers: Iterable[Expr]) -> Expr:
     """Return the largest of some sums, without those that are never larger than another one: all of
-    their terms are smaller, and no term is negative."""
+    their terms are smaller."""
     kept: dict[Expr, Mapping[Expr, Any]] = {}
     for number in dict.fromkeys(numbers):
         own = sympy.sympify(number).as_coefficients_dict()
@@ -176,5 +176,8 @@ def largest(numbers: Iterable[Expr]) -> Expr:
 
 
 def _is_never_less(a: Mapping[Expr, Any], b: Mapping[Expr, Any]) -> bool:
-    """Return whether all terms of a sum are at least those of another one, by coefficients."""
-    return all(a.get(term, 0) >= factor for term, factor in b.items())
+    """Return whether all terms of a sum are at least those of another one, by coefficients.
+
+    Some are negative, as of a dimension that loses elements.
+    """
+    return all(a.get(term, 0) >= b.get(term, 0) for term in (*a, *b))
