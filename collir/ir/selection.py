@@ -29,13 +29,17 @@ def erase_other_functions(module: ModuleOp, names: Collection[str]) -> None:
 def copy_with_functions(module: ModuleOp, names: Collection[str]) -> ModuleOp:
     """Return a copy of a module without other functions than those that have the names and those
     that they need, as of ``erase_other_functions``."""
-    kept = _needed(functions_of(module), names)
+    functions = functions_of(module)
+    kept = _needed(functions, names)
+    left_out = {function for function in functions if function.sym_name.data not in kept}
     copy = ModuleOp([], dict(module.attributes))
     copy.location = module.location
     for op in module.ops:
-        if not isinstance(op, FuncOp) or op.sym_name.data in kept:
-            copy.body.block.add_op(op.clone())
-    erase_other_functions(copy, names)
+        if op in left_out:
+            continue
+        copy.body.block.add_op(own := op.clone())
+        if isinstance(own, FuncOp) and own.sym_name.data in names:
+            own.properties.pop("sym_visibility", None)
     return copy
 
 

@@ -1,4 +1,4 @@
-"""What no order of steps is under: all orders of small programs are tried beside it."""
+"""Bounds that no order of steps is under: all orders of small programs are tried beside them."""
 
 import random
 from collections.abc import Iterator, Sequence

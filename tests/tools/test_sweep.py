@@ -259,7 +259,7 @@ def test_products_of_a_step_are_those_of_palm(tmp_path: Path, ends: str) -> None
 
 
 def test_gathers_of_stages_are_ahead_if_the_pipeline_has_the_memory() -> None:
-    """What is compared keeps its schedule: with all microbatches in flight there is no memory."""
+    """Programs that are compared keep their schedule: there is no memory for all microbatches."""
     model = PERCEPTRON._replace(sizes={"batch": 64, "seq": 512, "width": 2048, "layers": 8}).model
     configuration = Configuration(
         (("pipe", (1, 2)), ("data", (1, 2)), ("model", (1, 1))),

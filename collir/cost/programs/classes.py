@@ -324,7 +324,7 @@ class Classes:
 
     def _site(
         self, on: tuple[int, ...], over: Sequence[str], ends: Sequence[Mapping[str, int]]
-    ) -> "_Site":
+    ) -> _Site:
         """Return where classes are that are coupled along sub-axes."""
         place = {axis: n for axis, n in self.places[on[0]].items() if axis not in over}
         ports: list[tuple[str, ...]] = []

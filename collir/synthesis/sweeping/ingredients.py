@@ -344,7 +344,7 @@ def _run(
 
 @dataclass(frozen=True)
 class StepsBetween:
-    """What no order changes of steps between two loops.
+    """Steps between two loops, by what no order of them changes.
 
     Attributes:
         sent: the places of collectives among the steps.
@@ -366,7 +366,7 @@ class StepsBetween:
         needed: Collection[int] | None,
         early: Sequence[str],
     ) -> "StepsBetween":
-        """Return the order of steps, each with its number in the program.
+        """Return the needs of steps, each with its number in the program.
 
         Args:
             needed: the numbers of the steps that what comes behind waits for; None: all.

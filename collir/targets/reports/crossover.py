@@ -162,11 +162,7 @@ def by_types(module: ModuleOp) -> list[ModuleOp]:
         names.setdefault(_types(function), []).append(function.sym_name.data)
     if len(names) == 1:
         return [module]
-    modules: list[ModuleOp] = []
-    for alike in names.values():
-        copy = copy_with_functions(module, alike)
-        modules.append(copy)
-    return modules
+    return [copy_with_functions(module, alike) for alike in names.values()]
 
 
 def unlike(functions: Sequence[FuncOp]) -> list[str]:
