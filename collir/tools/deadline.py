@@ -1,11 +1,11 @@
 """A time limit, which also ends what runs when it is over."""
 
-import signal
-import threading
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
+
+from collir.tools.timers import called_every, has_timers
 
 _EVERY = 0.05
 """Seconds of a processor after which the clock is read again."""
@@ -42,8 +42,7 @@ class Deadline:
         Raises:
             TimeoutError: the time was over.
         """
-        main = threading.current_thread() is threading.main_thread()
-        if self.seconds is None or not main or not hasattr(signal, "setitimer"):
+        if self.seconds is None or not has_timers():
             yield
             return
 
@@ -51,10 +50,5 @@ class Deadline:
             if self.is_over():
                 raise TimeoutError
 
-        before = signal.signal(signal.SIGVTALRM, check)
-        signal.setitimer(signal.ITIMER_VIRTUAL, _EVERY, _EVERY)
-        try:
+        with called_every(_EVERY, check, of_processor=True):
             yield
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            signal.signal(signal.SIGVTALRM, before)

@@ -1,14 +1,13 @@
 """A progress line of a command on stderr, written over each second if stderr is a terminal."""
 
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
 from collir.synthesis.searching import under_way
+from collir.tools.timers import called_every, has_timers
 
 EVERY = 1.0
 """Seconds until the first line, and between two lines."""
@@ -28,17 +27,13 @@ class Ticker:
     @contextmanager
     def ticking(self) -> Generator[None]:
         """Show the line while the block runs; only on a terminal, in the main thread."""
-        main = threading.current_thread() is threading.main_thread()
-        if not (main and sys.stderr.isatty() and hasattr(signal, "setitimer")):
+        if not (sys.stderr.isatty() and has_timers()):
             yield
             return
-        before = signal.signal(signal.SIGALRM, self.tick)
-        signal.setitimer(signal.ITIMER_REAL, EVERY, EVERY)
         try:
-            yield
+            with called_every(EVERY, self.tick):
+                yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
             self.clear()
 
     def tick(self, number: int, frame: FrameType | None) -> None:
