@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from architectures import ALL, small
+from architectures import ALL, f64_by_default, small
 from seeds import some
 
 from collir.importing.models.torch_models import import_torch
@@ -25,13 +25,20 @@ BOX = """machine @cluster {
 @pytest.mark.parametrize("name", some(ALL, 1))
 def test_a_step_on_ranks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, kwargs = small(name)
-    text = import_torch(module, (), kwargs, optimizer="sgd", mesh="x = gpu:2, y = gpu:2").text
+    with f64_by_default():
+        imported = import_torch(module, (), kwargs, optimizer="sgd", mesh="x = gpu:2, y = gpu:2")
+    text = imported.text
     head = next(line for line in text.splitlines() if line.startswith("machine @cluster"))
     monkeypatch.chdir(tmp_path)
     Path("step.coll").write_text(text.replace(head, BOX))
     words = ["step.coll", "-p", "shard", "--function", "step", "--engine", "mpi"]
     variances = re.findall(r"%(\w*running_var\w*): f(32|64)\[(\d+)\]", text)
-    for argument, bits, size in dict.fromkeys(variances):  # random ones have no root
-        np.save(f"{argument}.npy", np.full(int(size), 2, f"float{bits}"))
-        words += ["--input", f"{argument}={argument}.npy"]
+    given = {name: np.full(int(size), 2, f"float{bits}") for name, bits, size in variances}
+    for argument in imported.arguments:
+        if argument.kind == "constant":
+            parts = [imported.constants[path] for path in argument.of]
+            given[argument.name] = np.stack(parts) if argument.layers else np.asarray(parts[0])
+    for name, elements in given.items():  # random ones have no root, or divide by zero
+        np.save(f"{name}.npy", elements)
+        words += ["--input", f"{name}={name}.npy"]
     assert collrun.main(words) == 0

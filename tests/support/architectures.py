@@ -1,7 +1,8 @@
 # pyright: basic, reportMissingImports=false
 """Small models of transformers: one of each architecture, with 2 to 5 layers of width 32."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -398,6 +399,17 @@ class Squares(torch.nn.Module):
         return sum((x * x).mean() for x in made if isinstance(x, torch.Tensor))
 
 
+@contextmanager
+def f64_by_default() -> Iterator[None]:
+    """Make torch's new floats f64, as models that make some in between need to run in f64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def small(name: str) -> tuple[torch.nn.Module, Mapping[str, Any]]:
     """Return a small model of an architecture in f64, and arguments of its loss."""
     cls = getattr(transformers, CONFIGS.get(name, f"{name}Config"))
@@ -410,14 +422,10 @@ def small(name: str) -> tuple[torch.nn.Module, Mapping[str, Any]]:
     if name in (*IMAGES, *_OWN_ALONE):
         settings = settings | {"num_labels": 5} if name not in OWN else {"num_labels": 5}
     torch.manual_seed(0)
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
+    with f64_by_default():
         head = getattr(transformers, _HEADS.get(name, f"{name}ForCausalLM"))
         five = {"num_labels": 5} if name in _FIVE else {}
         model = head(cls(**(settings | five | OWN.get(name, {}))))
-    finally:
-        torch.set_default_dtype(before)
     return (Squares(model) if name in SEEN else model), _arguments(name, model)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from architectures import f64_by_default
 
 import collir
 from collir.importing.models.decompositions import decomposed
@@ -60,12 +61,8 @@ def compared(module: torch.nn.Module, kwargs: Mapping[str, Any], roll: bool = Tr
 
     What torch would round to 32 bits in between, both compute in 64.
     """
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
+    with f64_by_default():
         return _compared(module, kwargs, roll)
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _compared(module: torch.nn.Module, kwargs: Mapping[str, Any], roll: bool) -> Compared:
@@ -89,8 +86,7 @@ def _compared(module: torch.nn.Module, kwargs: Mapping[str, Any], roll: bool) ->
     values |= dict(runnable.named_buffers(remove_duplicate=False))
     values |= {name: x for name, x in exported.constants.items() if isinstance(x, torch.Tensor)}
     values |= dict(kwargs)
-    for number, array in enumerate(graph.constants.values(), 1):
-        values[f"constant_{number}"] = torch.as_tensor(array)
+    values |= {path: torch.as_tensor(array) for path, array in graph.constants.items()}
     found = dict(_by_program(function, values))
     made = runnable(**kwargs)
     loss = made[0] if isinstance(made, tuple | list) else next(iter(made.values())) \

@@ -24,9 +24,9 @@ def named_constants(graph: Graph) -> Graph:
     for node in graph.nodes:
         assert isinstance(node, Node)
         if node.op == CONSTANT and form_of(node.args[0]) is None:
-            constants[node.name] = node.args[0]
-            result = node.result
-            inputs.append(Input(node.name, result, f"constant_{len(constants)}", "constant"))
+            name = f"constant_{len(constants) + 1}"
+            constants[name] = node.args[0]
+            inputs.append(Input(node.name, node.result, name, "constant"))
         else:
             nodes.append(node)
     return Graph(inputs, nodes, graph.outputs, constants)

@@ -123,7 +123,7 @@ class Graph:
         inputs: what it takes, in order.
         nodes: operations, and loops of them, in an order in which they may run.
         outputs: the names of its results.
-        constants: the elements of inputs that are constants of the model, by name.
+        constants: the elements of inputs that are constants of the model, by their path.
     """
 
     inputs: list[Input]

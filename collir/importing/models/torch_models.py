@@ -31,8 +31,8 @@ class Imported:
     Attributes:
         text: the program, in ``.coll``.
         arguments: the arguments of its function, in order, with what torch calls them.
-        constants: the elements of arguments that are constants of the model, by what they are
-            called.
+        constants: the elements of arguments that are constants of the model, by what
+            ``of`` calls them.
         batch: the default of the parameter ``batch``; None if all sizes are fixed.
         has_experts: whether it has experts of ``transformers``.
     """
