@@ -28,7 +28,9 @@ Layouts spread along the indices that operands and results share: from inputs an
 not follow. Over sub-axes that types of inputs and of weights name, both orders are tried. A step
 runs on the blocks that its operands have. Where they disagree, it runs where the time for what is
 sent and computed is least, and a remark says what is moved and why. What a loop adds up, such as
-the gradients of microbatches, is reduced once behind it. Where types are written, or a function
+the gradients of microbatches, is reduced once behind it. A sum of which a device keeps a part is
+reduced in each iteration, as ZeRO-2 does; with ``reduce-once`` it stays whole in the loop, and is
+reduced once as well, as in ZeRO-1, for more memory. Where types are written, or a function
 that is not ``auto`` calls this one, they stay as they are.
 
 When not: a value that is held at one place has none in an ``auto`` function, and steps that say
@@ -39,6 +41,8 @@ gets larger on a device. Its times are those of a
 simulation; what a machine does not say is filled in.
 """
 
+from dataclasses import dataclass
+
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
@@ -46,10 +50,14 @@ from xdsl.passes import ModulePass
 from collir.synthesis.propagation.propagate import propagate
 
 
+@dataclass(frozen=True)
 class PropagatePass(ModulePass):
     """Choose the layouts of all values of ``auto`` functions, from those that types give."""
 
     name = "propagate"
 
+    reduce_once: bool = False
+    """Whether sums of loops are reduced behind them also where a device keeps a part."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        propagate(op)
+        propagate(op, self.reduce_once)

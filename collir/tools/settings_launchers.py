@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from collir.layout.dtypes import DType
-from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
-from collir.tools.settings_megatron import AXES, degree_of
+from collir.synthesis.sweeping.configuration import PREFETCHED, WHOLE_GRADIENTS, Configuration
+from collir.tools.settings_megatron import AXES, DIVIDED, degree_of
 from collir.tools.settings_mesh import order_remark, rows_of, torchrun
 from collir.tools.settings_torch import SCHEDULES
 from collir.tools.sweep_model import Model
@@ -53,6 +53,8 @@ def titan_lines(model: Model, c: Configuration) -> Iterator[str]:
         words["training.mixed_precision_param"] = "bfloat16"
         words["training.mixed_precision_reduce"] = "float32"
     yield from order_remark(model, c, "torchtitan", _called(model, c), _USUAL)
+    if c.zero == WHOLE_GRADIENTS and c.stages == 1 and c.microbatches > 1:
+        yield "# torchtitan reduces gradients in every microbatch, as ZeRO-2"
     yield torchrun(c, "-m torchtitan.train", (f"--{key} {x}" for key, x in words.items()))
 
 
@@ -111,8 +113,8 @@ def nemo_lines(model: Model, c: Configuration) -> Iterator[str]:
     words["trainer.strategy.ddp.overlap_grad_reduce"] = True
     words["trainer.strategy.ddp.use_distributed_optimizer"] = c.zero > 0
     words["trainer.strategy.ddp.overlap_param_gather"] = c.zero > 0
-    if c.zero >= PREFETCHED:
-        words["trainer.strategy.ddp.data_parallel_sharding_strategy"] = "optim_grads_params"
+    if c.zero > WHOLE_GRADIENTS:
+        words["trainer.strategy.ddp.data_parallel_sharding_strategy"] = DIVIDED[c.zero]
     words["data.micro_batch_size"] = rows_of(model, c)
     words["data.global_batch_size"] = c.batch
     if model.step.words:

@@ -9,7 +9,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.roles import Role, role_of
 from collir.layout.dtypes import DType
-from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
+from collir.synthesis.sweeping.configuration import WHOLE_GRADIENTS, Configuration
 from collir.synthesis.sweeping.steps import TrainingStep
 
 AXES = {
@@ -37,6 +37,9 @@ REQUIRED = (
     "max-position-embeddings",
 )
 """Flags without which Megatron-LM does not start."""
+
+DIVIDED = {2: "optim_grads", 3: "optim_grads_params"}
+"""What Megatron-FSDP calls what a stage of ZeRO divides."""
 
 _DTYPES = {DType.BF16: "--bf16", DType.F16: "--fp16"}
 
@@ -121,8 +124,8 @@ def _with_callees(function: FuncOp) -> Iterator[FuncOp]:
 
 def _of_data(zero: int) -> Iterator[str]:
     """Yield how data parallelism divides states, and that what it sends is hidden."""
-    if zero >= PREFETCHED:
-        yield "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params"
+    if zero > WHOLE_GRADIENTS:
+        yield f"--use-megatron-fsdp --data-parallel-sharding-strategy {DIVIDED[zero]}"
     elif zero:
         yield "--use-distributed-optimizer"
     yield "--overlap-grad-reduce"

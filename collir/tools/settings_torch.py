@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from collir.layout.dtypes import DType
-from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.configuration import PREFETCHED, WHOLE_GRADIENTS, Configuration
 from collir.synthesis.sweeping.weights import Use, Weight, weights_of
 from collir.tools.settings_mesh import NamedMesh, rows_of, tuple_text
 from collir.tools.sweep_model import Model
@@ -237,7 +237,7 @@ def _parallelize(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iter
         yield f"    policy = MixedPrecisionPolicy(param_dtype={_NARROW[narrow]})"
         keywords.append("mp_policy=policy")
     call = "fully_shard" if c.zero else "replicate"
-    inner = [*keywords, f"reshard_after_forward={c.zero == 3}"] if c.zero else keywords
+    inner = [*keywords, f"reshard_after_forward={c.zero >= PREFETCHED}"] if c.zero else keywords
     root = [*keywords, "reshard_after_forward=False"] if c.zero else keywords
     yield "    for layer in (layer for layers in lists for layer in layers.children()):"
     yield f"        {call}(layer, {', '.join(inner)})"
@@ -252,8 +252,12 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, microbatches:
     the mean of its losses.\"\"\"
     total = 0.0
     for number, microbatch in enumerate(microbatches, 1):"""
-    if not c.zero and c.microbatches > 1:
-        yield "        model.set_requires_gradient_sync(number == len(microbatches))"
+    if c.microbatches > 1 and c.zero < PREFETCHED:
+        yield "        is_last = number == len(microbatches)"
+        if c.zero <= WHOLE_GRADIENTS:
+            yield "        model.set_requires_gradient_sync(is_last)"
+        if c.zero:
+            yield "        model.set_reshard_after_backward(is_last)"
     yield """        output = model(**microbatch)
         loss = getattr(output, "loss", output) / len(microbatches)
         loss.backward()

@@ -19,8 +19,8 @@ A configuration says, for a number of devices,
   - the size of each axis at each level of the machine (data, tensor, ... parallelism),
   - the number of stages, their schedule and chunks, and the microbatches,
   - whether the backward pass computes layers again (recompute),
-  - what is divided over the axis of the batch: nothing, states of the optimiser (ZeRO-1), or
-    parameters too (ZeRO-3).
+  - what is divided over the axis of the batch: nothing, states of the optimiser (ZeRO-1),
+    sums of gradients too (ZeRO-2), or parameters too (ZeRO-3).
 
 Every configuration gets an estimate of its time and memory. Those that may be among the best are
 compiled and simulated, until no other one can be faster by its estimate. All times that are listed
@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--chunks", default="2,4", metavar="N,...", help="chunks of a stage (default: 2,4)")
     add("--recompute", default="none,full", metavar="none,full", help="(default: both)")
-    add("--zero", default="0,1,3", metavar="STAGE,...", help="(default: 0,1,3)")
+    add("--zero", default="0,1,2,3", metavar="STAGE,...", help="(default: 0,1,2,3)")
     add("--pipeline-axis", default="pipe", metavar="AXIS", help="(default: pipe)")
     add("--top", type=at_least_one, default=5, metavar="N", help="how many to list (default: 5)")
     add("--pareto", action="store_true", help="list the front of time against memory too")

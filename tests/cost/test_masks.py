@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given, settings
 from programs import RANDOM
 
@@ -77,6 +78,7 @@ def random_attention(rng: random.Random) -> str:
     )
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=40)
 def test_what_is_left_out_changes_nothing(rng: random.Random) -> None:

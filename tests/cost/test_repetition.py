@@ -77,6 +77,7 @@ def unrolled(nodes: Sequence[Node]) -> list[StepTask]:
     return tasks
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=8)
 def test_it_is_the_schedule_of_all_iterations(rng: random.Random) -> None:

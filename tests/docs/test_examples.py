@@ -40,6 +40,7 @@ SMALLER = {
 """Sizes for examples that would take long."""
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "passes",
     ["decompose", *some([f"decompose{{strategy={name}}}" for name in get_args(Strategy)], 1)],

@@ -48,6 +48,7 @@ ARITHMETIC = {"add", "scale", "cast"}
 COPYING = {name for name in LOCAL if not (STEPS[name].is_view or STEPS[name].computes)}
 
 
+@pytest.mark.turns
 def test_extensions_from_outside_work() -> None:
     paths = [str(HERE), str(HERE.parent / "support"), *sys.path]
     plugins = ["-p", "collective", "-p", "pass_", "-p", "target", "-p", "dialect"]

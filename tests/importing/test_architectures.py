@@ -18,6 +18,7 @@ from torch_gradients import compared
 from collir.tools import collir as tool
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "name", [*some(FIRST, 3), *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)]
 )
@@ -34,6 +35,7 @@ LLAMA = {
 }  # fmt: skip
 
 
+@pytest.mark.turns
 def test_a_configuration_is_a_training_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -60,6 +62,7 @@ def test_a_configuration_is_a_training_step(
     assert all(simulation.time > 0 for simulation in collir.simulate(module))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("config", "options", "message"),
     [

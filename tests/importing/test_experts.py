@@ -60,6 +60,7 @@ def test_as_many_places_as_words_drop_none(kind: str) -> None:
     assert torch.isfinite(few).all()
 
 
+@pytest.mark.turns
 def test_a_program_with_places_is_that_of_the_batch(tmp_path: Path) -> None:
     config = transformers.MixtralConfig(**SIZES, **KINDS["Mixtral"], use_cache=False)
     with torch.device("meta"):
@@ -76,6 +77,7 @@ def test_a_program_with_places_is_that_of_the_batch(tmp_path: Path) -> None:
     assert collrun.main([str(path), "-p", "shard", "--function", "step"]) == 0
 
 
+@pytest.mark.turns
 def test_what_the_price_has_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.json"
     config = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral"}

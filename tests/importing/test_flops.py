@@ -10,6 +10,7 @@ from architectures import small  # noqa: E402
 from torch_flops import counted_by_torch, in_program  # noqa: E402
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", ["Llama", "T5", "ResNet", "Falcon", "Gemma3", "Mixtral"])
 def test_products_have_the_operations_that_torch_counts(name: str) -> None:
     assert in_program(*small(name)) == counted_by_torch(*small(name)) > 0

@@ -204,6 +204,7 @@ def inputs(width: int, positions: int) -> dict[str, Any]:
     return {"x": torch.randn(2, positions, width, dtype=torch.float64), "labels": labels}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("seed", some(range(100, 120), 2))
 def test_random_modules_have_the_gradients_of_torch(seed: int) -> None:
     rng = random.Random(seed)
@@ -295,6 +296,7 @@ def small_step() -> collir.Imported:
     return import_torch(module, (x, labels), optimizer="adamw", precision="bf16", clip=True)
 
 
+@pytest.mark.turns
 def test_a_training_step_is_a_program_for_a_cluster() -> None:
     imported = small_step()
     assert imported.batch == 16
@@ -418,6 +420,7 @@ def test_the_page_shows_what_the_command_prints(
     assert capsys.readouterr().out == output
 
 
+@pytest.mark.turns
 def test_an_imported_step_runs_on_ranks_as_on_one_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ class Normed(nn.Module):
         return (y * torch.linspace(-1, 2, 6, dtype=y.dtype)).sin().mean()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", NORMS)
 def test_a_norm_that_is_written_out(name: str) -> None:
     norm, count = NORMS[name]

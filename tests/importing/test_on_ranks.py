@@ -2,6 +2,7 @@
 """Imported steps of architectures, sharded by `shard`, compute on 4 ranks what one device does."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from architectures import ALL, f64_by_default, small
+from architectures import ALL, F32_ALONE, f64_by_default, small
 from seeds import some
 
 from collir.importing.models.torch_models import import_torch
@@ -22,11 +23,15 @@ BOX = """machine @cluster {
 }"""
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("name", some(ALL, 1))
 def test_a_step_on_ranks(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module, kwargs = small(name)
-    with f64_by_default():
-        imported = import_torch(module, (), kwargs, optimizer="sgd", mesh="x = gpu:2, y = gpu:2")
+    precision = "f32" if name in F32_ALONE else ""
+    with nullcontext() if precision else f64_by_default():
+        imported = import_torch(
+            module, (), kwargs, optimizer="sgd", mesh="x = gpu:2, y = gpu:2", precision=precision
+        )
     text = imported.text
     head = next(line for line in text.splitlines() if line.startswith("machine @cluster"))
     monkeypatch.chdir(tmp_path)

@@ -174,6 +174,7 @@ def test_a_truncated_file_is_read_or_refused(name: str) -> None:
         survives(text[:end], EXPECTED[name][0])
 
 
+@pytest.mark.turns
 @given(st.text(), st.sampled_from(sorted(FORMATS)))
 def test_any_text_is_refused_by_any_reader(text: str, format: str) -> None:
     survives(text, format)

@@ -43,6 +43,7 @@ class Scan(torch.nn.Module):
         return (states * states).sum() + products.sum()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("function", [recurrence, both, added, largest])
 @pytest.mark.parametrize("dim, reverse", [(1, False), (0, True)])
 def test_a_scan_is_that_of_torch(function, dim: int, reverse: bool) -> None:

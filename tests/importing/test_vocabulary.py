@@ -50,6 +50,7 @@ def test_added_words_get_no_chance() -> None:
     assert not mine[45:].any()
 
 
+@pytest.mark.turns
 def test_the_program_has_words_that_axes_divide(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ from seeds import chosen
 QUICK = ["mlp", *chosen([x for x in SMALL if x not in ("mlp", "vgg19", "resnet50")], 1, "in jax")]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "name",
     [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in SMALL],

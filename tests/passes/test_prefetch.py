@@ -160,6 +160,7 @@ func @f(%x: f32[4096@data, 256], %v: {types[0]}, %w: {types[1]}, %s: f32[6, 256@
     )
 
 
+@pytest.mark.turns
 def test_of_several_loops_those_are_ahead_for_which_there_is_memory() -> None:
     most, least = two_loops(10**6), two_loops(10**6)
     _ = run(most, "prefetch")

@@ -85,6 +85,7 @@ def check_module(module: ModuleOp, rng: random.Random) -> None:
         assert_same(execute_local(programs[function.sym_name.data], arguments, rng), expected)
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=60)
 def test_programs_of_ranks_compute_what_functions_do(rng: random.Random) -> None:
@@ -144,6 +145,7 @@ def check_any_size(rng: random.Random) -> bool:
     return True
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=40)
 def test_so_do_those_for_values_of_any_size(rng: random.Random) -> None:

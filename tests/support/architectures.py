@@ -386,6 +386,10 @@ _HEADS = {
 }  # fmt: skip
 
 
+F32_ALONE = ("Mra",)
+"""The architectures that make floats of 32 bits in between, and run in f32 alone."""
+
+
 class Squares(torch.nn.Module):
     """The mean squares of what a model makes, where it has no loss that can be exported."""
 
@@ -425,7 +429,7 @@ def small(name: str) -> tuple[torch.nn.Module, Mapping[str, Any]]:
     with f64_by_default():
         head = getattr(transformers, _HEADS.get(name, f"{name}ForCausalLM"))
         five = {"num_labels": 5} if name in _FIVE else {}
-        model = head(cls(**(settings | five | OWN.get(name, {}))))
+        model = head(cls(**(settings | five | OWN.get(name, {})))).double()
     return (Squares(model) if name in SEEN else model), _arguments(name, model)
 
 

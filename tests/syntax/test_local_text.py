@@ -55,6 +55,7 @@ def mlir(module: ModuleOp, *, generic: bool = True) -> str:
     return output.getvalue()
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("path", [*FILES, *STATEMENTS], ids=lambda path: path.stem)
 def test_local_functions_are_a_fixed_point(path: Path) -> None:
     module = localized(path)
@@ -66,6 +67,7 @@ def test_local_functions_are_a_fixed_point(path: Path) -> None:
     assert again.is_structurally_equivalent(module)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("path", [*FILES[::4], *STATEMENTS], ids=lambda path: path.stem)
 def test_mlir_loses_nothing_of_local_functions(path: Path) -> None:
     module = localized(path)

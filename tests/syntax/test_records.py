@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import RANDOM, random_module
@@ -227,6 +228,7 @@ def test_a_record_is_its_fields(rng: random.Random) -> None:
     assert write(without_records(module)) == write(read(full)), short
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=40)
 def test_what_is_printed_is_read_again(rng: random.Random) -> None:

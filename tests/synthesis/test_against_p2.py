@@ -105,6 +105,7 @@ CASES = [
 ]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "reading",
     [pytest.param(RuleReading.LITERAL, marks=pytest.mark.slow), RuleReading.MASTER_ALL_REDUCE],

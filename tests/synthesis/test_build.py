@@ -356,6 +356,7 @@ def test_redistributions_over_many_sub_axes_end_in_time(
     )
 
 
+@pytest.mark.turns
 def test_every_function_gets_programs_for_larger_values() -> None:
     """Functions that are added for larger values do not take the turn of those behind them."""
     text = (Path(__file__).parents[2] / "examples" / "redistribute.coll").read_text()

@@ -57,6 +57,7 @@ def test_the_c_of_a_training_step_is_what_it_was(request: pytest.FixtureRequest)
     assert code == golden.read_text(encoding="utf-8")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("target", ["mpi4py", "torch", "jax"])
 def test_python_is_as_ruff_would_have_it(target: str, tmp_path: Path) -> None:
     rng = random.Random(1)

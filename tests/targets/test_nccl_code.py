@@ -71,6 +71,7 @@ def code_of(function: FuncOp) -> list[str]:
     return collir.emit(module_of(meshes_of(12), [function.clone()]), "nccl").splitlines()
 
 
+@pytest.mark.turns
 @needs_nccl
 @needs_nvcc
 def test_every_local_operation_on_every_dtype_compiles(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ def test_every_operation_works_on_elements_of_any_width(
     assert differences_at(module, functions, 3, tmp_path, target) == []
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("target", some(TARGETS, 1, "random"))
 @pytest.mark.parametrize(
     ("ranks", "seed"),
@@ -83,6 +84,7 @@ def has_a_form(module: ModuleOp) -> bool:
     return True
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("target", some(TARGETS, 1, "parameters"))
 @pytest.mark.parametrize(
     ("ranks", "seed"),
@@ -111,6 +113,7 @@ def test_random_programs_take_their_size_parameters(
     assert differences_at(module, functions, 1, tmp_path, target, values) == []
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_random_programs_call_functions_at_sizes_of_their_own(seed: int, tmp_path: Path) -> None:
     rng = fresh(seed, "calls")

@@ -31,6 +31,7 @@ needs_torch = pytest.mark.skipif(
 )
 
 
+@pytest.mark.turns
 @needs_torch
 @pytest.mark.parametrize(
     ("name", "function"),

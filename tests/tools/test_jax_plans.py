@@ -43,6 +43,7 @@ def sent(block: Block, times: int = 1) -> int:
     return total
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("configuration", "is_all"),
     some(

@@ -52,6 +52,7 @@ def test_estimates_are_bounds_of_simulations() -> None:
     _check(model, space)
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=6, deadline=None)
 def test_configurations_compute_the_same(rng: random.Random) -> None:
@@ -97,6 +98,7 @@ def test_a_batch_may_be_over_several_axes(tmp_path: Path) -> None:
         assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
 
 
+@pytest.mark.turns
 def test_kinds_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,6 +208,7 @@ def test_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [row.split(",")[0] for row in rows] == ["machine", "slow", "fast"]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("subject", "memory"),
     [
@@ -224,6 +227,7 @@ def test_an_explanation_lists_single_changes(
     assert "tokens/s" in comparison
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "subject",
     [

@@ -49,6 +49,7 @@ def _divided(step: TrainingStep, axis: str) -> set[tuple[str, int]]:
     }
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "path", [*some(WRITTEN, 2), GPT.path, PERCEPTRON.path], ids=lambda x: x.stem
 )

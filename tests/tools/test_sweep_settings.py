@@ -89,6 +89,7 @@ def test_a_divided_axis_is_flattened_in_pytorch() -> None:
     assert "ScheduleInterleaved1F1B(made, 8, loss)" in text
 
 
+@pytest.mark.turns
 def test_jax_shards_the_batch_over_parts_of_an_axis() -> None:
     crossed = (("pipe", (2, 1)), ("data", (2, 2)), ("model", (2, 4)))
     text = settings_text(_model(), replace(STAGED, axes=crossed), "jax")

@@ -73,6 +73,7 @@ def reduced(block: Block, times: int, layers: int, inside: bool) -> Iterator[int
             yield times * ("model" in str(op.properties["axes"]))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("name", "configuration"),
     some(
@@ -80,6 +81,7 @@ def reduced(block: Block, times: int, layers: int, inside: bool) -> Iterator[int
             ("llama", SHARDED),
             ("llama", PLAIN),
             ("llama", replace(SHARDED, zero=1, recompute=False)),
+            ("llama", replace(SHARDED, zero=2)),
             ("bert", SHARDED),
             ("vit", PLAIN),
             ("gpt2", SHARDED),

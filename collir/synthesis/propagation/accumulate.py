@@ -3,11 +3,11 @@
 A carry to which each iteration adds a reduced value, as the gradients of microbatches are added up,
 or those of a weight that all iterations use, may as well be partial itself. Every step from the
 reduction to the carry has to take its operand partial, which its typing rule says, and nothing else
-may use these values. A reduction that scatters stays where it is: partial, the carry would be
-larger on a device.
+may use these values. A reduction that scatters stays where it is unless it is asked for: partial,
+the carry is larger on a device.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.dialects.func import FuncOp
@@ -21,24 +21,32 @@ from collir.ir.names import set_name
 from collir.ir.renaming import set_type
 from collir.ir.roles import pass_role
 from collir.ir.steps import step_op
-from collir.layout import DistType, LayoutError, Mesh
+from collir.layout import Dim, DistType, LayoutError, Mesh
 from collir.layout.coll import MASK, step_between
 from collir.layout.loops import stack_type
-from collir.layout.steps import OVER, Argument, StepKind
+from collir.layout.nn import CONSTANT
+from collir.layout.steps import DIM, OVER, Argument, StepKind
 
 _REDUCTION = step_between("partial", "replicated")
+_SCATTERING = step_between("partial", "sharded")
 
 
-def reduce_behind_loops(function: FuncOp) -> None:
-    """Reduce what loops add up once behind them, if less is sent so, in place."""
+def reduce_behind_loops(function: FuncOp, scatters: bool = False) -> None:
+    """Reduce what loops add up once behind them, unless more is sent so, in place.
+
+    Args:
+        scatters: whether all reductions are taken behind loops, those that scatter too.
+    """
+    kinds = (_REDUCTION, _SCATTERING) if scatters else (_REDUCTION,)
     mesh = mesh_of(function)
     loops = [op for op in function.walk() if isinstance(op, RepeatOp)]
     for loop in sorted(loops, key=_depth, reverse=True):
-        behind: Operation = loop
+        last: Operation = loop
         for number in range(len(loop.carried)):
-            accumulation = _Accumulation.of(mesh, loop, number)
-            if accumulation is not None and accumulation.is_smaller():
-                behind = accumulation.apply(behind)
+            before = last
+            while accumulation := _Accumulation.of(mesh, loop, number, kinds):
+                behind = accumulation.apply(before)
+                last = behind if last is before else last
 
 
 def _depth(op: Operation) -> int:
@@ -52,22 +60,30 @@ class _Accumulation:
 
     Attributes:
         number: the number of the carry.
+        kinds: the kinds of reductions that may go behind the loop.
         reductions: the reductions inside, each with the times that it runs.
         types: the types of the values that are partial then.
+        behind: the steps behind the loop that reduce the sum, by kind and arguments.
     """
 
     mesh: Mesh
     loop: RepeatOp
     number: int
+    kinds: Sequence[StepKind | None]
     reductions: list[tuple[DistOp, int]] = field(default_factory=list[tuple[DistOp, int]])
     types: dict[SSAValue, DistType] = field(default_factory=dict[SSAValue, DistType])
+    behind: Sequence[tuple[StepKind, dict[str, Argument]]] = ()
 
     @staticmethod
-    def of(mesh: Mesh, loop: RepeatOp, number: int) -> "_Accumulation | None":
+    def of(
+        mesh: Mesh, loop: RepeatOp, number: int, kinds: Sequence[StepKind | None]
+    ) -> "_Accumulation | None":
         """Return what there is to reduce behind a loop in one of its carries, if there is."""
-        accumulation = _Accumulation(mesh, loop, number)
+        accumulation = _Accumulation(mesh, loop, number, kinds)
         try:
-            return accumulation if accumulation._reaches() else None
+            reaches = accumulation._reaches()
+            asked = _SCATTERING in kinds
+            return accumulation if reaches and (asked or accumulation._is_smaller()) else None
         except LayoutError:
             return None
 
@@ -82,16 +98,22 @@ class _Accumulation:
         for step in steps:
             for operand in (x for x in step.operands if x not in values):
                 _ = self._find(operand, self.loop.times)
-        partial = {dist_type(op.input) for op, _ in self.reductions}
-        reduced = {(x.partial, x.reduction) for x in partial}
+        types = [dist_type(op.input) for op, _ in self.reductions]
+        reduced = {(x.partial, x.reduction) for x in types}
         if len(reduced) != 1:
             return False
         own, (axes, reduction) = dist_type(self.carry), reduced.pop()
-        self.types[self.carry] = replace(own, partial=axes, reduction=reduction)
+        if own.partial and own.reduction != reduction:
+            return False
+        dims = tuple(Dim(d.size, tuple(a for a in d.axes if a not in axes)) for d in own.dims)
+        whole = replace(own, dims=dims, partial=axes | own.partial, reduction=reduction)
+        self.types[self.carry] = whole
         for step in steps:
             self._retype(step)
-        self._masked().erase()
-        return not own.partial and self.types[steps[-1].result] == self.types[self.carry]
+        self.behind = self._behind(own)
+        for op in reversed(self._start()):
+            op.erase()
+        return self.types[steps[-1].result] == whole
 
     @property
     def carry(self) -> BlockArgument:
@@ -128,7 +150,7 @@ class _Accumulation:
             return True
         if not isinstance(op, DistOp):
             return False
-        if op.kind is _REDUCTION:
+        if op.kind in self.kinds:
             self.reductions.append((op, times))
             self.types[value] = dist_type(op.input)
             return True
@@ -147,15 +169,16 @@ class _Accumulation:
         types = [self.types.get(operand, dist_type(operand)) for operand in op.operands]
         self.types[op.result] = op.result_type(self.mesh, types, op.properties)
 
-    def is_smaller(self) -> bool:
-        """Return whether one reduction behind the loop sends less than those inside."""
+    def _is_smaller(self) -> bool:
+        """Return whether one reduction behind the loop sends no more than those inside."""
         sent = sum(
             dist_type(op.input).local_bytes(self.mesh) * times for op, times in self.reductions
         )
-        return dist_type(self.carry).local_bytes(self.mesh) < sent
+        return self.loop.times > 1 and self.types[self.carry].local_bytes(self.mesh) <= sent
 
     def apply(self, behind: Operation) -> Operation:
-        """Take the reductions away, and put one behind an operation; return it."""
+        """Take the reductions away, and put what reduces the sum behind an operation; return the
+        last step of it."""
         x = self.types[self.carry]
         for op, _ in self.reductions:
             del self.types[op.result]
@@ -165,32 +188,73 @@ class _Accumulation:
             op.erase()
         for value, partial in self.types.items():
             set_type(value, DistTensorType(partial))
-        block, masked = self.loop.parent_block(), self._masked()
+        block, start = self.loop.parent_block(), self._start()
         assert block is not None
-        block.insert_op_before(masked, self.loop)
-        self.loop.operands[self.number] = masked.result
+        block.insert_ops_before(start, self.loop)
+        before = self.loop.carried[self.number].owner
+        self.loop.operands[self.number] = start[-1].result
+        while isinstance(before, DistOp) and before.kind in (MASK, CONSTANT):
+            operand = before.operands[0].owner if before.operands else None
+            if before.result.uses:
+                break
+            block.erase_op(before)
+            before = operand
         result = self.loop.results[self.number]
         set_type(result, DistTensorType(x))
-        assert _REDUCTION is not None
-        reduced = self._step(_REDUCTION, result, {OVER.name: self.mesh.ordered(x.partial)})
-        block.insert_op_after(reduced, behind)
-        result.replace_uses_with_if(reduced.result, lambda use: use.operation is not reduced)
-        set_name(reduced.result, result.name_hint)
-        pass_role(result, reduced.result)
-        return reduced
+        uses, last = list(result.uses), result
+        for kind, arguments in self.behind:
+            op = self._step(kind, last, **arguments)
+            block.insert_op_after(op, behind)
+            behind, last = op, op.result
+        for use in uses:
+            use.operation.operands[use.index] = last
+        set_name(last, result.name_hint)
+        pass_role(result, last)
+        return behind
 
-    def _masked(self) -> DistOp:
-        """Return the step that makes the parts that the sum starts with.
+    def _start(self) -> list[DistOp]:
+        """Return the steps that make the parts that the sum starts with.
 
         Raises:
-            LayoutError: the reduction has no neutral element.
+            LayoutError: the reduction has no neutral element, or the sum starts with blocks.
         """
-        x = self.types[self.carry]
-        arguments = {OVER.name: self.mesh.ordered(x.partial), "reduction": str(x.reduction)}
-        return self._step(MASK, self.loop.carried[self.number], arguments)
+        x, start = self.types[self.carry], self.loop.carried[self.number]
+        steps: list[DistOp] = []
+        if isinstance(start.owner, DistOp) and start.owner.kind is MASK:
+            start = start.owner.input  # of the parts of a reduction that is behind the loop already
+        if dist_type(start).dims != x.dims:
+            if not (isinstance(start.owner, DistOp) and start.owner.kind is CONSTANT):
+                raise LayoutError("the sum starts with blocks")
+            whole = replace(dist_type(start), dims=x.dims)
+            steps.append(self._step(CONSTANT, value=start.owner.number("value"), to=whole))
+            start = steps[0].result
+        over = self.mesh.ordered(x.partial)
+        return [*steps, self._step(MASK, start, axes=over, reduction=str(x.reduction))]
 
-    def _step(self, kind: StepKind, value: SSAValue, arguments: Mapping[str, Argument]) -> DistOp:
-        """Return a step on a value, at the position of the loop."""
-        op = step_op(self.mesh, kind, [value], **arguments)
+    def _behind(self, own: DistType) -> list[tuple[StepKind, dict[str, Argument]]]:
+        """Return the steps that reduce the sum to a type.
+
+        Raises:
+            LayoutError: its blocks are in another order than those of a reduction.
+        """
+        whole = self.types[self.carry]
+        left = whole.partial - own.partial
+        steps: list[tuple[StepKind, dict[str, Argument]]] = []
+        for number, (dim, before) in enumerate(zip(own.dims, whole.dims, strict=True)):
+            axes = dim.axes[len(before.axes) :]
+            if axes:
+                if dim.axes[: len(before.axes)] != before.axes or axes != self.mesh.ordered(axes):
+                    raise LayoutError("the blocks are in another order")
+                assert _SCATTERING is not None
+                steps.append((_SCATTERING, {OVER.name: axes, DIM.name: number}))
+                left = left.difference(axes)
+        if left:
+            assert _REDUCTION is not None
+            steps.append((_REDUCTION, {OVER.name: self.mesh.ordered(left)}))
+        return steps
+
+    def _step(self, kind: StepKind, *operands: SSAValue, **arguments: Argument) -> DistOp:
+        """Return a step on values, at the position of the loop."""
+        op = step_op(self.mesh, kind, operands, **arguments)
         op.location = self.loop.location
         return op

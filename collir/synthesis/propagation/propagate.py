@@ -24,13 +24,17 @@ from collir.synthesis.propagation.sharing import share
 from collir.synthesis.propagation.spread import Spreading
 
 
-def propagate(module: ModuleOp) -> None:
+def propagate(module: ModuleOp, reduce_once: bool = False) -> None:
     """Choose the layouts of all values of the ``auto`` functions of a module, in place.
+
+    Args:
+        reduce_once: whether what loops add up is reduced once behind them also where a device
+            needs a part alone.
 
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen.
     """
-    lay_out(module, propagate_function)
+    lay_out(module, partial(propagate_function, reduce_once=reduce_once))
 
 
 def lay_out(module: ModuleOp, choose: Callable[[FuncOp, bool], None], callees: bool = True) -> None:
@@ -94,12 +98,15 @@ def make_explicit(module: ModuleOp, whole: StepKind | None = None) -> None:
         lay_out(module, partial(propagate_function, whole=whole))
 
 
-def propagate_function(function: FuncOp, closed: bool, whole: StepKind | None = None) -> None:
+def propagate_function(
+    function: FuncOp, closed: bool, whole: StepKind | None = None, reduce_once: bool = False
+) -> None:
     """Choose the layouts of the values of a function without calls, in place.
 
     Args:
         closed: whether the types of its arguments and results stay as they are.
         whole: see ``make_explicit``.
+        reduce_once: see ``propagate``.
     """
     while True:
         graph = Graph.build(function, closed)
@@ -119,7 +126,7 @@ def propagate_function(function: FuncOp, closed: bool, whole: StepKind | None = 
         share(spreading)
     fastest = _fastest(spread)
     rewrite(function, graph, fastest.layouts, fastest.choices)
-    reduce_behind_loops(function)
+    reduce_behind_loops(function, reduce_once)
     del function.attributes[AUTO]
 
 

@@ -7,6 +7,10 @@ from functools import cached_property
 from collir.layout.mesh import Axis, Factor
 from collir.machine import Machine
 
+WHOLE_GRADIENTS, ADDED_PARTS = 1, 2
+"""The stages of ZeRO that divide states and no weights: each device adds up whole gradients of
+microbatches, or parts of them."""
+
 PREFETCHED = 3
 """The stage of ZeRO from which on layers gather their weights, which they may do ahead."""
 
@@ -28,7 +32,7 @@ class Configuration:
         chunks: the chunks of layers at each stage.
         recompute: whether the backward pass computes layers again.
         zero: what is divided over the axis of the batch: 0 nothing, 1 the states of the optimiser,
-            3 the parameters too.
+            2 the gradients that microbatches add up too, 3 the parameters too.
     """
 
     axes: tuple[tuple[str, tuple[int, ...]], ...]
@@ -81,7 +85,9 @@ class Configuration:
         # The axis of stages is there, and has no stages yet.
         without = f"{{without={self.pipeline}}}" if self.stages > 1 else ""
         cut = f"microbatch{{microbatches={self.microbatches}}}"
-        return f"{cut},propagate,canonicalize,reorder-by-hierarchy{without},fuse{without},cse"
+        adds_up = self.stages > 1 or self.microbatches > 1
+        once = "{reduce-once=true}" if self.zero == WHOLE_GRADIENTS and adds_up else ""
+        return f"{cut},propagate{once},canonicalize,reorder-by-hierarchy{without},fuse{without},cse"
 
     @property
     def passes(self) -> str:

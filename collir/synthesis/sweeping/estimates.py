@@ -8,7 +8,7 @@ from collir.layout.mesh import MeshError
 from collir.layout.pipelines.rules import RULES
 from collir.machine import Machine
 from collir.machine.level import MachineError
-from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.configuration import ADDED_PARTS, WHOLE_GRADIENTS, Configuration
 from collir.synthesis.sweeping.groups import Estimate, Group
 from collir.synthesis.sweeping.ingredients import MICROBATCHES, Costs
 from collir.synthesis.sweeping.prices import Prices
@@ -47,8 +47,10 @@ def kind_of(configuration: Configuration, data: str) -> Kind:
     wide = tuple(name for name, size in sizes if size > 1 and name not in fixed)
     splits = bool(rule and rule.splits[0])
     staged = configuration.stages > 1
-    once = not staged and configuration.microbatches == 1
-    return Kind(wide, configuration.recompute, configuration.zero, once, staged, splits)
+    once, zero = not staged and configuration.microbatches == 1, configuration.zero
+    if once and zero == WHOLE_GRADIENTS:
+        zero = ADDED_PARTS  # nothing is added up, so that the programs are the same
+    return Kind(wide, configuration.recompute, zero, once, staged, splits)
 
 
 Rows = tuple[tuple[int, ...], ...]

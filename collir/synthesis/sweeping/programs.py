@@ -20,6 +20,7 @@ from collir.synthesis.sweeping.configuration import Configuration
 _DIVIDED = {
     0: frozenset[Role](),
     1: frozenset((Role.STATE,)),
+    2: frozenset((Role.STATE,)),
     3: frozenset((Role.STATE, Role.PARAMETER)),
 }
 """The roles of what a stage of ZeRO divides over the axis of the batch."""

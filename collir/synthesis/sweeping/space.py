@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 
 from collir.layout.pipelines.rules import RULES
 from collir.machine import Machine
-from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
+from collir.synthesis.sweeping.configuration import (
+    ADDED_PARTS,
+    UNSTAGED,
+    WHOLE_GRADIENTS,
+    Configuration,
+)
 
 SCHEDULES = tuple(name for name, rule in RULES.items() if rule.directions == 1)
 """The schedules that a sweep knows: those of one copy of the model."""
@@ -46,7 +51,7 @@ class Space:
     schedules: tuple[str, ...] = ("1f1b", "interleaved")
     chunks: tuple[int, ...] = (2, 4)
     recompute: tuple[bool, ...] = (False, True)
-    zero: tuple[int, ...] = (0, 1, 3)
+    zero: tuple[int, ...] = (0, 1, 2, 3)
 
     def configurations(self, refused: Counter[str]) -> Iterator[Configuration]:
         """Yield all configurations that are possible by their numbers.
@@ -81,9 +86,10 @@ class Space:
             if own % row:
                 refused[f"{row} rows of a microbatch do not divide {own} rows of a device"] += 1
                 continue
+            stages_of_zero = tuple(self._zero(stages, own // row, refused)) if divided else (0,)
             for schedule, chunks in self._schedules(stages, own // row, refused):
                 for recompute in self.recompute:
-                    for zero in self.zero if divided else self.zero[:1]:
+                    for zero in stages_of_zero:
                         yield Configuration(
                             axes,
                             self.pipeline,
@@ -92,8 +98,16 @@ class Space:
                             schedule,
                             chunks,
                             recompute,
-                            zero if divided else 0,
+                            zero,
                         )
+
+    def _zero(self, stages: int, microbatches: int, refused: Counter[str]) -> Iterator[int]:
+        """Yield the stages of ZeRO that differ; one microbatch adds up nothing."""
+        for zero in self.zero:
+            if zero == ADDED_PARTS and stages > 1:
+                refused["stages reduce gradients once: ZeRO-2 is for one stage"] += 1
+            elif zero != ADDED_PARTS or microbatches > 1 or WHOLE_GRADIENTS not in self.zero:
+                yield zero
 
     def _schedules(
         self, stages: int, microbatches: int, refused: Counter[str]

@@ -84,6 +84,7 @@ def values_near(costs: CostFunction, rng: random.Random) -> dict[str, int]:
     return {name: n for name, n in chosen.items() if name not in costs.formulas.axes}
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("name", "function"),
     [("gpt", "loss"), pytest.param("mixtral", "loss", marks=pytest.mark.slow)],
