@@ -28,9 +28,8 @@ Devices that run different steps, such as the stages of a pipeline, issue their 
 which is taken if it is faster for all together.
 
 When not: no step moves over a loop or a call, or out of the body of a loop. A ``permute`` cannot be
-``async``. Where maps run as one kernel, no order takes them apart that gains less by overlapping
-than one kernel saves. Functions without collectives, and functions that no order makes faster, stay
-as they are.
+``async``. Steps that run as one kernel stay next to each other. Functions without collectives, and
+functions that no order makes faster, stay as they are.
 
 Cost: the time that a simulation under the model predicts never increases. Collectives under way may
 need more memory than before, but never more than a device has: where a function with loops or calls

@@ -30,8 +30,9 @@ runs on the blocks that its operands have. Where they disagree, it runs where th
 sent and computed is least, and a remark says what is moved and why. What a loop adds up, such as
 the gradients of microbatches, is reduced once behind it. A sum of which a device keeps a part is
 reduced in each iteration, as ZeRO-2 does; with ``reduce-once`` it stays whole in the loop, and is
-reduced once as well, as in ZeRO-1, for more memory. Where types are written, or a function
-that is not ``auto`` calls this one, they stay as they are.
+reduced once as well, as in ZeRO-1, for more memory. With ``keep-weights``, no weight is gathered
+over some axes, and what it meets is moved instead: that is Megatron-LM's sequence parallelism.
+Where types are written, or a function that is not ``auto`` calls this one, they stay as they are.
 
 When not: a value that is held at one place has none in an ``auto`` function, and steps that say
 what devices do, such as collectives, find nothing to do there.
@@ -47,7 +48,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.synthesis.propagation.propagate import propagate
+from collir.synthesis.propagation.propagate import Rules, propagate
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,8 @@ class PropagatePass(ModulePass):
 
     reduce_once: bool = False
     """Whether sums of loops are reduced behind them also where a device keeps a part."""
+    keep_weights: tuple[str, ...] = ()
+    """The axes over which weights are not gathered."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        propagate(op, self.reduce_once)
+        propagate(op, Rules(self.reduce_once, self.keep_weights))

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Operation
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from collir.dialects.machine import mesh_of, meshes_remembered
 from collir.dialects.nested import CallOp, RepeatOp
@@ -30,6 +30,14 @@ def calls_in(function: FuncOp) -> Iterator[CallOp]:
                 yield op
             elif type(op) is RepeatOp:
                 blocks += op.body.blocks
+
+
+def given(call: CallOp, number: int) -> SSAValue:
+    """Return the argument of the caller that an operand of a call is made of."""
+    value: SSAValue = call.operands[number]
+    while isinstance(value, OpResult) and value.op.operands:
+        value = value.op.operands[0]
+    return value
 
 
 def called_names(module: ModuleOp) -> set[str]:

@@ -53,6 +53,8 @@ def titan_lines(model: Model, c: Configuration) -> Iterator[str]:
         words["training.mixed_precision_param"] = "bfloat16"
         words["training.mixed_precision_reduce"] = "float32"
     yield from order_remark(model, c, "torchtitan", _called(model, c), _USUAL)
+    if degrees[_TENSOR] > 1 and not c.sequence:
+        yield "# torchtitan divides what goes from layer to layer along the sequence as well"
     if c.zero == WHOLE_GRADIENTS and c.stages == 1 and c.microbatches > 1:
         yield "# torchtitan reduces gradients in every microbatch, as ZeRO-2"
     yield torchrun(c, "-m torchtitan.train", (f"--{key} {x}" for key, x in words.items()))
@@ -68,6 +70,7 @@ def deepspeed_lines(model: Model, c: Configuration) -> Iterator[str]:
             ("stages with ZeRO-3", c.stages > 1 and c.zero >= PREFETCHED),
             ("tensor parallelism with ZeRO-3", tensor and c.zero >= PREFETCHED),
             ("tensor parallelism in stages, but in modules of your own", tensor and c.stages > 1),
+            ("sequence parallelism: sweep with --sequence whole", bool(c.sequence)),
             ("an axis for sequences", degrees[_CONTEXT] > 1),
             ("an axis for experts alone", degrees[_EXPERTS] > 1),
         )
@@ -104,6 +107,7 @@ def nemo_lines(model: Model, c: Configuration) -> Iterator[str]:
         "context_parallel_size": degrees[_CONTEXT],
         "expert_model_parallel_size": degrees[_EXPERTS],
         "pipeline_model_parallel_size": c.stages,
+        "sequence_parallel": bool(c.sequence),
     }
     if c.chunks > 1:
         strategy["virtual_pipeline_model_parallel_size"] = c.chunks

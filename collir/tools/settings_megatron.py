@@ -70,6 +70,8 @@ def flags_of(step: TrainingStep, c: Configuration, rows: int) -> Iterator[str]:
     flags |= {"micro-batch-size": rows, "global-batch-size": c.batch}
     yield from (f"--{flag} {value}" for flag, value in flags.items())
     yield from _of_model(step.callee, flags)
+    if c.sequence:
+        yield "--sequence-parallel"
     if c.recompute:
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     if c.degrees[step.data[0]] > 1:

@@ -120,6 +120,10 @@ def _docstring(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterat
         yield "These weights are whole here, as PyTorch has no style for them. The sweep divides"
         yield "them, so that a step takes longer than it says:"
         yield from (f"    {name}" for name in whole)
+    if c.sequence:
+        yield ""
+        yield "What goes from layer to layer is whole here. The sweep divides it along the"
+        yield "sequence, so that it takes less memory than this."
     yield '"""'
 
 

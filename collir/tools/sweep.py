@@ -20,7 +20,9 @@ A configuration says, for a number of devices,
   - the number of stages, their schedule and chunks, and the microbatches,
   - whether the backward pass computes layers again (recompute),
   - what is divided over the axis of the batch: nothing, states of the optimiser (ZeRO-1),
-    sums of gradients too (ZeRO-2), or parameters too (ZeRO-3).
+    sums of gradients too (ZeRO-2), or parameters too (ZeRO-3),
+  - whether what goes from layer to layer is divided along the sequence, over the axes that divide
+    weights (sequence parallelism); it is, where the words of a sequence divide.
 
 Every configuration gets an estimate of its time and memory. Those that may be among the best are
 compiled and simulated, until no other one can be faster by its estimate. All times that are listed
@@ -74,6 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     add("--chunks", default="2,4", metavar="N,...", help="chunks of a stage (default: 2,4)")
     add("--recompute", default="none,full", metavar="none,full", help="(default: both)")
+    add("--sequence", default="divided", metavar="whole,divided", help="(default: divided)")
     add("--zero", default="0,1,2,3", metavar="STAGE,...", help="(default: 0,1,2,3)")
     add("--pipeline-axis", default="pipe", metavar="AXIS", help="(default: pipe)")
     add("--top", type=at_least_one, default=5, metavar="N", help="how many to list (default: 5)")

@@ -323,6 +323,9 @@ def _space(options: argparse.Namespace, model: Model) -> Space:
         _numbers("--chunks", options.chunks),
         _words("--recompute", options.recompute, {"none": False, "full": True}),
         _words("--zero", options.zero, {str(stage): stage for stage in STAGES_OF_ZERO}),
+        _words("--sequence", options.sequence, {"whole": False, "divided": True}),
+        step.divided_words,
+        step.tensor,
     )
 
 

@@ -172,6 +172,7 @@ def choices(configuration: Configuration) -> dict[str, str]:
         "schedule": "-" if staged == UNSTAGED else staged,
         "recompute": "full" if configuration.recompute else "none",
         "ZeRO": str(configuration.zero),
+        "sequence": ",".join(configuration.sequence) or "-",
     }
 
 
@@ -215,6 +216,7 @@ def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterat
                 "chunks": c.chunks,
                 "recompute": c.recompute,
                 "zero": c.zero,
+                "sequence": ",".join(c.sequence),
                 "compute_seconds": node.spent.compute,
                 "sending_seconds": sum(each.total for each in sending.values()),
                 "exposed_seconds": node.spent.exposed,

@@ -23,12 +23,15 @@ _PARALLEL = ("tensor", "pipeline", "expert", "virtual_pipeline")
 NEMO: dict[str, type | tuple[str, ...]] = {
     **{f"trainer.strategy.{x}_model_parallel_size": int for x in _PARALLEL},
     "trainer.strategy.context_parallel_size": int,
+    "trainer.strategy.sequence_parallel": ("True", "False"),
     **{f"trainer.{x}": int for x in ("num_nodes", "devices")},
     **{f"data.{x}": int for x in ("micro_batch_size", "global_batch_size", "seq_length")},
     "trainer.strategy.ddp.overlap_grad_reduce": ("True", "False"),
     "trainer.strategy.ddp.overlap_param_gather": ("True", "False"),
     "trainer.strategy.ddp.use_distributed_optimizer": ("True", "False"),
-    "trainer.strategy.ddp.data_parallel_sharding_strategy": ("no_shard", "optim_grads_params"),
+    "trainer.strategy.ddp.data_parallel_sharding_strategy": (
+        *("no_shard", "optim", "optim_grads", "optim_grads_params"),
+    ),
     "model.config.recompute_granularity": ("full", "selective"),
     "model.config.recompute_method": ("uniform", "block"),
     "model.config.recompute_num_layers": int,

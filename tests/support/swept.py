@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,7 +38,8 @@ def space_of(model: Model, devices: int) -> Space:
     step = model.step
     batch, layers = step.parameters[step.batch], step.parameters[step.layers]
     axes = step.axes, step.data, step.pipeline
-    return Space(model.machine, *axes, (devices,), batch, layers, chunks=(2,))
+    space = Space(model.machine, *axes, (devices,), batch, layers, chunks=(2,))
+    return replace(space, words=step.divided_words, tensor=step.tensor)
 
 
 def estimates_of(

@@ -89,6 +89,22 @@ def test_a_divided_axis_is_flattened_in_pytorch() -> None:
     assert "ScheduleInterleaved1F1B(made, 8, loss)" in text
 
 
+def test_frameworks_divide_sequences_or_say_so() -> None:
+    divided = replace(STAGED, sequence=("model",))
+    words = settings_text(_model(), divided, "megatron").replace("\\\n", "").split()
+    assert parsed(words[6:]).sequence_parallel
+    assert "sequence_parallel=True" in settings_text(_model(), divided, "nemo")
+    assert "is whole here" in settings_text(_model(), divided, "torch")
+    assert "no sequence parallelism" in settings_text(
+        _model(), replace(divided, schedule="1f1b", chunks=1), "deepspeed"
+    )
+    text = settings_text(
+        _model(), replace(divided, axes=(*STAGED.axes[:2], ("model", (1, 4)))), "jax"
+    )
+    assert 'P("data", "model")' in text or "model" in text.split("def between_layers")[1][:300]
+    assert "sequence as well" in settings_text(_model(), STAGED, "torchtitan")
+
+
 @pytest.mark.turns
 def test_jax_shards_the_batch_over_parts_of_an_axis() -> None:
     crossed = (("pipe", (2, 1)), ("data", (2, 2)), ("model", (2, 4)))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.ir import Attribute, Block, Operation, SSAValue
 
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp, attribute_of, value_text
@@ -16,7 +16,7 @@ from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Dim, DistType, Mesh
-from collir.layout.coll import CONCAT, MERGE, PAD, REDISTRIBUTE, RESHAPE, SPLIT, TRANSPOSE
+from collir.layout.coll import CONCAT, MASK, MERGE, PAD, REDISTRIBUTE, RESHAPE, SPLIT, TRANSPOSE
 from collir.layout.dtypes import Reduction
 from collir.layout.steps import ArgumentKind
 from collir.layout.structure import REPEATED, Structure, map_structure
@@ -174,7 +174,7 @@ def _keeps_rows(op: DistOp) -> bool:
     return layouts and all(op.arguments.get(name) != 0 for name in dims)
 
 
-def is_splat(op: Operation) -> bool:
+def is_splat(op: Operation | Block) -> bool:
     """Return whether a step makes one value for all elements out of nothing."""
     if not isinstance(op, DistOp) or op.operands or op.structure is None:
         return False
@@ -183,13 +183,23 @@ def is_splat(op: Operation) -> bool:
 
 def write_splats_at_uses(function: FuncOp) -> None:
     """Give each use of a splat in a function one of its own, as one may be of a stack, and another
-    one of a value of the same shape that is none."""
+    one of a value of the same shape that is none; so of the parts that sums start with."""
+    for op in [op for op in function.walk() if _is_mask_of_splat(op)]:
+        _write_at_uses(op)
     for op in [op for op in function.walk() if is_splat(op)]:
-        for use in [*op.results[0].uses][1:]:
-            copy = op.clone()
-            assert op.parent is not None
-            op.parent.insert_op_after(copy, op)
-            use.operation.operands[use.index] = copy.results[0]
+        _write_at_uses(op)
+
+
+def _is_mask_of_splat(op: Operation) -> bool:
+    return isinstance(op, DistOp) and op.kind is MASK and is_splat(op.input.owner)
+
+
+def _write_at_uses(op: Operation) -> None:
+    for use in [*op.results[0].uses][1:]:
+        copy = op.clone()
+        assert op.parent is not None
+        op.parent.insert_op_after(copy, op)
+        use.operation.operands[use.index] = copy.results[0]
 
 
 def remade(

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 
 from xdsl.dialects.func import FuncOp
 
@@ -25,7 +25,7 @@ from collir.synthesis.propagation.choice import (
     with_layout,
 )
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
-from collir.synthesis.propagation.moves import Moves
+from collir.synthesis.propagation.moves import IMPOSSIBLE, Moves
 from collir.synthesis.propagation.work import Work
 
 _UNSAID = Device(tuple((x.value, 100e12) for x in DType), memory_bandwidth=1e12)
@@ -85,7 +85,9 @@ class Estimates:
 
     def moved(self, relation: Relation, member: Tensor, before: Layout, after: Layout) -> float:
         """Return the time to bring an operand of a step from its layout to another, in seconds: of
-        a stack, the share of a slice."""
+        a stack, the share of a slice; of what is kept, that of what cannot be."""
+        if not member.kept.intersection(chain.from_iterable(before)) <= {*chain(*after)}:
+            return IMPOSSIBLE
         return self.move(member.type, before, after) / relation.slices_of(member)
 
     def choices(self, relation: Relation, layouts: tuple[Layout | None, ...]) -> list[Choice]:
@@ -108,7 +110,7 @@ class Estimates:
 
     def _signature(self, relation: Relation) -> tuple[object, ...]:
         """Return what the choices of a step depend on."""
-        members = tuple((x.type, x.made, x.uses) for x in relation.members)
+        members = tuple((x.type, x.made, x.uses, x.kept) for x in relation.members)
         op = relation.op
         own = op and (op.name, tuple(op.properties.items()), self._work.key(op))
         return (own, relation.indices, relation.blocked, relation.addends, members)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, SSAValue
@@ -49,6 +50,7 @@ class Tensor:
         role: the role of the value whose type gives the layout.
         made: whether every device can make any block of it, as it is a constant.
         uses: the number of steps that it is an operand of, without maps.
+        kept: the sub-axes over which it is not gathered, as it is a weight, or made of one.
     """
 
     number: int
@@ -58,6 +60,7 @@ class Tensor:
     role: Role | None = None
     made: bool = False
     uses: int = 0
+    kept: frozenset[str] = frozenset()
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
@@ -133,11 +136,14 @@ class Graph:
     returned: list[Tensor] = field(default_factory=list[Tensor])
 
     @staticmethod
-    def build(function: FuncOp, closed: bool = False) -> "Graph":
+    def build(
+        function: FuncOp, closed: bool = False, kept: frozenset[str] = frozenset()
+    ) -> "Graph":
         """Return the graph of a function without calls.
 
         Args:
             closed: whether types of arguments and results that name no sub-axes are kept too.
+            kept: the sub-axes over which no weight is gathered.
 
         Raises:
             DiagnosticError: a step cannot be where layouts are chosen.
@@ -152,7 +158,20 @@ class Graph:
                 for tensor in set(relation.members[:-1]):
                     tensor.uses += 1
         graph._count_addends()
+        if kept:
+            graph._keep(kept)
         return graph
+
+    def _keep(self, axes: frozenset[str]) -> None:
+        """Note the weights that are sharded over some sub-axes, and what only views, casts or
+        slices them."""
+        for tensor in self.tensors:
+            if tensor.role is Role.PARAMETER and tensor.layout:
+                tensor.kept = axes.intersection(chain.from_iterable(tensor.layout))
+        for relation in self.relations:
+            *operands, result = relation.members
+            if len(operands) == 1 and set(relation.sizes) <= {STACK, *relation.indices[-1]}:
+                result.kept |= operands[0].kept
 
     def _add(self, value: SSAValue, layout: Layout | None = None) -> Tensor:
         """Add a tensor for a value, with a layout if its type names sub-axes."""

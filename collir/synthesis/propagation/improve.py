@@ -11,6 +11,7 @@ from itertools import chain
 
 from collir.ir.roles import Role
 from collir.layout.structure import REPEATED
+from collir.synthesis.propagation.choice import Moved
 from collir.synthesis.propagation.graph import Layout, Relation, Tensor
 from collir.synthesis.propagation.spread import Spreading
 
@@ -64,12 +65,13 @@ def _in_stacks(group: Sequence[Tensor], layout: Layout) -> list[Layout]:
 
 
 def _improved(spreading: Spreading, group: Sequence[Tensor]) -> bool:
-    """Give tensors the layout in which the steps around them are fastest; return whether it is
-    another one."""
-    numbers = {number for tensor in group for number in spreading.around[tensor.number]}
-    relations = [spreading.graph.relations[number] for number in numbers]
+    """Give tensors the layout in which the steps around them are fastest, with all that share what
+    these bring somewhere; return whether it is another one."""
+    relations = _around(spreading, (tensor.number for tensor in group))
+    operands = {x.number for relation in relations for x in relation.members[:-1]}
+    around = {**dict.fromkeys(relations), **dict.fromkeys(_around(spreading, operands))}
     own = [spreading.layouts[tensor.number] for tensor in group]
-    before = _seconds(spreading, relations)
+    before = _seconds(spreading, around)
     best, least = own, before * (1 - _LEAST)
     for layout in dict.fromkeys(_candidates(spreading, group, relations)):
         layouts = _in_stacks(group, layout)
@@ -77,7 +79,7 @@ def _improved(spreading: Spreading, group: Sequence[Tensor]) -> bool:
             continue
         for tensor, there in zip(group, layouts, strict=True):
             spreading.layouts[tensor.number] = there
-        if (seconds := _seconds(spreading, relations)) < least:
+        if (seconds := _seconds(spreading, around)) < least:
             best, least = layouts, seconds
     for tensor, layout in zip(group, best, strict=True):
         spreading.layouts[tensor.number] = layout
@@ -93,8 +95,21 @@ def _keeps_less(spreading: Spreading, new: Sequence[Layout], old: Sequence[Layou
     )
 
 
+def _around(spreading: Spreading, tensors: Iterable[int]) -> list[Relation]:
+    """Return the relations of tensors."""
+    numbers = {number for tensor in tensors for number in spreading.around[tensor]}
+    return [spreading.graph.relations[number] for number in numbers]
+
+
 def _seconds(spreading: Spreading, relations: Iterable[Relation]) -> float:
-    return sum(spreading.best(relation).seconds * relation.times for relation in relations)
+    """Return the seconds of some steps, with each operand brought to a layout once."""
+    total = 0.0
+    moved: dict[Moved, float] = {}
+    for relation in relations:
+        choice = spreading.best(relation)
+        total += relation.times * (choice.seconds - choice.moves)
+        moved |= choice.moves_of(relation)
+    return total + sum(moved.values())
 
 
 def _candidates(

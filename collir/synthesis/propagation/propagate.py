@@ -1,12 +1,14 @@
 """Layouts for all values of ``auto`` functions, found from those that are written."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, combinations
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
+from collir.dialects.machine import mesh_of
 from collir.ir.auto import AUTO, auto_functions, is_auto
 from collir.ir.calls import calls_in, inline_call
 from collir.ir.differentiation import gradients_as_calls
@@ -24,17 +26,31 @@ from collir.synthesis.propagation.sharing import share
 from collir.synthesis.propagation.spread import Spreading
 
 
-def propagate(module: ModuleOp, reduce_once: bool = False) -> None:
-    """Choose the layouts of all values of the ``auto`` functions of a module, in place.
+@dataclass(frozen=True)
+class Rules:
+    """What layouts are chosen by, besides time.
 
-    Args:
+    Attributes:
         reduce_once: whether what loops add up is reduced once behind them also where a device
             needs a part alone.
+        keep_weights: the axes over which weights are not gathered.
+    """
+
+    reduce_once: bool = False
+    keep_weights: tuple[str, ...] = ()
+
+
+RULES = Rules()
+"""No others than time."""
+
+
+def propagate(module: ModuleOp, rules: Rules = RULES) -> None:
+    """Choose the layouts of all values of the ``auto`` functions of a module, in place.
 
     Raises:
         DiagnosticError: a function has a step that cannot be where layouts are chosen.
     """
-    lay_out(module, partial(propagate_function, reduce_once=reduce_once))
+    lay_out(module, partial(propagate_function, rules=rules))
 
 
 def lay_out(module: ModuleOp, choose: Callable[[FuncOp, bool], None], callees: bool = True) -> None:
@@ -99,18 +115,19 @@ def make_explicit(module: ModuleOp, whole: StepKind | None = None) -> None:
 
 
 def propagate_function(
-    function: FuncOp, closed: bool, whole: StepKind | None = None, reduce_once: bool = False
+    function: FuncOp, closed: bool, whole: StepKind | None = None, rules: Rules = RULES
 ) -> None:
     """Choose the layouts of the values of a function without calls, in place.
 
     Args:
         closed: whether the types of its arguments and results stay as they are.
         whole: see ``make_explicit``.
-        reduce_once: see ``propagate``.
     """
+    mesh = mesh_of(function)
+    kept = frozenset(sub for axis in rules.keep_weights for sub in mesh.of_axis.get(axis, ()))
     while True:
-        graph = Graph.build(function, closed)
-        spread = _spread(function, graph)
+        graph = Graph.build(function, closed, kept)
+        spread = _spread(function, graph, kept)
         fastest = _fastest(spread)
         composite = [
             x.op
@@ -126,15 +143,17 @@ def propagate_function(
         share(spreading)
     fastest = _fastest(spread)
     rewrite(function, graph, fastest.layouts, fastest.choices)
-    reduce_behind_loops(function, reduce_once)
+    reduce_behind_loops(function, rules.reduce_once)
     del function.attributes[AUTO]
 
 
-def _spread(function: FuncOp, graph: Graph) -> list[Spreading]:
+def _spread(function: FuncOp, graph: Graph, kept: frozenset[str]) -> list[Spreading]:
     """Return the layouts of a function where weights come before inputs over no sub-axes, and over
-    some."""
-    estimates = Estimates(function, graph.mesh)
-    spread = [Spreading(graph, estimates, first) for first in _subsets(_contended(graph))]
+    some; always over those over which they are kept."""
+    estimates, contended = Estimates(function, graph.mesh), _contended(graph)
+    always = kept.intersection(contended)
+    firsts = [first for first in _subsets(contended) if always <= {*first}]
+    spread = [Spreading(graph, estimates, first) for first in firsts]
     for spreading in spread:
         spreading.run()
     return spread

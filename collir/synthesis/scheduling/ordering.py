@@ -48,10 +48,12 @@ class Work:
         ops: operation of each step.
         tasks: task of each step. ``after`` has the steps whose results it needs; only steps of the
             device, and collectives that cannot be ``async``, are waited for.
+        ends: the number of the last step of the kernel that each step is a part of.
     """
 
     ops: tuple[Operation, ...]
     tasks: tuple[StepTask, ...]
+    ends: tuple[int, ...]
 
     def best(self) -> tuple[float, list[int]]:
         """Return the seconds of the best order that was tried, and the order."""
@@ -63,7 +65,7 @@ class Work:
         Of orders that take the same time, the one that issues less ahead comes first.
         """
         orders = [
-            list(_ListSchedule(self.tasks, johnson).order(ahead))
+            self._together(list(_ListSchedule(self.tasks, johnson).order(ahead)))
             for ahead in (False, True)
             for johnson in (False, True)
         ]
@@ -75,6 +77,34 @@ class Work:
             number = next(n for n, (time, _) in enumerate(untried) if time <= fastest)
             tried.append(untried.pop(number))
         return tried
+
+    def _together(self, order: list[int]) -> list[int]:
+        """Return an order with the steps of each kernel next to each other, where its last step
+        was; the same if one of them waits for a step that waits for another."""
+        place = {number: index for index, number in enumerate(order)}
+        parts: dict[int, list[int]] = {}
+        for number, end in enumerate(self.ends):
+            parts.setdefault(end, []).append(number)
+        needed = {
+            end: {self.ends[x] for number in own for x in self.tasks[number].after} - {end}
+            for end, own in parts.items()
+        }
+        users: dict[int, list[int]] = {}
+        for end, before in needed.items():
+            for each in before:
+                users.setdefault(each, []).append(end)
+        missing = {end: len(before) for end, before in needed.items()}
+        ready = [(place[end], end) for end, count in missing.items() if not count]
+        heapq.heapify(ready)
+        together: list[int] = []
+        while ready:
+            _, end = heapq.heappop(ready)
+            together += parts[end]
+            for user in users.get(end, ()):
+                missing[user] -= 1
+                if not missing[user]:
+                    heapq.heappush(ready, (place[user], user))
+        return together if len(together) == len(order) else order
 
     def time(self, order: Sequence[int]) -> float:
         """Return the seconds of all tasks issued in an order."""
@@ -123,7 +153,10 @@ def work_of(
             ops.append(op)
             tasks.append(StepTask(does, len(mesh.machine.levels), after))
             last.append((len(ops) - 1,))
-    return Work(tuple(ops), tuple(tasks))
+    numbers = {op: number for number, op in enumerate(ops)}
+    kernel = (kernels.last.get(op) for op in ops)
+    ends = tuple(number if op is None else numbers[op] for number, op in enumerate(kernel))
+    return Work(tuple(ops), tuple(tasks), ends)
 
 
 def sent_steps(costs: Iterable[StepCost]) -> list[tuple[tuple[Phase, ...], int]]:

@@ -33,6 +33,8 @@ class Configuration:
         recompute: whether the backward pass computes layers again.
         zero: what is divided over the axis of the batch: 0 nothing, 1 the states of the optimiser,
             2 the gradients that microbatches add up too, 3 the parameters too.
+        sequence: the axes over which what goes from layer to layer is divided along the sequence
+            (sequence parallelism); their weights stay divided.
     """
 
     axes: tuple[tuple[str, tuple[int, ...]], ...]
@@ -43,6 +45,7 @@ class Configuration:
     chunks: int = 1
     recompute: bool = False
     zero: int = 0
+    sequence: tuple[str, ...] = ()
 
     @cached_property
     def degrees(self) -> dict[str, int]:
@@ -86,8 +89,13 @@ class Configuration:
         without = f"{{without={self.pipeline}}}" if self.stages > 1 else ""
         cut = f"microbatch{{microbatches={self.microbatches}}}"
         adds_up = self.stages > 1 or self.microbatches > 1
-        once = "{reduce-once=true}" if self.zero == WHOLE_GRADIENTS and adds_up else ""
-        return f"{cut},propagate{once},canonicalize,reorder-by-hierarchy{without},fuse{without},cse"
+        rules = ["reduce-once=true"] if self.zero == WHOLE_GRADIENTS and adds_up else []
+        if self.sequence:
+            rules.append(f"keep-weights={','.join(self.sequence)}")
+        options = f"{{{' '.join(rules)}}}" if rules else ""
+        return (
+            f"{cut},propagate{options},canonicalize,reorder-by-hierarchy{without},fuse{without},cse"
+        )
 
     @property
     def passes(self) -> str:

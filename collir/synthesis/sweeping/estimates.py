@@ -24,6 +24,7 @@ class Kind(NamedTuple):
         once: whether there is one microbatch and one stage, so that no loop adds up gradients.
         staged: whether there are several stages.
         splits: whether gradients of weights are tasks of their own.
+        sequence: whether sequences are divided over the axes of weights.
     """
 
     wide: tuple[str, ...]
@@ -32,6 +33,7 @@ class Kind(NamedTuple):
     once: bool = False
     staged: bool = False
     splits: bool = False
+    sequence: bool = False
 
     @property
     def unstaged(self) -> "Kind":
@@ -50,7 +52,8 @@ def kind_of(configuration: Configuration, data: str) -> Kind:
     once, zero = not staged and configuration.microbatches == 1, configuration.zero
     if once and zero == WHOLE_GRADIENTS:
         zero = ADDED_PARTS  # nothing is added up, so that the programs are the same
-    return Kind(wide, configuration.recompute, zero, once, staged, splits)
+    sequence = bool(configuration.sequence)
+    return Kind(wide, configuration.recompute, zero, once, staged, splits, sequence)
 
 
 Rows = tuple[tuple[int, ...], ...]

@@ -16,6 +16,7 @@ from collir.layout import Mesh
 from collir.machine import Machine
 from collir.synthesis.placement.meshes import change
 from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.sequences import shard_sequences
 
 _DIVIDED = {
     0: frozenset[Role](),
@@ -80,6 +81,8 @@ def program_of(
     if configuration.recompute:
         recompute_layers(module)
     shard_roles(step, data, _DIVIDED[configuration.zero])
+    if configuration.sequence:
+        shard_sequences(step, configuration.sequence)
     instantiate(module, {batch: configuration.batch}, function)
     return module
 

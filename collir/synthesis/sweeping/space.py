@@ -2,8 +2,9 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from collir.layout.pipelines.rules import RULES
 from collir.machine import Machine
@@ -37,6 +38,10 @@ class Space:
         chunks: the numbers of chunks of a stage, of schedules that allow several.
         recompute: whether layers are computed again; both may be tried.
         zero: the stages of ZeRO.
+        sequence: whether sequences are divided over the axes of weights, where they can be; both
+            may be tried.
+        words: the words of a sequence that may be divided; 0 if none may.
+        tensor: the axes that divide weights, over which sequences may be divided.
     """
 
     machine: Machine
@@ -52,6 +57,9 @@ class Space:
     chunks: tuple[int, ...] = (2, 4)
     recompute: tuple[bool, ...] = (False, True)
     zero: tuple[int, ...] = (0, 1, 2, 3)
+    sequence: tuple[bool, ...] = (True,)
+    words: int = 0
+    tensor: tuple[str, ...] = ()
 
     def configurations(self, refused: Counter[str]) -> Iterator[Configuration]:
         """Yield all configurations that are possible by their numbers.
@@ -86,10 +94,11 @@ class Space:
             if own % row:
                 refused[f"{row} rows of a microbatch do not divide {own} rows of a device"] += 1
                 continue
+            divisions = self._divisions(sizes)
             stages_of_zero = tuple(self._zero(stages, own // row, refused)) if divided else (0,)
             for schedule, chunks in self._schedules(stages, own // row, refused):
                 for recompute in self.recompute:
-                    for zero in stages_of_zero:
+                    for zero, sequence in product(stages_of_zero, divisions):
                         yield Configuration(
                             axes,
                             self.pipeline,
@@ -99,7 +108,15 @@ class Space:
                             chunks,
                             recompute,
                             zero,
+                            sequence,
                         )
+
+    def _divisions(self, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
+        """Return the axes over which sequences may be divided, of a mesh of such sizes."""
+        wide = tuple(name for name in self.tensor if sizes[name] > 1)
+        if not self.words or self.words % math.prod(sizes[name] for name in wide):
+            return ((),)
+        return tuple(dict.fromkeys(wide if divided else () for divided in self.sequence))
 
     def _zero(self, stages: int, microbatches: int, refused: Counter[str]) -> Iterator[int]:
         """Yield the stages of ZeRO that differ; one microbatch adds up nothing."""

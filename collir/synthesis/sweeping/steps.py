@@ -5,17 +5,18 @@ from functools import cached_property
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.tensor import dist_type
 from collir.ir.auto import is_auto
-from collir.ir.calls import calls_in
+from collir.ir.calls import calls_in, given
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
 from collir.ir.microbatches.splitting import batch_of
 from collir.ir.parameters import parameters_of
+from collir.ir.roles import Role, argument_roles
 from collir.layout.dtypes import DType
 from collir.layout.formulas import Formula
 from collir.layout.sizes import formula_of
@@ -24,6 +25,7 @@ from collir.synthesis.sweeping.configuration import Configuration
 from collir.synthesis.sweeping.estimates import Kind
 from collir.synthesis.sweeping.ingredients import AXIS, MICROBATCHES, STAGES
 from collir.synthesis.sweeping.programs import named
+from collir.synthesis.sweeping.sequences import sequences
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,25 @@ class TrainingStep:
                 return int(x.dims[1].size)
         return None
 
+    @cached_property
+    def tensor(self) -> tuple[str, ...]:
+        """The axes that divide weights, and not the batch."""
+        function = named(self.module, self.function)
+        mesh, roles = mesh_of(function), argument_roles(function)
+        types = [
+            dist_type(x)
+            for x, role in zip(function.args, roles, strict=True)
+            if role is Role.PARAMETER
+        ]
+        divided = {mesh.by_name[sub].axis for x in types for sub in x.axes}
+        return tuple(x for x in self.axes if x in divided and x not in (*self.data, self.pipeline))
+
+    @cached_property
+    def divided_words(self) -> int:
+        """The words of a sequence that goes from layer to layer; 0 if none does."""
+        [call] = [x for x in calls_in(named(self.module, self.function)) if x.sought]
+        return (self.words or 0) if sequences(call) else 0
+
     @property
     def narrow(self) -> DType | None:
         """The narrow element type in which the model computes; None if it has none."""
@@ -151,7 +172,13 @@ class TrainingStep:
         )
         batch, times = 4 * MICROBATCHES * AXIS, 1 if kind.once else MICROBATCHES
         configuration = Configuration(
-            axes, self.pipeline, batch, times, recompute=kind.recompute, zero=kind.zero
+            axes,
+            self.pipeline,
+            batch,
+            times,
+            recompute=kind.recompute,
+            zero=kind.zero,
+            sequence=tuple(x for x in kind.wide if x in self.tensor) if kind.sequence else (),
         )
         return Machine("small", levels, machine.device), configuration
 
@@ -172,14 +199,6 @@ def _step(module: ModuleOp, name: str) -> FuncOp:
         many = "several functions take" if steps else "no function takes"
         raise DiagnosticError(Diagnostic(f"{many} a gradient{listed}"))
     return next(iter(steps.values()))
-
-
-def given(call: CallOp, number: int) -> SSAValue:
-    """Return the argument of the step that an operand of its gradient is made of."""
-    value: SSAValue = call.operands[number]
-    while isinstance(value, OpResult) and value.op.operands:
-        value = value.op.operands[0]
-    return value
 
 
 def _parameter(size: int) -> str:

@@ -1,0 +1,56 @@
+"""Sequence parallelism: what goes from layer to layer is divided along the sequence, over the axes
+that divide weights (Korthikanti 2022)."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from xdsl.dialects.func import FuncOp
+
+from collir.dialects.machine import mesh_of
+from collir.dialects.nested import CallOp, RepeatOp
+from collir.dialects.tables import OPERATIONS
+from collir.dialects.tensor import DistTensorType, dist_type
+from collir.ir.calls import calls_in, given
+from collir.ir.microbatches.splitting import batch_of
+from collir.ir.names import set_name
+from collir.layout import Dim
+from collir.layout.coll import REDISTRIBUTE
+from collir.layout.sizes import formula_of
+
+
+def shard_sequences(function: FuncOp, axes: Collection[str]) -> None:
+    """Shard what goes from layer to layer over some axes too, along the sequence, in the function
+    that an ``auto`` function takes the gradient of, in place."""
+    mesh = mesh_of(function)
+    more = tuple(sub for axis in axes for sub in mesh.of_axis.get(axis, ()))
+    [call] = [call for call in calls_in(function) if call.sought]
+    batch, words = dist_type(given(call, batch_of(call).first)).dims[:2]
+    for loop, number in sequences(call):
+        value = loop.carried[number]
+        x = dist_type(value)
+        rows, columns, *rest = x.dims
+        dims = Dim(rows.size, batch.axes), Dim(columns.size, (*words.axes, *more)), *rest
+        block, last = loop.parent_block(), value
+        assert block is not None
+        for there in (replace(x, dims=dims), x):  # what uses it uses the whole value
+            op = OPERATIONS[REDISTRIBUTE.name].make(mesh, last, to=DistTensorType(there))
+            block.insert_op_before(op, loop)
+            set_name(op.result, value.name_hint)
+            last = op.result
+        loop.operands[number] = last
+
+
+def sequences(call: CallOp) -> list[tuple[RepeatOp, int]]:
+    """Return what goes from layer to layer with a dimension of words behind that of the batch, in
+    the function that a call takes the gradient of: loops, and numbers of their carries."""
+    callee = call.function()
+    assert callee is not None
+    given_rows = dist_type(callee.args[batch_of(call).first]).dims[:2]
+    rows = [formula_of(dim.size) for dim in given_rows]
+    return [
+        (op, number)
+        for op in callee.walk()
+        if isinstance(op, RepeatOp) and op.sliced and len(rows) > 1
+        for number, x in enumerate(map(dist_type, op.carried))
+        if len(x.dims) > 2 and [formula_of(dim.size) for dim in x.dims[:2]] == rows
+    ]
