@@ -51,6 +51,7 @@ def sent(block: Block, times: int = 1) -> int:
             (PLAIN, True),
             (replace(PLAIN, recompute=True, microbatches=2, zero=1), False),
             (replace(PLAIN, zero=3), False),
+            (replace(PLAIN, sequence=("model",)), False),
             (replace(PLAIN, axes=tuple((AXES | {"model": (1, 1)}).items())), True),
         ],
         1,
