@@ -102,7 +102,7 @@ def _left_out(found: Found) -> Iterator[str]:
     """Yield what is known of the configurations that were not simulated."""
     if found.possible > len(found.best):
         ratios = [estimate.timed() / node.time - 1 for (_, estimate), node in found.best]
-        margin = max(time_margin(configuration) for configuration, _ in found.estimates)
+        margin = min(time_margin(configuration) for configuration, _ in found.estimates)
         yield (
             f"  others are slower, unless an estimate is {margin:.0%} above its simulation; "
             f"those of the listed are {min(ratios):+.1%} to {max(ratios):+.1%}"
