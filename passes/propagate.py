@@ -58,7 +58,7 @@ class PropagatePass(ModulePass):
     name = "propagate"
 
     reduce_once: bool = False
-    """Whether sums of loops are reduced behind them also where a device keeps a part."""
+    """Reduce sums of loops once behind them, also where a device keeps a part."""
     keep_weights: tuple[str, ...] = ()
     """The axes over which weights are not gathered."""
 

@@ -39,7 +39,7 @@ REQUIRED = (
 """Flags without which Megatron-LM does not start."""
 
 DIVIDED = {2: "optim_grads", 3: "optim_grads_params"}
-"""What Megatron-FSDP calls what a stage of ZeRO divides."""
+"""Names of what each stage of ZeRO divides, in Megatron-FSDP."""
 
 _DTYPES = {DType.BF16: "--bf16", DType.F16: "--fp16"}
 

@@ -28,7 +28,7 @@ from collir.synthesis.propagation.spread import Spreading
 
 @dataclass(frozen=True)
 class Rules:
-    """What layouts are chosen by, besides time.
+    """Rules by which layouts are chosen, besides time.
 
     Attributes:
         reduce_once: whether what loops add up is reduced once behind them also where a device

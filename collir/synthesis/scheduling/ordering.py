@@ -14,7 +14,7 @@ written one are compared by a schedule in which tasks share the machine.
 
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.func import FuncOp
@@ -85,26 +85,14 @@ class Work:
         parts: dict[int, list[int]] = {}
         for number, end in enumerate(self.ends):
             parts.setdefault(end, []).append(number)
-        needed = {
-            end: {self.ends[x] for number in own for x in self.tasks[number].after} - {end}
+        unit = {end: index for index, end in enumerate(parts)}
+        needed = [
+            {unit[self.ends[x]] for number in own for x in self.tasks[number].after} - {unit[end]}
             for end, own in parts.items()
-        }
-        users: dict[int, list[int]] = {}
-        for end, before in needed.items():
-            for each in before:
-                users.setdefault(each, []).append(end)
-        missing = {end: len(before) for end, before in needed.items()}
-        ready = [(place[end], end) for end, count in missing.items() if not count]
-        heapq.heapify(ready)
-        together: list[int] = []
-        while ready:
-            _, end = heapq.heappop(ready)
-            together += parts[end]
-            for user in users.get(end, ()):
-                missing[user] -= 1
-                if not missing[user]:
-                    heapq.heappush(ready, (place[user], user))
-        return together if len(together) == len(order) else order
+        ]
+        kernels = [*parts.values()]
+        ordered = _behind(needed, [place[end] for end in parts])
+        return [n for kernel in ordered for n in kernels[kernel]] if ordered else order
 
     def time(self, order: Sequence[int]) -> float:
         """Return the seconds of all tasks issued in an order."""
@@ -278,17 +266,28 @@ def write_in_order(function: FuncOp, rank: Mapping[Operation, float]) -> None:
 def _behind_operands(ops: Sequence[Operation], ranks: Sequence[float]) -> list[Operation]:
     """Return operations sorted stably by their ranks, but each behind its operands."""
     place = {op: index for index, op in enumerate(ops)}
-    missing = [len({x.owner for x in op.operands if isinstance(x.owner, Operation)}) for op in ops]
-    ready = [(ranks[index], index) for index, count in enumerate(missing) if not count]
+    needed = [{place[x.owner] for x in op.operands if isinstance(x.owner, Operation)} for op in ops]
+    order = _behind(needed, ranks)
+    assert len(order) == len(ops), "operations need each other"
+    return [ops[index] for index in order]
+
+
+def _behind(needed: Sequence[Collection[int]], ranks: Sequence[float]) -> list[int]:
+    """Return numbers sorted stably by their ranks, but each behind those that it needs; none if
+    some need each other."""
+    users: list[list[int]] = [[] for _ in needed]
+    for number, before in enumerate(needed):
+        for each in before:
+            users[each].append(number)
+    missing = [len(before) for before in needed]
+    ready = [(ranks[number], number) for number, count in enumerate(missing) if not count]
     heapq.heapify(ready)
-    ordered: list[Operation] = []
+    ordered: list[int] = []
     while ready:
-        _, index = heapq.heappop(ready)
-        ordered.append(ops[index])
-        for user in {use.operation for value in ops[index].results for use in value.uses}:
-            number = place[user]
-            missing[number] -= 1
-            if not missing[number]:
-                heapq.heappush(ready, (ranks[number], number))
-    assert len(ordered) == len(ops), "operations need each other"
-    return ordered
+        _, number = heapq.heappop(ready)
+        ordered.append(number)
+        for user in users[number]:
+            missing[user] -= 1
+            if not missing[user]:
+                heapq.heappush(ready, (ranks[user], user))
+    return ordered if len(ordered) == len(needed) else []

@@ -73,7 +73,7 @@ class Classes:
             for call in calls:
                 _ = inline_call(call, callee)
         graph = Graph.build(callee)
-        [call] = [each for each in calls_in(named(step.module, step.function)) if each.sought]
+        call = step.gradient
         loops = [op for op in callee.walk() if isinstance(op, RepeatOp) and op.sliced]
         stacked = Counter[Tensor]()
         for relation in reversed(graph.relations):

@@ -128,8 +128,7 @@ class TrainingStep:
     @cached_property
     def divided_words(self) -> int:
         """The words of a sequence that goes from layer to layer; 0 if none does."""
-        [call] = [x for x in calls_in(named(self.module, self.function)) if x.sought]
-        return (self.words or 0) if sequences(call) else 0
+        return (self.words or 0) if sequences(self.gradient) else 0
 
     @property
     def narrow(self) -> DType | None:
@@ -138,10 +137,15 @@ class TrainingStep:
         return next((dtype for dtype in (DType.BF16, DType.F16) if dtype in dtypes), None)
 
     @property
+    def gradient(self) -> CallOp:
+        """The call that takes a gradient."""
+        [call] = [each for each in calls_in(named(self.module, self.function)) if each.sought]
+        return call
+
+    @property
     def callee(self) -> FuncOp:
         """The function that it takes the gradient of."""
-        [call] = [each for each in calls_in(named(self.module, self.function)) if each.sought]
-        callee = call.function()
+        callee = self.gradient.function()
         assert callee is not None
         return callee
 
