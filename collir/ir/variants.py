@@ -32,12 +32,12 @@ def recompute_layers(module: ModuleOp) -> None:
                     op.properties["recompute"] = UnitAttr()
 
 
-def shard_roles(function: FuncOp, axis: str, roles: Collection[Role]) -> None:
-    """Shard the arguments and results of some roles of an ``auto`` function over an axis too, in
+def shard_roles(function: FuncOp, axes: Collection[str], roles: Collection[Role]) -> None:
+    """Shard the arguments and results of some roles of an ``auto`` function over axes too, in
     place: on the last dimension without axes that it divides, else behind the axes of one. Stacks
     of several dimensions are not sharded on the first, which is cut into stages."""
     mesh = mesh_of(function)
-    names = mesh.of_axis.get(axis, ())
+    names = tuple(sub for axis in axes for sub in mesh.of_axis.get(axis, ()))
     last = function.body.block.last_op
     assert isinstance(last, ReturnOp)
 

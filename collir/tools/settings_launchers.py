@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from collir.layout.dtypes import DType
-from collir.synthesis.sweeping.configuration import PREFETCHED, WHOLE_GRADIENTS, Configuration
+from collir.synthesis.sweeping.configuration import (
+    PREFETCHED,
+    REPLICA,
+    WHOLE_GRADIENTS,
+    Configuration,
+)
 from collir.tools.settings_megatron import AXES, DIVIDED, degree_of
 from collir.tools.settings_mesh import order_remark, rows_of, torchrun
 from collir.tools.settings_torch import SCHEDULES
@@ -27,7 +32,7 @@ def titan_lines(model: Model, c: Configuration) -> Iterator[str]:
     if degrees[_EXPERTS] > 1:
         yield "# torchtitan divides experts over the axes of the batch, and none of their own"
         return
-    shards = c.degrees[model.step.data[0]] if c.zero else 1
+    shards = c.degrees[model.step.data[0]] if c.zero else 1  # torchtitan adds those of context
     rows = rows_of(model, c)
     words: dict[str, object] = {
         "parallelism.data_parallel_shard_degree": shards,
@@ -45,13 +50,19 @@ def titan_lines(model: Model, c: Configuration) -> Iterator[str]:
         kept = "always" if c.zero >= PREFETCHED else "never"
         words["parallelism.fsdp_reshard_after_forward"] = kept
     if c.stages > 1:
-        layers = model.step.parameters[model.step.layers] // (c.stages * c.chunks)
+        each = model.step.parameters[model.step.layers] // (c.stages * c.chunks)
+        most = max(c.layers, default=each)
         words["parallelism.pipeline_parallel_schedule"] = TITAN_SCHEDULES[c.schedule]
         words["parallelism.pipeline_parallel_microbatch_size"] = rows
-        words["parallelism.pipeline_parallel_layers_per_stage"] = layers
+        words["parallelism.pipeline_parallel_layers_per_stage"] = most
+        for name, place in (("first", 0), ("last", -1)):
+            less = most - c.layers[place] if c.layers else 0
+            words[f"parallelism.pipeline_parallel_{name}_stage_less_layers"] = less
     if model.step.narrow is DType.BF16:
         words["training.mixed_precision_param"] = "bfloat16"
         words["training.mixed_precision_reduce"] = "float32"
+    if {*c.layers[1:-1]} - {max(c.layers, default=0)}:
+        yield f"# torchtitan has fewer layers at the ends alone: here {c.layers} are in the stages"
     yield from order_remark(model, c, "torchtitan", _called(model, c), _USUAL)
     if degrees[_TENSOR] > 1 and not c.sequence:
         yield "# torchtitan divides what goes from layer to layer along the sequence as well"
@@ -63,7 +74,7 @@ def titan_lines(model: Model, c: Configuration) -> Iterator[str]:
 def deepspeed_lines(model: Model, c: Configuration) -> Iterator[str]:
     """Yield the configuration of DeepSpeed, as JSON, or why there is none."""
     degrees = _degrees(model, c)
-    tensor = degrees[_TENSOR] > 1
+    tensor, copies = degrees[_TENSOR] > 1, c.degrees.get(REPLICA, 1)
     if refused := [
         what
         for what, is_so in (
@@ -73,6 +84,7 @@ def deepspeed_lines(model: Model, c: Configuration) -> Iterator[str]:
             ("sequence parallelism: sweep with --sequence whole", bool(c.sequence)),
             ("an axis for sequences", degrees[_CONTEXT] > 1),
             ("an axis for experts alone", degrees[_EXPERTS] > 1),
+            ("copies of what ZeRO divides, but with stage 3", copies > 1 and c.zero < PREFETCHED),
         )
         if is_so
     ]:
@@ -86,7 +98,9 @@ def deepspeed_lines(model: Model, c: Configuration) -> Iterator[str]:
         "bf16": {"enabled": model.step.narrow is DType.BF16},
         "fp16": {"enabled": model.step.narrow is DType.F16},
     }
-    if degrees[_TENSOR] > 1:
+    if copies > 1:
+        settings["zero_optimization"]["mics_shard_size"] = c.degrees[model.step.data[0]]
+    if tensor:
         settings["tensor_parallel"] = {"autotp_size": degrees[_TENSOR]}
     if c.stages > 1:
         settings["pipeline"] = {"stages": c.stages}
@@ -111,6 +125,11 @@ def nemo_lines(model: Model, c: Configuration) -> Iterator[str]:
     }
     if c.chunks > 1:
         strategy["virtual_pipeline_model_parallel_size"] = c.chunks
+    if c.layers and c.chunks == 1:
+        strategy["num_layers_in_first_pipeline_stage"] = c.layers[0]
+        strategy["num_layers_in_last_pipeline_stage"] = c.layers[-1]
+    if c.layers and (c.chunks > 1 or len({*c.layers[1:-1]}) > 1):
+        yield f"# NeMo has other numbers of layers at the ends alone: here {c.layers} are in stages"
     words: dict[str, object] = {"trainer.num_nodes": c.devices // per_node}
     words |= {"trainer.devices": per_node}
     words |= {f"trainer.strategy.{key}": x for key, x in strategy.items()}
@@ -119,6 +138,8 @@ def nemo_lines(model: Model, c: Configuration) -> Iterator[str]:
     words["trainer.strategy.ddp.overlap_param_gather"] = c.zero > 0
     if c.zero > WHOLE_GRADIENTS:
         words["trainer.strategy.ddp.data_parallel_sharding_strategy"] = DIVIDED[c.zero]
+    if (copies := c.degrees.get(REPLICA, 1)) > 1:
+        words["trainer.strategy.ddp.num_distributed_optimizer_instances"] = copies
     words["data.micro_batch_size"] = rows_of(model, c)
     words["data.global_batch_size"] = c.batch
     if model.step.words:

@@ -1,6 +1,6 @@
 """The arguments of Megatron-LM: all that a model and its plan have flags for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from xdsl.dialects.func import FuncOp
 
@@ -9,7 +9,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.roles import Role, role_of
 from collir.layout.dtypes import DType
-from collir.synthesis.sweeping.configuration import WHOLE_GRADIENTS, Configuration
+from collir.synthesis.sweeping.configuration import REPLICA, WHOLE_GRADIENTS, Configuration
 from collir.synthesis.sweeping.steps import TrainingStep
 
 AXES = {
@@ -57,14 +57,17 @@ def flags_of(step: TrainingStep, c: Configuration, rows: int) -> Iterator[str]:
     """
     sizes = step.parameters
     taken = {flag: [n for n in names if n in sizes] for flag, names in _SIZES.items()}
-    flags = {flag: sizes[names[0]] for flag, names in taken.items() if names}
+    flags: dict[str, object] = {flag: sizes[names[0]] for flag, names in taken.items() if names}
     if step.words:
         flags |= dict.fromkeys(("seq-length", "max-position-embeddings"), step.words)
     flags["pipeline-model-parallel-size"] = c.stages
     for axis, size in c.degrees.items():
         if axis != step.data[0] and axis != c.pipeline and (flag := degree_of(axis)):
             flags[flag] = size
-    if c.chunks > 1:
+    if c.layers:
+        own = ["t" * n if n < 3 else f"t*{n}" for n in c.layers]
+        flags["pipeline-model-parallel-layout"] = f'"E{"|".join(own)}L"'
+    elif c.chunks > 1:
         layers = sizes[step.layers] // (c.stages * c.chunks)
         flags["num-layers-per-virtual-pipeline-stage"] = layers
     flags |= {"micro-batch-size": rows, "global-batch-size": c.batch}
@@ -75,7 +78,7 @@ def flags_of(step: TrainingStep, c: Configuration, rows: int) -> Iterator[str]:
     if c.recompute:
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     if c.degrees[step.data[0]] > 1:
-        yield from _of_data(c.zero)
+        yield from _of_data(c.zero, c.degrees.get(REPLICA, 1))
 
 
 def unnamed(step: TrainingStep) -> Sequence[str]:
@@ -84,7 +87,7 @@ def unnamed(step: TrainingStep) -> Sequence[str]:
     return [name for name in step.parameters if name not in known]
 
 
-def _of_model(loss: FuncOp, flags: dict[str, int]) -> Iterator[str]:
+def _of_model(loss: FuncOp, flags: Mapping[str, object]) -> Iterator[str]:
     """Yield what the steps of a model say: its norm, activation, positions and dtype."""
     steps = {op.mnemonic for f in _with_callees(loss) for op in f.walk() if isinstance(op, DistOp)}
     calls = [op for op in loss.walk() if isinstance(op, CallOp)]
@@ -124,8 +127,12 @@ def _with_callees(function: FuncOp) -> Iterator[FuncOp]:
                 pending.append(callee)
 
 
-def _of_data(zero: int) -> Iterator[str]:
+def _of_data(zero: int, copies: int) -> Iterator[str]:
     """Yield how data parallelism divides states, and that what it sends is hidden."""
+    if copies > 1:
+        yield f"--num-distributed-optimizer-instances {copies}"
+    if copies > 1 and zero > WHOLE_GRADIENTS:
+        yield "--outer-dp-sharding-strategy no_shard"
     if zero > WHOLE_GRADIENTS:
         yield f"--use-megatron-fsdp --data-parallel-sharding-strategy {DIVIDED[zero]}"
     elif zero:

@@ -4,7 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from collir.layout.dtypes import DType
-from collir.synthesis.sweeping.configuration import PREFETCHED, WHOLE_GRADIENTS, Configuration
+from collir.synthesis.sweeping.configuration import (
+    PREFETCHED,
+    REPLICA,
+    WHOLE_GRADIENTS,
+    Configuration,
+)
 from collir.synthesis.sweeping.weights import Use, Weight, weights_of
 from collir.tools.settings_mesh import NamedMesh, rows_of, tuple_text
 from collir.tools.sweep_model import Model
@@ -83,7 +88,8 @@ def torch_lines(model: Model, c: Configuration) -> Iterator[str]:
         DiagnosticError: the layouts of the model cannot be chosen.
     """
     weights = weights_of(model.step)
-    others = [axis for axis in c.degrees if axis not in (c.pipeline, *model.step.data)]
+    summed = *model.step.data, *model.step.context
+    others = [axis for axis in c.degrees if axis not in (c.pipeline, *summed)]
     plans = {axis: Plan.of(weights, axis) for axis in others if c.degrees[axis] > 1}
     lists = list(dict.fromkeys(weight.layers for weight in weights if weight.layers))
     yield from _docstring(model, c, plans)
@@ -110,16 +116,22 @@ def _docstring(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterat
     else:
         yield "    model = parallelize(model, mesh)"
         yield "    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)"
-        yield "    loss = train_step(model, optimizer, microbatches)"
+        more = ", mesh" * bool(_context(model, c))
+        yield f"    loss = train_step(model, optimizer, microbatches{more})"
     yield ""
+    data = [axis for axis in model.step.data if axis != REPLICA or c.degrees[axis] > 1]
     each = f"{c.microbatches} microbatch{'es' * (c.microbatches > 1)} of {rows_of(model, c)} rows"
-    yield f"A rank has {each}, by its place in {' and '.join(step.data)}."
+    yield f"A rank has {each}, by its place in {' and '.join(data)}."
     yield "Run it with torchrun, a process for each device."
     if whole := [name for plan in plans.values() for name in plan.whole]:
         yield ""
         yield "These weights are whole here, as PyTorch has no style for them. The sweep divides"
         yield "them, so that a step takes longer than it says:"
         yield from (f"    {name}" for name in whole)
+    if _context(model, c):
+        yield ""
+        yield "A rank has a part of each sequence: let a microbatch have position_ids, and labels"
+        yield "that are shifted already."
     if c.sequence:
         yield ""
         yield "What goes from layer to layer is whole here. The sweep divides it along the"
@@ -129,8 +141,9 @@ def _docstring(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterat
 
 def _imports(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterator[str]:
     yield ""
-    if plans:
-        yield "from fnmatch import fnmatch\n"
+    own = ["from bisect import bisect_right"] * (c.stages > 1)
+    own += ["from fnmatch import fnmatch"] * bool(plans)
+    yield "".join(f"{line}\n" for line in own)
     yield "import torch\nfrom torch import nn"
     if not c.zero:
         yield "from torch.distributed._composable.replicate_with_fsdp import replicate"
@@ -145,14 +158,21 @@ def _imports(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterator
         yield f"from torch.distributed.fsdp import {', '.join(names)}"
     if c.stages > 1:
         yield f"from torch.distributed.pipelining import PipelineStage, {SCHEDULES[c.schedule]}"
+    if _context(model, c):
+        yield "from torch.distributed.tensor.experimental import context_parallel"
     if plans:
         yield "from torch.distributed.tensor import DTensor, Replicate"
         yield "from torch.distributed.tensor.parallel import ("
         yield "    ColwiseParallel,\n    RowwiseParallel,\n    parallelize_module,\n)"
 
 
+def _named(model: Model, c: Configuration) -> NamedMesh:
+    """Return the mesh; one copy has no dimension."""
+    return NamedMesh.of(model, c, [axis for axis in model.step.data if axis != REPLICA])
+
+
 def _mesh(model: Model, c: Configuration) -> Iterator[str]:
-    mesh = NamedMesh.of(model, c, model.step.data)
+    mesh = _named(model, c)
     yield '\n\ndef make_mesh(device: str = "cuda") -> DeviceMesh:'
     yield '    """Return the mesh of all ranks, outermost dimension first."""'
     names = tuple_text(mesh.names)
@@ -229,13 +249,15 @@ def _parallelize(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iter
         yield "    for layers in lists:"
         yield "        for name, layer in list(layers.named_children()):"
         yield "            layers.register_module(name, checkpoint_wrapper(layer))"
-    mesh = NamedMesh.of(model, c, model.step.data)
-    data = sorted(model.step.data, key=[*mesh.of_axis].index)
-    if len(data) > 1:
-        names = ", ".join(f'"{axis}"' for axis in data)
-        yield f'    over = mesh[{names}]._flatten("{"_".join(data)}")'
-    else:
-        yield f'    over = mesh["{data[0]}"]'
+    mesh = _named(model, c)
+    summed = [axis for axis in (*model.step.data, *_context(model, c)) if axis != REPLICA]
+    summed.sort(key=[*mesh.of_axis].index)
+    over = "_".join(summed)
+    if len(summed) > 1:
+        names = ", ".join(f'"{axis}"' for axis in summed)
+        yield f'    mesh[{names}]._flatten("{over}")'
+    copies = f'"{REPLICA}", ' * (c.degrees.get(REPLICA, 1) > 1)
+    yield f'    over = mesh[{copies}"{over}"]'
     keywords = ["mesh=over"]
     if narrow := model.step.narrow:
         yield f"    policy = MixedPrecisionPolicy(param_dtype={_NARROW[narrow]})"
@@ -248,12 +270,22 @@ def _parallelize(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iter
     yield f"    return {call}(model, {', '.join(root)})"
 
 
-def _train_step(model: Model, c: Configuration) -> Iterator[str]:
-    yield """
+def _context(model: Model, c: Configuration) -> tuple[str, ...]:
+    """Return the axes over which sequences are divided, with their own inputs."""
+    return tuple(axis for axis in model.step.context if c.degrees.get(axis, 1) > 1)
 
-def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, microbatches: list[dict]):
-    \"\"\"Run a step on the microbatches of this rank, each the arguments of the model, and return
-    the mean of its losses.\"\"\"
+
+def _train_step(model: Model, c: Configuration) -> Iterator[str]:
+    context = _context(model, c)
+    more = ", mesh: DeviceMesh" * bool(context)
+    whole = " with whole sequences," * bool(context)
+    yield f"""
+
+def train_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, microbatches: list[dict]{more}
+):
+    \"\"\"Run a step on the microbatches of this rank, each the arguments of the model,
+   {whole} and return the mean of its losses.\"\"\"
     total = 0.0
     for number, microbatch in enumerate(microbatches, 1):"""
     if c.microbatches > 1 and c.zero < PREFETCHED:
@@ -262,10 +294,22 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, microbatches:
             yield "        model.set_requires_gradient_sync(is_last)"
         if c.zero:
             yield "        model.set_reshard_after_backward(is_last)"
-    yield """        output = model(**microbatch)
+    if context:
+        yield f"""        words = list(microbatch.values())
+        with context_parallel(  # attention runs as a ring, in place of each word with all others
+            mesh["{context[0]}"],
+            buffers=words,
+            buffer_seq_dims=[1] * len(words),
+            no_restore_buffers=set(words),
+        ):
+            output = model(**microbatch)
+            loss = getattr(output, "loss", output) / len(microbatches)
+            loss.backward()"""
+    else:
+        yield """        output = model(**microbatch)
         loss = getattr(output, "loss", output) / len(microbatches)
-        loss.backward()
-        total += loss.detach()
+        loss.backward()"""
+    yield """        total += loss.detach()
     optimizer.step()
     optimizer.zero_grad()
     return total"""
@@ -273,12 +317,15 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, microbatches:
 
 def _stages(model: Model, c: Configuration, lists: Sequence[str]) -> Iterator[str]:
     step = model.step
-    each = step.parameters[step.layers] // (c.stages * c.chunks)
+    count = c.stages * c.chunks
+    own_counts = c.layers or (step.parameters[step.layers] // count,) * count
+    starts = [sum(own_counts[:number]) for number in range(1, count)]
     zigzag = c.schedule == "zb-v"
     own = "made" if c.chunks > 1 or zigzag or c.schedule == "zb-h1" else "made[0]"
     yield f"""
 
-STAGES = {c.stages * c.chunks}
+STAGES = {count}
+STARTS = {starts}  # the first layer of each stage but stage 0
 
 
 def own_stages(mesh: DeviceMesh) -> list[int]:
@@ -291,13 +338,13 @@ def own_stages(mesh: DeviceMesh) -> list[int]:
     yield f"""
 
 def own_layers(model: nn.Module, stage: int) -> nn.Module:
-    \"\"\"Leave the {each} layers of a stage in a model, in place. What is before the layers is of
-    the first stage, and what is behind them of the last: the forward of the model has to do
-    without what is not there.\"\"\"
+    \"\"\"Leave the layers of a stage in a model, in place. What is before the layers is of the
+    first stage, and what is behind them of the last: the forward of the model has to do without
+    what is not there.\"\"\"
     for name in LAYERS:
         layers = model.get_submodule(name)
         for number, (key, _) in enumerate(list(layers.named_children())):
-            if number // {each} != stage:
+            if bisect_right(STARTS, number) != stage:
                 delattr(layers, key)
     return model
 

@@ -75,6 +75,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"of {', '.join(SCHEDULES)} (default: 1f1b,interleaved)",
     )
     add("--chunks", default="2,4", metavar="N,...", help="chunks of a stage (default: 2,4)")
+    add(
+        "--stages",
+        default="even,uneven",
+        metavar="even,uneven",
+        help="uneven: with a layer less at some where stages do not divide the layers "
+        "(default: both)",
+    )
     add("--recompute", default="none,full", metavar="none,full", help="(default: both)")
     add("--sequence", default="divided", metavar="whole,divided", help="(default: divided)")
     add("--zero", default="0,1,2,3", metavar="STAGE,...", help="(default: 0,1,2,3)")

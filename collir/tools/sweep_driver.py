@@ -18,11 +18,12 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.machine import Machine
 from collir.search.core.problem import SearchError
 from collir.syntax.units import Quantity, bytes_text, seconds_text
-from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.configuration import CONTEXT, REPLICA, Configuration
 from collir.synthesis.sweeping.dividing import division_of, unused_axis
 from collir.synthesis.sweeping.groups import Estimate
 from collir.synthesis.sweeping.programs import STAGES_OF_ZERO
-from collir.synthesis.sweeping.space import SCHEDULES, Space
+from collir.synthesis.sweeping.space import SCHEDULES, Space, level_sizes
+from collir.synthesis.sweeping.steps import TrainingStep
 from collir.tools.api import emit, read_text
 from collir.tools.deadline import Deadline
 from collir.tools.engines import ENGINES
@@ -48,6 +49,9 @@ from collir.tools.sweep_search import Candidate, Sweep
 from collir.tools.sweep_settings import FRAMEWORKS, check_words, settings_text
 
 T = TypeVar("T")
+
+LONG = 2**15
+"""The words of a sequence from which on they are divided over an axis of their own by default."""
 
 FIRST = 3
 """The configurations that are simulated in any case, until one fits into memory."""
@@ -290,7 +294,23 @@ def _models(options: argparse.Namespace, sources: Sources) -> list[Model]:
     axis = unused_axis(step)
     division = division_of(step, axis) if axis else None
     given = (str(path), text, options.function, tuple(sizes.items()))
-    return [Model(*given, machine, options.pipeline_axis, division) for machine in machines]
+    sized = step_of(*given, options.pipeline_axis)
+    return [
+        Model(*given, machine, options.pipeline_axis, division, (*_added(options, sized, machine),))
+        for machine in machines
+    ]
+
+
+def _added(options: argparse.Namespace, step: TrainingStep, machine: Machine) -> Iterator[str]:
+    """Yield the axes that the program has not, and that are usual, or that --degree names."""
+    asked = {text.partition("=")[0] for text in options.degree} - {*step.axes}
+    sizes = [level_sizes(machine, n) or () for n in _devices(options.devices, machine)]
+    several = any(sum(size > 1 for size in own) > 1 for own in sizes)
+    if REPLICA in asked or (several and REPLICA not in step.axes):
+        yield REPLICA
+    usual = (step.words or 0) >= LONG and CONTEXT not in step.axes
+    if step.sequences and not step.context and (CONTEXT in asked or usual):
+        yield CONTEXT
 
 
 def _machines(text: str, sources: Sources) -> list[MachineOp]:
@@ -313,6 +333,7 @@ def _space(options: argparse.Namespace, model: Model) -> Space:
         model.machine,
         step.axes,
         step.data,
+        step.shards,
         step.pipeline,
         _devices(options.devices, model.machine),
         step.parameters[step.batch],
@@ -326,6 +347,8 @@ def _space(options: argparse.Namespace, model: Model) -> Space:
         _words("--sequence", options.sequence, {"whole": False, "divided": True}),
         step.divided_words,
         step.tensor,
+        step.divided,
+        "uneven" in _words("--stages", options.stages, {"even": "even", "uneven": "uneven"}),
     )
 
 

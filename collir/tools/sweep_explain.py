@@ -84,9 +84,16 @@ def _changes(
     model: Model, configuration: Configuration, estimates: Sequence[tuple[Configuration, Estimate]]
 ) -> Iterator[tuple[str, Estimate]]:
     """Yield the configurations that differ in one choice, each with what it has instead."""
-    own = {"mesh": placement(model, configuration), **choices(configuration)}
+    own = _chosen(model, configuration)
     for other, estimate in estimates:
-        its = {"mesh": placement(model, other), **choices(other)}
+        its = _chosen(model, other)
         if len(changed := [name for name in own if own[name] != its[name]]) == 1:
             [name] = changed
             yield its[name] if name == "mesh" else f"{name} {its[name]}", estimate
+
+
+def _chosen(model: Model, c: Configuration) -> dict[str, str]:
+    """Return the choices of a configuration; sequences that no axis can divide are not one."""
+    whole = not c.sequence and any(c.degrees[axis] > 1 for axis in model.step.tensor)
+    sequence = "whole" if whole else "divided"
+    return {"mesh": placement(model, c), **choices(c), "sequence": sequence}

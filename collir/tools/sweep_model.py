@@ -25,8 +25,9 @@ from collir.ir.retyping import fix_parameters
 from collir.ir.selection import erase_other_functions
 from collir.machine import Machine
 from collir.synthesis.searching import session
+from collir.synthesis.sweeping.axes import ADDED, divide_arguments
 from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
-from collir.synthesis.sweeping.dividing import Division, divide
+from collir.synthesis.sweeping.dividing import Division
 from collir.synthesis.sweeping.estimates import Estimator, Kind, Rows
 from collir.synthesis.sweeping.ingredients import (
     LAYERS,
@@ -41,6 +42,9 @@ from collir.tools.api import context, emit, parse, pass_pipeline
 from collir.tools.functions import for_report
 from collir.tools.sweep_cache import keep, key_of, read
 
+Given = tuple[str, str, str, tuple[tuple[str, int], ...], str, Division | None, tuple[str, ...]]
+"""What a training step is made of: the first attributes of a model, without its machine."""
+
 
 @dataclass(frozen=True)
 class Model:
@@ -53,6 +57,7 @@ class Model:
         machine: the machine.
         pipeline: the name of the axis of stages.
         division: what an axis divides that no type of the file names.
+        added: axes of copies or of words that no type of the file names.
     """
 
     path: str
@@ -62,13 +67,18 @@ class Model:
     machine: Machine
     pipeline: str
     division: Division | None = None
+    added: tuple[str, ...] = ()
 
     @property
     def step(self) -> TrainingStep:
         """The training step."""
-        return step_of(
-            self.path, self.text, self.function, self.sizes, self.pipeline, self.division
-        )
+        return step_of(*self._given)
+
+    @property
+    def _given(self) -> Given:
+        """What its training step is made of."""
+        path, text, function = self.path, self.text, self.function
+        return path, text, function, self.sizes, self.pipeline, self.division, self.added
 
     def program(self, configuration: Configuration) -> ModuleOp:
         """Return the program of a configuration, before its passes."""
@@ -77,7 +87,7 @@ class Model:
     def _program(self, machine: Machine, configuration: Configuration) -> ModuleOp:
         step = self.step
         return program_of(
-            step.module, step.function, machine, configuration, step.batch, step.data[0]
+            step.module, step.function, machine, configuration, step.batch, step.shards
         )
 
     def simulated(self, configuration: Configuration, passes: str = "") -> Simulation:
@@ -122,9 +132,7 @@ class Model:
         """
         step = self.step
         machine, small = step.small(self.machine, asked[0][0])
-        text = _text_of(
-            self.path, self.text, self.function, self.sizes, self.pipeline, self.division
-        )
+        text = _text_of(*self._given)
 
         @cache
         def program() -> ModuleOp | str:
@@ -178,8 +186,8 @@ class Model:
             for function in functions_of(module):
                 others = [name for name in parameters_of(function) if name != step.batch]
                 fix_parameters(function, others)
-            ahead = kind.zero >= PREFETCHED
-            made = ingredients_of(module, step.function, step.data, kind.once, ahead, made)
+            ahead = step.shards if kind.zero >= PREFETCHED else ()
+            made = ingredients_of(module, step.function, kind.once, ahead, made)
             yield made
 
     @cached_property
@@ -232,16 +240,9 @@ def _passed(module: ModuleOp, passes: str) -> ModuleOp:
 
 
 @cache
-def _text_of(
-    path: str,
-    text: str,
-    function: str,
-    sizes: tuple[tuple[str, int], ...],
-    pipeline: str,
-    division: Division | None,
-) -> str:
+def _text_of(*given: *Given) -> str:
     """Return the text of the module of a training step, with all that it is read from."""
-    return emit(step_of(path, text, function, sizes, pipeline, division).module)
+    return emit(step_of(*given).module)
 
 
 @cache
@@ -252,6 +253,7 @@ def step_of(
     sizes: tuple[tuple[str, int], ...],
     pipeline: str,
     division: Division | None = None,
+    added: tuple[str, ...] = (),
 ) -> TrainingStep:
     """Return the training step of a file with other values of its parameters.
 
@@ -263,7 +265,9 @@ def step_of(
     if sizes:
         instantiate(module, dict(sizes), step.function)
     if division and not division.reason:
-        divide(step, division)
+        divide_arguments(step, division.axis, division.pairs)
+    for axis in added:
+        ADDED[axis](TrainingStep.of(module, function, pipeline))
     return TrainingStep.of(module, function, pipeline)
 
 

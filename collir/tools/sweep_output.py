@@ -12,7 +12,7 @@ from typing import Any
 
 from collir.cost.programs.exposed import Spent
 from collir.syntax.units import bytes_text, digits, seconds_text
-from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
+from collir.synthesis.sweeping.configuration import REPLICA, UNSTAGED, Configuration
 from collir.synthesis.sweeping.groups import Estimate
 from collir.targets.reports.text import table
 from collir.tools.sweep_model import Model, bound_of_time
@@ -93,6 +93,9 @@ def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
 def _table(model: Model, listed: Sequence[Listed], keys: Sequence[Any]) -> list[str]:
     """Return the lines of a table whose rows are in the order of keys."""
     rows = [settings(model, each) for each in listed]
+    if all(row.get(REPLICA) == "1" for row in rows):
+        for row in rows:
+            del row[REPLICA]
     order = sorted(range(len(rows)), key=keys.__getitem__)
     lines = [[str(number + 1), *rows[number].values()] for number in order]
     return [f"  {line}" for line in table(["", *rows[0]], lines, 1)]
@@ -104,7 +107,7 @@ def _left_out(found: Found) -> Iterator[str]:
         ratios = [estimate.timed() / node.time - 1 for (_, estimate), node in found.best]
         margin = min(time_margin(configuration) for configuration, _ in found.estimates)
         yield (
-            f"  others are slower, unless an estimate is {margin:.0%} above its simulation; "
+            f"  others are slower, unless an estimate is {100 * margin:g}% above its simulation; "
             f"those of the listed are {min(ratios):+.1%} to {max(ratios):+.1%}"
         )
 
@@ -116,7 +119,7 @@ def excess(listed: Sequence[Listed]) -> str:
         if above > margin:
             return (
                 f"an estimate was {above:.0%} above its simulation, and others may be: a search "
-                f"allows for {margin:.0%}"
+                f"allows for {100 * margin:g}%"
             )
     return ""
 
@@ -137,7 +140,11 @@ def _scaling(model: Model, found: Sequence[Found]) -> list[str]:
 
 def placement(model: Model, configuration: Configuration) -> str:
     """Return the sizes of the axes at each level of the machine."""
-    return ", ".join(f"{name} = {_placed(model, sizes)}" for name, sizes in configuration.axes)
+    return ", ".join(
+        f"{name} = {_placed(model, sizes)}"
+        for name, sizes in configuration.axes
+        if name != REPLICA or configuration.degrees[name] > 1
+    )
 
 
 def _placed(model: Model, sizes: Sequence[int]) -> str:
@@ -167,6 +174,8 @@ def choices(configuration: Configuration) -> dict[str, str]:
     staged = configuration.schedule
     if configuration.chunks > 1:
         staged += f" x{configuration.chunks}"
+    if own := configuration.layers:
+        staged += f", {min(own)} or {max(own)} layers"
     return {
         "microbatches": str(configuration.microbatches),
         "schedule": "-" if staged == UNSTAGED else staged,
@@ -214,6 +223,7 @@ def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterat
                 "microbatches": c.microbatches,
                 "schedule": c.schedule,
                 "chunks": c.chunks,
+                "layers": ",".join(map(str, c.layers)),
                 "recompute": c.recompute,
                 "zero": c.zero,
                 "sequence": ",".join(c.sequence),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator
 
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
+from collir.synthesis.sweeping.configuration import REPLICA, UNSTAGED, Configuration
 from collir.synthesis.sweeping.steps import TrainingStep
 from collir.tools.settings_jax import jax_lines
 from collir.tools.settings_launchers import (
@@ -69,7 +69,7 @@ def check_words(
                 f"{_NAMES[framework]} has no schedule {schedule}: try --schedules {','.join(known)}"
             )
             raise DiagnosticError(Diagnostic(text))
-    batch = step.data[:1] if framework == "megatron" else step.data
+    batch = (step.data[0], REPLICA) if framework == "megatron" else step.data
     for axis in axes if framework in _BY_NAME else ():
         if axis not in batch and degree_of(axis) is None:
             wanted = ", ".join(names[0] for names in AXES.values())
@@ -79,7 +79,7 @@ def check_words(
 
 def _megatron(model: Model, c: Configuration) -> Iterator[str]:
     step = model.step
-    known = {step.data[0]: "data", c.pipeline: "pipeline"}
+    known = {step.data[0]: "data", REPLICA: "data", c.pipeline: "pipeline"}
     known |= {axis: flag for axis in c.degrees if axis not in known and (flag := degree_of(axis))}
     words = [*flags_of(step, c, rows_of(model, c))]
     usual = [*AXES, "data", "pipeline"]

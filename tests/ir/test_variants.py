@@ -24,7 +24,7 @@ def _module() -> ModuleOp:
 def _sharded(*roles: Role) -> Callable[[ModuleOp], None]:
     def change(module: ModuleOp) -> None:
         [step] = [f for f in functions_of(module) if f.sym_name.data == "step"]
-        shard_roles(step, "data", roles)
+        shard_roles(step, ["data"], roles)
         for argument, role in zip(step.args, argument_roles(step), strict=True):
             x = dist_type(argument)
             if role in roles and len(x.dims) > 1:

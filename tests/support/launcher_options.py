@@ -12,6 +12,7 @@ TITAN: dict[str, type | tuple[str, ...]] = {
     "parallelism.pipeline_parallel_schedule": _SCHEDULES,
     "parallelism.pipeline_parallel_microbatch_size": int,
     "parallelism.pipeline_parallel_layers_per_stage": int,
+    **{f"parallelism.pipeline_parallel_{x}_stage_less_layers": int for x in ("first", "last")},
     **{f"training.{x}": int for x in ("local_batch_size", "global_batch_size", "seq_len")},
     "training.mixed_precision_param": ("bfloat16", "float32"),
     "training.mixed_precision_reduce": ("float32",),
@@ -29,6 +30,8 @@ NEMO: dict[str, type | tuple[str, ...]] = {
     "trainer.strategy.ddp.overlap_grad_reduce": ("True", "False"),
     "trainer.strategy.ddp.overlap_param_gather": ("True", "False"),
     "trainer.strategy.ddp.use_distributed_optimizer": ("True", "False"),
+    "trainer.strategy.ddp.num_distributed_optimizer_instances": int,
+    **{f"trainer.strategy.num_layers_in_{x}_pipeline_stage": int for x in ("first", "last")},
     "trainer.strategy.ddp.data_parallel_sharding_strategy": (
         *("no_shard", "optim", "optim_grads", "optim_grads_params"),
     ),

@@ -7,7 +7,7 @@ NUMBERS = (
     *("num-experts", "seq-length", "max-position-embeddings", "vocab-size", "micro-batch-size"),
     *("global-batch-size", "tensor-model-parallel-size", "pipeline-model-parallel-size"),
     *("context-parallel-size", "expert-model-parallel-size", "recompute-num-layers"),
-    "num-layers-per-virtual-pipeline-stage",
+    *("num-layers-per-virtual-pipeline-stage", "num-distributed-optimizer-instances"),
 )
 
 FLAGS = (
@@ -21,6 +21,7 @@ CHOICES = {
     "position-embedding-type": ("learned_absolute", "rope", "mrope", "relative", "none"),
     "recompute-granularity": ("full", "selective"),
     "recompute-method": ("uniform", "block"),
+    "outer-dp-sharding-strategy": ("no_shard", "optim"),
     "data-parallel-sharding-strategy": (
         *("no_shard", "optim", "optim_grads", "optim_grads_params"),
     ),
@@ -36,4 +37,5 @@ def parsed(words: list[str]) -> argparse.Namespace:
         parser.add_argument(f"--{name}", action="store_true")
     for name, choices in CHOICES.items():
         parser.add_argument(f"--{name}", choices=choices)
+    parser.add_argument("--pipeline-model-parallel-layout")
     return parser.parse_args(words)

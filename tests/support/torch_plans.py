@@ -204,8 +204,10 @@ def run(rank: int, ranks: int, port: int, path: str, name: str, microbatches: in
     model, _ = make(name)
     mesh = plan.make_mesh("cpu")
     model = plan.parallelize(model, mesh)
-    data = mesh["data"]
-    place, parts = data.get_local_rank(), data.size()
+    place, parts = 0, 1
+    for axis in (name for name in mesh.mesh_dim_names if name in ("replica", "data")):
+        size = mesh[axis].size()
+        place, parts = place * size + mesh[axis].get_local_rank(), parts * size
     own = [
         {key: x.chunk(parts)[place].chunk(microbatches)[number] for key, x in batch.items()}
         for number in range(microbatches)

@@ -57,9 +57,11 @@ def test_estimates_are_bounds_of_simulations() -> None:
 @settings(max_examples=6, deadline=None)
 def test_configurations_compute_the_same(rng: random.Random) -> None:
     """Whatever a configuration divides, cuts, sends ahead and reorders, on all devices."""
-    sizes = {"batch": 16, "seq": 4, "width": rng.choice([4, 8]), "layers": 4}
-    model = PERCEPTRON._replace(sizes=sizes).model
-    configuration = rng.choice(all_of(space_of(model, rng.choice([2, 4, 8]))))
+    sizes = {"batch": 16, "seq": 4, "width": rng.choice([4, 8]), "layers": rng.choice([4, 5])}
+    model = replace(PERCEPTRON._replace(sizes=sizes).model, added=("replica",))
+    space = space_of(model, rng.choice([2, 4, 8]))
+    degrees = {"replica": (rng.choice([1, 2]),)} if space.devices[0] > 2 else {}
+    configuration = rng.choice(all_of(replace(space, degrees=degrees)))
     before = model.program(configuration)
     assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
 

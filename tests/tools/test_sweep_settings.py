@@ -105,6 +105,55 @@ def test_frameworks_divide_sequences_or_say_so() -> None:
     assert "sequence as well" in settings_text(_model(), STAGED, "torchtitan")
 
 
+def test_frameworks_have_copies_of_what_zero_divides() -> None:
+    model = replace(_model(), added=("replica",))
+    axes = (("pipe", (1, 1)), ("replica", (2, 1)), ("data", (1, 2)), ("model", (1, 4)))
+    copied = replace(STAGED, axes=axes, schedule=UNSTAGED, chunks=1, zero=3)
+    words = settings_text(model, copied, "megatron").replace("\\\n", "").split()
+    found = parsed(words[6:])
+    assert found.num_distributed_optimizer_instances == 2
+    assert found.outer_dp_sharding_strategy == "no_shard"
+    assert 'over = mesh["replica", "data"]' in settings_text(model, copied, "torch")
+    words = _words(settings_text(model, copied, "torchtitan"), " ")
+    names = ("replicate", "shard")
+    assert [words[f"--parallelism.data_parallel_{x}_degree"] for x in names] == ["2", "2"]
+    words = _words(settings_text(model, copied, "nemo"), "=")
+    assert words["trainer.strategy.ddp.num_distributed_optimizer_instances"] == "2"
+    alone = replace(copied, axes=(*axes[:3], ("model", (1, 1))))
+    settings = json.loads(settings_text(model, alone, "deepspeed"))
+    assert settings["zero_optimization"]["mics_shard_size"] == 2
+    assert "but with stage 3" in settings_text(model, replace(alone, zero=1), "deepspeed")
+    text = settings_text(model, copied, "jax")
+    assert 'P(("data", "replica"))' in text or 'P(("replica", "data"))' in text
+
+
+def test_frameworks_have_stages_of_other_layers() -> None:
+    axes = (("pipe", (4, 1)), ("data", (1, 2)), ("model", (1, 4)))
+    uneven = replace(STAGED, axes=axes, schedule="1f1b", chunks=1, layers=(1, 3, 3, 1))
+    words = settings_text(_model(), uneven, "megatron").replace("\\\n", "").split()
+    assert parsed(words[6:]).pipeline_model_parallel_layout == '"Et|t*3|t*3|tL"'
+    words = _words(settings_text(_model(), uneven, "torchtitan"), " ")
+    each = "--parallelism.pipeline_parallel_"
+    assert words[f"{each}layers_per_stage"] == "3"
+    assert [words[f"{each}{x}_stage_less_layers"] for x in ("first", "last")] == ["2", "2"]
+    words = _words(settings_text(_model(), uneven, "nemo"), "=")
+    assert words["trainer.strategy.num_layers_in_first_pipeline_stage"] == "1"
+    assert "STARTS = [1, 4, 7]" in settings_text(_model(), uneven, "torch")
+    other = replace(uneven, layers=(2, 3, 2, 1))
+    assert "at the ends alone" in settings_text(_model(), other, "torchtitan")
+    assert "at the ends alone" in settings_text(_model(), other, "nemo")
+
+
+def test_pytorch_divides_words_as_a_ring() -> None:
+    model = replace(_model(), added=("context",))
+    axes = (("pipe", (1, 1)), ("data", (1, 2)), ("model", (1, 1)), ("context", (1, 4)))
+    divided = replace(STAGED, axes=axes, schedule=UNSTAGED, chunks=1, zero=3)
+    text = settings_text(model, divided, "torch")
+    compile(text, "plan.py", "exec")
+    assert "with context_parallel(" in text
+    assert 'mesh["data", "context"]._flatten("data_context")' in text
+
+
 @pytest.mark.turns
 def test_jax_shards_the_batch_over_parts_of_an_axis() -> None:
     crossed = (("pipe", (2, 1)), ("data", (2, 2)), ("model", (2, 4)))

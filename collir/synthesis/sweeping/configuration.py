@@ -1,10 +1,12 @@
 """A configuration: what a sweep chooses for a training step."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
 from collir.layout.mesh import Axis, Factor
+from collir.layout.pipelines.rules import RULES
 from collir.machine import Machine
 
 WHOLE_GRADIENTS, ADDED_PARTS = 1, 2
@@ -13,6 +15,12 @@ microbatches, or parts of them."""
 
 PREFETCHED = 3
 """The stage of ZeRO from which on layers gather their weights, which they may do ahead."""
+
+REPLICA = "replica"
+"""The axis of the batch over which ZeRO divides nothing: each of its devices has a copy (HSDP)."""
+
+CONTEXT = "context"
+"""The axis that is added to divide the words of sequences (context parallelism)."""
 
 UNSTAGED = "none"
 """The schedule of a step that is cut into no stages."""
@@ -30,9 +38,10 @@ class Configuration:
         microbatches: the number of microbatches that the batch is cut into.
         schedule: the order of tasks; ``UNSTAGED`` if there is one stage.
         chunks: the chunks of layers at each stage.
+        layers: the layers of each chunk, if they are not equally many.
         recompute: whether the backward pass computes layers again.
-        zero: what is divided over the axis of the batch: 0 nothing, 1 the states of the optimiser,
-            2 the gradients that microbatches add up too, 3 the parameters too.
+        zero: what is divided over axes of the batch and of words: 0 nothing, 1 the states of the
+            optimiser, 2 the gradients that microbatches add up too, 3 the parameters too.
         sequence: the axes over which what goes from layer to layer is divided along the sequence
             (sequence parallelism); their weights stay divided.
     """
@@ -46,6 +55,7 @@ class Configuration:
     recompute: bool = False
     zero: int = 0
     sequence: tuple[str, ...] = ()
+    layers: tuple[int, ...] = ()
 
     @cached_property
     def degrees(self) -> dict[str, int]:
@@ -56,6 +66,16 @@ class Configuration:
     def stages(self) -> int:
         """The number of stages."""
         return self.degrees.get(self.pipeline, 1)
+
+    def layers_of_stages(self, layers: int) -> list[int]:
+        """Return the layers of each stage, in all its chunks, of a model of so many layers."""
+        if not self.layers:
+            return [layers // self.stages] * self.stages
+        places = RULES[self.schedule].chunk_places(self.stages, self.chunks)
+        counts = Counter[int]()
+        for place, own in zip(places, self.layers, strict=True):
+            counts[place] += own
+        return [counts[place] for place in range(self.stages)]
 
     @property
     def devices(self) -> int:
@@ -68,7 +88,8 @@ class Configuration:
         return tuple(map(math.prod, zip(*(factors for _, factors in self.axes), strict=True)))
 
     def mesh_axes(self, machine: Machine) -> tuple[Axis, ...]:
-        """Return the axes of the mesh on the levels of a machine; one stage has no axis."""
+        """Return the axes of the mesh on the levels of a machine; one stage has no axis, and one
+        copy has none."""
         innermost = machine.levels[-1].name
 
         def placed(name: str, sizes: tuple[int, ...]) -> Axis:
@@ -79,7 +100,7 @@ class Configuration:
         return tuple(
             placed(name, sizes)
             for name, sizes in self.axes
-            if name != self.pipeline or self.stages > 1
+            if name not in (self.pipeline, REPLICA) or self.degrees[name] > 1
         )
 
     @property
@@ -103,7 +124,9 @@ class Configuration:
         passes = [self.cut]
         if self.stages > 1:
             chunks = f" chunks={self.chunks}" if self.chunks > 1 else ""
-            passes.append(f"pipeline{{axis={self.pipeline} schedule={self.schedule}{chunks}}}")
+            layers = f" layers={','.join(map(str, self.layers))}" if self.layers else ""
+            schedule = f"schedule={self.schedule}{chunks}{layers}"
+            passes.append(f"pipeline{{axis={self.pipeline} {schedule}}}")
         if self.zero >= PREFETCHED:
             passes += ["prefetch", "rotate"]
         return ",".join([*passes, "overlap"])

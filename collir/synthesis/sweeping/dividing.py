@@ -8,7 +8,7 @@ they divide.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 
 from xdsl.dialects.func import FuncOp
@@ -18,14 +18,10 @@ from collir.dialects.machine import MESH_ATTRIBUTE, mesh_of
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.roles import Role, argument_roles, result_roles
-from collir.ir.variants import set_layouts
-from collir.layout import Axis, DistType, Mesh
-from collir.layout.mesh import Factor
-from collir.machine import Level, Machine
+from collir.ir.roles import Role, argument_roles
 from collir.synthesis.propagation.graph import Tensor
 from collir.synthesis.sweeping.classes import SIZE, Classes, Place, places_of
-from collir.synthesis.sweeping.programs import named, set_mesh
+from collir.synthesis.sweeping.programs import named
 from collir.synthesis.sweeping.steps import TrainingStep
 
 _WORTH = 3
@@ -68,7 +64,8 @@ class Division:
 def unused_axis(step: TrainingStep) -> str:
     """Return the axis that may divide weights: one of the mesh that no type names yet, or a new
     one; empty if types say what an axis divides, besides those of the batch."""
-    others = [axis for axis in step.axes if axis not in (*step.data, step.pipeline)]
+    known = (*step.data, *step.context, step.pipeline)
+    others = [axis for axis in step.axes if axis not in known]
     used = {axis for function in functions_of(step.module) for axis in _named_axes(function)}
     if used & {*others}:
         return ""
@@ -182,36 +179,3 @@ def _weight_of(state: BlockArgument, function: FuncOp) -> int | None:
     sizes = [dim.size for dim in dist_type(state).dims]
     alike = [n for n in weights if [d.size for d in dist_type(function.args[n]).dims] == sizes]
     return max(alike, key=shared, default=None)
-
-
-def divide(step: TrainingStep, division: Division) -> None:
-    """Let an axis divide the weights and states of a step, in place; a mesh without the axis gets
-    it."""
-    axis = division.axis
-    function = named(step.module, step.function)
-    mesh = mesh_of(function)
-    if axis not in mesh.of_axis:
-        sizes = [(other.name, other.size) for other in mesh.axes] + [(axis, SIZE)]
-        levels = tuple(Level(name, size, port=1e9, latency=0.0) for name, size in sizes)
-        machine = Machine(mesh.machine.name, levels, mesh.machine.device)
-        axes = tuple(Axis.placed(name, [Factor(name, size)]) for name, size in sizes)
-        set_mesh(step.module, step.function, Mesh(mesh.name, machine, axes))
-        mesh = mesh_of(function)
-    names = mesh.of_axis[axis]
-    types: dict[int, DistType] = {}
-    for number, dim in division.pairs:
-        types[number] = _divided(types.get(number, dist_type(function.args[number])), dim, names)
-    roles, of_results = argument_roles(function), result_roles(function)
-    results: dict[int, DistType] = {}
-    for role in (Role.PARAMETER, Role.STATE):  # a result is what replaces the argument of its place
-        given = [number for number, own in enumerate(roles) if own is role]
-        made = [number for number, own in enumerate(of_results) if own is role]
-        results |= {to: types[n] for n, to in zip(given, made, strict=False) if n in types}
-    set_layouts(function, types, results)
-
-
-def _divided(x: DistType, number: int, names: tuple[str, ...]) -> DistType:
-    """Return a type whose dimension is sharded over more sub-axes."""
-    dims = [*x.dims]
-    dims[number] = replace(dims[number], axes=(*dims[number].axes, *names))
-    return replace(x, dims=tuple(dims))

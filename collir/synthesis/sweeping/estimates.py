@@ -108,7 +108,7 @@ class Estimator:
     def _of_kind(
         self, costs: Costs, entries: Iterable[tuple[Configuration, int]]
     ) -> Iterator[tuple[Configuration, Estimate | str]]:
-        groups: dict[tuple[str, int, int], list[tuple[Configuration, int, int]]] = defaultdict(list)
+        groups: dict[tuple[object, ...], list[tuple[Configuration, int, int]]] = defaultdict(list)
         for c, row in entries:
             if not costs.whole[row]:
                 yield c, "a dimension does not divide by the size of an axis"
@@ -118,7 +118,7 @@ class Estimator:
             except (MachineError, MeshError) as error:
                 yield c, str(error)
                 continue
-            groups[c.schedule, c.stages, c.chunks].append((c, row, mesh))
+            groups[c.schedule, c.stages, c.chunks, c.layers].append((c, row, mesh))
         for group in groups.values():
             own, rows, meshes = zip(*group, strict=True)
             yield from zip(

@@ -24,7 +24,6 @@ import numpy as np
 from collir.cost.formulas.functions import Array
 from collir.layout.pipelines.rules import RULES, Size
 from collir.layout.pipelines.tasks import Part as TaskPart
-from collir.layout.pipelines.tasks import TaskGraph
 from collir.layout.pipelines.timing import timing
 from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
 from collir.synthesis.sweeping.ingredients import LAYERS, STAGES, Costs, Loop, Part, Run, Sent
@@ -39,15 +38,14 @@ class Staged(NamedTuple):
 
     Attributes:
         shape: one of the configurations.
-        tasks: by the kind of task, the seconds of one of the first chunk of layers, of one between,
-            and of one of the last.
+        durations: the seconds of each kind of task of each chunk.
         send: seconds from the end of a task to the arrival at the next stage.
         before: seconds in front of the loop over microbatches, at any stage.
         after: seconds behind it, for each stage.
     """
 
     shape: Configuration
-    tasks: Mapping[str, Array]
+    durations: Mapping[TaskPart, Array]
     send: Array
     before: Array
     after: Array
@@ -56,8 +54,7 @@ class Staged(NamedTuple):
         """Return the seconds of a configuration, of so many microbatches, task by task."""
         rule, stages, chunks = RULES[self.shape.schedule], self.shape.stages, self.shape.chunks
         schedule, graph = rule.schedule(stages, microbatches, chunks), rule.graph(stages, chunks)
-        tasks = {kind: times[:, number] for kind, times in self.tasks.items()}
-        durations = {part: float(time) for part, time in _durations(tasks, graph).items()}
+        durations = {part: float(times[number]) for part, times in self.durations.items()}
         send = float(self.send[number])
         sends = {
             edge: send for edge in graph.edges if graph.places[edge[0]] != graph.places[edge[1]]
@@ -90,12 +87,6 @@ class Estimate:
         return max(self.time, self.run.timed(self.number, self.microbatches))
 
 
-def _durations(tasks: Mapping[str, Array], graph: TaskGraph) -> dict[TaskPart, Array]:
-    """Return what a table for three roles of chunks says of each task of a graph."""
-    last = max(chunk for _, chunk in graph.places)
-    return {(kind, chunk): tasks[kind][_role(chunk, last + 1)] for kind, chunk in graph.places}
-
-
 class Group:
     """Configurations of one kind with the same stages, schedule and chunks.
 
@@ -122,28 +113,32 @@ class Group:
         self.first, self.second = (table[:, list(rows)] for table in costs.tables)
         self.shape = configurations[0]
         self.counts = np.array([c.microbatches for c in configurations])
-        self.own = layers // (self.shape.stages * self.shape.chunks)
+        self.layers, self.own = layers, self.shape.layers_of_stages(layers)
 
     def estimates(self) -> list[Estimate]:
         """Return the estimates of the configurations."""
         if self.shape.stages > 1:
             return self._staged()
-        around = self.seconds("before", 0, self.own) + self.seconds("after", 0, self.own)
-        times = _SMALL * (around + self.counts * self.seconds("step", 0, self.own))
-        memory = self.value(self.two[0].memory[0].throughout, self.own)
+        around = self.seconds("before", 0, self.layers) + self.seconds("after", 0, self.layers)
+        times = _SMALL * (around + self.counts * self.seconds("step", 0, self.layers))
+        memory = self.value(self.two[0].memory[0].throughout, self.layers)
         return [*starmap(Estimate, zip(times.tolist(), memory.tolist(), strict=True))]
 
     def _staged(self) -> list[Estimate]:
         stages, chunks = self.shape.stages, self.shape.chunks
         graph = RULES[self.shape.schedule].graph(stages, chunks)
-        kinds = dict.fromkeys(kind for kind, _ in graph.places)
-        tasks = {x: np.stack([self.seconds(x, n, self.own) for n in range(3)]) for x in kinds}
-        durations = _durations(tasks, graph)
+        last = max(chunk for _, chunk in graph.places)
+        alike = {
+            part: (part[0], _role(part[1], last + 1), self.own[place] // chunks)
+            for part, place in graph.places.items()
+        }
+        seconds = {task: self.seconds(*task) for task in {*alike.values()}}
+        durations = {part: seconds[task] for part, task in alike.items()}
         send = self._send()
-        roles = [_role(place, stages) for place in range(stages)]
-        ends = {n: self.seconds("after", n, self.own * chunks) for n in {*roles}}
-        after = np.stack([ends[n] for n in roles])
-        before = np.min([self.seconds("before", n, self.own * chunks) for n in {*roles}], axis=0)
+        stages_alike = [(_role(place, stages), own) for place, own in enumerate(self.own)]
+        ends = {each: self.seconds("after", *each) for each in {*stages_alike}}
+        after = np.stack([ends[each] for each in stages_alike])
+        before = np.min([self.seconds("before", *each) for each in {*stages_alike}], axis=0)
         work, weights = np.zeros_like(after), np.zeros_like(after)
         for (kind, chunk), place in graph.places.items():
             (weights if kind == "W" else work)[place] += durations[kind, chunk]
@@ -155,7 +150,7 @@ class Group:
         least = np.maximum(busy + self.counts * weights + after, busy + back + after[0])
         times = _SMALL * (before + least.max(axis=0))
         memory = self._memory()
-        run = Staged(self.shape, tasks, send, before, after)
+        run = Staged(self.shape, durations, send, before, after)
         numbers = range(len(self.counts))
         columns = times.tolist(), memory.tolist(), repeat(run), numbers, self.counts.tolist()
         return [*starmap(Estimate, zip(*columns, strict=False))]
@@ -182,12 +177,13 @@ class Group:
         return found
 
     def _held(self, place: int, moments: Iterable[tuple[int, int, bool]]) -> Array:
-        """Return the bytes of a stage, whose own layers are those of a chunk."""
+        """Return the bytes of a stage."""
         role = _role(place, self.shape.stages)
         memory = self.two[0].memory
-        stage = self.value(memory[role].throughout, self.own * self.shape.chunks)
-        kept = [self.value(memory[n].kept, self.own) for n in (1, role)]
-        inside = [self.value(memory[n].inside, self.own) for n in (1, role)]
+        own = self.own[place] // self.shape.chunks
+        stage = self.value(memory[role].throughout, self.own[place])
+        kept = [self.value(memory[n].kept, own) for n in (1, role)]
+        inside = [self.value(memory[n].inside, own) for n in (1, role)]
         held = (others * kept[0] + ends * kept[1] + inside[end] for others, ends, end in moments)
         return stage + np.max([*held], axis=0)
 

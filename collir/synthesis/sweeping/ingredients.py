@@ -150,15 +150,13 @@ class Ingredients:
         memory: for each place.
         formulas: the expressions that parts have numbers of.
         quotients: sizes of blocks, which have to be integers.
-        data: the axes of the batch.
-        ahead: whether gathers over them in loops may be ahead.
+        ahead: the axes over which gathers in loops may be ahead.
         places: the paths of each run, if they are to be those of another program.
         chosen: the paths of each run, as places among its steps.
     """
 
     mesh: Mesh
-    data: Sequence[str]
-    ahead: bool
+    ahead: Sequence[str]
     places: list[list[tuple[int, ...]]] = field(default_factory=list[list[tuple[int, ...]]])
     chosen: list[list[tuple[int, ...]]] = field(default_factory=list[list[tuple[int, ...]]])
     tasks: dict[str, Part] = field(default_factory=dict[str, Part])
@@ -210,17 +208,15 @@ class Costs(NamedTuple):
 def ingredients_of(
     module: ModuleOp,
     function: str,
-    data: Sequence[str],
     once: bool,
-    ahead: bool,
+    ahead: Sequence[str],
     like: Ingredients | None = None,
 ) -> Ingredients:
     """Return the parts of a program that has been cut into microbatches.
 
     Args:
-        data: the axes of the batch.
         once: whether there is one microbatch.
-        ahead: whether gathers over these axes may be an iteration ahead in loops.
+        ahead: the axes over which gathers may be an iteration ahead in loops.
         like: those of the program with a layer less, whose paths these ones take.
 
     Raises:
@@ -228,10 +224,10 @@ def ingredients_of(
     """
     [opened] = opened_functions(module, CostModel(), function)
     places = [*like.chosen] if like is not None else []
-    made = Ingredients(opened.simulation.mesh, data, ahead, places)
+    made = Ingredients(opened.simulation.mesh, ahead, places)
     quotients = map(expression_of, opened.quotients)
-    # The batch is cut into as many parts as its axes have coordinates, whatever their sizes.
-    ones = {symbol(f"@{name}"): AXIS for name in data}
+    # What is cut into as many parts as axes have coordinates, such as the batch, always divides.
+    ones = {symbol(f"@{name}"): AXIS for name in opened.simulation.mesh.of_axis}
     parted = (x for x in map(sympy.together, quotients) if sympy.denom(x).free_symbols)
     made.quotients = [x for x in parted if x.subs(ones) != 1]
     if any(step.pipelined for step in opened.simulation.program):
@@ -325,7 +321,7 @@ def _run(
         for place, (_, step) in enumerate(steps)
         if isinstance(step.does, LocalStep)
     }
-    order = StepsBetween.of(steps, needed, made.data if in_loop and made.ahead else ())
+    order = StepsBetween.of(steps, needed, made.ahead if in_loop else ())
     collectives = [n for n, (_, step) in enumerate(steps) if step.sent and order.waited[n]]
     sent = tuple(_sent(made, steps[place][1]) for place in collectives)
     places = made.places.pop(0) if made.places else None

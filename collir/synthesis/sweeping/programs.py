@@ -24,7 +24,7 @@ _DIVIDED = {
     2: frozenset((Role.STATE,)),
     3: frozenset((Role.STATE, Role.PARAMETER)),
 }
-"""The roles of what a stage of ZeRO divides over the axis of the batch."""
+"""The roles of what a stage of ZeRO divides."""
 
 STAGES_OF_ZERO = tuple(_DIVIDED)
 
@@ -60,7 +60,7 @@ def program_of(
     machine: Machine,
     configuration: Configuration,
     batch: str,
-    data: str,
+    shards: tuple[str, ...],
 ) -> ModuleOp:
     """Return the program of a configuration, before its passes.
 
@@ -68,7 +68,7 @@ def program_of(
         module: the training step, an ``auto`` function, on any mesh.
         machine: the machine; its levels get the sizes of the configuration.
         batch: the parameter of the function that is the size of the batch.
-        data: the axis of the batch.
+        shards: the axes over which ZeRO divides.
 
     Raises:
         DiagnosticError: a size does not divide.
@@ -80,7 +80,7 @@ def program_of(
     set_mesh(module, function, mesh)
     if configuration.recompute:
         recompute_layers(module)
-    shard_roles(step, data, _DIVIDED[configuration.zero])
+    shard_roles(step, shards, _DIVIDED[configuration.zero])
     if configuration.sequence:
         shard_sequences(step, configuration.sequence)
     instantiate(module, {batch: configuration.batch}, function)

@@ -2,14 +2,16 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from collir.layout.pipelines.rules import RULES
+from collir.layout.pipelines.rules import RULES, ScheduleRule
 from collir.machine import Machine
 from collir.synthesis.sweeping.configuration import (
     ADDED_PARTS,
+    PREFETCHED,
+    REPLICA,
     UNSTAGED,
     WHOLE_GRADIENTS,
     Configuration,
@@ -26,7 +28,8 @@ class Space:
     Attributes:
         machine: the machine, whose outermost level gets the size that is needed.
         axes: the names of the axes, that of the stages too.
-        data: the axes of the batch; ZeRO divides over the first one.
+        data: the axes of the batch.
+        shards: the axes over which ZeRO divides.
         pipeline: the axis of the stages.
         devices: the numbers of devices.
         batch: the size of the batch of all devices.
@@ -41,12 +44,15 @@ class Space:
         sequence: whether sequences are divided over the axes of weights, where they can be; both
             may be tried.
         words: the words of a sequence that may be divided; 0 if none may.
+        divided: the sizes of dimensions that axes divide by types, for those axes.
         tensor: the axes that divide weights, over which sequences may be divided.
+        uneven: whether stages may have different numbers of layers, where they do not divide them.
     """
 
     machine: Machine
     axes: tuple[str, ...]
     data: tuple[str, ...]
+    shards: tuple[str, ...]
     pipeline: str
     devices: tuple[int, ...]
     batch: int
@@ -60,6 +66,10 @@ class Space:
     sequence: tuple[bool, ...] = (True,)
     words: int = 0
     tensor: tuple[str, ...] = ()
+    divided: Mapping[tuple[str, ...], Collection[int]] = field(
+        default_factory=dict[tuple[str, ...], Collection[int]]
+    )
+    uneven: bool = True
 
     def configurations(self, refused: Counter[str]) -> Iterator[Configuration]:
         """Yield all configurations that are possible by their numbers.
@@ -74,7 +84,19 @@ class Space:
                 refused[f"the machine has no {devices} devices, in groups of {inner}"] += 1
                 continue
             for axes in placements(self.axes, sizes, self.degrees):
-                yield from self._on(axes, refused)
+                if self._copies(dict(axes)):
+                    yield from self._on(axes, refused)
+
+    def _copies(self, axes: Mapping[str, tuple[int, ...]]) -> bool:
+        """Return whether there are no copies of what ZeRO divides, or those that are usual: of one
+        stage, with the copies outside of the levels inside which it divides. Within a level there
+        are copies only if their number is asked for."""
+        copies = {level for level, size in enumerate(axes.get(REPLICA, ())) if size > 1}
+        divided = {n for x in self.shards for n, size in enumerate(axes[x]) if size > 1}
+        if not copies:
+            return True
+        inner = min(divided, default=-1) - (REPLICA not in self.degrees)
+        return max(copies) <= inner and math.prod(axes.get(self.pipeline, ())) == 1
 
     def _on(
         self, axes: tuple[tuple[str, tuple[int, ...]], ...], refused: Counter[str]
@@ -85,10 +107,12 @@ class Space:
             text = f"{' * '.join(self.data)} = {data} does not divide a batch of {self.batch}"
             refused[text] += 1
             return
-        if self.layers % stages:
-            refused[f"{stages} stages do not divide {self.layers} layers"] += 1
-            return
-        own, divided = self.batch // data, sizes[self.data[0]] > 1
+        for names, dims in self.divided.items():
+            size = math.prod(sizes[name] for name in names)
+            if whole := sorted(dim for dim in dims if dim % size):
+                refused[f"{' * '.join(names)} = {size} does not divide {whole[0]}"] += 1
+                return
+        own, divided = self.batch // data, any(sizes[x] > 1 for x in self.shards)
         rows = self.microbatch or powers_of_two(own)
         for row in rows:
             if own % row:
@@ -96,7 +120,10 @@ class Space:
                 continue
             divisions = self._divisions(sizes)
             stages_of_zero = tuple(self._zero(stages, own // row, refused)) if divided else (0,)
-            for schedule, chunks in self._schedules(stages, own // row, refused):
+            if sizes.get(REPLICA, 1) > 1:
+                least = 1 if REPLICA in self.degrees else PREFETCHED
+                stages_of_zero = tuple(zero for zero in stages_of_zero if zero >= least)
+            for schedule, chunks, layers in self._schedules(stages, own // row, refused):
                 for recompute in self.recompute:
                     for zero, sequence in product(stages_of_zero, divisions):
                         yield Configuration(
@@ -109,12 +136,14 @@ class Space:
                             recompute,
                             zero,
                             sequence,
+                            layers,
                         )
 
     def _divisions(self, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
         """Return the axes over which sequences may be divided, of a mesh of such sizes."""
         wide = tuple(name for name in self.tensor if sizes[name] > 1)
-        if not self.words or self.words % math.prod(sizes[name] for name in wide):
+        own = self.words // math.prod(sizes[name] for name in self.shards if name not in self.data)
+        if not own or own % math.prod(sizes[name] for name in wide):
             return ((),)
         return tuple(dict.fromkeys(wide if divided else () for divided in self.sequence))
 
@@ -128,21 +157,36 @@ class Space:
 
     def _schedules(
         self, stages: int, microbatches: int, refused: Counter[str]
-    ) -> Iterator[tuple[str, int]]:
+    ) -> Iterator[tuple[str, int, tuple[int, ...]]]:
         if stages == 1:
-            yield UNSTAGED, 1
+            yield UNSTAGED, 1, ()
             return
         for name in self.schedules:
             rule = RULES[name]
             for chunks in (rule.chunks,) if rule.chunks else self.chunks:
-                if self.layers % (stages * chunks):
-                    refused[f"{stages * chunks} chunks do not divide {self.layers} layers"] += len(
-                        self.recompute
-                    )
+                layers = self._layers(rule, stages, chunks)
+                if isinstance(layers, str):
+                    refused[layers] += len(self.recompute)
                 elif problems := rule.problems(stages, microbatches, chunks):
                     refused[_general(problems[0])] += len(self.recompute)
                 else:
-                    yield name, chunks
+                    yield name, chunks, layers
+
+    def _layers(self, rule: ScheduleRule, stages: int, chunks: int) -> tuple[int, ...] | str:
+        """Return the layers of each chunk, none if they are equally many, or why there are none.
+
+        All rows of chunks are cut alike. The last stage has a layer less than others first, which
+        computes the loss as well, and then the first one.
+        """
+        if self.layers % (stages * chunks) == 0:
+            return ()
+        if not self.uneven or self.layers % chunks or self.layers < stages * chunks:
+            return f"{stages * chunks} chunks do not divide {self.layers} layers"
+        most = -(-self.layers // (chunks * stages))
+        fewer = most * stages - self.layers // chunks
+        less = [stages - 1, 0, *range(stages - 2, 0, -1)][:fewer]
+        places = rule.chunk_places(stages, chunks)
+        return tuple(most - (place in less) for place in places)
 
 
 def _general(problem: str) -> str:

@@ -1,5 +1,6 @@
 """The training step that is swept: its names, and the small programs of its kinds."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,11 +18,12 @@ from collir.ir.functions import functions_of
 from collir.ir.microbatches.splitting import batch_of
 from collir.ir.parameters import parameters_of
 from collir.ir.roles import Role, argument_roles
+from collir.layout import DistType
 from collir.layout.dtypes import DType
 from collir.layout.formulas import Formula
 from collir.layout.sizes import formula_of
 from collir.machine import Level, Machine
-from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.configuration import REPLICA, Configuration
 from collir.synthesis.sweeping.estimates import Kind
 from collir.synthesis.sweeping.ingredients import AXIS, MICROBATCHES, STAGES
 from collir.synthesis.sweeping.programs import named
@@ -35,7 +37,7 @@ class TrainingStep:
     Attributes:
         function: its name.
         batch, layers: the parameters that are the size of the batch and the number of layers.
-        data: the axes of the batch; ZeRO divides over the first one.
+        data: the axes of the batch, that of copies last; ZeRO divides over the first one.
         pipeline: the axis of stages.
     """
 
@@ -71,7 +73,8 @@ class TrainingStep:
         axes = [
             axis for axis, subs in mesh.of_axis.items() if set(subs) & set(operand.dims[0].axes)
         ]
-        axes.sort(key=[mesh.by_name[sub].axis for sub in operand.dims[0].axes].index)
+        order = [mesh.by_name[sub].axis for sub in operand.dims[0].axes]
+        axes.sort(key=lambda axis: (axis == REPLICA, order.index(axis)))
         if not axes:
             raise DiagnosticError.at(
                 function, "no axis shards the batch: write %x: f32[batch@data, ...]"
@@ -102,15 +105,44 @@ class TrainingStep:
         """
         if "seq" in self.parameters:
             return self.parameters["seq"]
-        for argument in named(self.module, self.function).args:
+        return next((int(x.dims[1].size) for _, x in self._of_words()), None)
+
+    @property
+    def sequences(self) -> list[int]:
+        """The numbers of the arguments that have a number for each word of the batch."""
+        return [number for number, _ in self._of_words()]
+
+    def _of_words(self) -> Iterator[tuple[int, DistType]]:
+        for number, argument in enumerate(named(self.module, self.function).args):
             x = dist_type(argument)
-            if (
-                len(x.dims) == 2
-                and not x.dtype.is_float
-                and _parameter(x.dims[0].size) == self.batch
-            ):
-                return int(x.dims[1].size)
-        return None
+            is_batch = len(x.dims) == 2 and _parameter(x.dims[0].size) == self.batch
+            if is_batch and not x.dtype.is_float:
+                yield number, x
+
+    @cached_property
+    def context(self) -> tuple[str, ...]:
+        """The axes that divide the words of a sequence."""
+        mesh = mesh_of(named(self.module, self.function))
+        divided = [mesh.by_name[sub].axis for _, x in self._of_words() for sub in x.dims[1].axes]
+        return tuple(x for x in dict.fromkeys(divided) if x not in self.data)
+
+    @cached_property
+    def divided(self) -> dict[tuple[str, ...], set[int]]:
+        """The sizes of dimensions that axes divide by types of arguments, for those axes, without
+        those of the batch."""
+        function = named(self.module, self.function)
+        mesh = mesh_of(function)
+        found: dict[tuple[str, ...], set[int]] = {}
+        for dim in (dim for x in function.args for dim in dist_type(x).dims if dim.axes):
+            axes = tuple(dict.fromkeys(mesh.by_name[sub].axis for sub in dim.axes))
+            if not {*axes} & {*self.data}:
+                found.setdefault(axes, set()).add(int(dim.size))
+        return found
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """The axes over which ZeRO divides: those along which gradients are added up."""
+        return (self.data[0], *self.context)
 
     @cached_property
     def tensor(self) -> tuple[str, ...]:
