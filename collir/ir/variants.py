@@ -9,7 +9,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from collir.dialects.machine import mesh_of
-from collir.dialects.nested import RepeatOp
+from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
@@ -30,6 +30,15 @@ def recompute_layers(module: ModuleOp) -> None:
             for op in callee.walk() if callee else ():
                 if isinstance(op, RepeatOp) and op.sliced:
                     op.properties["recompute"] = UnitAttr()
+
+
+def recompute_calls(module: ModuleOp, names: Collection[str]) -> None:
+    """Mark the calls of some functions in functions whose gradient is taken, in place: their
+    backward passes keep the operands of these calls alone."""
+    for call in [op for op in module.walk() if isinstance(op, CallOp) and op.sought]:
+        for op in callee.walk() if (callee := call.function()) else ():
+            if isinstance(op, CallOp) and op.symbol in names:
+                op.properties["recompute"] = UnitAttr()
 
 
 def shard_roles(function: FuncOp, axes: Collection[str], roles: Collection[Role]) -> None:

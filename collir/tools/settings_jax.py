@@ -64,7 +64,12 @@ def shardings(mesh: Mesh, tree: Any) -> Any:
 def between_layers(mesh: Mesh, x: jax.Array) -> jax.Array:
     """Say how a value between two layers lies."""
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, {max(carried, key=len)}))'''
-    if c.recompute:
+    if isinstance(c.recompute, tuple):
+        yield f"""
+
+# What the backward pass computes again, of {", ".join(c.recompute)}: `f = recomputed(f)`
+recomputed = jax.checkpoint"""
+    elif c.recompute:
         yield """
 
 # Layers that the backward pass computes again: `layer = recomputed(layer)`

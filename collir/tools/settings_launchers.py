@@ -42,7 +42,7 @@ def titan_lines(model: Model, c: Configuration) -> Iterator[str]:
         "parallelism.pipeline_parallel_degree": c.stages,
         "training.local_batch_size": rows * c.microbatches if c.stages > 1 else rows,
         "training.global_batch_size": c.batch,
-        "activation_checkpoint.mode": "full" if c.recompute else "none",
+        "activation_checkpoint.mode": _mode(c),
     }
     if model.step.words:
         words["training.seq_len"] = model.step.words
@@ -82,6 +82,7 @@ def deepspeed_lines(model: Model, c: Configuration) -> Iterator[str]:
             ("tensor parallelism with ZeRO-3", tensor and c.zero >= PREFETCHED),
             ("tensor parallelism in stages, but in modules of your own", tensor and c.stages > 1),
             ("sequence parallelism: sweep with --sequence whole", bool(c.sequence)),
+            ("parts of layers that are computed again", isinstance(c.recompute, tuple)),
             ("an axis for sequences", degrees[_CONTEXT] > 1),
             ("an axis for experts alone", degrees[_EXPERTS] > 1),
             ("copies of what ZeRO divides, but with stage 3", copies > 1 and c.zero < PREFETCHED),
@@ -104,7 +105,7 @@ def deepspeed_lines(model: Model, c: Configuration) -> Iterator[str]:
         settings["tensor_parallel"] = {"autotp_size": degrees[_TENSOR]}
     if c.stages > 1:
         settings["pipeline"] = {"stages": c.stages}
-    if c.recompute:
+    if c.recompute is True:
         settings["activation_checkpointing"] = {
             "partition_activations": False,
             "number_checkpoints": model.step.parameters[model.step.layers],
@@ -144,7 +145,9 @@ def nemo_lines(model: Model, c: Configuration) -> Iterator[str]:
     words["data.global_batch_size"] = c.batch
     if model.step.words:
         words["data.seq_length"] = model.step.words
-    if c.recompute:
+    if isinstance(c.recompute, tuple):
+        words["model.config.recompute_granularity"] = "selective"
+    elif c.recompute:
         words["model.config.recompute_granularity"] = "full"
         words["model.config.recompute_method"] = "uniform"
         words["model.config.recompute_num_layers"] = 1
@@ -152,6 +155,11 @@ def nemo_lines(model: Model, c: Configuration) -> Iterator[str]:
     yield " \\\n  ".join(
         ["nemo llm pretrain --factory RECIPE", *(f"{k}={x}" for k, x in words.items())]
     )
+
+
+def _mode(c: Configuration) -> str:
+    """Return what torchtitan calls what is computed again."""
+    return "selective" if isinstance(c.recompute, tuple) else "full" if c.recompute else "none"
 
 
 def _called(model: Model, c: Configuration) -> dict[str, str]:

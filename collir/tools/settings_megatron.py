@@ -75,7 +75,9 @@ def flags_of(step: TrainingStep, c: Configuration, rows: int) -> Iterator[str]:
     yield from _of_model(step.callee, flags)
     if c.sequence:
         yield "--sequence-parallel"
-    if c.recompute:
+    if isinstance(c.recompute, tuple):
+        yield "--recompute-granularity selective --recompute-modules core_attn"
+    elif c.recompute:
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     if c.degrees[step.data[0]] > 1:
         yield from _of_data(c.zero, c.degrees.get(REPLICA, 1))

@@ -132,6 +132,10 @@ def _docstring(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterat
         yield ""
         yield "A rank has a part of each sequence: let a microbatch have position_ids, and labels"
         yield "that are shifted already."
+    if isinstance(c.recompute, tuple):
+        yield ""
+        yield f"The backward pass computes {', '.join(c.recompute)} again, as it is one kernel:"
+        yield "scaled_dot_product_attention keeps no scores either."
     if c.sequence:
         yield ""
         yield "What goes from layer to layer is whole here. The sweep divides it along the"
@@ -147,7 +151,7 @@ def _imports(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterator
     yield "import torch\nfrom torch import nn"
     if not c.zero:
         yield "from torch.distributed._composable.replicate_with_fsdp import replicate"
-    if c.recompute:
+    if c.recompute is True:
         path = "torch.distributed.algorithms._checkpoint.checkpoint_wrapper"
         yield f"from {path} import checkpoint_wrapper"
     yield "from torch.distributed.device_mesh import DeviceMesh, init_device_mesh"
@@ -245,7 +249,7 @@ def _parallelize(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iter
         yield f'    divide(model, mesh["{axis}"], {name}, {name}_OUTPUTS)'
     yield "    parts = dict(model.named_modules())"
     yield "    lists = [parts[name] for name in LAYERS if name in parts]"
-    if c.recompute:
+    if c.recompute is True:
         yield "    for layers in lists:"
         yield "        for name, layer in list(layers.named_children()):"
         yield "            layers.register_module(name, checkpoint_wrapper(layer))"

@@ -82,7 +82,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="uneven: with a layer less at some where stages do not divide the layers "
         "(default: both)",
     )
-    add("--recompute", default="none,full", metavar="none,full", help="(default: both)")
+    add(
+        "--recompute",
+        default="none,attention,full",
+        metavar="WHAT,...",
+        help="what the backward pass computes again: none, attention (that is no kernel), calls of "
+        "@NAME or @NAME+@OTHER in layers, or full (default: none,attention,full)",
+    )
     add("--sequence", default="divided", metavar="whole,divided", help="(default: divided)")
     add("--zero", default="0,1,2,3", metavar="STAGE,...", help="(default: 0,1,2,3)")
     add("--pipeline-axis", default="pipe", metavar="AXIS", help="(default: pipe)")
@@ -118,6 +124,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--settings-output", metavar="FILE", help="write that to FILE, and not behind the tables")
     add("--plot", metavar="FILE", help="draw time against memory, as SVG")
     add("--workers", type=at_least_one, metavar="N", help="processes (default: one for each core)")
+    add(
+        "--executor",
+        metavar="dask://HOST:PORT",
+        help="the scheduler of a Dask cluster whose workers compile and simulate",
+    )
     add("--time-limit", type=float, metavar="SECONDS", help="list the best so far after this")
     add("--checkpoint", metavar="FILE", help="write down now and then how far the search is")
     add("--resume", metavar="FILE", help="go on from there; only read a file that you trust")

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,15 +19,15 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
 from collir.machine import Machine
 from collir.search.core.problem import SearchError
 from collir.syntax.units import Quantity, bytes_text, seconds_text
-from collir.synthesis.sweeping.configuration import CONTEXT, REPLICA, Configuration
+from collir.synthesis.sweeping.configuration import CONTEXT, REPLICA, Recompute
 from collir.synthesis.sweeping.dividing import division_of, unused_axis
-from collir.synthesis.sweeping.groups import Estimate
 from collir.synthesis.sweeping.programs import STAGES_OF_ZERO
 from collir.synthesis.sweeping.space import SCHEDULES, Space, level_sizes
 from collir.synthesis.sweeping.steps import TrainingStep
 from collir.tools.api import emit, read_text
 from collir.tools.deadline import Deadline
 from collir.tools.engines import ENGINES
+from collir.tools.executors import executor_at
 from collir.tools.measured import machines_of
 from collir.tools.shell import UsageError, write_whole
 from collir.tools.sweep_estimates import ProgressLine, estimated
@@ -56,8 +57,6 @@ LONG = 2**15
 FIRST = 3
 """The configurations that are simulated in any case, until one fits into memory."""
 
-Entry = tuple[Configuration, Estimate]
-
 
 def run(options: argparse.Namespace, sources: Sources) -> int:
     """Run the command and return its exit status.
@@ -72,8 +71,9 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
     for model, space in zip(models, spaces, strict=True):
         _check_output(options, model, space)
     swept: list[Swept] = []
-    for model, space in zip(models, spaces, strict=True):
-        swept.append((model, _found(options, model, space)))
+    with executor_at(options.executor) as executor:
+        for model, space in zip(models, spaces, strict=True):
+            swept.append((model, _found(options, model, space, executor)))
     if not any(each.best for _, found in swept for each in found):
         reasons = [_none(found, _memory(options, model.machine)) for model, found in swept]
         raise DiagnosticError(Diagnostic("; ".join(dict.fromkeys(reasons))))
@@ -102,16 +102,27 @@ def _least_time(swept: Swept) -> float:
     return _fastest(found)[1].time if any(each.best for each in found) else math.inf
 
 
-def _found(options: argparse.Namespace, model: Model, space: Space) -> list[Found]:
-    """Return the best configurations on a machine, for each number of devices."""
+def _found(
+    options: argparse.Namespace,
+    model: Model,
+    space: Space,
+    executor: tuple[Executor, int] | None,
+) -> list[Found]:
+    """Return the best configurations on a machine, for each number of devices.
+
+    Args:
+        executor: an executor and the number of its workers; None: processes of this computer.
+    """
     memory = _memory(options, model.machine)
-    workers = options.workers or os.cpu_count() or 1
-    estimator, progress = model.estimator(workers), ProgressLine(options.progress)
+    at, count = executor or (None, os.cpu_count() or 1)
+    workers = options.workers or count
+    estimator, progress = model.estimator(workers, at), ProgressLine(options.progress)
     found: list[Found] = []
     for devices in space.devices:
         deadline, own = Deadline(options.time_limit), replace(space, devices=(devices,))
         entries, seen = estimated(own, estimator, memory, deadline, progress)
-        found.append(_search(options, model, entries, seen, memory, workers, deadline, progress))
+        problem = Sweep(model, entries, memory, deadline)
+        found.append(_search(options, problem, seen, workers, at, progress))
     if options.measure:
         found = [_measured(options, model, each) if each.best else each for each in found]
     return found
@@ -171,15 +182,14 @@ def _measured(options: argparse.Namespace, model: Model, found: Found) -> Found:
 
 def _search(
     options: argparse.Namespace,
-    model: Model,
-    entries: Sequence[Entry],
+    problem: Sweep,
     found: Found,
-    memory: float,
     workers: int,
-    deadline: Deadline,
+    executor: Executor | None,
     progress: ProgressLine,
 ) -> Found:
     """Return the fastest of some configurations."""
+    entries = problem.entries
     if not entries:
         return found
 
@@ -187,11 +197,11 @@ def _search(
         time = seconds_text(solution.node.time)
         progress.say(f"simulating up to {len(entries):,} configurations; one takes {time}")
 
-    problem = Sweep(model, entries, memory, deadline)
     settings = search.Options(
         order="best-first",
         workers=workers,
-        time_limit=deadline.left(),
+        engine=executor or "auto",
+        time_limit=problem.deadline.left(),
         progress=False,
         on_solution=tell,
     )
@@ -342,7 +352,7 @@ def _space(options: argparse.Namespace, model: Model) -> Space:
         _numbers("--microbatch", options.microbatch) if options.microbatch else (),
         _words("--schedules", options.schedules, {name: name for name in SCHEDULES}),
         _numbers("--chunks", options.chunks),
-        _words("--recompute", options.recompute, {"none": False, "full": True}),
+        _recompute(options.recompute, step),
         _words("--zero", options.zero, {str(stage): stage for stage in STAGES_OF_ZERO}),
         _words("--sequence", options.sequence, {"whole": False, "divided": True}),
         step.divided_words,
@@ -374,6 +384,21 @@ def _words(option: str, text: str, known: Mapping[str, T]) -> tuple[T, ...]:
     if unknown := [word for word in words if word not in known]:
         raise UsageError(f"{option} {text}: there is {', '.join(known)}, and no '{unknown[0]}'")
     return tuple(known[word] for word in words)
+
+
+def _recompute(text: str, step: TrainingStep) -> tuple[Recompute, ...]:
+    """Return what may be computed again; `attention` is all calls with a softmax in layers, if
+    there are any that are no kernel."""
+    attention = tuple(name for name, has_softmax in step.called.items() if has_softmax)
+    known: dict[str, Recompute] = {"none": False, "attention": attention, "full": True}
+    for word in text.split(","):
+        if word.startswith("@"):
+            names = tuple(name.removeprefix("@") for name in word.split("+"))
+            if unknown := [name for name in names if name not in step.called]:
+                listed = ", ".join(f"@{name}" for name in step.called) or "none but kernels"
+                raise UsageError(f"--recompute {word}: layers call {listed}, and no @{unknown[0]}")
+            known[word] = names
+    return tuple(x for x in dict.fromkeys(_words("--recompute", text, known)) if x != ())
 
 
 def _degree(text: str, axes: Sequence[str]) -> tuple[str, tuple[int, ...]]:

@@ -3,6 +3,7 @@
 import math
 import signal
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain, groupby
@@ -110,12 +111,16 @@ class Model:
         [simulation] = simulate(for_report(module, [self.step.function]), CostModel())
         return simulation
 
-    def estimator(self, workers: int) -> Estimator:
-        """Return the estimator of its configurations, which uses so many processes."""
+    def estimator(self, workers: int, executor: Executor | None = None) -> Estimator:
+        """Return the estimator of its configurations, which uses so many processes, or an
+        executor."""
         step = self.step
 
         def costs(asked: Sequence[tuple[Kind, Rows]]) -> Iterator[Costs | str]:
             groups = [[*group] for _, group in groupby(asked, lambda each: each[0].unstaged)]
+            if executor is not None:
+                yield from chain.from_iterable(executor.map(self.costs, groups))
+                return
             if workers == 1 or len(groups) < 2:
                 yield from chain.from_iterable(map(self.costs, groups))
                 return

@@ -12,7 +12,7 @@ from typing import Any
 
 from collir.cost.programs.exposed import Spent
 from collir.syntax.units import bytes_text, digits, seconds_text
-from collir.synthesis.sweeping.configuration import REPLICA, UNSTAGED, Configuration
+from collir.synthesis.sweeping.configuration import REPLICA, UNSTAGED, Configuration, Recompute
 from collir.synthesis.sweeping.groups import Estimate
 from collir.targets.reports.text import table
 from collir.tools.sweep_model import Model, bound_of_time
@@ -179,10 +179,17 @@ def choices(configuration: Configuration) -> dict[str, str]:
     return {
         "microbatches": str(configuration.microbatches),
         "schedule": "-" if staged == UNSTAGED else staged,
-        "recompute": "full" if configuration.recompute else "none",
+        "recompute": recompute_text(configuration.recompute),
         "ZeRO": str(configuration.zero),
         "sequence": ",".join(configuration.sequence) or "-",
     }
+
+
+def recompute_text(recompute: Recompute) -> str:
+    """Return what is computed again in a word."""
+    if isinstance(recompute, bool):
+        return "full" if recompute else "none"
+    return "+".join(recompute)
 
 
 def _rate(values: dict[str, Any]) -> dict[str, str]:
@@ -224,7 +231,7 @@ def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterat
                 "schedule": c.schedule,
                 "chunks": c.chunks,
                 "layers": ",".join(map(str, c.layers)),
-                "recompute": c.recompute,
+                "recompute": recompute_text(c.recompute),
                 "zero": c.zero,
                 "sequence": ",".join(c.sequence),
                 "compute_seconds": node.spent.compute,

@@ -38,4 +38,5 @@ def parsed(words: list[str]) -> argparse.Namespace:
     for name, choices in CHOICES.items():
         parser.add_argument(f"--{name}", choices=choices)
     parser.add_argument("--pipeline-model-parallel-layout")
+    parser.add_argument("--recompute-modules", nargs="*")
     return parser.parse_args(words)

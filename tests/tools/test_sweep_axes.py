@@ -1,5 +1,5 @@
-"""Axes that a sweep adds, and stages that do not divide the layers: which configurations there are,
-and that they compute the same."""
+"""Axes that a sweep adds, stages that do not divide the layers, and attention that is computed
+again: which configurations there are, and that they compute the same."""
 
 from collections import Counter
 from dataclasses import replace
@@ -11,7 +11,9 @@ from swept import GPT, PERCEPTRON, all_of, space_of
 import collir
 from collir.dialects.tensor import dist_type
 from collir.synthesis.sweeping.programs import named
+from collir.synthesis.sweeping.steps import TrainingStep
 from collir.tools.collir import main
+from collir.tools.sweep_model import Model
 
 SIZES = {"batch": 8, "seq": 8, "hidden": 16, "heads": 4, "layers": 2, "vocab": 16}
 
@@ -107,3 +109,36 @@ def test_axes_that_divide_no_dimension_are_counted() -> None:
     space = replace(space_of(model, 8), divided=model.step.divided)
     assert all(c.degrees["model"] <= 4 for c in space.configurations(refused))
     assert refused["model = 8 does not divide 4"]
+
+
+def _unfused() -> tuple[Model, TrainingStep]:
+    """Return a GPT whose attention is no kernel."""
+    model = GPT._replace(sizes={**SIZES, "seq": 64}).model
+    model = replace(model, text=model.text.replace("(%q, %k, %v) fused", "(%q, %k, %v)"))
+    return model, model.step
+
+
+def test_attention_is_computed_again_where_it_is_no_kernel() -> None:
+    model, step = _unfused()
+    assert step.called == {"causal_attention": True}
+    assert not GPT.model.step.called
+    space = replace(space_of(model, 2), recompute=(False, step_names(step), True))
+    degrees = {"pipe": (1,), "model": (1,)}
+    space = replace(space, degrees=degrees, zero=(0,), microbatch=(2,))
+    peaks = {c.recompute: model.simulated(c).peak for c in all_of(space)}
+    assert peaks[True] < peaks[step_names(step)] < peaks[False]
+
+
+def step_names(step: TrainingStep) -> tuple[str, ...]:
+    """Return the functions that layers call."""
+    return tuple(step.called)
+
+
+@pytest.mark.turns
+def test_attention_that_is_computed_again_computes_the_same() -> None:
+    model, step = _unfused()
+    model = replace(model, sizes=tuple(SIZES.items()))
+    space = replace(space_of(model, 2), recompute=(step_names(step),), zero=(0,), microbatch=(2,))
+    for configuration in all_of(replace(space, degrees={"pipe": (1,)})):
+        before = model.program(configuration)
+        assert_computes(before, collir.run_passes(before.clone(), configuration.passes))

@@ -144,6 +144,18 @@ def test_frameworks_have_stages_of_other_layers() -> None:
     assert "at the ends alone" in settings_text(_model(), other, "nemo")
 
 
+def test_frameworks_compute_attention_again_or_say_so() -> None:
+    again = replace(STAGED, recompute=("attention",), schedule="1f1b", chunks=1)
+    words = settings_text(_model(), again, "megatron").replace("\\\n", "").split()
+    found = parsed(words[6:])
+    assert (found.recompute_granularity, found.recompute_modules) == ("selective", ["core_attn"])
+    assert "activation_checkpoint.mode selective" in settings_text(_model(), again, "torchtitan")
+    assert "granularity=selective" in settings_text(_model(), again, "nemo")
+    assert "has no parts of layers" in settings_text(_model(), again, "deepspeed")
+    assert "scaled_dot_product_attention" in settings_text(_model(), again, "torch")
+    assert "of attention: " in settings_text(_model(), again, "jax")
+
+
 def test_pytorch_divides_words_as_a_ring() -> None:
     model = replace(_model(), added=("context",))
     axes = (("pipe", (1, 1)), ("data", (1, 2)), ("model", (1, 1)), ("context", (1, 4)))

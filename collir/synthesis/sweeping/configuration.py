@@ -22,6 +22,9 @@ REPLICA = "replica"
 CONTEXT = "context"
 """The axis that is added to divide the words of sequences (context parallelism)."""
 
+Recompute = bool | tuple[str, ...]
+"""What the backward pass computes again: nothing, whole layers, or calls of functions in them."""
+
 UNSTAGED = "none"
 """The schedule of a step that is cut into no stages."""
 
@@ -39,7 +42,8 @@ class Configuration:
         schedule: the order of tasks; ``UNSTAGED`` if there is one stage.
         chunks: the chunks of layers at each stage.
         layers: the layers of each chunk, if they are not equally many.
-        recompute: whether the backward pass computes layers again.
+        recompute: whether the backward pass computes layers again; names: the calls of these
+            functions in them alone.
         zero: what is divided over axes of the batch and of words: 0 nothing, 1 the states of the
             optimiser, 2 the gradients that microbatches add up too, 3 the parameters too.
         sequence: the axes over which what goes from layer to layer is divided along the sequence
@@ -52,7 +56,7 @@ class Configuration:
     microbatches: int
     schedule: str = UNSTAGED
     chunks: int = 1
-    recompute: bool = False
+    recompute: Recompute = False
     zero: int = 0
     sequence: tuple[str, ...] = ()
     layers: tuple[int, ...] = ()

@@ -8,7 +8,12 @@ from collir.layout.mesh import MeshError
 from collir.layout.pipelines.rules import RULES
 from collir.machine import Machine
 from collir.machine.level import MachineError
-from collir.synthesis.sweeping.configuration import ADDED_PARTS, WHOLE_GRADIENTS, Configuration
+from collir.synthesis.sweeping.configuration import (
+    ADDED_PARTS,
+    WHOLE_GRADIENTS,
+    Configuration,
+    Recompute,
+)
 from collir.synthesis.sweeping.groups import Estimate, Group
 from collir.synthesis.sweeping.ingredients import MICROBATCHES, Costs
 from collir.synthesis.sweeping.prices import Prices
@@ -28,7 +33,7 @@ class Kind(NamedTuple):
     """
 
     wide: tuple[str, ...]
-    recompute: bool
+    recompute: Recompute
     zero: int
     once: bool = False
     staged: bool = False
@@ -54,6 +59,10 @@ def kind_of(configuration: Configuration, data: str) -> Kind:
         zero = ADDED_PARTS  # nothing is added up, so that the programs are the same
     sequence = bool(configuration.sequence)
     return Kind(wide, configuration.recompute, zero, once, staged, splits, sequence)
+
+
+def _by_program(kind: Kind) -> tuple[str, bool, bool]:
+    return repr(kind.unstaged), kind.staged, kind.splits
 
 
 Rows = tuple[tuple[int, ...], ...]
@@ -91,7 +100,7 @@ class Estimator:
             known = rows[kind]
             number = known.setdefault(self._row(configuration, kind), len(known))
             groups[kind].append((configuration, number))
-        asked = [(kind, tuple(rows[kind])) for kind in sorted(rows)]
+        asked = [(kind, tuple(rows[kind])) for kind in sorted(rows, key=_by_program)]
         for (kind, _), costs in zip(asked, self.costs(asked), strict=True):
             if isinstance(costs, str):
                 yield from ((configuration, costs) for configuration, _ in groups[kind])

@@ -11,7 +11,7 @@ from collir.ir.functions import functions_of, meshes_of
 from collir.ir.instantiation import instantiate
 from collir.ir.names import unused_symbol
 from collir.ir.roles import Role
-from collir.ir.variants import recompute_layers, shard_roles
+from collir.ir.variants import recompute_calls, recompute_layers, shard_roles
 from collir.layout import Mesh
 from collir.machine import Machine
 from collir.synthesis.placement.meshes import change
@@ -78,8 +78,10 @@ def program_of(
     mesh = on_machine(machine, configuration)
     step = named(module, function)
     set_mesh(module, function, mesh)
-    if configuration.recompute:
+    if configuration.recompute is True:
         recompute_layers(module)
+    elif configuration.recompute:
+        recompute_calls(module, configuration.recompute)
     shard_roles(step, shards, _DIVIDED[configuration.zero])
     if configuration.sequence:
         shard_sequences(step, configuration.sequence)

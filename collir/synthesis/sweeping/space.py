@@ -15,6 +15,7 @@ from collir.synthesis.sweeping.configuration import (
     UNSTAGED,
     WHOLE_GRADIENTS,
     Configuration,
+    Recompute,
 )
 
 SCHEDULES = tuple(name for name, rule in RULES.items() if rule.directions == 1)
@@ -39,7 +40,7 @@ class Space:
             of two.
         schedules: the schedules of stages.
         chunks: the numbers of chunks of a stage, of schedules that allow several.
-        recompute: whether layers are computed again; both may be tried.
+        recompute: what is computed again; several may be tried.
         zero: the stages of ZeRO.
         sequence: whether sequences are divided over the axes of weights, where they can be; both
             may be tried.
@@ -61,7 +62,7 @@ class Space:
     microbatch: tuple[int, ...] = ()
     schedules: tuple[str, ...] = ("1f1b", "interleaved")
     chunks: tuple[int, ...] = (2, 4)
-    recompute: tuple[bool, ...] = (False, True)
+    recompute: tuple[Recompute, ...] = (False, True)
     zero: tuple[int, ...] = (0, 1, 2, 3)
     sequence: tuple[bool, ...] = (True,)
     words: int = 0

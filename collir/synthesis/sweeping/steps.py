@@ -10,6 +10,7 @@ from xdsl.ir import SSAValue
 
 from collir.dialects.machine import mesh_of
 from collir.dialects.nested import CallOp, RepeatOp
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.auto import is_auto
 from collir.ir.calls import calls_in, given
@@ -21,6 +22,7 @@ from collir.ir.roles import Role, argument_roles
 from collir.layout import DistType
 from collir.layout.dtypes import DType
 from collir.layout.formulas import Formula
+from collir.layout.nn import SOFTMAX
 from collir.layout.sizes import formula_of
 from collir.machine import Level, Machine
 from collir.synthesis.sweeping.configuration import REPLICA, Configuration
@@ -180,6 +182,19 @@ class TrainingStep:
         callee = self.gradient.function()
         assert callee is not None
         return callee
+
+    @cached_property
+    def called(self) -> dict[str, bool]:
+        """The functions that layers call, but for those that are one kernel, each with whether it
+        is attention: has a softmax."""
+        loops = [op for op in self.callee.walk() if isinstance(op, RepeatOp) and op.sliced]
+        calls = [op for loop in loops for op in loop.walk() if isinstance(op, CallOp)]
+        functions = [call.function() for call in calls if call.fused is None]
+        return {
+            f.sym_name.data: any(isinstance(op, DistOp) and op.kind is SOFTMAX for op in f.walk())
+            for f in functions
+            if f is not None
+        }
 
     @cached_property
     def machine(self) -> Machine:
