@@ -415,7 +415,7 @@ class DeviceAttr(Named):
     """A device, the leaf of a machine's tree; unknown numbers are ``unit``."""
 
     name = "machine.device"
-    DEFAULTS = (UnitAttr(), UnitAttr(), UnitAttr())
+    DEFAULTS = (UnitAttr(),) * 5
 
     compute: ArrayAttr[RateAttr] = param_def()
     memory: NumberAttr | UnitAttr = param_def()
@@ -423,6 +423,8 @@ class DeviceAttr(Named):
     reduction: NumberAttr | UnitAttr = param_def()
     efficiency: EfficiencyAttr | UnitAttr = param_def()
     execution: ExecutionAttr | UnitAttr = param_def()
+    power: NumberAttr | UnitAttr = param_def()
+    price: NumberAttr | UnitAttr = param_def()
 
     @staticmethod
     def of(device: Device) -> "DeviceAttr":
@@ -439,6 +441,8 @@ class DeviceAttr(Named):
             optional(device.reduction),
             EfficiencyAttr.of(device.efficiency) if device.efficiency != IDEAL else UnitAttr(),
             ExecutionAttr.of(device.execution) if device.execution != PLAIN else UnitAttr(),
+            optional(device.power),
+            optional(device.price),
         )
 
     def value(self) -> Device:
@@ -454,6 +458,8 @@ class DeviceAttr(Named):
             optional(self.reduction),
             self.efficiency.value() if isinstance(self.efficiency, EfficiencyAttr) else IDEAL,
             self.execution.value() if isinstance(self.execution, ExecutionAttr) else PLAIN,
+            optional(self.power),
+            optional(self.price),
         )
 
 

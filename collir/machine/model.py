@@ -40,9 +40,11 @@ class Device:
             the time for that is not hidden by receiving.
         efficiency: what kernels reach of these rates.
         execution: what its software adds to the times of kernels.
+        power: watts that it takes while a program runs, with its part of what is around it.
+        price: US dollars that it costs in an hour.
 
     Raises:
-        MachineError: a rate or a size that is not positive, a dtype named twice, an efficiency
+        MachineError: a number that is not positive, a dtype named twice, an efficiency
             that no device has.
     """
 
@@ -52,6 +54,8 @@ class Device:
     reduction: float | None = None
     efficiency: Efficiency = IDEAL
     execution: Execution = PLAIN
+    power: float | None = None
+    price: float | None = None
 
     def __post_init__(self) -> None:
         if problem := self.efficiency.problem() or self.execution.problem():
@@ -66,6 +70,10 @@ class Device:
             check_positive("the memory bandwidth", self.memory_bandwidth)
         if self.reduction is not None:
             check_positive("the reduction rate", self.reduction)
+        if self.power is not None:
+            check_positive("the power", self.power)
+        if self.price is not None:
+            check_positive("the price", self.price)
 
     def or_like(self, other: "Device") -> "Device":
         """Return the device with rates of another one where it says none; a dtype without a rate
@@ -227,6 +235,8 @@ class Machine:
             _least([device.reduction for device in devices]),
             reduce(Efficiency.slower, [device.efficiency for device in devices]),
             reduce(Execution.slower, [device.execution for device in devices]),
+            devices[0].power if len({device.power for device in devices}) == 1 else None,
+            devices[0].price if len({device.price for device in devices}) == 1 else None,
         )
 
     def with_devices(self, changed: Callable[[Device], Device]) -> "Machine":

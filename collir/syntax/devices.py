@@ -26,8 +26,10 @@ _OF_KERNELS = {
     "maps": "how maps run: `maps = apart`",
     "issue": "a time, as in `issue = 10 us`",
     "sync": "a time, as in `sync = 50 us`",
+    "power": "watts, as in `power = 700 W`",
+    "price": "dollars in an hour, as in `price = 2.5 USD/h`",
 }
-"""The settings of the kernels of a device, each with an example."""
+"""The settings of a device, each with an example."""
 
 _TIMES = {
     "launch": "a launch",
@@ -60,10 +62,13 @@ class DeviceLowering(Lowering):
             return None
         rates = values.pop("rates", ())
         size, speed, reduction = (values.pop(k, None) for k in ("size", "speed", "reduction"))
+        paid = {k: values.pop(k) for k in ("power", "price") if k in values}
         try:
             execution = Execution(**{k: values.pop(k) for k in _OF_EXECUTION if k in values})
             efficiency = Efficiency(**values)
-            return DeviceAttr.of(Device(rates, size, speed, reduction, efficiency, execution))
+            return DeviceAttr.of(
+                Device(rates, size, speed, reduction, efficiency, execution, **paid)
+            )
         except MachineError as error:
             self.error(next(iter(seen.values())), str(error))
             return None
@@ -136,7 +141,7 @@ class DeviceLowering(Lowering):
         return tuple(elements)
 
     def kernel_setting(self, key: Token, value: SyntaxTree) -> object:
-        """Return the value of a setting of a device's kernels, or None after an error."""
+        """Return the value of a setting of a device, or None after an error."""
         if (example := _OF_KERNELS.get(str(key))) is None:
             clauses = ("compute", "memory", "reduction", "efficiency", "streams", "elements")
             known = (*clauses, *_OF_KERNELS)
@@ -144,6 +149,10 @@ class DeviceLowering(Lowering):
             self.error(key, f"a device has no '{key}': it has {', '.join(known)}{hint}")
         elif key in _TIMES and is_tree(value, "quantity"):
             return self.quantity(value, Quantity.TIME, f"the time of {_TIMES[str(key)]}")
+        elif key == "power" and is_tree(value, "quantity"):
+            return self.quantity(value, Quantity.POWER, "the power")
+        elif key == "price" and is_tree(value, "quantity"):
+            return self.quantity(value, Quantity.PRICE, "the price")
         elif key == "packing" and is_tree(value, "quantity"):
             return self.quantity(value, Quantity.BANDWIDTH, "the bandwidth of packing")
         elif str(value) == _WORDS_OF_EXECUTION.get(str(key)):

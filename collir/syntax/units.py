@@ -46,6 +46,12 @@ class Quantity(Enum):
         ("PFLOP/s", "TFLOP/s", "GFLOP/s", "MFLOP/s", "KFLOP/s", "FLOP/s"),
         "a rate such as `312 TFLOP/s`",
     )
+    POWER = (
+        {"W": Decimal(1), "kW": Decimal(1000), "MW": Decimal(10) ** 6},
+        ("MW", "kW", "W"),
+        "a power such as `700 W`",
+    )
+    PRICE = ({"USD/h": Decimal(1)}, ("USD/h",), "a price such as `2.5 USD/h`")
 
     def __init__(self, units: dict[str, Decimal], printed: tuple[str, ...], example: str):
         self.units = units

@@ -159,6 +159,10 @@ def device_text(device: DeviceAttr) -> str:
         parts += _efficiency(device.efficiency.value())
     if isinstance(device.execution, ExecutionAttr):
         parts += _execution(device.execution.value())
+    if isinstance(device.power, NumberAttr):
+        parts.append(f"power = {Quantity.POWER.format(device.power.data)}")
+    if isinstance(device.price, NumberAttr):
+        parts.append(f"price = {Quantity.PRICE.format(device.price.data)}")
     return "; ".join(parts)
 
 

@@ -22,6 +22,11 @@ Listed = tuple[tuple[Configuration, Estimate], Candidate]
 """A configuration that is simulated, with its estimate."""
 
 
+BAND = 0.055
+"""The mean error of simulated steps of training on several nodes (docs/training.md); times that
+differ by less are a tie."""
+
+
 @dataclass(frozen=True)
 class Found:
     """The best configurations on a number of devices.
@@ -79,6 +84,9 @@ def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
             lines.append(f"  not complete: {each.reason or 'the search was ended'}; best so far")
         (best, _), _ = each.best[0]
         lines += [f"  mesh of 1: {placement(model, best)}", f"  passes of 1: -p '{best.passes}'"]
+        if paid := _paid(model, each.best[0]):
+            listed = ", ".join(f"{value} {name}" for name, value in paid.items())
+            lines.append(f"  cost of 1: {listed}")
         if each.front:
             lines += [
                 "",
@@ -209,7 +217,27 @@ def _values(model: Model, configuration: Configuration, node: Candidate) -> dict
     }
     if words := model.step.words:
         values["tokens_per_second"] = rows * words
+    device, device_hours = model.machine.slowest, configuration.devices * node.time / 3600
+    if device and device.price:
+        values["usd"] = device_hours * device.price
+    if device and device.power:
+        values["watt_hours"] = device_hours * device.power
     return values
+
+
+def _paid(model: Model, listed: Listed) -> dict[str, str]:
+    """Return what 10^12 words, or 10^9 rows, cost and take, as far as the machine says that."""
+    (configuration, _), node = listed
+    values = _values(model, configuration, node)
+    words = model.step.words
+    name, count = ("10^12 tokens", 1e12 / words) if words else ("10^9 rows", 1e9)
+    steps = count / configuration.batch
+    paid: dict[str, str] = {}
+    if "usd" in values:
+        paid[f"USD per {name}"] = f"{steps * values['usd']:,.0f}"
+    if "watt_hours" in values:
+        paid[f"MWh per {name}"] = f"{steps * values['watt_hours'] / 1e6:,.1f}"
+    return paid
 
 
 def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterator[dict[str, Any]]:
@@ -266,15 +294,21 @@ def as_machines(swept: Sequence[Swept]) -> str:
     ]
     best.sort(key=lambda entry: entry[:2])
     rate = "tokens/s" if swept[0][0].step.words else "rows/s"
+    costs = list(dict.fromkeys(name for *_, m, listed in best for name in _paid(m, listed)))
     rows: list[list[str]] = []
     fastest: dict[int, float] = {}
     for devices, time, model, listed in best:
         shown = settings(model, listed)
         ratio = time / fastest.setdefault(devices, time)
-        row = [f"@{model.machine.name}", str(devices), shown["time"], f"{ratio:.2f}x"]
-        rows.append([*row, shown[rate], shown["MFU"], shown["memory"]])
-    head = ["machine", "devices", "time", "of best", rate, "MFU", "memory"]
-    return "\n".join(["", *table(head, rows, 1), ""])
+        tie = ", a tie" if 1 < ratio <= 1 + BAND else ""
+        row = [f"@{model.machine.name}", str(devices), shown["time"], f"{ratio:.2f}x{tie}"]
+        paid = _paid(model, listed)
+        cells = [paid.get(name, "-") for name in costs]
+        rows.append([*row, shown[rate], shown["MFU"], shown["memory"], *cells])
+    head = ["machine", "devices", "time", "of best", rate, "MFU", "memory", *costs]
+    band = f"A tie is within {100 * BAND:g}%, by which simulated steps are off (docs/training.md)."
+    ties = [band] * any("tie" in row[3] for row in rows)
+    return "\n".join(["", *table(head, rows, 1), *ties, ""])
 
 
 def as_json(swept: Sequence[Swept]) -> str:
@@ -309,7 +343,8 @@ def as_csv(swept: Sequence[Swept]) -> str:
         for record in records(model, found)
     ]
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*rows[0]], lineterminator="\n")
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()

@@ -193,7 +193,8 @@ def test_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
     path.write_text(
         "machine @slow = @dgx_a100_80gb\n"
         "machine @fast {\n"
-        "  device { compute f32 = 900 TFLOP/s, bf16 = 900 TFLOP/s; memory = 80 GB @ 9 TB/s }\n"
+        "  device { compute f32 = 900 TFLOP/s, bf16 = 900 TFLOP/s; memory = 80 GB @ 9 TB/s;\n"
+        "    power = 1 kW; price = 3.6 USD/h }\n"
         "  level node[1] { port = 900 GB/s, latency = 1 us }\n"
         "  level gpu[8] { port = 900 GB/s, latency = 1 us } }\n"
     )
@@ -204,6 +205,12 @@ def test_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main([*arguments, *more, *files]) == 0
     *_, head, first, second = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["machine", "devices", "time"]
+    assert head.endswith("USD per 10^12 tokens  MWh per 10^12 tokens")
+    rate = float(first.split()[5].replace(",", ""))
+    cost, energy = (float(x.replace(",", "")) for x in first.split()[-2:])
+    assert cost == pytest.approx(4e12 / rate * 3.6 / 3600, rel=0.01)
+    assert energy == pytest.approx(4e12 / rate / 3600 / 1e3, abs=0.06)
+    assert second.split()[-2:] == ["-", "-"]
     assert (first.split()[0], second.split()[0]) == ("@fast", "@slow")
     assert "900 TFLOP/s" in (tmp_path / "best.coll").read_text()
     rows = (tmp_path / "best.csv").read_text().splitlines()
