@@ -83,7 +83,7 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
         text = "\n".join(_report(options, model, found) for model, found in swept)
         text += as_machines(swept)
     [(model, found), *_] = swept
-    picture = svg(found, _memory(options, model.machine)) if options.plot else ""
+    picture = svg(model, found, _memory(options, model.machine)) if options.plot else ""
     sys.stdout.write(text)
     if options.csv:
         write_whole(options.csv, as_csv(swept))

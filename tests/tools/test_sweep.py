@@ -286,3 +286,16 @@ def test_gathers_of_stages_are_ahead_if_the_pipeline_has_the_memory() -> None:
     before, after = small.simulated(configuration, without), small.simulated(configuration)
     assert after.time < before.time * 0.99
     assert after.peak == most
+
+
+@pytest.mark.turns
+def test_a_plot_has_strategies_the_memory_and_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "sweep.svg"
+    more = "--zero=0,3", f"--plot={path}", "--memory=1 GB", "--microbatch=2"
+    _ = _swept(PERCEPTRON, capsys, *more)
+    text = path.read_text()
+    legend = "ZeRO-3", "tensor", "data alone", "simulated, with its number"
+    assert all(f">{words}</text>" in text for words in (*legend, "1 GB of a device", "3"))
+    assert ">stages</text>" not in text
