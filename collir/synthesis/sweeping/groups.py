@@ -203,14 +203,15 @@ class Group:
         If gathers are ahead, the last iteration of a loop is among the steps behind it.
 
         Args:
-            other: the part in the program with one more layer.
+            other: the part in the program with more layers.
         """
         total = local = none = np.zeros(len(self.counts))
         last = none, none  # of an iteration that is among the next steps
         for first, second in zip(one.items, other.items, strict=True):
             if isinstance(first, Loop):
                 assert isinstance(second, Loop)
-                times = first.times + (layers - LAYERS[0]) * (second.times - first.times)
+                more = (second.times - first.times) / (LAYERS[1] - LAYERS[0])
+                times = first.times + (layers - LAYERS[0]) * more
                 body, own = self._part(first.body, second.body, layers)
                 is_ahead = self.shape.zero >= PREFETCHED
                 total = total + last[0] + (times - is_ahead) * body

@@ -39,7 +39,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.layout import Mesh
 from collir.layout.coll import STEPS
 
-LAYERS = 2, 3
+LAYERS = 2, 4
 """The layers of a stage in the two programs of a kind."""
 
 AXIS = 2
@@ -217,7 +217,7 @@ def ingredients_of(
     Args:
         once: whether there is one microbatch.
         ahead: the axes over which gathers may be an iteration ahead in loops.
-        like: those of the program with a layer less, whose paths these ones take.
+        like: those of the program with fewer layers, whose paths these ones take.
 
     Raises:
         DiagnosticError, FormulaMissingError: a cost is no formula.
