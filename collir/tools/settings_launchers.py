@@ -8,11 +8,10 @@ from typing import Any
 from collir.layout.dtypes import DType
 from collir.synthesis.sweeping.configuration import (
     PREFETCHED,
-    REPLICA,
     WHOLE_GRADIENTS,
     Configuration,
 )
-from collir.tools.settings_megatron import AXES, DIVIDED, degree_of
+from collir.tools.settings_megatron import AXES, DIVIDED, degree_of, is_attention
 from collir.tools.settings_mesh import order_remark, rows_of, torchrun
 from collir.tools.settings_torch import SCHEDULES
 from collir.tools.sweep_model import Model
@@ -74,7 +73,7 @@ def titan_lines(model: Model, c: Configuration) -> Iterator[str]:
 def deepspeed_lines(model: Model, c: Configuration) -> Iterator[str]:
     """Yield the configuration of DeepSpeed, as JSON, or why there is none."""
     degrees = _degrees(model, c)
-    tensor, copies = degrees[_TENSOR] > 1, c.degrees.get(REPLICA, 1)
+    tensor, copies = degrees[_TENSOR] > 1, c.copies
     if refused := [
         what
         for what, is_so in (
@@ -139,15 +138,15 @@ def nemo_lines(model: Model, c: Configuration) -> Iterator[str]:
     words["trainer.strategy.ddp.overlap_param_gather"] = c.zero > 0
     if c.zero > WHOLE_GRADIENTS:
         words["trainer.strategy.ddp.data_parallel_sharding_strategy"] = DIVIDED[c.zero]
-    if (copies := c.degrees.get(REPLICA, 1)) > 1:
-        words["trainer.strategy.ddp.num_distributed_optimizer_instances"] = copies
+    if c.copies > 1:
+        words["trainer.strategy.ddp.num_distributed_optimizer_instances"] = c.copies
     words["data.micro_batch_size"] = rows_of(model, c)
     words["data.global_batch_size"] = c.batch
     if model.step.words:
         words["data.seq_length"] = model.step.words
-    if isinstance(c.recompute, tuple):
+    if is_attention(model.step, c):
         words["model.config.recompute_granularity"] = "selective"
-    elif c.recompute:
+    elif c.recompute is True:
         words["model.config.recompute_granularity"] = "full"
         words["model.config.recompute_method"] = "uniform"
         words["model.config.recompute_num_layers"] = 1

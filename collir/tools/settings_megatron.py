@@ -9,7 +9,7 @@ from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.roles import Role, role_of
 from collir.layout.dtypes import DType
-from collir.synthesis.sweeping.configuration import REPLICA, WHOLE_GRADIENTS, Configuration
+from collir.synthesis.sweeping.configuration import WHOLE_GRADIENTS, Configuration
 from collir.synthesis.sweeping.steps import TrainingStep
 
 AXES = {
@@ -75,12 +75,18 @@ def flags_of(step: TrainingStep, c: Configuration, rows: int) -> Iterator[str]:
     yield from _of_model(step.callee, flags)
     if c.sequence:
         yield "--sequence-parallel"
-    if isinstance(c.recompute, tuple):
+    if is_attention(step, c):
         yield "--recompute-granularity selective --recompute-modules core_attn"
-    elif c.recompute:
+    elif c.recompute is True:
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
-    if c.degrees[step.data[0]] > 1:
-        yield from _of_data(c.zero, c.degrees.get(REPLICA, 1))
+    if any(c.degrees[axis] > 1 for axis in step.shards):
+        yield from _of_data(c.zero, c.copies)
+
+
+def is_attention(step: TrainingStep, c: Configuration) -> bool:
+    """Return whether attention alone is computed again, for which frameworks have a name."""
+    names = c.recompute
+    return isinstance(names, tuple) and all(step.called.get(name) for name in names)
 
 
 def unnamed(step: TrainingStep) -> Sequence[str]:

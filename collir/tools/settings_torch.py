@@ -134,8 +134,9 @@ def _docstring(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iterat
         yield "that are shifted already."
     if isinstance(c.recompute, tuple):
         yield ""
-        yield f"The backward pass computes {', '.join(c.recompute)} again, as it is one kernel:"
-        yield "scaled_dot_product_attention keeps no scores either."
+        yield f"The sweep computes {', '.join(c.recompute)} again, and this file does not."
+        yield "Attention keeps no scores if it is scaled_dot_product_attention; all else takes"
+        yield "more memory."
     if c.sequence:
         yield ""
         yield "What goes from layer to layer is whole here. The sweep divides it along the"
@@ -260,7 +261,7 @@ def _parallelize(model: Model, c: Configuration, plans: dict[str, Plan]) -> Iter
     if len(summed) > 1:
         names = ", ".join(f'"{axis}"' for axis in summed)
         yield f'    mesh[{names}]._flatten("{over}")'
-    copies = f'"{REPLICA}", ' * (c.degrees.get(REPLICA, 1) > 1)
+    copies = f'"{REPLICA}", ' * (c.copies > 1)
     yield f'    over = mesh[{copies}"{over}"]'
     keywords = ["mesh=over"]
     if narrow := model.step.narrow:

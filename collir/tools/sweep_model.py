@@ -44,7 +44,7 @@ from collir.tools.functions import for_report
 from collir.tools.sweep_cache import keep, key_of, read
 
 Given = tuple[str, str, str, tuple[tuple[str, int], ...], str, Division | None, tuple[str, ...]]
-"""What a training step is made of: the first attributes of a model, without its machine."""
+"""The arguments of ``step_of``: the attributes of a model without its machine."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Model:
 
     @property
     def _given(self) -> Given:
-        """What its training step is made of."""
+        """The arguments that its training step is made of."""
         path, text, function = self.path, self.text, self.function
         return path, text, function, self.sizes, self.pipeline, self.division, self.added
 

@@ -12,7 +12,14 @@ from collir.tools.settings_launchers import (
     nemo_lines,
     titan_lines,
 )
-from collir.tools.settings_megatron import AXES, REQUIRED, degree_of, flags_of, unnamed
+from collir.tools.settings_megatron import (
+    AXES,
+    REQUIRED,
+    degree_of,
+    flags_of,
+    is_attention,
+    unnamed,
+)
 from collir.tools.settings_mesh import dimensions, order_remark, rows_of, torchrun
 from collir.tools.settings_torch import SCHEDULES as TORCH_SCHEDULES
 from collir.tools.settings_torch import torch_lines
@@ -89,6 +96,8 @@ def _megatron(model: Model, c: Configuration) -> Iterator[str]:
         words.append("--use-tp-pp-dp-mapping")
     elif order != sorted(order, key=usual.index):
         yield from order_remark(model, c, "Megatron-LM", known, usual)
+    if isinstance(c.recompute, tuple) and not is_attention(step, c):
+        yield f"# Megatron-LM has no flag here that computes {', '.join(c.recompute)} again"
     if rest := unnamed(step):
         sizes = ", ".join(f"{name} = {step.parameters[name]}" for name in rest)
         yield f"# Megatron-LM has no flag here for {sizes}"

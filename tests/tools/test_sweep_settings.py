@@ -145,15 +145,17 @@ def test_frameworks_have_stages_of_other_layers() -> None:
 
 
 def test_frameworks_compute_attention_again_or_say_so() -> None:
-    again = replace(STAGED, recompute=("attention",), schedule="1f1b", chunks=1)
-    words = settings_text(_model(), again, "megatron").replace("\\\n", "").split()
-    found = parsed(words[6:])
+    again = replace(STAGED, recompute=("causal_attention",), schedule="1f1b", chunks=1)
+    unfused = _model().text.replace("(%q, %k, %v) fused", "(%q, %k, %v)")
+    words = settings_text(replace(_model(), text=unfused), again, "megatron")
+    found = parsed(words.replace("\\\n", "").split()[6:])
+    assert "computes causal_attention again" in settings_text(_model(), again, "megatron")
     assert (found.recompute_granularity, found.recompute_modules) == ("selective", ["core_attn"])
     assert "activation_checkpoint.mode selective" in settings_text(_model(), again, "torchtitan")
-    assert "granularity=selective" in settings_text(_model(), again, "nemo")
+    assert "granularity=selective" in settings_text(replace(_model(), text=unfused), again, "nemo")
     assert "has no parts of layers" in settings_text(_model(), again, "deepspeed")
     assert "scaled_dot_product_attention" in settings_text(_model(), again, "torch")
-    assert "of attention: " in settings_text(_model(), again, "jax")
+    assert "of causal_attention: " in settings_text(_model(), again, "jax")
 
 
 def test_pytorch_divides_words_as_a_ring() -> None:
@@ -164,6 +166,8 @@ def test_pytorch_divides_words_as_a_ring() -> None:
     compile(text, "plan.py", "exec")
     assert "with context_parallel(" in text
     assert 'mesh["data", "context"]._flatten("data_context")' in text
+    words = replace(divided, axes=(*axes[:1], ("data", (1, 1)), *axes[2:]))
+    assert "--overlap-param-gather" in settings_text(model, words, "megatron")
 
 
 @pytest.mark.turns

@@ -23,7 +23,7 @@ CONTEXT = "context"
 """The axis that is added to divide the words of sequences (context parallelism)."""
 
 Recompute = bool | tuple[str, ...]
-"""What the backward pass computes again: nothing, whole layers, or calls of functions in them."""
+"""Recomputation in the backward pass: none, of whole layers, or of calls of functions in them."""
 
 UNSTAGED = "none"
 """The schedule of a step that is cut into no stages."""
@@ -70,6 +70,11 @@ class Configuration:
     def stages(self) -> int:
         """The number of stages."""
         return self.degrees.get(self.pipeline, 1)
+
+    @property
+    def copies(self) -> int:
+        """The number of copies of what ZeRO divides."""
+        return self.degrees.get(REPLICA, 1)
 
     def layers_of_stages(self, layers: int) -> list[int]:
         """Return the layers of each stage, in all its chunks, of a model of so many layers."""
