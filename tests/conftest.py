@@ -119,7 +119,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         )
 
 
-TURNS = 4
+TURNS = 8
 """The number of commits of which one runs a test that takes turns."""
 
 

@@ -84,6 +84,7 @@ def test_a_device_that_packs_is_found_again() -> None:
         assert elements[name, dtype] == pytest.approx(time, rel=0.1)
 
 
+@pytest.mark.turns
 def test_a_long_call_that_was_disturbed_leaves_the_time_of_a_call() -> None:
     """Errors of times are in proportion to these, so the shortest say what a call takes."""
     timings = timed(CPU)

@@ -187,6 +187,7 @@ def bytes_in_price(simulation: Simulation, device_class: int) -> float:
     return total
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=60)
 def test_what_the_code_copies_and_computes_is_in_the_price(rng: random.Random) -> None:

@@ -55,6 +55,7 @@ def test_examples_run(path: Path, passes: str, capsys: pytest.CaptureFixture[str
         assert line.startswith(f"{function.sym_name.data}: ok")
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("path", "ranks"),
     some([(path, n) for path in EXAMPLES for n in sorted(ranks_of(path)) if n <= 16], 3),

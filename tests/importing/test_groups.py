@@ -47,6 +47,7 @@ class Experts(torch.nn.Module):
         return torch.zeros_like(x).index_copy(0, order, made) * score[:, None]
 
 
+@pytest.mark.turns
 def test_sorted_experts_are_products_of_groups() -> None:
     torch.manual_seed(2)
     module, x = Experts(), torch.randn(12, 8)

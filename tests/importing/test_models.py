@@ -223,6 +223,7 @@ def test_every_step_has_the_gradients_of_torch(step: Any) -> None:
     assert result.worst < EXACT and result.program.layers == {"layers": 2}
 
 
+@pytest.mark.turns
 def test_rolled_layers_are_those_that_were_imported() -> None:
     torch.manual_seed(0)
     module, given = Mixer(STEPS[:1], 4, 3, 5), inputs(4, 3)
@@ -274,6 +275,7 @@ def test_masks_take_the_memory_of_one_of_a_batch(monkeypatch: pytest.MonkeyPatch
     assert "call @causal_attention(seq = 6, keys = 6)" in text and "(batch = 16)" in text
 
 
+@pytest.mark.turns
 def test_what_is_drawn_or_not_written_is_no_constant() -> None:
     class Draws(nn.Module):
         def __init__(self, make: Any) -> None:
@@ -407,6 +409,7 @@ def test_a_command_writes_a_program(
 PAGE = Path(__file__).parents[2] / "docs" / "imports.md"
 
 
+@pytest.mark.turns
 def test_the_page_shows_what_the_command_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,6 +28,7 @@ CONFIG = {
 }
 
 
+@pytest.mark.turns
 def test_added_words_get_no_chance() -> None:
     padded, kwargs = model_of(CONFIG, "", 2, 8, 16)
     padded = padded.to_empty(device="cpu")

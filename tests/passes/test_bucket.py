@@ -154,6 +154,7 @@ def test_it_computes_the_same(passes: str, rng: random.Random) -> None:
     assert hazards(after) == []
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=10)
 def test_it_never_takes_longer(rng: random.Random) -> None:

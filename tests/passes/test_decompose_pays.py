@@ -45,6 +45,7 @@ def test_a_cluster_that_ships() -> None:
     )
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("number", range(12))
 def test_some_machines(number: int) -> None:
     assert_pays(random_program(fresh(number)))

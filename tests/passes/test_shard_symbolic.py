@@ -95,6 +95,7 @@ def _check(module: ModuleOp, limit: int, name: str = "step") -> FuncOp:
     return step
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "name", [pytest.param(x, marks=[] if x in QUICK else [pytest.mark.slow]) for x in MODELS]
 )
@@ -166,6 +167,7 @@ def test_what_devices_do_and_where_they_are_changes_nothing(device: str, level: 
     assert layouts[0]["sent"], "it is divided"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("engine", ["mpi4py", pytest.param("mpi", marks=pytest.mark.slow)])
 def test_ranks_compute_what_numpy_does(
     engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

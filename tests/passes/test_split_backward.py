@@ -161,6 +161,7 @@ def assert_equal(before: ModuleOp, after: ModuleOp) -> None:
             assert np.array_equal(a, b)
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=16)
 def test_random_loops(rng: random.Random) -> None:

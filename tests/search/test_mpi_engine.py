@@ -21,6 +21,7 @@ pytest.importorskip("mpi4py", exc_type=ImportError)
 SCRIPT = Path(__file__).parent.parent / "support" / "search_ranks.py"
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("ranks", [*some([1, 2], 1), pytest.param(4, marks=pytest.mark.slow)])
 def test_finds_what_plain_searches_find_and_survives_errors_and_limits(
     ranks: int, tmp_path: Path

@@ -219,6 +219,7 @@ def without_records(module: ModuleOp) -> ModuleOp:
     return module
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=40)
 def test_a_record_is_its_fields(rng: random.Random) -> None:
@@ -244,6 +245,7 @@ def test_what_is_printed_is_read_again(rng: random.Random) -> None:
     assert write(reread) == text
 
 
+@pytest.mark.turns
 @given(rng=RANDOM, steps=st.integers(2, 10))
 @settings(max_examples=30)
 def test_names_with_dots_are_read_again(rng: random.Random, steps: int) -> None:

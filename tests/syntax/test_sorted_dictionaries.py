@@ -77,6 +77,7 @@ def test_parameters_keep_their_order() -> None:
     assert "call @g(seq = seq, batch = batch)" in write(again)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "path",
     [

@@ -92,6 +92,7 @@ def test_a_limit_that_cuts_a_search_off_is_told() -> None:
     assert "cut off" in remark
 
 
+@pytest.mark.turns
 def test_an_interrupt_gives_the_best_placement_so_far(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_an_interrupt_gives_the_best_placement_so_far(
     assert "remark: the search for placements of mesh @m was interrupted" in output.err
 
 
+@pytest.mark.turns
 def test_programs_of_p2_are_listed_within_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
     """Check a reduction with ten times as many programs as are found in a second."""
     levels = "".join(f"level l{n}[4] {{ port = 8 GB/s, latency = 3 us }}\n" for n in range(4))

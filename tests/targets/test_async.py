@@ -105,6 +105,7 @@ def random_programs(ranks: int, seed: int, count: int, nested: bool = False) -> 
     return module_of(meshes, functions)
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("ranks", "seed", "target"),
     [

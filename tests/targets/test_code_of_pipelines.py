@@ -162,6 +162,7 @@ def test_large_messages_do_not_wait_for_each_other(
     assert run(text, "", engine, tmp_path, "--function", "pipeline") == 0
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("schedule", ["1f1b", pytest.param("gpipe", marks=pytest.mark.slow)])
 def test_nccl_waits_for_what_a_task_needs(schedule: str, tmp_path: Path) -> None:
     module = collir.parse(BOTH_WAYS.replace("SIZE", "16").replace("SCHEDULE", schedule))

@@ -51,6 +51,7 @@ def test_an_example_compiles_links_and_calls_nccl(tmp_path: Path) -> None:
     assert int(done.stdout.split()[1]) >= 21800
 
 
+@pytest.mark.turns
 @needs_nccl
 def test_every_collective_on_every_dtype_compiles(tmp_path: Path) -> None:
     """No kernel computes anything: NCCL has averages and bf16. Those that there are copy blocks of
@@ -163,6 +164,7 @@ def test_every_size_beyond_an_int_is_a_size_t() -> None:
     assert all(wide)
 
 
+@pytest.mark.turns
 @needs_nccl
 @needs_nvcc
 def test_sizes_beyond_an_int_compile(tmp_path: Path) -> None:

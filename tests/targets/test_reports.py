@@ -203,6 +203,7 @@ def test_sizes_have_a_table_for_each_place_that_runs_a_step() -> None:
     assert "bounded by 0 ns" not in collir.emit(module, "cost")
 
 
+@pytest.mark.turns
 @given(rng=RANDOM)
 @settings(max_examples=15)
 def test_rows_add_up_to_what_a_simulation_takes(rng: random.Random) -> None:

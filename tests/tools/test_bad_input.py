@@ -71,6 +71,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("suffix", some([".coll", ".mlir"], 1))
 def test_ten_megabytes_of_garbage_end_soon(tmp_path: Path, suffix: str) -> None:
     """In a process of their own, since a mistake may crash it."""

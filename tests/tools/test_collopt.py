@@ -273,6 +273,7 @@ def test_an_internal_error_says_so_and_shows_the_traceback_only_on_request(
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.turns
 def test_a_reader_that_goes_away_is_no_error() -> None:
     program = (
         "import sys; sys.argv = ['collopt', *sys.argv[1:]]\n"

@@ -344,6 +344,7 @@ def test_the_torch_engine_runs_models_and_collectives(
     assert "shares: ok, every rank's buffers are equal up to rounding on 2 ranks (torch" in out
 
 
+@pytest.mark.turns
 def test_the_mpi_engine_runs_models_in_c(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

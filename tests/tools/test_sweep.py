@@ -271,6 +271,7 @@ def test_products_of_a_step_are_those_of_palm(tmp_path: Path, ends: str) -> None
     assert model.least_seconds == pytest.approx(operations / 312e12, rel=1e-9)
 
 
+@pytest.mark.turns
 def test_gathers_of_stages_are_ahead_if_the_pipeline_has_the_memory() -> None:
     """Programs that are compared keep their schedule: there is no memory for all microbatches."""
     model = PERCEPTRON._replace(sizes={"batch": 64, "seq": 512, "width": 2048, "layers": 8}).model

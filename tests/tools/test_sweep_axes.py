@@ -76,6 +76,7 @@ def test_estimates_know_the_layers_of_stages() -> None:
             assert 0.9 < estimate.timed() / simulation.time < 1.03
 
 
+@pytest.mark.turns
 def test_an_axis_divides_words_where_sequences_are_long(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -118,6 +119,7 @@ def _unfused() -> tuple[Model, TrainingStep]:
     return model, model.step
 
 
+@pytest.mark.turns
 def test_attention_is_computed_again_where_it_is_no_kernel() -> None:
     model, step = _unfused()
     assert step.called == {"causal_attention": True}

@@ -84,6 +84,7 @@ def test_divided_steps_compute_the_same(name: str) -> None:
             assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("degree", ["model=1", "model=2"])
 def test_the_added_axis_has_degrees_as_others_do(
     degree: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

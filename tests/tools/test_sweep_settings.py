@@ -89,6 +89,7 @@ def test_a_divided_axis_is_flattened_in_pytorch() -> None:
     assert "ScheduleInterleaved1F1B(made, 8, loss)" in text
 
 
+@pytest.mark.turns
 def test_frameworks_divide_sequences_or_say_so() -> None:
     divided = replace(STAGED, sequence=("model",))
     words = settings_text(_model(), divided, "megatron").replace("\\\n", "").split()
@@ -105,6 +106,7 @@ def test_frameworks_divide_sequences_or_say_so() -> None:
     assert "sequence as well" in settings_text(_model(), STAGED, "torchtitan")
 
 
+@pytest.mark.turns
 def test_frameworks_have_copies_of_what_zero_divides() -> None:
     model = replace(_model(), added=("replica",))
     axes = (("pipe", (1, 1)), ("replica", (2, 1)), ("data", (1, 2)), ("model", (1, 4)))
@@ -144,6 +146,7 @@ def test_frameworks_have_stages_of_other_layers() -> None:
     assert "at the ends alone" in settings_text(_model(), other, "nemo")
 
 
+@pytest.mark.turns
 def test_frameworks_compute_attention_again_or_say_so() -> None:
     again = replace(STAGED, recompute=("causal_attention",), schedule="1f1b", chunks=1)
     unfused = _model().text.replace("(%q, %k, %v) fused", "(%q, %k, %v)")

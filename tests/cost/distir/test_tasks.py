@@ -123,6 +123,7 @@ def test_compiled_tasks_have_the_operations_of_the_figures(
         assert found == gradient + task(expected, rows, tensor)
 
 
+@pytest.mark.turns
 def test_the_commands_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     page = str(PAGE)
     assert collopt.main([page, "-p", "propagate", "--function", "step"]) == 0
