@@ -208,10 +208,11 @@ def best_of(model: Model, devices: int) -> tuple[Configuration, float, float, Sp
     configurations = [*space.configurations(Counter())]
     workers = os.cpu_count() or 1
     found = model.estimator(workers).estimates(configurations)
+    data = model.step.data[0]
     entries = [
-        (c, estimate)
-        for c, estimate in found
-        if isinstance(estimate, Estimate) and estimate.memory <= MEMORY * (1 + memory_margin(c))
+        (c, e)
+        for c, e in found
+        if isinstance(e, Estimate) and e.memory <= MEMORY * (1 + memory_margin(c, data))
     ]
     entries.sort(key=lambda entry: bound_of(*entry))
     problem = Sweep(model, entries, MEMORY)

@@ -82,7 +82,7 @@ def main() -> None:
         entries = [
             (c, e)
             for c, e in first
-            if isinstance(e, Estimate) and e.memory <= MEMORY * (1 + memory_margin(c))
+            if isinstance(e, Estimate) and e.memory <= MEMORY * (1 + memory_margin(c, step.data[0]))
         ]
         entries.sort(key=lambda entry: bound_of(*entry))
         start = time.perf_counter()

@@ -70,17 +70,18 @@ def estimated(
         progress.say("")
     if reason:
         refused[f"no estimate: {reason}"] += len(asked) - seen
-    return _that_fit(known, Found(space.devices[0], 0, refused, reason=reason), memory)
+    sought = Found(space.devices[0], 0, refused, reason=reason)
+    return _that_fit(known, sought, memory, space.data[0])
 
 
 def _that_fit(
-    known: Sequence[tuple[Configuration, Estimate]], found: Found, memory: float
+    known: Sequence[tuple[Configuration, Estimate]], found: Found, memory: float, data: str
 ) -> tuple[list[tuple[Configuration, Estimate]], Found]:
     """Return the configurations that may fit into memory, and what is found with their number."""
     entries: list[tuple[Configuration, Estimate]] = []
     smallest = math.inf
     for configuration, estimate in known:
-        if estimate.memory <= memory * (1 + memory_margin(configuration)):
+        if estimate.memory <= memory * (1 + memory_margin(configuration, data)):
             entries.append((configuration, estimate))
         else:
             found.refused[f"it needs more than {bytes_text(memory)} of memory"] += 1

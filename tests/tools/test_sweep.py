@@ -40,7 +40,7 @@ def _check(model: Model, space: Space) -> None:
         timed = estimate.timed()
         margin = time_margin(configuration)
         assert estimate.time <= timed <= simulation.time * (1 + margin), configuration
-        most = simulation.peak * (1 + memory_margin(configuration))
+        most = simulation.peak * (1 + memory_margin(configuration, space.data[0]))
         assert estimate.memory <= most, configuration
 
 

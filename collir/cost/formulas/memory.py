@@ -74,6 +74,20 @@ def totals(
     Args:
         steps: the steps; the beginning is -1. None: all.
     """
+    held = _held(simulation, inside, device_class, steps)
+    return [inner + around for around, inner in held]
+
+
+def bytes_at(simulation: Simulation, step: int) -> tuple[Expr, Expr]:
+    """Return the bytes that a device may hold at a step: around it, and inside of a loop."""
+    [parts] = _held(simulation, False, 0, [step])
+    return parts
+
+
+def _held(
+    simulation: Simulation, inside: bool, device_class: int, steps: Iterable[int] | None
+) -> list[tuple[Expr, Expr]]:
+    """Return the bytes that a device may hold at each step, around it and inside of it."""
     program = simulation.program
     ended = ended_before(_tasks_of(simulation, device_class))
     lives: dict[Life, list[float]] = {}
@@ -87,7 +101,7 @@ def totals(
     for step in [-1, *own, len(program)] if steps is None else steps:
         held = Counter(size for life, size in sizes.items() if _may_be_there(life, step, ended))
         found[_inside(simulation, step, device_class), frozenset(held.items())] = None
-    return [inner + sympy.Add(*(n * size for size, n in held)) for inner, held in found]
+    return [(sympy.Add(*(n * size for size, n in held)), inner) for inner, held in found]
 
 
 def bytes_by_use(simulation: Simulation) -> dict[Use, Expr]:

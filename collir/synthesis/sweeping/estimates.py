@@ -93,32 +93,40 @@ class Estimator:
         self, configurations: Iterable[Configuration]
     ) -> Generator[tuple[Configuration, Estimate | str]]:
         """Yield the estimate of each configuration, or why it is impossible, kind by kind."""
-        groups: dict[Kind, list[tuple[Configuration, int]]] = defaultdict(list)
+        groups: dict[Kind, list[tuple[Configuration, int, int]]] = defaultdict(list)
         rows: dict[Kind, dict[tuple[int, ...], int]] = defaultdict(dict)
         for configuration in configurations:
             kind = kind_of(configuration, self.data)
             known = rows[kind]
-            number = known.setdefault(self._row(configuration, kind), len(known))
-            groups[kind].append((configuration, number))
+            own, whole = (
+                known.setdefault(self._row(configuration, kind, batch), len(known))
+                for batch in (self._batch(configuration, kind), configuration.batch)
+            )
+            groups[kind].append((configuration, own, whole))
         asked = [(kind, tuple(rows[kind])) for kind in sorted(rows, key=_by_program)]
         for (kind, _), costs in zip(asked, self.costs(asked), strict=True):
             if isinstance(costs, str):
-                yield from ((configuration, costs) for configuration, _ in groups[kind])
+                yield from ((configuration, costs) for configuration, *_ in groups[kind])
             else:
                 yield from self._of_kind(costs, groups[kind])
 
-    def _row(self, configuration: Configuration, kind: Kind) -> tuple[int, ...]:
-        """Return the values of the batch and of axes in the program of a kind."""
+    def _batch(self, configuration: Configuration, kind: Kind) -> int:
+        """Return the batch with which the program of a kind has the microbatches of a
+        configuration."""
         times = 1 if kind.once else MICROBATCHES
-        batch = configuration.batch // configuration.microbatches * times
+        return configuration.batch // configuration.microbatches * times
+
+    def _row(self, configuration: Configuration, kind: Kind, batch: int) -> tuple[int, ...]:
+        """Return the values of the batch and of axes in the program of a kind."""
         degrees = configuration.degrees
         return batch, degrees[self.data], *(degrees[name] for name in kind.wide)
 
     def _of_kind(
-        self, costs: Costs, entries: Iterable[tuple[Configuration, int]]
+        self, costs: Costs, entries: Iterable[tuple[Configuration, int, int]]
     ) -> Iterator[tuple[Configuration, Estimate | str]]:
-        groups: dict[tuple[object, ...], list[tuple[Configuration, int, int]]] = defaultdict(list)
-        for c, row in entries:
+        groups: dict[tuple[object, ...], list[tuple[Configuration, int, int, int]]]
+        groups = defaultdict(list)
+        for c, row, whole in entries:
             if not costs.whole[row]:
                 yield c, "a dimension does not divide by the size of an axis"
                 continue
@@ -127,11 +135,11 @@ class Estimator:
             except (MachineError, MeshError) as error:
                 yield c, str(error)
                 continue
-            groups[c.schedule, c.stages, c.chunks, c.layers].append((c, row, mesh))
+            groups[c.schedule, c.stages, c.chunks, c.layers].append((c, row, whole, mesh))
         for group in groups.values():
-            own, rows, meshes = zip(*group, strict=True)
+            own, *columns = zip(*group, strict=True)
             yield from zip(
                 own,
-                Group(self.prices, self.layers, costs, own, rows, meshes).estimates(),
+                Group(self.prices, self.layers, costs, own, *columns).estimates(),
                 strict=True,
             )

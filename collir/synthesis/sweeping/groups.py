@@ -26,7 +26,16 @@ from collir.layout.pipelines.rules import RULES, Size
 from collir.layout.pipelines.tasks import Part as TaskPart
 from collir.layout.pipelines.timing import timing
 from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
-from collir.synthesis.sweeping.ingredients import LAYERS, STAGES, Costs, Loop, Part, Run, Sent
+from collir.synthesis.sweeping.ingredients import (
+    LAYERS,
+    STAGES,
+    Costs,
+    Loop,
+    Memory,
+    Part,
+    Run,
+    Sent,
+)
 from collir.synthesis.sweeping.prices import Prices
 
 _SMALL = 1 - 1e-9
@@ -100,17 +109,20 @@ class Group:
         costs: Costs,
         configurations: Sequence[Configuration],
         rows: Sequence[int],
+        wholes: Sequence[int],
         meshes: Sequence[int],
     ) -> None:
         """Prepare the estimates of configurations.
 
         Args:
             layers: the layers of the model.
-            rows: for each configuration, its row of the costs.
+            rows: for each configuration, its row of the costs, for the batch of its microbatches.
+            wholes: the row for its whole batch.
             meshes: the number of its mesh among those of the prices.
         """
         self.prices, self.two, self.meshes = prices, costs.made, meshes
-        self.first, self.second = (table[:, list(rows)] for table in costs.tables)
+        self.own_batch = [table[:, list(rows)] for table in costs.tables]
+        self.whole_batch = [table[:, list(wholes)] for table in costs.tables]
         self.shape = configurations[0]
         self.counts = np.array([c.microbatches for c in configurations])
         self.layers, self.own = layers, self.shape.layers_of_stages(layers)
@@ -121,7 +133,10 @@ class Group:
             return self._staged()
         around = self.seconds("before", 0, self.layers) + self.seconds("after", 0, self.layers)
         times = _SMALL * (around + self.counts * self.seconds("step", 0, self.layers))
-        memory = self.value(self.two[0].memory[0].throughout, self.layers)
+        [held] = self.two[0].memory
+        memory = self._throughout(held, self.layers) + self.value(held.inside, self.layers)
+        others = self.value(held.others, self.layers, self.whole_batch)
+        memory = np.maximum(memory, others)
         return [*starmap(Estimate, zip(times.tolist(), memory.tolist(), strict=True))]
 
     def _staged(self) -> list[Estimate]:
@@ -181,15 +196,20 @@ class Group:
         role = _role(place, self.shape.stages)
         memory = self.two[0].memory
         own = self.own[place] // self.shape.chunks
-        stage = self.value(memory[role].throughout, self.own[place])
+        stage = self._throughout(memory[role], self.own[place])
         kept = [self.value(memory[n].kept, own) for n in (1, role)]
         inside = [self.value(memory[n].inside, own) for n in (1, role)]
         held = (others * kept[0] + ends * kept[1] + inside[end] for others, ends, end in moments)
         return stage + np.max([*held], axis=0)
 
-    def value(self, number: int, layers: int) -> Array:
-        """Return the values of a formula for so many layers."""
-        first, second = self.first[number], self.second[number]
+    def _throughout(self, memory: Memory, layers: int) -> Array:
+        """Return the bytes that are there while the loop over microbatches runs."""
+        return self.value(memory.throughout, layers, self.whole_batch)
+
+    def value(self, number: int, layers: int, tables: Sequence[Array] = ()) -> Array:
+        """Return the values of a formula for so many layers, of the rows of microbatches or
+        others."""
+        first, second = (table[number] for table in tables or self.own_batch)
         return first + (layers - LAYERS[0]) / (LAYERS[1] - LAYERS[0]) * (second - first)
 
     def seconds(self, name: str, role: int, layers: int) -> Array:

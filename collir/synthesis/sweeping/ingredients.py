@@ -27,7 +27,7 @@ from xdsl.dialects.builtin import ModuleOp
 from collir.cost.formulas.compiled import compiled
 from collir.cost.formulas.constants import constants_of
 from collir.cost.formulas.functions import Array, Expr, expression, expression_of, symbol
-from collir.cost.formulas.memory import largest, peak_bytes
+from collir.cost.formulas.memory import bytes_at, largest, peak_bytes, totals
 from collir.cost.formulas.opening import Opened, opened_functions
 from collir.cost.formulas.sent import packing_seconds
 from collir.cost.formulas.times import local_seconds
@@ -128,14 +128,19 @@ class Memory:
     """The memory of a place, as numbers of formulas.
 
     Attributes:
-        throughout: the bytes that are there while the loop over microbatches runs.
+        throughout: the bytes that are there while the loop over microbatches runs, for the batch
+            of all microbatches.
         kept: the bytes of one microbatch from its forward task to its backward task.
-        inside: the bytes that a backward task needs besides.
+        inside: the bytes that a backward task needs besides, or any step of a program without
+            stages.
+        others: the most bytes that are there while steps around the loop run, without stages, for
+            the batch of all microbatches.
     """
 
     throughout: int
     kept: int
     inside: int
+    others: int
 
 
 @dataclass
@@ -262,7 +267,7 @@ def _add_steps(made: Ingredients, opened: Opened) -> None:
     made.tasks["step"] = _part(made, enumerate(opened.simulation.program))
     made.before, made.after = [Part()], [Part()]
     zero, peak = made.number(sympy.S.Zero), made.number(peak_bytes(opened.simulation))
-    made.memory = [Memory(peak, zero, zero)]
+    made.memory = [Memory(peak, zero, zero, zero)]
 
 
 def _add_loop(made: Ingredients, opened: Opened) -> None:
@@ -277,8 +282,10 @@ def _add_loop(made: Ingredients, opened: Opened) -> None:
     steps = [*enumerate(simulation.program)]
     made.tasks["step"] = _part(made, enumerate(loop.body.program), in_loop=True)
     made.before, made.after = [_part(made, steps[:number])], [_part(made, steps[number + 1 :])]
-    zero = made.number(sympy.S.Zero)
-    made.memory = [Memory(made.number(peak_bytes(simulation)), zero, zero)]
+    around, inside = bytes_at(simulation, number)
+    others = totals(simulation, False, steps={-1, *range(len(steps) + 1)} - {number})
+    formulas = around, sympy.S.Zero, inside, largest(others)
+    made.memory = [Memory(*map(made.number, formulas))]
 
 
 def _part(
@@ -448,7 +455,7 @@ def _memory(made: Ingredients, simulation: Simulation, place: int, first: int, l
     backward = (program[n].pipelined for n, letter in kind.items() if letter == "B")
     inside = largest(peak_bytes(task.body, inside=True) for task in backward if task is not None)
     throughout = (b for b in held if not b.of_loop and _is_there(b, first, last))
-    formulas = _total(throughout), _total(kept), inside
+    formulas = _total(throughout), _total(kept), inside, sympy.S.Zero
     return Memory(*map(made.number, formulas))
 
 

@@ -18,8 +18,10 @@ from xdsl.dialects.builtin import ModuleOp
 import collir
 from collir.cost.collectives.table import COSTS
 from collir.cost.formulas.function import CostFunction, CostValues
+from collir.cost.formulas.functions import expression
+from collir.cost.formulas.opening import opened_functions
 from collir.cost.formulas.terms import value_of
-from collir.cost.model import StepCost
+from collir.cost.model import CostModel, StepCost
 from collir.cost.network.group import CostError
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulation import Simulation
@@ -373,3 +375,24 @@ def test_parts_of_the_work_are_formulas(name: str) -> None:
     for row, batch in enumerate(batches):
         again = collir.instantiate(module.clone(), "f", batch=batch)
         assert_equal(found, row, plain_costs(simulated(again, "f")))
+
+
+TWO_AXES = """machine @box { level gpu[4] { port = 8 GB/s, latency = 3 us } }
+mesh @m on @box { data = gpu:2, model = gpu:2 }
+func @f(%x: f32[64@model, 8] partial(sum: data), %y: f32[64@data, 8] partial(sum: model))
+    -> (f32[64@(model, data), 8], f32[64@(data, model), 8]) on @m {
+  %a = reduce_scatter %x over data dim 0
+  %b = reduce_scatter %y over model dim 0
+  return %a, %b
+}
+"""
+
+
+def test_sizes_that_are_equal_at_the_defaults_have_their_own_formulas() -> None:
+    """Costs are kept: those of other sizes, with the same values now, are not those of a step."""
+    module = collir.parse(TWO_AXES)
+    collir.simulate(module)
+    [opened] = opened_functions(module, CostModel())
+    sent = [step.sent for step in opened.simulation.program if step.sent is not None]
+    formulas = [str(expression(step.collective.size)) for step in sent]
+    assert formulas == ["2048/model", "2048/data"]
