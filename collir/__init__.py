@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collir.tools.api import run_passes as run_passes
     from collir.tools.api import simulate as simulate
     from collir.tools.shell import UsageError as UsageError
+    from collir.tools.sweep_api import sweep as sweep
 
 __version__ = "0.1.0"
 
@@ -44,6 +45,7 @@ __all__ = [
     "run_passes",
     "search",
     "simulate",
+    "sweep",
 ]
 
 _PACKAGES = ("search",)
@@ -54,6 +56,7 @@ _MODULES = {
     "Imported": "collir.importing.models.torch_models",
     "import_torch": "collir.importing.models.torch_models",
     "module_of": "collir.ir.builders",
+    "sweep": "collir.tools.sweep_api",
 }
 """Name -> its module, for names that are not defined in ``collir.tools.api``."""
 

@@ -76,7 +76,7 @@ def parse(
         DiagnosticError: the file cannot be read, or has errors.
     """
     sources = Sources() if sources is None else sources
-    if isinstance(source, str) and _is_path(source):
+    if isinstance(source, str) and is_path(source):
         source = Path(source)
     if isinstance(source, str):
         module = read(source, file, sources, functions)
@@ -91,7 +91,7 @@ def parse(
     return module
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
     """Return whether a text names a file, which no program does."""
     marked = "/" in text or text.endswith((".coll", ".mlir"))
     return marked and not ("\n" in text or "@" in text or text.lstrip().startswith("//"))

@@ -126,8 +126,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=at_least_one, metavar="N", help="processes (default: one for each core)")
     add(
         "--executor",
-        metavar="dask://HOST:PORT",
-        help="the scheduler of a Dask cluster whose workers compile and simulate",
+        metavar="dask://HOST:PORT|mpi",
+        help="workers that compile and simulate: those of the scheduler of a Dask cluster, or the "
+        "other ranks of the MPI job that this command is (mpiexec -n 5 collir sweep ...)",
     )
     add("--time-limit", type=float, metavar="SECONDS", help="list the best so far after this")
     add("--checkpoint", metavar="FILE", help="write down now and then how far the search is")

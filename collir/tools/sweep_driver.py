@@ -2,12 +2,10 @@
 
 import argparse
 import math
-import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -27,7 +25,7 @@ from collir.synthesis.sweeping.steps import TrainingStep
 from collir.tools.api import emit, read_text
 from collir.tools.deadline import Deadline
 from collir.tools.engines import ENGINES
-from collir.tools.executors import executor_at
+from collir.tools.executors import Workers, workers_at
 from collir.tools.measured import machines_of
 from collir.tools.shell import UsageError, write_whole
 from collir.tools.sweep_estimates import ProgressLine, estimated
@@ -65,64 +63,87 @@ def run(options: argparse.Namespace, sources: Sources) -> int:
         UsageError, DiagnosticError: an option or the program cannot be used, or no configuration is
             possible.
     """
-    models = _models(options, sources)
+    with workers_at(options.executor, options.workers) as workers:
+        if workers.is_done:
+            return 0
+        swept = sweep(options, sources, workers)
+        if options.json:
+            text = as_json(swept)
+        else:
+            text = "\n".join(_report(options, model, found) for model, found in swept)
+            text += as_machines(swept)
+        files = files_of(options, swept)
+        sys.stdout.write(text)
+        for path, text in files.items():
+            write_whole(path, text)
+    return 0
+
+
+def sweep(
+    options: argparse.Namespace, sources: Sources, workers: Workers, text: str | None = None
+) -> Sequence[Swept]:
+    """Return the best configurations on each machine.
+
+    Args:
+        text: the program; by default, the text of the file that the options name.
+
+    Raises:
+        UsageError, DiagnosticError: as for ``run``.
+    """
+    models = _models(options, sources, text)
     spaces = [_space(options, model) for model in models]
     _check_options(options, spaces)
     for model, space in zip(models, spaces, strict=True):
         _check_output(options, model, space)
-    swept: list[Swept] = []
-    with executor_at(options.executor) as executor:
-        for model, space in zip(models, spaces, strict=True):
-            swept.append((model, _found(options, model, space, executor)))
+    swept = [
+        (model, _found(options, model, space, workers))
+        for model, space in zip(models, spaces, strict=True)
+    ]
     if not any(each.best for _, found in swept for each in found):
         reasons = [_none(found, _memory(options, model.machine)) for model, found in swept]
         raise DiagnosticError(Diagnostic("; ".join(dict.fromkeys(reasons))))
-    if options.json:
-        text = as_json(swept)
-    else:
-        text = "\n".join(_report(options, model, found) for model, found in swept)
-        text += as_machines(swept)
-    [(model, found), *_] = swept
-    picture = svg(model, found, _memory(options, model.machine)) if options.plot else ""
-    sys.stdout.write(text)
-    if options.csv:
-        write_whole(options.csv, as_csv(swept))
-    if options.plot:
-        write_whole(options.plot, picture)
-    if options.settings_output:
-        write_whole(options.settings_output, _settings(options, *min(swept, key=_least_time)))
-    if options.output:
-        _write(options.output, *min(swept, key=_least_time))
-    return 0
+    return swept
 
 
-def _least_time(swept: Swept) -> float:
-    """Return the least time on a machine, on any number of devices."""
-    _, found = swept
-    return _fastest(found)[1].time if any(each.best for each in found) else math.inf
+def files_of(options: argparse.Namespace, swept: Sequence[Swept]) -> dict[str, str]:
+    """Return the texts of the files that options ask for, by their paths."""
+    [(model, found), *_], best = swept, best_of(swept)
+    files: dict[str, str] = {}
+    if path := options.csv:
+        files[path] = as_csv(swept)
+    if path := options.plot:
+        files[path] = svg(model, found, _memory(options, model.machine))
+    if path := options.settings_output:
+        files[path] = settings_of(options, *best)
+    if path := options.output:
+        files[path] = _program_text(path, *best)
+    return files
+
+
+def best_of(swept: Sequence[Swept]) -> Swept:
+    """Return the machine with the least time, on any number of devices."""
+    return min(
+        (each for each in swept if any(found.best for found in each[1])),
+        key=lambda each: _fastest(each[1])[1].time,
+    )
 
 
 def _found(
     options: argparse.Namespace,
     model: Model,
     space: Space,
-    executor: tuple[Executor, int] | None,
+    workers: Workers,
 ) -> list[Found]:
-    """Return the best configurations on a machine, for each number of devices.
-
-    Args:
-        executor: an executor and the number of its workers; None: processes of this computer.
-    """
+    """Return the best configurations on a machine, for each number of devices."""
     memory = _memory(options, model.machine)
-    at, count = executor or (None, os.cpu_count() or 1)
-    workers = options.workers or count
-    estimator, progress = model.estimator(workers, at), ProgressLine(options.progress)
+    estimator = model.estimator(workers.number, workers.executor)
+    progress = ProgressLine(options.progress)
     found: list[Found] = []
     for devices in space.devices:
         deadline, own = Deadline(options.time_limit), replace(space, devices=(devices,))
         entries, seen = estimated(own, estimator, memory, deadline, progress)
         problem = Sweep(model, entries, memory, deadline)
-        found.append(_search(options, problem, seen, workers, at, progress))
+        found.append(_search(options, problem, seen, workers, progress))
     if options.measure:
         found = [_measured(options, model, each) if each.best else each for each in found]
     return found
@@ -184,8 +205,7 @@ def _search(
     options: argparse.Namespace,
     problem: Sweep,
     found: Found,
-    workers: int,
-    executor: Executor | None,
+    workers: Workers,
     progress: ProgressLine,
 ) -> Found:
     """Return the fastest of some configurations."""
@@ -199,8 +219,8 @@ def _search(
 
     settings = search.Options(
         order="best-first",
-        workers=workers,
-        engine=executor or "auto",
+        workers=workers.number,
+        engine=workers.executor or "auto",
         time_limit=problem.deadline.left(),
         progress=False,
         on_solution=tell,
@@ -219,7 +239,9 @@ def _search(
         unlimited, first = replace(problem, deadline=Deadline.never()), range(len(entries))[:FIRST]
         nodes = [*islice(filter(None, map(unlimited.simulated, first)), 1)]
     complete = found.complete and outcome.status in ("optimal", "infeasible")
-    front = problem.front(nodes, workers) if options.pareto and complete else []
+    front: Sequence[Candidate] = ()
+    if options.pareto and complete:
+        front = problem.front(nodes, workers.number, workers.executor)
     best, least = ([(entries[node.number], node) for node in each] for each in (nodes, front))
     reason = found.reason or outcome.statistics.reason
     if complete and (too_large := excess([(entries[node.number], node) for node in nodes])):
@@ -242,10 +264,10 @@ def _details(
         if pair and all(rank in known for rank in pair):
             yield compared(model, each, pair)
     if _printed(options):
-        yield "\n" + _settings(options, model, found)
+        yield "\n" + settings_of(options, model, found)
 
 
-def _settings(options: argparse.Namespace, model: Model, found: Sequence[Found]) -> str:
+def settings_of(options: argparse.Namespace, model: Model, found: Sequence[Found]) -> str:
     """Return how the fastest configuration is set up."""
     (configuration, _), _ = _fastest(found)
     return settings_text(model, configuration, options.settings)
@@ -274,22 +296,22 @@ def _none(found: Sequence[Found], memory: float) -> str:
     return text
 
 
-def _write(path: str, model: Model, found: Sequence[Found]) -> None:
-    """Write the program of the fastest configuration of all."""
+def _program_text(path: str, model: Model, found: Sequence[Found]) -> str:
+    """Return the program of the fastest configuration of all, for a file of a path."""
     (configuration, _), _ = _fastest(found)
     program = model.program(configuration)
     function = model.step.function
     command = f"collopt {path} -p '{configuration.passes}' -t simulate --function {function}"
-    write_whole(path, f"// {command}\n{emit(program)}")
+    return f"// {command}\n{emit(program)}"
 
 
 # --- arguments ----------------------------------------------------------------------------------
 
 
-def _models(options: argparse.Namespace, sources: Sources) -> list[Model]:
+def _models(options: argparse.Namespace, sources: Sources, text: str | None) -> list[Model]:
     """Return the program on each of the machines."""
     path = Path(options.program)
-    text = read_text(path)
+    text = read_text(path) if text is None else text
     sources.add(str(path), text)
     sizes = dict(_named_number(each) for each in options.set_size)
     step = step_of(str(path), text, options.function, (), options.pipeline_axis)
