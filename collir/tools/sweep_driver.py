@@ -409,9 +409,9 @@ def _words(option: str, text: str, known: Mapping[str, T]) -> tuple[T, ...]:
 
 
 def _recompute(text: str, step: TrainingStep) -> tuple[Recompute, ...]:
-    """Return what may be computed again; `attention` is all calls with a softmax in layers, if
+    """Return what may be computed again; `attention` is all calls of it in layers, if
     there are any that are no kernel."""
-    attention = tuple(name for name, has_softmax in step.called.items() if has_softmax)
+    attention = tuple(name for name, is_one in step.called.items() if is_one)
     known: dict[str, Recompute] = {"none": False, "attention": attention, "full": True}
     for word in text.split(","):
         if word.startswith("@"):

@@ -21,6 +21,7 @@ from collir.tools import collir as collir_tool
 from collir.tools import collopt
 from collir.tools.machine import preset
 from collir.tools.new import CPU, GPUS
+from collir.tools.sweep_model import step_of
 
 
 def machine_of(path: Path) -> Machine:
@@ -232,6 +233,17 @@ def test_a_step_of_a_model_fits_the_cluster(model: str, capsys: pytest.CaptureFi
     assert given["batch"] == 8 * devices
     assert f"collir sweep cluster.coll --devices {devices}\n" in text or model == "resnet-50"
     assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("model", some([name for name in MODELS if name != "resnet-50"], 5))
+def test_a_step_of_a_model_can_be_swept(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As its first lines say; a router of experts is no attention."""
+    assert collir_tool.main(["new", "--model", model]) == 0
+    step = step_of("cluster.coll", capsys.readouterr().out, "", (), "pipe")
+    assert step.batch == "batch"
+    assert step.layers in step.parameters
+    attention = {name for name, is_one in step.called.items() if is_one}
+    assert not any("experts" in name for name in attention)
 
 
 @pytest.mark.parametrize("name", ["block", "model", "adamw", "m"])

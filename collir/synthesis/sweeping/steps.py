@@ -22,7 +22,7 @@ from collir.ir.roles import Role, argument_roles
 from collir.layout import DistType
 from collir.layout.dtypes import DType
 from collir.layout.formulas import Formula
-from collir.layout.nn import SOFTMAX
+from collir.layout.nn import EINSUM, SOFTMAX
 from collir.layout.sizes import formula_of
 from collir.machine import Level, Machine
 from collir.synthesis.sweeping.configuration import REPLICA, Configuration
@@ -186,15 +186,11 @@ class TrainingStep:
     @cached_property
     def called(self) -> dict[str, bool]:
         """The functions that layers call, but for those that are one kernel, each with whether it
-        is attention: has a softmax."""
+        is attention: it has a softmax between products."""
         loops = [op for op in self.callee.walk() if isinstance(op, RepeatOp) and op.sliced]
         calls = [op for loop in loops for op in loop.walk() if isinstance(op, CallOp)]
         functions = [call.function() for call in calls if call.fused is None]
-        return {
-            f.sym_name.data: any(isinstance(op, DistOp) and op.kind is SOFTMAX for op in f.walk())
-            for f in functions
-            if f is not None
-        }
+        return {f.sym_name.data: _is_attention(f) for f in functions if f is not None}
 
     @cached_property
     def machine(self) -> Machine:
@@ -258,30 +254,43 @@ def _parameter(size: int) -> str:
 
 
 def _layers(call: CallOp) -> str:
-    """Return the parameter of the step that is the number of its layers.
+    """Return the parameter of the step that is the number of its layers: of the longest loop over
+    stacked weights, as a few layers of another kind may be in front.
 
     Raises:
-        DiagnosticError: there is no loop over stacked weights.
+        DiagnosticError: there is no such loop.
     """
     callee = call.function()
     assert callee is not None
     arguments: list[SSAValue] = [*callee.args]
+    found: dict[str, int] = {}
     for op in callee.walk():
-        if isinstance(op, RepeatOp):
-            for value in op.sliced:
-                if value in arguments:
-                    stack = dist_type(given(call, arguments.index(value)))
-                    formula = formula_of(stack.dims[0].size)
-                    if not formula.parameters:
-                        continue
-                    [name, *_] = formula.parameters
-                    if formula != Formula.parameter(name):
-                        raise DiagnosticError.at(
-                            op,
-                            f"there are {formula} layers in this loop: make their number a "
-                            "parameter of its own, which the sweep changes",
-                        )
-                    return name
-    raise DiagnosticError.at(
-        callee, f"@{callee.sym_name.data} has no layers: a repeat over stacked weights"
-    )
+        if not isinstance(op, RepeatOp):
+            continue
+        for value in op.sliced:
+            if value not in arguments:
+                continue
+            size = dist_type(given(call, arguments.index(value))).dims[0].size
+            formula = formula_of(size)
+            if not formula.parameters:
+                continue
+            [name, *_] = formula.parameters
+            if formula != Formula.parameter(name):
+                raise DiagnosticError.at(
+                    op,
+                    f"there are {formula} layers in this loop: make their number a "
+                    "parameter of its own, which the sweep changes",
+                )
+            found.setdefault(name, int(size))
+    if not found:
+        raise DiagnosticError.at(
+            callee, f"@{callee.sym_name.data} has no layers: a repeat over stacked weights"
+        )
+    return max(found, key=found.__getitem__)
+
+
+def _is_attention(function: FuncOp) -> bool:
+    """Return whether a function has a softmax between products, as that of experts has not."""
+    kinds = [op.kind for op in function.walk() if isinstance(op, DistOp)]
+    kinds = [kind for kind in kinds if kind in (EINSUM, SOFTMAX)]
+    return SOFTMAX in kinds and kinds[0] is kinds[-1] is EINSUM
