@@ -16,7 +16,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
 from collir.synthesis.sweeping.groups import Estimate
-from collir.synthesis.sweeping.space import Space, level_sizes
+from collir.synthesis.sweeping.space import level_sizes
 from collir.tools.api import parse
 from collir.tools.sweep_model import Model, busiest
 from collir.tools.sweep_search import Sweep, bound_of, memory_margin
@@ -192,18 +192,12 @@ def configuration_of(model: Model, row: Row) -> Configuration:
 def best_of(model: Model, devices: int) -> tuple[Configuration, float, float, Spent, int] | None:
     """Return the fastest configuration that fits, its seconds and bytes, how a device spends them,
     and how many configurations there are; None if none is simulated in time."""
-    step = model.step
-    batch, layers = step.parameters[step.batch], step.parameters[step.layers]
-    axes = step.axes, step.data, step.pipeline
-    space = Space(
-        model.machine,
-        *axes,
-        (devices,),
-        batch,
-        layers,
+    space = replace(
+        model.step.space(model.machine, (devices,)),
         chunks=(2, 3, 4),
         recompute=(True,),
         zero=(0,),
+        sequence=(False,),
     )
     configurations = [*space.configurations(Counter())]
     workers = os.cpu_count() or 1

@@ -17,13 +17,13 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from collir import search
 from collir.synthesis.sweeping.estimates import Kind, Rows, kind_of
 from collir.synthesis.sweeping.groups import Estimate
 from collir.synthesis.sweeping.ingredients import Costs
-from collir.synthesis.sweeping.space import Space
 from collir.tools.machine import preset
 from collir.tools.sweep_model import Model
 from collir.tools.sweep_search import Sweep, bound_of, memory_margin
@@ -60,8 +60,7 @@ def main() -> None:
     )
     for devices in map(int, arguments.devices.split(",")):
         degrees = {"model": (1, 2, 4, 8, 16)}
-        axes = step.axes, step.data, "pipe"
-        space = Space(machine, *axes, (devices,), sizes["batch"], sizes["layers"], degrees=degrees)
+        space = replace(step.space(machine, (devices,)), degrees=degrees)
         began = cpu_seconds()
         configurations = list(space.configurations(Counter()))
         start = time.perf_counter()

@@ -79,14 +79,8 @@ def as_measured(c: Configuration) -> str:
 
 def space_of(model: Model) -> Space:
     """Return the configurations that are measured."""
-    step = model.step
-    axes = step.axes, step.data, step.pipeline
-    return Space(
-        model.machine,
-        *axes,
-        (8,),
-        BATCH,
-        step.parameters[step.layers],
+    return replace(
+        model.step.space(model.machine, (8,)),
         microbatch=ROWS,
         schedules=("1f1b",),
         recompute=(False,),

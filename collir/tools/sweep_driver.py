@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from collir import search
@@ -142,8 +143,13 @@ def _found(
     for devices in space.devices:
         deadline, own = Deadline(options.time_limit), replace(space, devices=(devices,))
         entries, seen = estimated(own, estimator, memory, deadline, progress)
-        problem = Sweep(model, entries, memory, deadline)
-        found.append(_search(options, problem, seen, workers, progress))
+        with TemporaryDirectory(prefix="collir-sweep-") as folder:
+            failures = Path(folder) / "failures"
+            problem = Sweep(model, entries, memory, deadline, str(failures))
+            best = _search(options, problem, seen, workers, progress)
+            lines = failures.read_text("utf-8").splitlines() if failures.exists() else []
+        failed = Counter(line.partition(" ")[2] for line in dict.fromkeys(lines))
+        found.append(replace(best, failed=failed))
     if options.measure:
         found = [_measured(options, model, each) if each.best else each for each in found]
     return found
@@ -361,26 +367,16 @@ def _named_number(text: str) -> tuple[str, int]:
 
 def _space(options: argparse.Namespace, model: Model) -> Space:
     step = model.step
-    return Space(
-        model.machine,
-        step.axes,
-        step.data,
-        step.shards,
-        step.pipeline,
-        _devices(options.devices, model.machine),
-        step.parameters[step.batch],
-        step.parameters[step.layers],
-        dict(_degree(text, step.axes) for text in options.degree),
-        _numbers("--microbatch", options.microbatch) if options.microbatch else (),
-        _words("--schedules", options.schedules, {name: name for name in SCHEDULES}),
-        _numbers("--chunks", options.chunks),
-        _recompute(options.recompute, step),
-        _words("--zero", options.zero, {str(stage): stage for stage in STAGES_OF_ZERO}),
-        _words("--sequence", options.sequence, {"whole": False, "divided": True}),
-        step.divided_words,
-        step.tensor,
-        step.divided,
-        "uneven" in _words("--stages", options.stages, {"even": "even", "uneven": "uneven"}),
+    return replace(
+        step.space(model.machine, _devices(options.devices, model.machine)),
+        degrees=dict(_degree(text, step.axes) for text in options.degree),
+        microbatch=_numbers("--microbatch", options.microbatch) if options.microbatch else (),
+        schedules=_words("--schedules", options.schedules, {name: name for name in SCHEDULES}),
+        chunks=_numbers("--chunks", options.chunks),
+        recompute=_recompute(options.recompute, step),
+        zero=_words("--zero", options.zero, {str(stage): stage for stage in STAGES_OF_ZERO}),
+        sequence=_words("--sequence", options.sequence, {"whole": False, "divided": True}),
+        uneven="uneven" in _words("--stages", options.stages, {x: x for x in ("even", "uneven")}),
     )
 
 

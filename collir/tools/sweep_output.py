@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
@@ -41,6 +41,8 @@ class Found:
         front: the front of time against memory, if it is asked for.
         estimates: all estimates, also of those that do not fit.
         measured: the measured seconds of the first ones, if they are asked for.
+        failed: the number of those that were to be simulated and have no program after all, for
+            each reason.
     """
 
     devices: int
@@ -53,6 +55,7 @@ class Found:
     front: Sequence[Listed] = ()
     estimates: Sequence[tuple[Configuration, Estimate]] = ()
     measured: Sequence[float] = ()
+    failed: Counter[str] = field(default_factory=Counter[str])
 
 
 Swept = tuple[Model, Sequence[Found]]
@@ -77,6 +80,7 @@ def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
         if not each.best:
             lines.append("  none fits")
             continue
+        lines += [f"  {count:,} have no program: {why}" for why, count in each.failed.most_common()]
         lines += _table(model, each.best, [record[sort] for record in records(model, [each])])
         if each.complete:
             lines += _left_out(each)
@@ -324,6 +328,7 @@ def _document(model: Model, found: Sequence[Found]) -> dict[str, Any]:
             "devices": each.devices,
             "possible": each.possible,
             "refused": dict(each.refused),
+            "failed": dict(each.failed),
             "complete": each.complete,
             "reason": each.reason,
         }

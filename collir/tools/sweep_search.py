@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pool
+from pathlib import Path
 from typing import NamedTuple
 
 from collir.cost.programs.exposed import Spent
@@ -79,12 +80,15 @@ class Sweep(Problem[Candidate]):
         entries: the configurations with their estimates, those with the least bound first.
         memory: bytes of a device.
         deadline: when simulations end, but for the first one, so that there is one.
+        failures: a file to which workers of this computer add the number of a configuration that
+            has no program after all, and why; empty: none.
     """
 
     model: Model
     entries: Sequence[tuple[Configuration, Estimate]]
     memory: float
     deadline: Deadline = field(default_factory=Deadline.never)
+    failures: str = ""
 
     sense = "min"
     sorted_by_bound = True
@@ -112,7 +116,12 @@ class Sweep(Problem[Candidate]):
         try:
             with self.deadline.ends() if number else nullcontext():
                 simulation = self.model.simulated(configuration)
-        except (DiagnosticError, TimeoutError):
+        except TimeoutError:
+            return None
+        except DiagnosticError as error:
+            if self.failures and Path(self.failures).parent.exists():
+                with Path(self.failures).open("a", encoding="utf-8") as file:
+                    file.write(f"{number} {error.diagnostics[0].message}\n")
             return None
         if simulation.peak > self.memory:
             return None

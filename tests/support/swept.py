@@ -35,11 +35,7 @@ PERCEPTRON = Subject(Path(__file__).with_suffix(".coll"), {})
 
 def space_of(model: Model, devices: int) -> Space:
     """Return all configurations of a model on so many devices, with at most two chunks."""
-    step = model.step
-    batch, layers = step.parameters[step.batch], step.parameters[step.layers]
-    axes = step.axes, step.data, step.shards, step.pipeline
-    space = Space(model.machine, *axes, (devices,), batch, layers, chunks=(2,))
-    return replace(space, words=step.divided_words, tensor=step.tensor)
+    return replace(model.step.space(model.machine, (devices,)), chunks=(2,))
 
 
 def estimates_of(

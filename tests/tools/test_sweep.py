@@ -12,6 +12,8 @@ from staged_checks import assert_computes
 from swept import GPT, PERCEPTRON, Subject, all_of, estimates_of, space_of
 
 import collir
+from collir.cost.programs.simulation import Simulation
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.synthesis.sweeping.configuration import Configuration
 from collir.synthesis.sweeping.space import Space
 from collir.tools.collir import main
@@ -71,6 +73,7 @@ def test_sizes_that_divide_nothing_are_left_out() -> None:
     model = PERCEPTRON._replace(sizes={"batch": 32, "seq": 4, "width": 2, "layers": 4}).model
     degrees = {"pipe": (1,), "data": (1,), "model": (8, 16)}
     space = replace(space_of(model, 16), degrees=degrees, microbatch=(1, 2, 4), recompute=(False,))
+    space = replace(space, divided={})  # that of types is counted before there are estimates
     found = [*model.estimator(1).estimates(all_of(space, replace(space, devices=(8,))))]
     whole = {c.degrees["model"] for c, estimate in found if not isinstance(estimate, str)}
     reasons = {e for c, e in found if isinstance(e, str) and c.degrees["model"] == 16}
@@ -98,6 +101,23 @@ def test_a_batch_may_be_over_several_axes(tmp_path: Path) -> None:
     for configuration in all_of(space)[::5]:
         before = small.program(configuration)
         assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
+
+
+@pytest.mark.turns
+def test_configurations_that_cannot_be_compiled_are_counted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kinds are compiled at small sizes, at which a pass may refuse nothing."""
+    original = Model.simulated
+
+    def simulated(self: Model, configuration: Configuration, passes: str = "") -> Simulation:
+        if configuration.zero:
+            raise DiagnosticError(Diagnostic("there is no such step"))
+        return original(self, configuration, passes)
+
+    monkeypatch.setattr(Model, "simulated", simulated)
+    text = _swept(PERCEPTRON, capsys, "--microbatch=2", "--zero=0,1,3")
+    assert "have no program: there is no such step\n" in text
 
 
 @pytest.mark.turns

@@ -25,6 +25,7 @@ from collir.ir.staging.layers import layer_loops, layers_of_chunks, shares_of
 from collir.ir.staging.outlining import Axis, Outlining
 from collir.ir.staging.stacks import needed_by, stacks_of, write_splats_at_uses
 from collir.ir.staging.sums import split_sums
+from collir.ir.staging.undivided import keep_layers_together
 from collir.ir.staging.weights import shares_on, with_shares
 from collir.ir.steps import first_use
 from collir.layout import LayoutError
@@ -109,6 +110,8 @@ def _staged(
     backward, weights = _backward_loops(loop, plan.splits)
     layers = layer_loops(loop)
     stacks = stacks_of(function, loop, layers)
+    while keep_layers_together(function, stacks):
+        stacks = stacks_of(function, loop, layers)
     try:
         flat = flattened(loop, layers, stacks, sizes)
         tasks = _tasks(loop, flat, plan, backward, weights)

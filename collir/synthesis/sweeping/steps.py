@@ -30,6 +30,7 @@ from collir.synthesis.sweeping.estimates import Kind
 from collir.synthesis.sweeping.ingredients import AXIS, MICROBATCHES, STAGES
 from collir.synthesis.sweeping.programs import named
 from collir.synthesis.sweeping.sequences import sequences
+from collir.synthesis.sweeping.space import Space
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,22 @@ class TrainingStep:
         mesh = mesh_of(named(self.module, self.function))
         others = (axis.name for axis in mesh.axes if axis.name != self.pipeline)
         return (self.pipeline, *others)
+
+    def space(self, machine: Machine, devices: tuple[int, ...]) -> Space:
+        """Return all its configurations on these numbers of devices of a machine."""
+        return Space(
+            machine,
+            self.axes,
+            self.data,
+            self.shards,
+            self.pipeline,
+            devices,
+            self.parameters[self.batch],
+            self.parameters[self.layers],
+            words=self.divided_words,
+            tensor=self.tensor,
+            divided=self.divided,
+        )
 
     def small(self, machine: Machine, kind: Kind) -> tuple[Machine, Configuration]:
         """Return a small configuration of a kind, on a machine with a level for each axis.
