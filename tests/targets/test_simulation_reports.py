@@ -14,6 +14,7 @@ from collir.cost.model import CostModel
 from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
+from collir.targets.reports.bars import bars_of
 from collir.targets.reports.text import seconds_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -137,6 +138,33 @@ def test_a_chart_is_svg_with_all_that_happens() -> None:
     for word in ("node", "gpu", "device", "all_reduce", "reduce_scatter", "port of node"):
         assert word in words
     assert text == emitted("gantt")
+
+
+LOOPS = """machine @box { level gpu[2] { port = 8 GB/s, latency = 3 us } }
+mesh @m on @box { data = gpu:2 }
+func @f(%x: f32[1024] partial(sum: data), %y: f32[2048@data]) -> (f32[1024], f32[2048]) on @m {
+  %a = repeat 9 carry(%h = %x) {
+    %b = all_reduce %h over data
+    %c = mask %b over data op sum
+    yield %c
+  }
+  %d = all_reduce %a over data
+  %e = all_gather %y over data dim 0
+  return %d, %e
+}
+"""
+
+
+def test_the_steps_of_loops_are_drawn() -> None:
+    """The first two iterations, those between as one, and the last."""
+    [simulation] = collir.simulate(collir.parse(LOOPS))
+    bars, lanes = bars_of(simulation)
+    kinds = [bar.kind for bar in bars if bar.lane == lanes[-1]]
+    assert kinds == [*["all_reduce"] * 3, "more iterations", "all_reduce", "all_gather"]
+    [more] = [bar for bar in bars if bar.kind == "more iterations"]
+    assert more.texts == ("6 iterations", "6x")
+    assert max(bar.end for bar in bars) == pytest.approx(simulation.time)
+    assert more.end - more.start == pytest.approx(6 * (bars[0].end - bars[0].start))
 
 
 # --- explanations -------------------------------------------------------------------------------

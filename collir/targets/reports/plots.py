@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from collir.targets.reports.bars import Bar
 from collir.targets.reports.text import bytes_unit, seconds_unit
 
 _STYLE: Any = {"svg.hashsalt": "collir", "svg.fonttype": "none", "text.parse_math": False}
@@ -28,22 +29,6 @@ _EDGES = {True: "black", False: "white"}
 
 _LETTER = 0.008
 """The width of a letter on a bar, as a share of the width of the chart."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A bar on a lane, with its start, its end and the kind of its step.
-
-    Attributes:
-        texts: names of the step, from the longest to the shortest; the first that fits is drawn.
-    """
-
-    lane: str
-    start: float
-    end: float
-    texts: Sequence[str]
-    kind: str
-    marked: bool = False
 
 
 @dataclass(frozen=True)
