@@ -111,6 +111,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--engine", default="mpi4py", metavar="NAME", help="mpi4py or mpi (default: mpi4py)")
     add("--repeats", type=at_least_one, default=3, metavar="N", help="runs of each (default: 3)")
     add(
+        "--mfu",
+        choices=("palm", "causal"),
+        default="palm",
+        help="palm: attention counts in full; causal: without what kernels skip (default: palm)",
+    )
+    add(
         "--sort",
         default="rank",
         metavar="COLUMN",

@@ -334,7 +334,14 @@ def _models(options: argparse.Namespace, sources: Sources, text: str | None) -> 
     given = (str(path), text, options.function, tuple(sizes.items()))
     sized = step_of(*given, options.pipeline_axis)
     return [
-        Model(*given, machine, options.pipeline_axis, division, (*_added(options, sized, machine),))
+        Model(
+            *given,
+            machine,
+            options.pipeline_axis,
+            division,
+            (*_added(options, sized, machine),),
+            options.mfu == "causal",
+        )
         for machine in machines
     ]
 

@@ -59,6 +59,8 @@ class Model:
         pipeline: the name of the axis of stages.
         division: what an axis divides that no type of the file names.
         added: axes of copies or of words that no type of the file names.
+        causal: whether products that kernels skip, as they are masked, do not count as a part of
+            the model.
     """
 
     path: str
@@ -69,6 +71,7 @@ class Model:
     pipeline: str
     division: Division | None = None
     added: tuple[str, ...] = ()
+    causal: bool = False
 
     @property
     def step(self) -> TrainingStep:
@@ -202,7 +205,7 @@ class Model:
 
         Those of kernels count three times, as their gradient has twice as many, and in full, also
         where they are masked: 6 N + 12 L h s operations for each word (Chowdhery 2022, PaLM,
-        appendix B).
+        appendix B); 6 N + 6 L h s or so if masked ones do not count.
         """
         step = self.step
         machine, small = step.small(self.machine, Kind((), False, 0))
@@ -219,7 +222,12 @@ class Model:
             if does.product
             for dtype, amount in does.work
         ]
-        work += [(dtype, 3 * count * n) for does, count in steps for dtype, n in does.counted]
+        work += [
+            (dtype, 3 * count * n)
+            for does, count in steps
+            if does.counted
+            for dtype, n in (does.inner if self.causal else does.counted)
+        ]
         if not all(rates.get(dtype) for dtype, _ in work):
             return 0.0
         scale = step.parameters[step.batch] * small.degrees[step.data[0]] / small.batch

@@ -173,12 +173,17 @@ def settings(model: Model, listed: Listed) -> dict[str, str]:
         "time": seconds_text(node.time),
         "exposed": f"{node.spent.exposed / node.time:.1%}",
         **_rate(values),
-        "MFU": f"{values['mfu']:.1%}" if values["mfu"] else "-",
+        _mfu_of(model): f"{values['mfu']:.1%}" if values["mfu"] else "-",
         "memory": bytes_text(node.memory),
         **{name: str(size) for name, size in configuration.degrees.items()},
         **choices(configuration),
         "bound by": bound_of_time(node.spent),
     }
+
+
+def _mfu_of(model: Model) -> str:
+    """Return the name of the part of the devices' rate that the model takes."""
+    return "causal MFU" if model.causal else "MFU"
 
 
 def choices(configuration: Configuration) -> dict[str, str]:
@@ -298,6 +303,7 @@ def as_machines(swept: Sequence[Swept]) -> str:
     ]
     best.sort(key=lambda entry: entry[:2])
     rate = "tokens/s" if swept[0][0].step.words else "rows/s"
+    mfu = _mfu_of(swept[0][0])
     costs = list(dict.fromkeys(name for *_, m, listed in best for name in _paid(m, listed)))
     rows: list[list[str]] = []
     fastest: dict[int, float] = {}
@@ -308,8 +314,8 @@ def as_machines(swept: Sequence[Swept]) -> str:
         row = [f"@{model.machine.name}", str(devices), shown["time"], f"{ratio:.2f}x{tie}"]
         paid = _paid(model, listed)
         cells = [paid.get(name, "-") for name in costs]
-        rows.append([*row, shown[rate], shown["MFU"], shown["memory"], *cells])
-    head = ["machine", "devices", "time", "of best", rate, "MFU", "memory", *costs]
+        rows.append([*row, shown[rate], shown[mfu], shown["memory"], *cells])
+    head = ["machine", "devices", "time", "of best", rate, mfu, "memory", *costs]
     band = f"A tie is within {100 * BAND:g}%, by which simulated steps are off (docs/training.md)."
     ties = [band] * any("tie" in row[3] for row in rows)
     return "\n".join(["", *table(head, rows, 1), *ties, ""])

@@ -38,6 +38,7 @@ REFUSED = (
     "neither a sum nor a mean",
     "is not linear in what is reduced",
     "needs the layers of all places",
+    "needs all layers at once in each microbatch",
 )
 """The texts of errors for which a random step may be refused."""
 

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import ModuleOp
 import collir
 from collir.dialects.machine import mesh_of, module_of
 from collir.dialects.tensor import dist_type
-from collir.ir.unstaging import without_stages
+from collir.ir.unstaging import UnstagedError, without_stages
 from collir.semantics.reference.buffers import NUMPY, assemble, distribute
 from collir.semantics.reference.collectives import Array
 from collir.semantics.reference.double import module_in_double
@@ -51,6 +51,8 @@ def on_all_devices(
     mesh, last = mesh_of(step), step.body.block.last_op
     assert last is not None
     types = [dist_type(argument) for argument in step.args]
+    if len(types) != len(tensors):  # behind `inline`, no task says which chunks are in rows
+        raise UnstagedError("its stacks are in rows")
     buffers = [distribute(mesh, x, t, rng) for x, t in zip(tensors, types, strict=True)]
     results = execute(module_of(step), step, buffers)
     pairs = zip(results, last.operands, strict=True)

@@ -289,6 +289,10 @@ def test_products_of_a_step_are_those_of_palm(tmp_path: Path, ends: str) -> None
     weights = 12 * layers * hidden**2 + SIZES["vocab"] * hidden
     operations = SIZES["batch"] * seq * (6 * weights + 12 * layers * hidden * seq)
     assert model.least_seconds == pytest.approx(operations / 312e12, rel=1e-9)
+    causal = replace(model, causal=True).least_seconds
+    attention = SIZES["batch"] * seq * 12 * layers * hidden * seq
+    skipped = (model.least_seconds - causal) * 312e12 / attention
+    assert skipped == pytest.approx(0.5 * (1 - 128 / seq), rel=0.05) if ends else skipped == 0
 
 
 @pytest.mark.turns

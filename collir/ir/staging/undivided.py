@@ -14,7 +14,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.ir.staging.stacks import remade
 from collir.ir.steps import step_op
-from collir.layout.coll import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, SLICE
+from collir.layout.coll import step_between
 
 
 def keep_layers_together(function: FuncOp, stacks: set[SSAValue]) -> bool:
@@ -34,12 +34,12 @@ def keep_layers_together(function: FuncOp, stacks: set[SSAValue]) -> bool:
 def _divided(op: DistOp) -> list[DistOp]:
     """Return the steps from one that divides layers to the one that gathers them, each the only
     user of the one before; none if there are none."""
-    if op.kind not in (REDUCE_SCATTER, SLICE) or op.integer("dim") != 0:
+    if not op.kind.shards or op.kind.before == "root" or op.integer("dim") != 0:
         return []
     chain = [op]
     for user in _only_users(op):
         chain.append(user)
-        if user.kind is ALL_GATHER and user.integer("dim") == 0:
+        if user.kind.gathers and user.kind.after == "replicated" and user.integer("dim") == 0:
             return chain if user.over == op.over else []
         if not (user.kind.layout_only or user.kind.maps) or len(user.operands) > 1:
             break
@@ -62,8 +62,10 @@ def _undivide(chain: list[DistOp]) -> None:
     block = first.parent
     assert block is not None
     made: list[tuple[DistOp, DistOp]] = []
-    if first.kind is REDUCE_SCATTER:
-        made.append((first, step_op(mesh, ALL_REDUCE, [value], axes=first.over)))
+    if first.kind.reduces:
+        whole = step_between("partial", "replicated")
+        assert whole is not None
+        made.append((first, step_op(mesh, whole, [value], axes=first.over)))
         value = made[-1][1].result
     for op in between:
         made.append((op, remade(op, mesh, [value])))
