@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data" / "public" / "training_public.csv"
 GPT = ROOT / "examples" / "models" / "sweep.coll"
 MACHINE = "dgx_h100"
+MEMORY, FULL = 80e9, 3
 SECONDS = 150
 """The longest that a sweep may take."""
 
@@ -55,10 +56,15 @@ Steps of Llama 3 and GPT-3 on H100s, as their authors published them: NVIDIA's b
 and MaxText, and torchtitan. Each configuration is a program of [collir new](new.md) (GPT-3: of
 [sweep.coll](../examples/models/sweep.coll)), compiled and simulated on `@dgx_h100` as a
 [sweep](sweep.md) does it; nothing is fitted to these rows. The sweep has its default options, and
-an axis of words where a row has one. Rows say nothing of what was computed again: nothing here, if
-that fits into 80 GB. Configurations are tensor/data/stages, words (`cp`), the sequences of a
-microbatch, chunks of a stage, ZeRO. The frameworks run kernels of Transformer Engine, and their
-software takes part of the memory: picks that need more than 72 GB may not fit there.
+an axis of words where a row has one. Most rows do not say what was computed again: here it is
+nothing, but all layers for those of ZeRO-3 that lack the memory otherwise. Configurations are
+tensor/data/stages, words (`cp`), the sequences of a microbatch, chunks of a stage, ZeRO.
+
+All rows ran in 80 GB. Simulations of ZeRO-1 need more, for two reasons: the weights in f32 are
+whole here on each device, and are divided as a part of the optimiser by NeMo; and sums of gradients
+over microbatches are in two buffers, where frameworks add in place. So a pick that has the memory
+here has it there, and a sweep misses plans that fit there alone: where picks are slower than the
+fastest row, that is why.
 """
 
 
@@ -191,8 +197,8 @@ def picked(model: Model, devices: int) -> tuple[dict[str, Any], bool, float]:
     return found["best"][0], space["complete"], time.perf_counter() - start
 
 
-def report(subject: tuple[str, int, int, int], own: Sequence[Row]) -> Iterator[str]:
-    """Yield the lines of a table."""
+def report(subject: tuple[str, int, int, int], own: Sequence[Row], sweeps: bool) -> Iterator[str]:
+    """Yield the lines of a table, with what a sweep picks if it is asked for."""
     name, seq, devices, batch = subject
     yield f"\n## {name}, {devices} H100, {batch} sequences of {seq:,}\n"
     yield "| | measured | simulated | error | memory |"
@@ -204,21 +210,27 @@ def report(subject: tuple[str, int, int, int], own: Sequence[Row]) -> Iterator[s
         try:
             configuration = configuration_of(model, row)
             simulation = model.simulated(configuration)
+            if row.zero == FULL and simulation.peak > MEMORY:
+                configuration = replace(configuration, recompute=True)
+                simulation = model.simulated(configuration)
         except (DiagnosticError, ValueError) as error:
-            reason = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0].partition(": error: ")[2] or str(error)
+            reason = reason.partition(":")[0]
             yield f"| {row.framework}: {row.degrees} | {measured} | - | {reason} | |"
             continue
         best = min(best, simulation.time)
         c, error = configuration, simulation.time / row.seconds - 1
         text = _text({**c.degrees, "rows": row.micro, "chunks": c.chunks, "zero": c.zero})
-        again = ", all again" if row.recompute else ""
+        again = ", all again" if c.recompute else ""
         columns = measured, seconds_text(simulation.time), f"{error:+.1%}"
         memory = bytes_text(simulation.peak)
         yield f"| {row.framework}: {text}{again} | {' | '.join(columns)} | {memory} |"
+    if not sweeps:
+        return
     try:
         pick, complete, took = picked(model, devices)
     except DiagnosticError as error:
-        yield f"\nThe sweep finds none: {error}"
+        yield f"\nThe sweep finds none: {error.diagnostics[0].message}"
         return
     micro = batch // pick["data"] // pick.get("replica", 1) // pick["microbatches"]
     text = _text({**pick, "rows": micro})
@@ -245,6 +257,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Plans beside published configurations.")
     parser.add_argument("--data", type=Path, default=DATA, help="the table")
     parser.add_argument("--page", action="store_true", help=f"write {PAGE.name}")
+    parser.add_argument("--rows", action="store_true", help="no sweeps")
     parser.add_argument("--only", default="", help="the models whose name has this in it")
     options = parser.parse_args()
     groups: dict[tuple[str, int, int, int], list[Row]] = {}
@@ -253,7 +266,7 @@ def main() -> None:
     lines = [HEAD]
     for subject, own in sorted(groups.items()):
         if options.only in subject[0]:
-            for line in report(subject, list(dict.fromkeys(own))):
+            for line in report(subject, [*dict.fromkeys(own)], not options.rows):
                 lines.append(line)
                 print(line, flush=True)
     if options.page:

@@ -2,10 +2,10 @@
 
 The name of the kernel is a discardable attribute of its steps, which follow each other. It changes
 nothing that a program computes. A step that a pass puts in the place of another has no kernel, and
-divides the kernel that it stands in.
+divides the kernel that it stands in. What layouts need, such as gathers, is put around kernels.
 """
 
-from collections.abc import Container, Generator, Iterable
+from collections.abc import Container, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -62,6 +62,57 @@ def fuse(steps: Iterable[Operation], call: CallOp, function: FuncOp) -> None:
         if error := fusion_error(call, op):
             raise DiagnosticError(error)
         op.attributes[KERNEL] = StringAttr(kernel)
+
+
+def keep_kernels_together(function: FuncOp) -> None:
+    """Let the steps of each kernel of a function follow each other, in place: what they need is
+    in front of them, and what needs them behind. A kernel with a step between that both needs it
+    and is needed by it stays in parts."""
+    for op in [function, *function.walk()]:
+        for block in (block for region in op.regions for block in region.blocks):
+            kernels: dict[str, list[Operation]] = {}
+            for step in block.ops:
+                if (name := kernel_name(step)) is not None and not _is_view(step):
+                    kernels.setdefault(name, []).append(step)
+            for steps in kernels.values():
+                _bring_together(steps)
+
+
+def _bring_together(steps: Sequence[Operation]) -> None:
+    first, last, own = steps[0], steps[-1], {*steps}
+    in_front: list[Operation] = []
+    behind: list[Operation] = []
+    needing = set[Operation](own)
+    step = first.next_op
+    while step is not None and step is not last:
+        if not needing.isdisjoint(_needed(step)):
+            needing.add(step)
+            if step not in own:
+                behind.append(step)
+        elif step not in own:
+            in_front.append(step)
+        step = step.next_op
+    if any(not {*behind}.isdisjoint(_needed(each)) for each in own):
+        return
+    block = first.parent
+    assert block is not None
+    for each in in_front:
+        each.detach()
+        block.insert_op_before(each, first)
+    for each in reversed(behind):
+        each.detach()
+        block.insert_op_after(each, last)
+
+
+def _is_view(step: Operation) -> bool:
+    """Return whether a step computes nothing, so that it may be outside of a kernel, too."""
+    return isinstance(step, DistOp) and step.kind.is_view
+
+
+def _needed(step: Operation) -> Iterator[Operation]:
+    """Yield the operations whose results a step needs, itself or inside of it."""
+    for op in step.walk():
+        yield from (value.owner for value in op.operands if isinstance(value.owner, Operation))
 
 
 @contextmanager

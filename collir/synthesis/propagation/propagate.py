@@ -14,6 +14,7 @@ from collir.ir.calls import calls_in, inline_call
 from collir.ir.differentiation import gradients_as_calls
 from collir.ir.expansion import expand_operation
 from collir.ir.functions import functions_of
+from collir.ir.fusion import keep_kernels_together
 from collir.ir.remarks import listening
 from collir.ir.roles import Role
 from collir.layout.steps import StepKind
@@ -144,6 +145,7 @@ def propagate_function(
     fastest = _fastest(spread)
     rewrite(function, graph, fastest.layouts, fastest.choices)
     reduce_behind_loops(function, rules.reduce_once)
+    keep_kernels_together(function)
     del function.attributes[AUTO]
 
 
