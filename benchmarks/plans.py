@@ -1,4 +1,4 @@
-"""What a sweep picks beside published configurations on H100s: ``python benchmarks/plans.py``.
+"""Published configurations on H100s beside what a sweep picks: ``python benchmarks/plans.py``.
 
 Rows of --data say how Llama 3 and GPT-3 were trained: devices, batch, degrees, ZeRO, and seconds of
 a step. Each configuration that a program of `collir new` can be is simulated, and `collir sweep`
@@ -17,11 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from published import placed
+
 import collir
 from collir.ir.diagnostics import DiagnosticError
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.sweeping.configuration import CONTEXT, UNSTAGED, Configuration
-from collir.synthesis.sweeping.space import level_sizes
 from collir.tools.collir import main as collir_tool
 from collir.tools.machine import preset
 from collir.tools.sweep_model import Model
@@ -97,7 +98,6 @@ def rows(path: Path) -> Iterator[Row]:
     """Yield the rows of the table that say all of this, without those of 8-bit products."""
     with path.open(encoding="utf-8") as file:
         for each in csv.DictReader(file):
-            kind = "zero-3" if "zero-3" in each["dp_or_fsdp"] else "zero-1"
             known = all(each[x] for x in ("tp", "pp", "gpus", "global_batch", "micro_batch"))
             asked = each["model"] in MODELS or each["model"] == "gpt3-175b"
             told = each["recompute"] in ("not stated", "full") and each["iteration_s"]
@@ -112,7 +112,7 @@ def rows(path: Path) -> Iterator[Row]:
                 (int(each["tp"]), int(each["pp"]), int(each["cp"] or 1)),
                 int(each["micro_batch"]),
                 int(each["vp"]) if each["vp"].isdecimal() else 1,
-                int(kind[-1]),
+                FULL if "zero-3" in each["dp_or_fsdp"] else 1,
                 each["recompute"] == "full",
                 each["sequence_parallel"] == "yes",
                 float(each["iteration_s"]),
@@ -149,16 +149,8 @@ def configuration_of(model: Model, row: Row) -> Configuration:
     microbatches, left = divmod(batch, max(data, 1) * row.micro)
     if rest or left or not data:
         raise ValueError(f"{devices} devices are no {tensor} x {stages} x {words}")
-    free = [*(level_sizes(model.machine, devices) or ())]
-    factors: dict[str, tuple[int, ...]] = {}
     sizes = {"model": tensor, CONTEXT: words, "data": data, "pipe": stages}
-    for name, degree in sizes.items():
-        own = [1] * len(free)
-        for level in reversed(range(len(free))):
-            own[level] = math.gcd(degree, free[level])
-            degree //= own[level]
-            free[level] //= own[level]
-        factors[name] = tuple(own)
+    factors = placed(model, devices, sizes)
     layers = model.step.parameters[model.step.layers]
     parts = stages * row.chunks
     uneven = layers % parts > 0

@@ -15,7 +15,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -170,21 +170,28 @@ def _sizes(
     return tuple(named.items())
 
 
-def configuration_of(model: Model, row: Row) -> Configuration:
-    """Return the configuration of a row: tensor parallelism innermost, stages outermost."""
-    left = [*(level_sizes(model.machine, row.devices) or ())]
-    factors: dict[str, list[int]] = {}
-    for name, degree in zip(("model", "data", "pipe"), row.degrees, strict=True):
+def placed(model: Model, devices: int, degrees: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Return the factors of axes at each level of a machine, the first axis innermost."""
+    left = [*(level_sizes(model.machine, devices) or ())]
+    factors: dict[str, tuple[int, ...]] = {}
+    for name, degree in degrees.items():
         own = [1] * len(left)
         for level in reversed(range(len(left))):
             own[level] = math.gcd(degree, left[level])
             degree //= own[level]
             left[level] //= own[level]
-        factors[name] = own
+        factors[name] = tuple(own)
+    return factors
+
+
+def configuration_of(model: Model, row: Row) -> Configuration:
+    """Return the configuration of a row: tensor parallelism innermost, stages outermost."""
+    degrees = dict(zip(("model", "data", "pipe"), row.degrees, strict=True))
+    factors = placed(model, row.devices, degrees)
     batch = dict(row.sizes)["batch"]
     stages = row.degrees[2]
     schedule = UNSTAGED if stages == 1 else "1f1b" if row.chunks == 1 else "interleaved"
-    axes = tuple((name, tuple(factors[name])) for name in model.step.axes)
+    axes = tuple((name, factors[name]) for name in model.step.axes)
     microbatches = batch // row.degrees[1] // row.micro
     return Configuration(axes, "pipe", batch, microbatches, schedule, row.chunks, True)
 

@@ -68,7 +68,7 @@ def keep_kernels_together(function: FuncOp) -> None:
     """Let the steps of each kernel of a function follow each other, in place: what they need is
     in front of them, and what needs them behind. A kernel with a step between that both needs it
     and is needed by it stays in parts."""
-    for op in [function, *function.walk()]:
+    for op in [*function.walk()]:
         for block in (block for region in op.regions for block in region.blocks):
             kernels: dict[str, list[Operation]] = {}
             for step in block.ops:
@@ -85,12 +85,10 @@ def _bring_together(steps: Sequence[Operation]) -> None:
     needing = set[Operation](own)
     step = first.next_op
     while step is not None and step is not last:
-        if not needing.isdisjoint(_needed(step)):
-            needing.add(step)
-            if step not in own:
-                behind.append(step)
-        elif step not in own:
-            in_front.append(step)
+        if step not in own:
+            needs_own = not needing.isdisjoint(_needed(step))
+            (behind if needs_own else in_front).append(step)
+            needing |= {step} if needs_own else set()
         step = step.next_op
     if any(not {*behind}.isdisjoint(_needed(each)) for each in own):
         return

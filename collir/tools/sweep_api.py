@@ -30,7 +30,7 @@ _OWN = (
     "configs",
     "_given",
 )
-"""What the command has and the function has not, or has as arguments of its own."""
+"""Options of the command that the function has not, or has as arguments of its own."""
 
 Value = str | int | float | Path | Sequence[str | int]
 Option = Value | Mapping[str, Value]

@@ -289,7 +289,9 @@ def _none(found: Sequence[Found], memory: float) -> str:
     if ended := next((each.reason for each in found if not each.complete), ""):
         return f"no configuration was simulated before the search ended: {ended}"
     reasons = sum((each.refused for each in found), Counter[str]())
-    if simulated := sum(each.possible for each in found):
+    failed = sum((each.failed for each in found), Counter[str]())
+    reasons.update(failed)
+    if simulated := sum(each.possible for each in found) - failed.total():
         reasons[f"their simulations need more than {bytes_text(memory)}"] += simulated
     listed = "; ".join(f"{count} as {reason}" for reason, count in reasons.most_common(4))
     smallest = min(each.smallest for each in found)

@@ -77,10 +77,10 @@ def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
             f"{each.devices} devices: {total:,} configurations, {each.possible:,} may fit",
         ]
         lines += [f"  {count:,} not: {reason}" for reason, count in each.refused.most_common()]
+        lines += [f"  {count:,} have no program: {why}" for why, count in each.failed.most_common()]
         if not each.best:
             lines.append("  none fits")
             continue
-        lines += [f"  {count:,} have no program: {why}" for why, count in each.failed.most_common()]
         lines += _table(model, each.best, [record[sort] for record in records(model, [each])])
         if each.complete:
             lines += _left_out(each)
