@@ -107,10 +107,17 @@ def _is_layout_of(whole: Attribute, x: Attribute) -> bool:
     return x != whole and unsharded(x.data) == whole.data
 
 
+def keeps_whole(op: DistOp) -> bool:
+    """Return whether an operation of an ``auto`` function says that a value is whole everywhere: it
+    brings the whole value to the layout that this has."""
+    x = dist_type(op.result)
+    return op.kind is REDISTRIBUTE and dist_type(op.input) == x == unsharded(x)
+
+
 def is_implied(op: Operation) -> bool:
     """Return whether an operation of an ``auto`` function is not written: it makes a value whole,
     or brings it to the layout that a call takes or a function returns."""
-    if not isinstance(op, DistOp) or op.kind is not REDISTRIBUTE:
+    if not isinstance(op, DistOp) or op.kind is not REDISTRIBUTE or keeps_whole(op):
         return False
     x, result = dist_type(op.input), dist_type(op.result)
     if result == unsharded(x):

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, SSAValue
+from xdsl.ir import Attribute, Operation, SSAValue
 
+from collir.dialects.operation import DistOp
 from collir.dialects.tensor import AxesAttr, DistTensorType, PlaceAttr
 from collir.layout import Dim, DistType, Mesh, Place, place_at
+from collir.layout.coll import REDISTRIBUTE
 from collir.layout.mesh import digits_over, index_over
 
 Renaming = Mapping[str, tuple[str, ...]]
@@ -39,14 +41,23 @@ def map_attributes(function: FuncOp, mapped: Callable[[Attribute], Attribute]) -
 def rename_sub_axes(function: FuncOp, renaming: Renaming, old: Mesh, new: Mesh) -> None:
     """Rename the sub-axes of the old mesh to those of the new one, in all types and attributes.
 
-    A sub-axis that nothing replaces vanishes, and so does a step over nothing else.
+    A sub-axis that nothing replaces vanishes, and so does a step over nothing else, or one that
+    changes no layout then.
     """
+    moves = {
+        op for op in function.walk() if _is_move(op) and op.operands[0].type != op.results[0].type
+    }
     map_attributes(function, lambda attribute: _renamed(attribute, renaming, old, new))
     for op in list(function.walk()):
-        if not {AxesAttr(()), PlaceAttr(())}.isdisjoint(op.properties.values()):
+        is_over_none = not {AxesAttr(()), PlaceAttr(())}.isdisjoint(op.properties.values())
+        if is_over_none or (op in moves and op.operands[0].type == op.results[0].type):
             op.results[0].replace_all_uses_with(op.operands[0])
             op.detach()
             op.erase()
+
+
+def _is_move(op: Operation) -> bool:
+    return isinstance(op, DistOp) and op.kind is REDISTRIBUTE
 
 
 def renamed_type(x: DistType, renaming: Renaming, old: Mesh, new: Mesh) -> DistType:

@@ -1,7 +1,7 @@
 """Variants of a training step that compute the same: layers that are computed again in the backward
 pass, and states and parameters that are divided over the axis of the batch."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from xdsl.dialects.builtin import FunctionType, ModuleOp, UnitAttr
@@ -15,10 +15,11 @@ from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.auto import lay_out_argument
 from collir.ir.calls import calls_in
+from collir.ir.names import set_name
 from collir.ir.renaming import set_type
-from collir.ir.roles import Role, argument_roles, result_roles
+from collir.ir.roles import Role, argument_roles, result_roles, set_role
 from collir.layout import Dim, DistType, Mesh
-from collir.layout.coll import REDISTRIBUTE
+from collir.layout.coll import CAST, REDISTRIBUTE
 
 
 def recompute_layers(module: ModuleOp) -> None:
@@ -59,6 +60,63 @@ def shard_roles(function: FuncOp, axes: Collection[str], roles: Collection[Role]
 
     arguments = sharded(function.args, argument_roles(function))
     set_layouts(function, arguments, sharded(last.operands, result_roles(function)))
+
+
+def shard_masters(function: FuncOp, axes: Collection[str]) -> None:
+    """Shard the parameters that an ``auto`` function casts for the gradient over axes too, in
+    place; what is cast is whole on them.
+
+    A parameter that is cast is the optimiser's exact copy of a weight: the layers compute with the
+    weight, which is narrow (Rajbhandari 2020, ZeRO, section 3).
+    """
+    mesh, masters = mesh_of(function), dict[int, DistType]()
+    names = tuple(sub for axis in axes for sub in mesh.of_axis.get(axis, ()))
+    roles = argument_roles(function)
+    for call in [call for call in calls_in(function) if call.sought]:
+        for number in call.sought:
+            cast = _before_move(call.operands[number])
+            argument = _master_of(cast, roles)
+            if argument is None or (to := _sharded(dist_type(argument), names, mesh)) is None:
+                continue
+            masters[argument.index] = to
+            if cast is call.operands[number]:  # where it lies, nothing says yet
+                there = replace(dist_type(argument), dtype=dist_type(cast).dtype)
+                call.operands[number] = _laid_out_as(cast, there, mesh)
+            set_role(call.operands[number], Role.PARAMETER)
+    parameters = (n for n, role in enumerate(roles) if role is Role.PARAMETER)
+    new = (n for n, role in enumerate(result_roles(function)) if role is Role.PARAMETER)
+    pairs = zip(parameters, new, strict=False)
+    set_layouts(function, masters, {new: masters[old] for old, new in pairs if old in masters})
+
+
+def _before_move(value: SSAValue) -> SSAValue:
+    """Return a value before it is brought to another layout."""
+    owner = value.owner
+    return owner.input if isinstance(owner, DistOp) and owner.kind is REDISTRIBUTE else value
+
+
+def _master_of(value: SSAValue, roles: Sequence[Role | None]) -> BlockArgument | None:
+    """Return the parameter that a value is, cast to a narrower type."""
+    cast = value.owner
+    if not isinstance(cast, DistOp) or cast.kind is not CAST:
+        return None
+    source = _before_move(cast.operands[0])
+    is_parameter = isinstance(source, BlockArgument) and roles[source.index] is Role.PARAMETER
+    is_narrower = dist_type(value).dtype.bytes < dist_type(source).dtype.bytes
+    return source if is_parameter and is_narrower else None
+
+
+def _laid_out_as(value: SSAValue, there: DistType, mesh: Mesh) -> SSAValue:
+    """Return a whole value of an ``auto`` function that lies as a type says."""
+    last = value
+    for to in dict.fromkeys((DistTensorType(there), value.type)):
+        op, behind = OPERATIONS[REDISTRIBUTE.name].make(mesh, last, to=to), last.owner
+        assert isinstance(behind, Operation) and behind.parent is not None
+        behind.parent.insert_op_after(op, behind)
+        set_name(op.result, value.name_hint)
+        set_role(op, Role.PARAMETER)
+        last = op.result
+    return last
 
 
 def set_layouts(

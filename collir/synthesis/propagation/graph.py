@@ -19,6 +19,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.auto import keeps_whole
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.roles import Role, result_roles, role_of
 from collir.layout import DistType, LayoutError, Mesh, Reduction
@@ -214,12 +215,12 @@ class Graph:
         """Add a step that only changes the layout: its result is another tensor if its type says
         where it lies, and else the same."""
         source, role = self.of[op.input], role_of(op.result)
-        is_free = not dist_type(op.result).axes or role is Role.GRADIENT
+        is_free = (not dist_type(op.result).axes and not keeps_whole(op)) or role is Role.GRADIENT
         if is_free and not dist_type(op.input).partial:
             self.of[op.result] = source
             source.role = source.role or role
             return
-        self._same(source, self._add(op.result), times)
+        self._same(source, self._add(op.result, layout_of(dist_type(op.result))), times)
 
     def _step(self, op: DistOp, times: int) -> None:
         members = [self.of[operand] for operand in op.operands]

@@ -11,11 +11,11 @@ from collir.ir.functions import functions_of, meshes_of
 from collir.ir.instantiation import instantiate
 from collir.ir.names import unused_symbol
 from collir.ir.roles import Role
-from collir.ir.variants import recompute_calls, recompute_layers, shard_roles
+from collir.ir.variants import recompute_calls, recompute_layers, shard_masters, shard_roles
 from collir.layout import Mesh
 from collir.machine import Machine
 from collir.synthesis.placement.meshes import change
-from collir.synthesis.sweeping.configuration import Configuration
+from collir.synthesis.sweeping.configuration import ADDED_PARTS, WHOLE_GRADIENTS, Configuration
 from collir.synthesis.sweeping.sequences import shard_sequences
 
 _DIVIDED = {
@@ -83,6 +83,8 @@ def program_of(
     elif configuration.recompute:
         recompute_calls(module, configuration.recompute)
     shard_roles(step, shards, _DIVIDED[configuration.zero])
+    if configuration.zero in (WHOLE_GRADIENTS, ADDED_PARTS):
+        shard_masters(step, shards)
     if configuration.sequence:
         shard_sequences(step, configuration.sequence)
     instantiate(module, {batch: configuration.batch}, function)
