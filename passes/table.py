@@ -29,6 +29,7 @@ PASSES: dict[str, Callable[[], type[ModulePass]]] = {
     "shard": Lazy("collir.passes.shard", "ShardPass"),
     "split-backward": Lazy("collir.passes.split_backward", "SplitBackwardPass"),
     "split-level": Lazy("collir.passes.split_level", "SplitLevelPass"),
+    "sum-in-place": Lazy("collir.passes.sum_in_place", "SumInPlacePass"),
     "unshard": Lazy("collir.passes.unshard", "UnshardPass"),
     "unroll": Lazy("collir.passes.unroll", "UnrollPass"),
     "validate": Lazy("collir.passes.validate", "ValidatePass"),

@@ -116,7 +116,7 @@ class LocalRepeatOp(IRDLOperation):
 
     The body takes, for each carry, the buffer of its value and the one of the next; and a slice of
     each stack. The value begins in ``begins``; iterations write to ``ends`` and ``spares`` in
-    turns, and the last one to ``ends``.
+    turns, and the last one to ``ends``. If all three are one buffer, the value is updated in place.
     """
 
     name = "local.repeat"
@@ -152,7 +152,7 @@ class LocalRepeatOp(IRDLOperation):
         for begin, end, spare in zip(carries, self.ends, self.spares, strict=True):
             if not begin.type == end.type == spare.type:
                 raise VerifyException("the buffers of a carry are alike")
-            if self.count > 1 and end is spare:
+            if self.count > 1 and end is spare is not begin:
                 raise VerifyException("a carry of several iterations needs two buffers")
 
 

@@ -16,6 +16,7 @@ from collir.dialects.machine import mesh_of
 from collir.dialects.nested import NestedOp, RepeatOp
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
+from collir.ir.in_place import is_updated
 from collir.ir.names import unique_names
 from collir.layout import Mesh
 from collir.layout.sizes import OpenSize
@@ -27,7 +28,8 @@ class BufferPlan:
 
     Attributes:
         names: a distinct name for every value.
-        owner: for every value, the value whose memory it lies in.
+        owner: for every value, the value whose memory it lies in. Sums to which iterations of a
+            loop add lie in that of what they begin with.
         offset: for every value, its start in that memory, in elements.
         last_use: for every owner, the last operation that reads it.
         result_of: for an owner, the index of the result whose memory it is written to directly.
@@ -69,17 +71,25 @@ class BufferPlan:
         Iterations write to the memory of the result and to a second buffer in turns, and the last
         one to the former. What a carry begins with is read by the first iteration only, so if
         nothing else needs it, it is the second buffer: the second iteration writes there. It is
-        None where that cannot be, and the loop needs memory of its own.
+        None where that cannot be, and the loop needs memory of its own. A carry that is updated in
+        place needs none.
         """
         odd = not isinstance(loop.times, OpenSize) and loop.times % 2 == 1
-        return [start if odd else None for start in self.reusable(loop)]
+        return [
+            start if odd or self.is_in_place(loop, number) else None
+            for number, start in enumerate(self.reusable(loop))
+        ]
+
+    def is_in_place(self, loop: RepeatOp, number: int) -> bool:
+        """Return whether all values of a carry of a loop lie in the memory of the first."""
+        return self.owner[loop.results[number]] is self.owner[loop.operands[number]]
 
     def reusable(self, loop: RepeatOp) -> list[SSAValue | None]:
         """Return ``spares`` of a loop with an odd number of iterations."""
         read = Counter(map(self.buffer, loop.operands))
         spares: list[SSAValue | None] = []
         for start, result in zip(loop.carried, loop.results, strict=False):
-            free = (
+            free = self.owner[start] is self.owner[result] or (
                 start.type == result.type
                 and self.is_temporary(start)
                 and start not in self.first_write
@@ -105,7 +115,10 @@ def plan_buffers(function: FuncOp) -> BufferPlan:
         start = op.place_in_operand(mesh) if isinstance(op, DistOp) else None
         for operand in op.operands if start is None or _computes(op) else ():
             last_use[owner[operand]] = op
-        for result in op.results:
+        for number, result in enumerate(op.results):
+            if isinstance(op, RepeatOp) and _begins_in_place(op, number, owner):
+                owner[result], offset[result] = owner[op.operands[number]], 0
+                continue
             owner[result] = result if start is None else owner[op.operands[0]]
             offset[result] = 0 if start is None else offset[op.operands[0]] + start
         if not op.results:
@@ -127,6 +140,16 @@ def plan_buffers(function: FuncOp) -> BufferPlan:
     first_write = _first_writes(function, part_of, last_use)
     names = unique_names(function)
     return BufferPlan(names, owner, offset, last_use, result_of, part_of, first_write, returned)
+
+
+def _begins_in_place(loop: RepeatOp, number: int, owner: dict[SSAValue, SSAValue]) -> bool:
+    """Return whether a carry of a loop is updated in the memory of what it begins with, which the
+    function computes for it alone."""
+    if number >= len(loop.carried) or loop.schedule is not None:
+        return False
+    start = loop.carried[number]
+    is_own = isinstance(start.owner, Operation) and owner[start] is start
+    return is_own and len([*start.uses]) == 1 and is_updated(loop, number)
 
 
 def _stacks_of_loops(function: FuncOp, owner: dict[SSAValue, SSAValue]) -> list[SSAValue]:

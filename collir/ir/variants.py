@@ -101,9 +101,10 @@ def _master_of(value: SSAValue, roles: Sequence[Role | None]) -> BlockArgument |
     if not isinstance(cast, DistOp) or cast.kind is not CAST:
         return None
     source = _before_move(cast.operands[0])
-    is_parameter = isinstance(source, BlockArgument) and roles[source.index] is Role.PARAMETER
+    if not isinstance(source, BlockArgument) or roles[source.index] is not Role.PARAMETER:
+        return None
     is_narrower = dist_type(value).dtype.bytes < dist_type(source).dtype.bytes
-    return source if is_parameter and is_narrower else None
+    return source if is_narrower else None
 
 
 def _laid_out_as(value: SSAValue, there: DistType, mesh: Mesh) -> SSAValue:

@@ -27,7 +27,7 @@ from collir.ir.selection import erase_other_functions
 from collir.machine import Machine
 from collir.synthesis.searching import session
 from collir.synthesis.sweeping.axes import ADDED, divide_arguments
-from collir.synthesis.sweeping.configuration import PREFETCHED, Configuration
+from collir.synthesis.sweeping.configuration import PREFETCHED, SUMMED, Configuration
 from collir.synthesis.sweeping.dividing import Division
 from collir.synthesis.sweeping.estimates import Estimator, Kind, Rows
 from collir.synthesis.sweeping.ingredients import (
@@ -190,6 +190,8 @@ class Model:
             instantiate(module, {step.layers: layers * stages}, step.function)
             if kind.staged:
                 module = _passed(module, f"pipeline{{axis={step.pipeline} schedule={schedule}}}")
+            elif not kind.once:
+                module = _passed(module, SUMMED)
             module = for_report(module, [step.function])
             for function in functions_of(module):
                 others = [name for name in parameters_of(function) if name != step.batch]

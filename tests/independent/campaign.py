@@ -61,6 +61,8 @@ PASSES = [
     "unroll",
     "inline,unroll",
     "prefetch,rotate",
+    "sum-in-place",
+    "differentiate,sum-in-place",
     "split-backward",
     "differentiate,split-backward",
     "ring-attention",

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from io import StringIO
 
-import numpy as np
 import pytest
 from checks import functions_of
 from hypothesis import given, settings
+from local_programs import assert_runs, assert_same, inputs, lowered
 from programs import RANDOM, module_of, random_function, random_mesh, random_module, values_that_fit
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -30,18 +30,15 @@ from collir.dialects.local import (
     local_functions,
 )
 from collir.dialects.local_types import RankNumberAttr
-from collir.dialects.machine import mesh_of
 from collir.dialects.parameters import PARAMETERS, parameters_of
-from collir.dialects.tensor import BindingsAttr, dist_type
+from collir.dialects.tensor import BindingsAttr
 from collir.ir.diagnostics import DiagnosticError, Sources
 from collir.ir.instantiation import instantiate
 from collir.ir.verification import verify
-from collir.localize.localize import localize, lower_functions
-from collir.localize.writer import ANY_GROUPS, GroupRules
+from collir.localize.localize import lower_functions
+from collir.localize.writer import GroupRules
 from collir.semantics.local.executor import execute_local
 from collir.semantics.local.memory import LocalError
-from collir.semantics.reference.buffers import distribute, random_tensor
-from collir.semantics.reference.collectives import Buffers
 from collir.semantics.reference.executor import execute
 from collir.syntax.mlir import read_mlir
 from collir.syntax.reader import read
@@ -50,39 +47,12 @@ from collir.targets.code.c_file import for_code
 from collir.tools.api import context
 
 
-def lowered(module: ModuleOp, rules: GroupRules = ANY_GROUPS) -> dict[str, LocalFuncOp]:
-    """Return the local functions of a module by name."""
-    copy = module.clone()
-    localize(copy, rules)
-    copy.verify()
-    return {function.sym_name.data: function for function in local_functions(copy)}
-
-
-def inputs(function: FuncOp, seed: int) -> list[Buffers]:
-    """Return random buffers for the arguments of a function."""
-    rng, mesh = np.random.default_rng(seed), mesh_of(function)
-    types = map(dist_type, function.args)
-    return [distribute(mesh, random_tensor(x, rng), x, rng) for x in types]
-
-
-def assert_same(got: list[Buffers], expected: list[Buffers]) -> None:
-    for ours, theirs in zip(got, expected, strict=True):
-        for x, y in zip(ours, theirs, strict=True):
-            assert (x is None) == (y is None)
-            if x is not None and y is not None:
-                assert (x.shape, x.dtype) == (y.shape, y.dtype)
-                close = 64 * np.finfo(x.dtype).eps if x.dtype.kind == "f" else 0
-                np.testing.assert_allclose(x, y, rtol=close, atol=close * np.abs(y).max(initial=0))
-
-
 def check_module(module: ModuleOp, rng: random.Random) -> None:
     """Check that programs of ranks compute what the functions of a module do."""
     rules = GroupRules(ascending=rng.random() < 0.3, padded=rng.random() < 0.3)
-    programs, seed = lowered(module, rules), rng.randrange(1000)
+    programs = lowered(module, rules)
     for function in functions_of(module):
-        arguments = inputs(function, seed)
-        expected = execute(module, function, arguments)
-        assert_same(execute_local(programs[function.sym_name.data], arguments, rng), expected)
+        assert_runs(programs[function.sym_name.data], module, function, rng)
 
 
 @pytest.mark.turns

@@ -375,7 +375,10 @@ def _loop(
             simulation = _with_slices(simulation, op, classes)
         spares = tuple(
             (classes.local_bytes(instance.on[0], dist_type(start)), other is not None)
-            for start, other in zip(op.carried, where.reusable(op), strict=True)
+            for number, (start, other) in enumerate(
+                zip(op.carried, where.reusable(op), strict=True)
+            )
+            if not where.is_in_place(op, number)
         )
         loop = LoopStep(op.times, simulation, spares)
     phases, after = (loop.phases, tuple(range(before))) if alone else ((), ())

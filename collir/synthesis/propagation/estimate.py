@@ -13,7 +13,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.cost.model import CostModel
 from collir.layout import Dim, DistType, DType, Mesh, Reduction
-from collir.layout.cuts import units
+from collir.layout.cuts import is_even, units
 from collir.layout.mesh import Factor
 from collir.machine import Device, Level
 from collir.synthesis.propagation.choice import (
@@ -138,13 +138,17 @@ class Estimates:
                 yield {index: own for index, own in self._fitting(relation, axes).items() if own}
 
     def _fitting(self, relation: Relation, axes: Assignment) -> Assignment:
-        """Return the part of an assignment by which the dimensions of all members divide."""
+        """Return the part of an assignment by which the dimensions of all members divide; what is
+        averaged is in equal blocks."""
         wrong = {
             index
             for member, over in zip(relation.members, relation.indices, strict=True)
             for index, size in zip(over, member.shape, strict=True)
             if not self.divides(size, axes.get(index, ()))
         }
+        if relation.reduction is Reduction.AVG:
+            averaged = {*relation.sizes}.difference(relation.indices[-1])
+            wrong |= {x for x in averaged if not is_even(self.mesh, axes.get(x, ()))}
         return {index: own for index, own in axes.items() if index not in wrong}
 
     def _choice(

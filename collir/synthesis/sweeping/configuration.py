@@ -22,6 +22,9 @@ REPLICA = "replica"
 CONTEXT = "context"
 """The axis that is added to divide the words of sequences (context parallelism)."""
 
+SUMMED = "sum-in-place"
+"""The pass behind which a loop over microbatches has one buffer for each sum of gradients."""
+
 Recompute = bool | tuple[str, ...]
 """Recomputation in the backward pass: none, of whole layers, or of calls of functions in them."""
 
@@ -136,6 +139,8 @@ class Configuration:
             layers = f" layers={','.join(map(str, self.layers))}" if self.layers else ""
             schedule = f"schedule={self.schedule}{chunks}{layers}"
             passes.append(f"pipeline{{axis={self.pipeline} {schedule}}}")
+        elif self.microbatches > 1:
+            passes.append(SUMMED)
         if self.zero >= PREFETCHED:
             passes += ["prefetch", "rotate"]
         return ",".join([*passes, "overlap"])

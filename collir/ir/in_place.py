@@ -1,0 +1,33 @@
+"""Values of loops that may be written over each other: sums to which iterations add."""
+
+from xdsl.ir import SSAValue
+
+from collir.dialects.nested import RepeatOp
+from collir.dialects.operation import DistOp
+
+
+def is_updated(loop: RepeatOp, number: int) -> bool:
+    """Return whether iterations of a loop may write the values of a carry over each other: nothing
+    reads an element of one behind the step that writes the next."""
+    return _overwrites(loop.body.block.args[number], loop.yielded[number])
+
+
+def _overwrites(value: SSAValue, new: SSAValue) -> bool:
+    """Return whether a new value of a block may be written over one that the block is given.
+
+    One step alone reads that, element by element, or a loop that does so with each of its slices.
+    """
+    uses, users = [*value.uses], [*new.uses]
+    if len(uses) != 1 or len(users) != 1 or value.type != new.type:
+        return False
+    [use] = uses
+    op = use.operation
+    if op is not new.owner:
+        return False
+    if isinstance(op, RepeatOp):
+        carries, stack = len(op.carried), [*op.results].index(new)
+        is_slice = carries <= use.index < carries + len(op.sliced)
+        if not is_slice or stack < carries:
+            return False
+        return _overwrites(op.body.block.args[use.index], op.yielded[stack])
+    return isinstance(op, DistOp) and op.kind.elementwise
