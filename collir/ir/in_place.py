@@ -1,6 +1,6 @@
 """Values of loops that may be written over each other: sums to which iterations add."""
 
-from xdsl.ir import SSAValue
+from xdsl.ir import OpResult, SSAValue
 
 from collir.dialects.nested import RepeatOp
 from collir.dialects.operation import DistOp
@@ -25,7 +25,8 @@ def _overwrites(value: SSAValue, new: SSAValue) -> bool:
     if op is not new.owner:
         return False
     if isinstance(op, RepeatOp):
-        carries, stack = len(op.carried), [*op.results].index(new)
+        assert isinstance(new, OpResult)
+        carries, stack = len(op.carried), new.index
         is_slice = carries <= use.index < carries + len(op.sliced)
         if not is_slice or stack < carries:
             return False

@@ -175,13 +175,14 @@ class Kernels:
         listed = parameter_names(len(operands))
         text = "\n".join(body)
         body = [*(f"(void){x};" for x in listed if not re.search(rf"\b{x}\b", text)), *body]
+        pointer = "*" if op.kind.elementwise else "*restrict "  # it may be updated in place
         inputs = [
-            f"const {C_TYPES[x.dtype]} *restrict {name}"
+            f"const {C_TYPES[x.dtype]} {pointer}{name}"
             for name, x in zip(listed, c.operands, strict=True)
         ]
         handle = [HANDLE] if f"{HANDLE}->" in text else []
         first = [f"const {names.kind} *{HANDLE}" for _ in handle]
-        parameters = ", ".join([*first, *inputs, f"{C_TYPES[c.result.dtype]} *restrict {OUT}"])
+        parameters = ", ".join([*first, *inputs, f"{C_TYPES[c.result.dtype]} {pointer}{OUT}"])
         key = (op.mnemonic, parameters, *body)
         if key not in self._known:
             number = self._counts[op.mnemonic] = self._counts.get(op.mnemonic, 0) + 1

@@ -516,13 +516,14 @@ class CMethod(ABC):
             kind, read, written = self._kind(now), self.name_of(now), self.name_of(following)
             last, other = self.held(end, place), self.held(spare, place)
             first = last if times % 2 else other
-            if isinstance(times, OpenSize):
+            if isinstance(times, OpenSize) and last != other:
                 first = f"{self.names.factor(times)} % 2 ? {last} : {other}"
             if read in used:
-                before.append(f"const {kind} *{read} = {self.held(begin, place)};")
-                after.append(f"{read} = {written};")
+                start = self.held(begin, place)
+                before.append(f"const {kind} *{read} = {start};")
+                after += [f"{read} = {written};"] * (start != first or last != other)
             before.append(f"{kind} *{written} = {first};")
-            if times != 1:
+            if times != 1 and last != other:
                 after.append(f"{written} = {written} == {last} ? {other} : {last};")
         head = f"for (size_t {index} = 0; {index} < {size_text(times)}; ++{index}) {{"
         lines = [*before, head, *map(indented, [*inner, *after]), "}"]
