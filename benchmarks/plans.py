@@ -61,11 +61,9 @@ an axis of words where a row has one. Most rows do not say what was computed aga
 nothing, but all layers for those of ZeRO-3 that lack the memory otherwise. Configurations are
 tensor/data/stages, words (`cp`), the sequences of a microbatch, chunks of a stage, ZeRO.
 
-All rows ran in 80 GB. Simulations of ZeRO-1 need more, for two reasons: the weights in f32 are
-whole here on each device, and are divided as a part of the optimiser by NeMo; and sums of gradients
-over microbatches are in two buffers, where frameworks add in place. So a pick that has the memory
-here has it there, and a sweep misses plans that fit there alone: where picks are slower than the
-fastest row, that is why.
+All rows ran in 80 GB. What simulations need more, where they do, are activations: a layer keeps what
+its program reads again, with the results of maps that kernels make again. So a pick that has the
+memory here has it there, and a sweep may miss plans that fit there alone.
 """
 
 
