@@ -61,8 +61,8 @@ an axis of words where a row has one. Most rows do not say what was computed aga
 nothing, but all layers for those of ZeRO-3 that lack the memory otherwise. Configurations are
 tensor/data/stages, words (`cp`), the sequences of a microbatch, chunks of a stage, ZeRO.
 
-All rows ran in 80 GB. What simulations need more, where they do, are activations: a layer keeps what
-its program reads again, with the results of maps that kernels make again. So a pick that has the
+All rows ran in 80 GB. What simulations need more, where they do, are activations: a layer keeps
+what its program reads again, with results of maps that kernels make again. So a pick that has the
 memory here has it there, and a sweep may miss plans that fit there alone.
 """
 
