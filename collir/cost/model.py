@@ -316,5 +316,8 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
         return choice.algorithm, Estimate(choice.time, ports, latencies=choice.latencies)
     crossed = estimate.port_bytes if collective.route else None
     waits = nccl.send_latencies(group, crossed)
-    time = sum(seconds for _, seconds in waits) + _without_latency(group, estimate).time
+    sent = _without_latency(group, estimate).time
+    if collective.route is None and collective.shift is None:
+        sent += nccl.shared_chunk(collective.size, sent, group.size)
+    time = sum(seconds for _, seconds in waits) + sent
     return "send/recv", replace(estimate, time=time, rounds=(), latencies=waits)

@@ -170,7 +170,7 @@ class Level:
         parts: the links of groups that extend over only some of the children, fewest children
             first. A group uses the first entry with enough children, or else the level itself.
         nvls: bytes/second at which the switch reduces and multicasts (NVLink SHARP), as nccl-tests
-            report it for an all_reduce (busbw).
+            report it for an all_reduce of all children (busbw).
         kinds: the kinds of the devices below the children, in order: the name of a kind, and the
             number of children that have it. Empty if the level does not say.
         parents: the level above, if its children have different numbers of children. It is then no
@@ -284,10 +284,15 @@ class Level:
         """An upper limit of the bytes/second of any group through a port.
 
         For a switch that reduces, the limit is the bandwidth that a port without it would need to
-        be as fast. ``nvls`` is a busbw: it counts 2 (m-1)/m of the bytes, m >= 3 being the ranks
-        below the switch, and a port counts 2 (n-1)/n for n ranks in all: at most 1.5 times as much.
+        be as fast: a port counts 2 (n-1)/n of the bytes for n ranks in all.
         """
-        return max(self.port, 1.5 * (self.nvls or 0.0), *(part.port for part in self.parts))
+        return max(self.port, 2 * self.reduced, *(part.port for part in self.parts))
+
+    @property
+    def reduced(self) -> float:
+        """The bytes/second of the buffers of an all_reduce that the switch reduces (algbw of
+        nccl-tests), for any number of its children; 0 if it does not reduce."""
+        return (self.nvls or 0.0) * self.size / (2 * max(1, self.size - 1))
 
     def for_children(self, count: int) -> "Level":
         """Return the level with the links of a group that extends over ``count`` children."""
@@ -402,6 +407,7 @@ class Level:
             shape=None if alone else self.shape,
             links=None if alone else self.links,
             parts=smaller_parts,
+            nvls=2 * (size - 1) / size * self.reduced or None,
             kinds=kinds,
             parents=self.parents and self.parents.first(size),
         )

@@ -158,7 +158,7 @@ def test_the_critical_path_is_all_of_the_time(rng: random.Random) -> None:
 def test_half_a_latency_of_nccl_gains_half_of_its_share(layout: str, step: str, size: str) -> None:
     text = """
         machine @c {
-          level node[16] { port = 25 GB/s, latency = 30 us, fabric = network }
+          level node[16] { port = 25 GB/s, latency = 14 us, fabric = network }
           level gpu[8] { port = 240 GB/s, latency = 20 us, fabric = nvlink }
         }
         mesh @m on @c { a = node:16 * gpu:8 }

@@ -246,8 +246,8 @@ def test_norms_are_divided_over_the_sequence_of_all_combinations() -> None:
     function = proven(
         box(4, 50)
         + """
-func @layer(%x: f32[1, 1024@x, 2048], %g: f32[2048], %v: f32[2048, 16384], %w: f32[16384, 2048])
-    -> (f32[1, 1024, 2048], f32[2048, 16384], f32[16384, 2048]) on @m auto {
+func @layer(%x: f32[1, 4096@x, 2048], %g: f32[2048], %v: f32[2048, 16384], %w: f32[16384, 2048])
+    -> (f32[1, 4096, 2048], f32[2048, 16384], f32[16384, 2048]) on @m auto {
   %0 = rms_norm %x, %g dims [2] eps 1e-6
   %1 = einsum "b s i, i j -> b s j" %0, %v
   %2 = einsum "b s j, j k -> b s k" %1, %w
@@ -304,7 +304,7 @@ func @experts(%n: f32[8@x, 1024, 1024], %to: f32[8@x, 1024, 8, 128], %w: f32[8, 
 
 def test_a_switch_transformer_divides_experts() -> None:
     """Two all_to_alls of each layer forward, and two backward."""
-    module = single_device(page("switch"))
+    module = single_device(page("switch", hidden=2048))
     (function,) = functions_of(collir.run_passes(module, "shard"))
     own, expert = layouts(function), ("expert",)
     assert own["x"] == (expert, (), ())
@@ -387,7 +387,7 @@ def test_weights_are_divided_on_two_dimensions() -> None:
 
 
 def test_a_perceptron_divides_weights_on_two_dimensions() -> None:
-    module = single_device(page("mlp", batch=16, width=4096))
+    module = single_device(page("mlp", batch=256, width=16384))
     (function,) = functions_of(collir.run_passes(module, "shard"))
     own = layouts(function)
     assert sorted(own["v"][1:]) == sorted(own["w"][1:]) == [("data",), ("model",)]

@@ -30,7 +30,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["frobnicate"], "there is no command 'frobnicate'; there is machine"),
         (["machine"], "machine takes the name of a machine, or --list"),
         (["machine", "--list", "gcp_a2"], "machine takes the name of a machine, or --list"),
-        (["machine", "gcp_a3"], "no machine 'gcp_a3' ships with collir; did you mean gcp_a2?"),
+        (["machine", "gcp_a1"], "no machine 'gcp_a1' ships with collir; did you mean gcp_a4?"),
         (["machine", "lumi"], "'lumi' ships with collir; collir machine --list shows all"),
         (["machine", "../gcp_a2"], "no machine '../gcp_a2' ships with collir"),
         (["machine", "--lost"], "unrecognized arguments: --lost"),

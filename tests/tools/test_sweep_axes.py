@@ -32,7 +32,7 @@ def test_copies_are_outside_of_what_zero_divides() -> None:
 
 
 def test_copies_reduce_what_is_scattered_already() -> None:
-    model = replace(PERCEPTRON.model, added=("replica",))
+    model = replace(PERCEPTRON.model, added=("replica",), sizes=(("batch", 256),))
     space = replace(space_of(model, 16), degrees={"replica": (2,), "pipe": (1,), "data": (8,)})
     [configuration, *_] = [c for c in all_of(space) if c.zero == 3 and c.microbatches == 1]
     text = collir.emit(model.compiled(configuration, "microbatch{microbatches=1},propagate"))

@@ -7,11 +7,14 @@ a machine does not say how many channels there are; so is the wider tree that it
 two nodes.
 
 The reported time is that of the machine. It replaces NCCL's constants by the machine's latencies:
-the latency of a level replaces the hop of a ring under the protocol Simple, and other hops change
-in proportion. The bytes of trees follow from their structure. A node is the part of the machine
-below the innermost level that is a network. NCCL does not estimate sends and receives (all_to_all,
-gather, scatter, permute): here they take the base latency, one hop, and their bytes over the
-busiest port.
+the latency of a level replaces the hop of a ring under the protocol Simple. Other hops change in
+proportion; those of a network that is slower by as much, which is what its software takes for each
+message. The bytes of trees follow from their structure. A node is the part of the machine below the
+innermost level that is a network. NCCL does not estimate sends and receives (all_to_all, gather,
+scatter, permute): here they take the base latency, one hop, and their bytes over the busiest port.
+
+NCCL sends chunks, and the last one leaves a hop when it has come over the one before. So the time
+has that of one chunk of all channels besides.
 """
 
 import math
@@ -51,9 +54,20 @@ _HOP = {
 _OVERHEAD = (1.0, 1.0, 3.0)
 """Smallest latency of a hop if there are several nodes, in microseconds, by protocol (Intel)."""
 
+_NVLS_RANKS = 5
+"""The ranks of a node from which on its switches reduce: four H200 take a ring (nccl-tests)."""
+
 _NVLS_HOP = 25.0
 _NVLS_TREE_HOP = 20.9
 """Latencies of NVLS inside a node and of a hop of its tree between nodes, in microseconds."""
+
+_IN_FLIGHT = {"LL": 1.8e6, "LL128": 3.2e6, "Simple": 7.1e6}
+"""The bytes of one chunk of all channels, by protocol: fitted to nccl-tests of 28 clusters, sizes
+from 8 B to 16 GB on 2 to 32 GPUs (benchmarks/nccl.py)."""
+
+_CHUNK = 35e-6
+"""The longest that a chunk takes, in seconds: slower links have fewer channels. So long take 512 KB
+at the 15 GB/s or so of a channel."""
 
 _SHARE = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
 """The part of the bandwidth that carries data in a ring, by protocol."""
@@ -87,9 +101,10 @@ class _Shape:
         inside, between: seconds per byte of a ring through its busiest port inside a node, and
             between nodes.
         hops: the latencies of the machine divided by NCCL's, inside a node and between nodes.
+        software: seconds that a hop between nodes takes longer than NCCL's.
         slowest: the levels of these latencies.
-        nvls: bytes per second of an all_reduce in the switches of a node (busbw); 0 if they do not
-            reduce.
+        nvls: bytes per second of the buffers of an all_reduce in the switches of a node; 0 if they
+            do not reduce.
     """
 
     ranks: int
@@ -98,6 +113,7 @@ class _Shape:
     inside: float
     between: float
     hops: tuple[float, float]
+    software: float
     slowest: tuple[int | None, int | None]
     nvls: float
 
@@ -139,16 +155,19 @@ def _shape(group: Group) -> _Shape:
     if parents and hosts and not networks:
         nodes = group.parents_reached
         between_nodes = parents.level.latency / (_HOP[Fabric.NETWORK][RING][-1] * _US), 0
-    nvls = min((group.levels[index].nvls or 0.0 for index in inner), default=0.0)
+    nvls = min((group.levels[index].reduced for index in inner), default=0.0)
+    network = _HOP[Fabric.NETWORK][RING][-1] * _US
+    software = max(0.0, (between_nodes[0] - 1) * network) if nodes > 1 else 0.0
     return _Shape(
         ranks,
         nodes,
         Fabric.PCI if Fabric.PCI in (fabrics[i] for i in inner) else Fabric.NVLINK,
         inside,
         between,
-        (in_nodes[0], between_nodes[0]),
+        (in_nodes[0], min(1.0, between_nodes[0])),
+        software,
         (in_nodes[1], between_nodes[1]),
-        nvls if ranks // nodes > 2 else 0.0,
+        nvls if ranks // nodes >= _NVLS_RANKS else 0.0,
     )
 
 
@@ -160,6 +179,7 @@ def latencies(
     nodes: int,
     fabric: Fabric,
     hops: tuple[float, float] = (1.0, 1.0),
+    software: float = 0.0,
 ) -> tuple[float, float, float]:
     """Return NCCL's latencies of a collective in seconds: of its start, of the hops inside nodes,
     and of those between nodes.
@@ -167,11 +187,12 @@ def latencies(
     Args:
         fabric: the fabric inside a node.
         hops: factors of the latencies of hops inside a node and between nodes.
+        software: seconds that each hop between nodes takes longer.
     """
     ways = COSTS[kind].ways
     if algorithm in (NVLS, NVLS_TREE):
-        tree = 2 * math.log2(nodes) * _NVLS_TREE_HOP * hops[1]
-        return 0.0, _NVLS_HOP * hops[0] * _US, tree * _US
+        tree = 2 * math.log2(nodes) * (_NVLS_TREE_HOP * hops[1] * _US + software)
+        return 0.0, _NVLS_HOP * hops[0] * _US, tree
     index = _PROTOCOLS.index(protocol)
     hop = _HOP[fabric][algorithm][index] * hops[0]
     inter = _HOP[Fabric.NETWORK][algorithm][index] * hops[1]
@@ -181,7 +202,7 @@ def latencies(
         between = ways * (nodes - 1)
         inside = ways * (ranks - 1) - between
         hop = max(hop, _OVERHEAD[index] if nodes > 1 else 0.0)
-    return _BASE[algorithm][index] * _US, inside * hop * _US, between * inter * _US
+    return _BASE[algorithm][index] * _US, inside * hop * _US, between * (inter * _US + software)
 
 
 def _nccl_kind(kind: str) -> NcclKind:
@@ -222,7 +243,7 @@ def _per_byte(algorithm: str, protocol: str, shape: _Shape, kind: str) -> tuple[
         expected = 2 * max(shape.ring / (share * _TREE_EFFICIENCY), least)
         return expected, max(inside, between / share, 2 * least)
     assert shape.nvls
-    time = max(2 * (shape.below - 1) / shape.below / shape.nvls, between)
+    time = max(1 / shape.nvls, between)
     return time, time
 
 
@@ -256,8 +277,9 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
     for name, protocol in choices:
         nccl_per_byte, per_byte = _per_byte(name, protocol, shape, kind)
         expected = sum(latencies(name, protocol, kind, *place)) + size * nccl_per_byte
-        own = latencies(name, protocol, kind, *place, shape.hops)
-        found = _estimate(f"{name}/{protocol}", shape, own, size * per_byte)
+        own = latencies(name, protocol, kind, *place, shape.hops, shape.software)
+        transfer = size * per_byte + _chunk_seconds(kind, protocol, size, per_byte)
+        found = _estimate(f"{name}/{protocol}", shape, own, transfer)
         candidates.append((expected, found))
     return min(candidates, key=lambda candidate: candidate[0])[1]
 
@@ -268,6 +290,11 @@ def _estimate(
     """Return the estimate of latencies, at the start, inside nodes and between them, and bytes."""
     levels = zip((None, *shape.slowest), own, strict=True)
     return NcclEstimate(name, sum(own) + transfer, tuple(x for x in levels if x[1]))
+
+
+def _chunk_seconds(kind: str, protocol: str, size: float, per_byte: float) -> float:
+    """Return the seconds in which a chunk of all channels goes around once."""
+    return min(min(size, _IN_FLIGHT[protocol]) * per_byte / COSTS[kind].ways, _CHUNK)
 
 
 GROUPED = "grouped"
@@ -287,24 +314,28 @@ def grouped_estimate(kind: str, group: Group, size: float) -> NcclEstimate:
     best = NcclEstimate(GROUPED, math.inf)
     for protocol in _PROTOCOLS:
         place = (shape.ranks, shape.nodes, shape.fabric)
-        start, inside, between = latencies(RING, protocol, rooted, *place, shape.hops)
+        start, inside, between = latencies(
+            RING, protocol, rooted, *place, shape.hops, shape.software
+        )
         own = start, shape.ranks * inside, shape.ranks * between
-        transfer = size * _per_byte(RING, protocol, shape, rooted)[1]
+        per_byte = _per_byte(RING, protocol, shape, rooted)[1]
+        transfer = size * per_byte + _chunk_seconds(rooted, protocol, size, per_byte)
         found = _estimate(f"{GROUPED} {rooted} {RING}/{protocol}", shape, own, transfer)
         best = min(best, found, key=lambda estimate: estimate.time)
     return best
 
 
 def switch_advantage(group: Group) -> float:
-    """Return the busbw bytes of an all_reduce of the group, divided by those of one node.
+    """Return the bandwidth of ports that would be as fast as switches that reduce, divided by the
+    ``nvls`` of these; 0 if no switch reduces.
 
-    The busbw of switches counts the ranks of one node, that of ports all ranks. The result is 0 if
-    switches do not reduce.
+    Ports count 2 (n-1)/n of a buffer for n ranks in all, and ``nvls`` those of all its children.
     """
     shape = _shape(group)
     if not shape.nvls:
         return 0.0
-    return (1 - 1 / shape.ranks) / (1 - 1 / shape.below)
+    least = min(level.size for level in group.levels if level.reduced)
+    return (1 - 1 / shape.ranks) / (1 - 1 / least)
 
 
 def least_latency(kind: str, group: Group) -> float:
@@ -316,10 +347,34 @@ def least_latency(kind: str, group: Group) -> float:
     if not isinstance(COSTS[kind].nccl, NcclKind):
         return min(sum(seconds for _, seconds in send_latencies(each)) for each in groups)
     return min(
-        sum(latencies(name, protocol, kind, shape.ranks, shape.nodes, shape.fabric, shape.hops))
+        sum(
+            latencies(
+                name,
+                protocol,
+                kind,
+                shape.ranks,
+                shape.nodes,
+                shape.fabric,
+                shape.hops,
+                shape.software,
+            )
+        )
         for shape in map(_shape, groups)
         for name, protocol in _choices(kind, shape, None)
     )
+
+
+def shared_chunk(size: float, seconds: float, ranks: int) -> float:
+    """Return the seconds of the bytes under way in sends between all ranks, which share channels;
+    those of two ranks share none.
+
+    Args:
+        size, seconds: what a rank sends, and how long that takes.
+    """
+    if ranks < 3 or not size:
+        return 0.0
+    chunk = min(1.0, _IN_FLIGHT["Simple"] / size) * seconds
+    return min(chunk, _CHUNK) * (1 - 1 / (ranks - 1))
 
 
 def send_latencies(group: Group, port_bytes: Sequence[float] | None = None) -> Latencies:
