@@ -34,7 +34,7 @@ def test_examples_print_to_a_fixed_point(path: Path, tmp_path: Path) -> None:
 
 SMALLER = {
     "accumulate": ["--set-size", "4194304=65536"],
-    "placement": ["--set-size", "8192=128", "--set-size", "16384=256"],
+    "placement": ["--set-size", "8192=128", "--set-size", "12288=192"],
     "ragged": ["--set-size=7864320=7680", "--set-size=31457280=30720", "--set-size=4096=64"],
 }
 """Sizes for examples that would take long."""

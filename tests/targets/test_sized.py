@@ -161,7 +161,7 @@ def chosen() -> ModuleOp:
 def test_every_function_for_some_width_computes_the_same(target: str, tmp_path: Path) -> None:
     module = chosen()
     functions = functions_of(module)
-    assert len(functions) > 2
+    assert len(functions) > 1
     assert differences_at(module, functions, 7, tmp_path, target) == []
 
 

@@ -126,7 +126,7 @@ class FitProblem:
     def shares(self, logs: Vector, active: Sequence[int], step: float = STEP) -> Vector:
         """Return the derivatives of the residuals: the part of each time due to each active knob.
 
-        They add up to 1 over all knobs of a machine, as times are homogeneous in the settings.
+        They add up to 1 or so over all knobs of a machine: what a library takes besides is fixed.
         Where two linear pieces meet, a negative step gives the derivatives of the other piece.
         """
         base = self.seconds(np.exp(logs))
@@ -194,7 +194,7 @@ class FitProblem:
     ) -> Vector:
         """Return the best logarithms of some settings, if times are linear in the settings."""
         rates = slopes / np.exp(part)
-        rest = np.maximum(base - slopes.sum(axis=1), 0.0)
+        rest = base - slopes.sum(axis=1)  # below 0 where a network's software is what is left
 
         def seconds(part: Vector) -> Vector:
             return np.maximum(rest + rates @ np.exp(part), 1e-300)

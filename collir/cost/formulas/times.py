@@ -32,6 +32,7 @@ def local_seconds(local: LocalStep, machine: Machine, kinds: Sequence[str] = ())
         local,
         size=expression(local.size),
         work=tuple((dtype, expression(count)) for dtype, count in local.work),
+        inner=tuple((dtype, expression(count)) for dtype, count in local.inner),
         elements=tuple((*names, expression(count)) for *names, count in local.elements),
         reach=expression(local.reach) if local.reach else 0.0,
         product=product,

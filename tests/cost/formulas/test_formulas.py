@@ -396,3 +396,31 @@ def test_sizes_that_are_equal_at_the_defaults_have_their_own_formulas() -> None:
     sent = [step.sent for step in opened.simulation.program if step.sent is not None]
     formulas = [str(expression(step.collective.size)) for step in sent]
     assert formulas == ["2048/model", "2048/data"]
+
+
+FUSED = """machine @box {
+  device {
+    compute f32 = 1 TFLOP/s; memory = 8 GB @ 1 TB/s; efficiency compute = 0.9, fused = 0.5
+  }
+  level gpu[2] { port = 8 GB/s, latency = 3 us }
+}
+mesh @m on @box { data = gpu:2 }
+func @scores(batch = 8)(%x: f32[batch, 64, 64]) -> f32[batch, 64, 64] on @m {
+  %y = einsum "b i j, b k j -> b i k" %x, %x
+  %z = softmax %y dims [2]
+  return %z
+}
+func @f(batch = 8)(%x: f32[batch, 64, 64]) -> f32[batch, 64, 64] on @m {
+  %y = call @scores(batch = batch)(%x) fused
+  return %y
+}
+"""
+
+
+def test_products_inside_of_kernels_are_formulas() -> None:
+    """What a device takes longer for them grows with their sizes."""
+    module, batches = collir.parse(FUSED), [8, 64, 4096]
+    found = collir.cost_function(module, "f")(batch=batches)
+    for row, batch in enumerate(batches):
+        again = collir.instantiate(module.clone(), "f", batch=batch)
+        assert_equal(found, row, plain_costs(simulated(again, "f")))
