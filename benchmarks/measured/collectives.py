@@ -24,6 +24,8 @@ PRESETS = {
     "gb200": "gb200_nvl72",
     "gb300": "gb200_nvl72",
     "h20": "dgx_h200",
+    "mi300x": "mi300x",
+    "mi355x": "mi355x",
     "v100": "dgx1_v100",
     "cpu": "cpu_cluster",
 }

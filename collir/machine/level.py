@@ -386,7 +386,8 @@ class Level:
     def first(self, size: int) -> "Level":
         """Return the level with only its first ``size`` children, each with its port.
 
-        The bandwidth of a tapered interconnect stays the same. A torus or a matrix of links can
+        The bandwidth of a tapered interconnect stays the same, and so does that of each link of a
+        full mesh. A torus or a matrix of links can
         only be kept whole or cut to one child.
         """
         if size == self.size:
@@ -396,11 +397,14 @@ class Level:
         if size > 1 and (seen := self.for_children(size)) is not self:
             return replace(seen, size=size, parts=smaller_parts, kinds=kinds)
         ports = self.ports and self.ports[:size]
+        port = max(ports) if ports else self.port
+        if self.kind is LinkKind.FULL and size > 1:  # a link to each of those that are left
+            port *= (size - 1) / (self.size - 1)
         alone = size == 1 and self.kind in (LinkKind.TORUS, LinkKind.LINKS)
         return replace(
             self,
             size=size,
-            port=max(ports) if ports else self.port,
+            port=port,
             ports=ports,
             taper=max(1.0, self.taper * size / self.size),
             kind=LinkKind.SWITCH if alone else self.kind,

@@ -81,3 +81,9 @@ def test_an_ndv2_has_the_nvlinks_of_a_dgx1() -> None:
     assert levels[0].links == levels[1].links
     assert levels[0].wires == 6
     assert {level.port / level.wires for level in levels} == {25e9}
+
+
+def test_some_gpus_of_a_full_mesh_have_fewer_links() -> None:
+    """Each link stays as fast: two MI300X have one of the seven links of a port."""
+    *_, gpus = machine("mi300x").levels
+    assert [gpus.first(count).port for count in (8, 5, 2)] == [350e9, 200e9, 50e9]
