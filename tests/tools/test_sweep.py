@@ -241,7 +241,7 @@ def test_machines_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("subject", "memory"),
     [
-        pytest.param(PERCEPTRON, "850 MB", id="perceptron"),
+        pytest.param(PERCEPTRON, "400 MB", id="perceptron"),
         pytest.param(SMALL_GPT, "1 GB", id="gpt", marks=pytest.mark.slow),
     ],
 )
@@ -310,7 +310,7 @@ def test_gathers_of_stages_are_ahead_if_the_pipeline_has_the_memory() -> None:
     small = replace(model, machine=replace(model.machine, device=replace(device, memory=most)))
     before, after = small.simulated(configuration, without), small.simulated(configuration)
     assert after.time < before.time * 0.99
-    assert after.peak == most
+    assert after.peak <= most
 
 
 @pytest.mark.turns
