@@ -39,21 +39,28 @@ def scored(rows: Sequence[tuple[Row, float]]) -> Score:
     return score(measured, seconds, [row.series for row, _ in rows])
 
 
-def table(rows: Sequence[tuple[Row, float]]) -> Iterable[str]:
-    """Yield the lines of a table of sweeps: rows, median error, rows near, and the median ratio of
-    predicted to measured times by size."""
-    heads = "".join(f"{name:>10}" for name, _ in SIZES)
-    yield f"{'sweep':56}{'rows':>6}{'median':>8}{'near':>6}{heads}"
+def sweeps(rows: Sequence[tuple[Row, float]]) -> Iterable[list[str]]:
+    """Yield the cells of each sweep: machine, ranks, collective, network, rows, median error, rows
+    near, and the median ratio of predicted to measured times by size."""
     for series in dict.fromkeys(row.series for row, _ in rows):
         own = [(row, seconds) for row, seconds in rows if row.series == series]
         machine, ranks, where, kind, _ = series
-        least, cells = 0.0, ""
+        least, ratios = 0.0, list[str]()
         for _, most in SIZES:
-            ratios = [x / row.seconds for row, x in own if least < row.size <= most]
-            cells += f"{median(ratios):10.2f}" if ratios else f"{'-':>10}"
+            found = [x / row.seconds for row, x in own if least < row.size <= most]
+            ratios.append(f"{median(found):.2f}" if found else "-")
             least = most
+        errors = f"{scored(own).median:.1%}", f"{near(own):.0%}"
+        yield [machine, ranks, kind, where, str(len(own)), *errors, *ratios]
+
+
+def table(rows: Sequence[tuple[Row, float]]) -> Iterable[str]:
+    """Yield the lines of a table of sweeps."""
+    heads = "".join(f"{name:>10}" for name, _ in SIZES)
+    yield f"{'sweep':56}{'rows':>6}{'median':>8}{'near':>6}{heads}"
+    for machine, ranks, kind, where, count, error, part, *ratios in sweeps(rows):
         name = f"{machine} {ranks} {kind}, {where}"[:55]
-        yield f"{name:56}{len(own):6}{scored(own).median:8.1%}{near(own):6.0%}{cells}"
+        yield f"{name:56}{count:>6}{error:>8}{part:>6}" + "".join(f"{x:>10}" for x in ratios)
 
 
 PAGE = Path(__file__).parents[1] / "docs" / "truth.md"
@@ -82,16 +89,7 @@ rings reach. The bandwidth of an A100 node is fitted to another cluster
 
 def page(rows: Sequence[tuple[Row, float]]) -> Iterable[str]:
     """Yield the lines of the table of the page."""
-    for series in dict.fromkeys(row.series for row, _ in rows):
-        own = [(row, seconds) for row, seconds in rows if row.series == series]
-        machine, ranks, where, kind, _ = series
-        least, cells = 0.0, list[str]()
-        for _, most in SIZES:
-            ratios = [x / row.seconds for row, x in own if least < row.size <= most]
-            cells.append(f"{median(ratios):.2f}" if ratios else "-")
-            least = most
-        errors = f"{scored(own).median:.0%} | {near(own):.0%} | {' | '.join(cells)}"
-        yield f"| {machine} | {ranks} | {kind} | {where} | {len(own)} | {errors} |"
+    yield from (f"| {' | '.join(cells)} |" for cells in sweeps(rows))
     all_of = f"{scored(rows).median:.1%} | {near(rows):.0%} | | | |"
     yield f"| all | | | | {len(rows)} | {all_of}"
 

@@ -2,7 +2,6 @@
 
 import csv
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,7 +73,7 @@ class Row:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """What rows of one sweep over sizes have in common."""
+        """The texts that rows of one sweep over sizes have in common."""
         where = self.network if self.nodes > 1 else "one node"
         return self.machine, f"{self.nodes}x{self.below}", where, self.kind, self.source
 
@@ -147,8 +146,3 @@ def predicted(row: Row) -> float:
     device = machine.device
     software = device.execution.sync if device else 0.0  # as a simulation adds it
     return step_cost(collective, CostModel()).time + software
-
-
-def known(rows: list[Row]) -> Iterator[Row]:
-    """Yield the rows whose machine ships with collir."""
-    return (row for row in rows if row.machine in PRESETS)

@@ -88,8 +88,9 @@ class BufferPlan:
         """Return ``spares`` of a loop with an odd number of iterations."""
         read = Counter(map(self.buffer, loop.operands))
         spares: list[SSAValue | None] = []
-        for start, result in zip(loop.carried, loop.results, strict=False):
-            free = self.owner[start] is self.owner[result] or (
+        for number, start in enumerate(loop.carried):
+            result = loop.results[number]
+            free = self.is_in_place(loop, number) or (
                 start.type == result.type
                 and self.is_temporary(start)
                 and start not in self.first_write

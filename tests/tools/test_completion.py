@@ -41,7 +41,10 @@ def offered(line: str, folder: Path) -> list[str]:
         ("collopt -t crosso", ["crossover", "crossover-plane"]),
         ("collrun --engine ", ["numpy", "local", "mpi", "mpi4py", "jax", "torch"]),
         ("collrun x.coll -p dd", ["ddp"]),
-        ("collir machine gcp_v", ["gcp_v100x8"]),
+        (
+            "collir machine gcp",
+            ["gcp_a2", "gcp_a3_high", "gcp_a3_mega", "gcp_a3_ultra", "gcp_a4", "gcp_v100x8"],
+        ),
         ("collir new --gpu h", ["h100", "h200"]),
     ],
 )

@@ -298,10 +298,10 @@ def test_products_of_a_step_are_those_of_palm(tmp_path: Path, ends: str) -> None
 @pytest.mark.turns
 def test_gathers_of_stages_are_ahead_if_the_pipeline_has_the_memory() -> None:
     """Programs that are compared keep their schedule: there is no memory for all microbatches."""
-    model = PERCEPTRON._replace(sizes={"batch": 512, "seq": 512, "width": 1024, "layers": 8}).model
+    model = PERCEPTRON._replace(sizes={"batch": 256, "seq": 512, "width": 1024, "layers": 8}).model
     configuration = Configuration(
         (("pipe", (1, 2)), ("data", (1, 2)), ("model", (1, 1))),
-        *("pipe", 512, 16, "1f1b", 1, True, 3),
+        *("pipe", 256, 16, "1f1b", 1, True, 3),
     )
     without = configuration.passes.replace("prefetch,rotate,", "")
     most = model.simulated(configuration).peak
@@ -310,7 +310,7 @@ def test_gathers_of_stages_are_ahead_if_the_pipeline_has_the_memory() -> None:
     small = replace(model, machine=replace(model.machine, device=replace(device, memory=most)))
     before, after = small.simulated(configuration, without), small.simulated(configuration)
     assert after.time < before.time * 0.99
-    assert after.peak <= most
+    assert after.peak == most
 
 
 @pytest.mark.turns

@@ -205,6 +205,14 @@ def latencies(
     return _BASE[algorithm][index] * _US, inside * hop * _US, between * (inter * _US + software)
 
 
+def _own_latencies(
+    algorithm: str, protocol: str, kind: str, shape: _Shape
+) -> tuple[float, float, float]:
+    """Return the latencies of a collective on the machine of a group."""
+    place = shape.ranks, shape.nodes, shape.fabric
+    return latencies(algorithm, protocol, kind, *place, shape.hops, shape.software)
+
+
 def _nccl_kind(kind: str) -> NcclKind:
     entry = COSTS[kind].nccl
     assert isinstance(entry, NcclKind), f"NCCL has no model of {kind}"
@@ -277,7 +285,7 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
     for name, protocol in choices:
         nccl_per_byte, per_byte = _per_byte(name, protocol, shape, kind)
         expected = sum(latencies(name, protocol, kind, *place)) + size * nccl_per_byte
-        own = latencies(name, protocol, kind, *place, shape.hops, shape.software)
+        own = _own_latencies(name, protocol, kind, shape)
         transfer = size * per_byte + _chunk_seconds(kind, protocol, size, per_byte)
         found = _estimate(f"{name}/{protocol}", shape, own, transfer)
         candidates.append((expected, found))
@@ -313,10 +321,7 @@ def grouped_estimate(kind: str, group: Group, size: float) -> NcclEstimate:
     shape = _shape(group)
     best = NcclEstimate(GROUPED, math.inf)
     for protocol in _PROTOCOLS:
-        place = (shape.ranks, shape.nodes, shape.fabric)
-        start, inside, between = latencies(
-            RING, protocol, rooted, *place, shape.hops, shape.software
-        )
+        start, inside, between = _own_latencies(RING, protocol, rooted, shape)
         own = start, shape.ranks * inside, shape.ranks * between
         per_byte = _per_byte(RING, protocol, shape, rooted)[1]
         transfer = size * per_byte + _chunk_seconds(rooted, protocol, size, per_byte)
@@ -347,18 +352,7 @@ def least_latency(kind: str, group: Group) -> float:
     if not isinstance(COSTS[kind].nccl, NcclKind):
         return min(sum(seconds for _, seconds in send_latencies(each)) for each in groups)
     return min(
-        sum(
-            latencies(
-                name,
-                protocol,
-                kind,
-                shape.ranks,
-                shape.nodes,
-                shape.fabric,
-                shape.hops,
-                shape.software,
-            )
-        )
+        sum(_own_latencies(name, protocol, kind, shape))
         for shape in map(_shape, groups)
         for name, protocol in _choices(kind, shape, None)
     )

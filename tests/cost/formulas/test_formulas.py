@@ -418,7 +418,7 @@ func @f(batch = 8)(%x: f32[batch, 64, 64]) -> f32[batch, 64, 64] on @m {
 
 
 def test_products_inside_of_kernels_are_formulas() -> None:
-    """What a device takes longer for them grows with their sizes."""
+    """The time that they take longer than other products grows with their sizes."""
     module, batches = collir.parse(FUSED), [8, 64, 4096]
     found = collir.cost_function(module, "f")(batch=batches)
     for row, batch in enumerate(batches):
