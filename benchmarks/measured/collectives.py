@@ -43,6 +43,9 @@ KINDS = {"alltoall": "all_to_all", "sendrecv": "shift"}
 """Collectives of nccl-tests, by the names of collir where these are others."""
 
 _NETWORK = re.compile(r"(\d+)x(\d+)Gb")
+_REACHED = 0.95
+"""The part of the rate of an adapter that NCCL reaches over InfiniBand, as in the machines."""
+
 _TRAY = 4
 """The GPUs of a tray of an NVL72."""
 
@@ -114,10 +117,9 @@ def machine_of(row: Row) -> Machine:
     full = preset(cloud or PRESETS[row.machine]).op.value()
     *_, outer, inner = (None, *full.levels)
     assert inner is not None
-    levels = [_sized(inner, row.below)] if row.below > 1 else []
+    levels = [_sized(inner, row.below)] if row.below > 1 or row.nodes > 1 else []
     if row.nodes > 1 and outer is not None:
-        full_node = cloud and row.below == inner.size
-        levels = [_sized(outer, row.nodes) if full_node else _between(outer, row), *levels]
+        levels = [_between(outer, row, bool(cloud)), *levels]
     return replace(full, levels=tuple(levels), kinds=())
 
 
@@ -125,13 +127,14 @@ def _sized(level: Level, size: int) -> Level:
     return level.first(size) if size <= level.size else replace(level, size=size)
 
 
-def _between(outer: Level, row: Row) -> Level:
-    """Return the level of the network of a row."""
+def _between(outer: Level, row: Row, cloud: bool) -> Level:
+    """Return the level of the network of a row: of adapters at their rate, or those of a cloud."""
     sized = replace(_sized(outer, row.nodes), rails=1)
     if found := _NETWORK.search(row.network):
         count, rate = map(int, found.groups())
         count *= row.below // _TRAY if "per tray" in row.network else 1
-        sized = replace(sized, port=count * rate / 8 * 1e9, rails=count)
+        port = count * (outer.port / outer.rails if cloud else _REACHED * rate / 8 * 1e9)
+        sized = replace(sized, port=port, rails=count)
     return sized
 
 

@@ -65,6 +65,10 @@ _IN_FLIGHT = {"LL": 1.8e6, "LL128": 3.2e6, "Simple": 7.1e6}
 """The bytes of one chunk of all channels, by protocol: fitted to nccl-tests of 28 clusters, sizes
 from 8 B to 16 GB on 2 to 32 GPUs (benchmarks/nccl.py)."""
 
+_NVLS_IN_FLIGHT = 16.8e6
+"""The bytes of the chunks in switches that reduce: 128 KB of each of 16 channels and 8 ranks
+(nvls.cc: NVLS_CHUNKSIZE, NVLS_NCHANNELS)."""
+
 _CHUNK = 35e-6
 """The longest that a chunk takes, in seconds: slower links have fewer channels. So long take 512 KB
 at the 15 GB/s or so of a channel."""
@@ -79,6 +83,14 @@ host for more."""
 
 _TREE_EFFICIENCY = 0.92
 """The part of the bandwidth inside a node that trees use."""
+
+_TREE_PARTS = {
+    "LL": (1, 1, 1, 1, 0.9, 0.8, *[0.7] * 4, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1),
+    "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, *[0.6] * 6, 0.8, *[0.9] * 4, 1),
+    "Simple": (*[0.9] * 7, 0.8, 0.7, 0.6, 0.6, *[0.5] * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 1),
+}
+"""The part of their bandwidth that trees reach, by protocol, for all_reduces of 64 B, 128 B, ...
+(tuning.cc: treeCorrectionFactor); larger ones reach that of the last."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +192,7 @@ def latencies(
     fabric: Fabric,
     hops: tuple[float, float] = (1.0, 1.0),
     software: float = 0.0,
+    around: bool = False,
 ) -> tuple[float, float, float]:
     """Return NCCL's latencies of a collective in seconds: of its start, of the hops inside nodes,
     and of those between nodes.
@@ -188,6 +201,8 @@ def latencies(
         fabric: the fabric inside a node.
         hops: factors of the latencies of hops inside a node and between nodes.
         software: seconds that each hop between nodes takes longer.
+        around: count the hop back to the first node of a ring, which NCCL leaves out: what the
+            second rank of a node sends to the first goes over it.
     """
     ways = COSTS[kind].ways
     if algorithm in (NVLS, NVLS_TREE):
@@ -199,7 +214,7 @@ def latencies(
     if algorithm == TREE:
         inside, between = ways * (ranks / nodes - 1), ways * math.log2(nodes)
     else:
-        between = ways * (nodes - 1)
+        between = ways * (min(nodes, ranks - 1) if around and nodes > 1 else nodes - 1)
         inside = ways * (ranks - 1) - between
         hop = max(hop, _OVERHEAD[index] if nodes > 1 else 0.0)
     return _BASE[algorithm][index] * _US, inside * hop * _US, between * (inter * _US + software)
@@ -210,7 +225,7 @@ def _own_latencies(
 ) -> tuple[float, float, float]:
     """Return the latencies of a collective on the machine of a group."""
     place = shape.ranks, shape.nodes, shape.fabric
-    return latencies(algorithm, protocol, kind, *place, shape.hops, shape.software)
+    return latencies(algorithm, protocol, kind, *place, shape.hops, shape.software, around=True)
 
 
 def _nccl_kind(kind: str) -> NcclKind:
@@ -231,7 +246,7 @@ def _tree_share(protocol: str, nodes: int) -> float:
 
 
 def _per_byte(algorithm: str, protocol: str, shape: _Shape, kind: str) -> tuple[float, float]:
-    """Return seconds per byte of the full buffer: as NCCL expects them, and on the machine.
+    """Return seconds per byte of a buffer of any size: as NCCL expects them, and on the machine.
 
     A ring sends steps/ranks buffers around. A tree sends two buffers in NCCL's estimate; on the
     machine, as many as the double binary tree sends through the busiest port.
@@ -253,6 +268,16 @@ def _per_byte(algorithm: str, protocol: str, shape: _Shape, kind: str) -> tuple[
     assert shape.nvls
     time = max(1 / shape.nvls, between)
     return time, time
+
+
+def _tree_parts(protocol: str, size: float) -> tuple[float, float]:
+    """Return the part of its bandwidth that a tree reaches for a buffer: as NCCL expects, of the
+    power of two below its size, and in between those of two powers."""
+    parts = _TREE_PARTS[protocol]
+    place = min(max(math.log2(max(size, 1.0) / 64), 0.0), len(parts) - 1.0)
+    below = int(place)
+    above = min(below + 1, len(parts) - 1)
+    return parts[below], parts[below] + (place - below) * (parts[above] - parts[below])
 
 
 def _choices(kind: str, shape: _Shape, algorithm: str | None) -> Iterator[tuple[str, str]]:
@@ -284,9 +309,12 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
     candidates: list[tuple[float, NcclEstimate]] = []
     for name, protocol in choices:
         nccl_per_byte, per_byte = _per_byte(name, protocol, shape, kind)
+        if name == TREE:
+            step, part = _tree_parts(protocol, size)
+            nccl_per_byte, per_byte = nccl_per_byte / step, per_byte / part
         expected = sum(latencies(name, protocol, kind, *place)) + size * nccl_per_byte
         own = _own_latencies(name, protocol, kind, shape)
-        transfer = size * per_byte + _chunk_seconds(kind, protocol, size, per_byte)
+        transfer = size * per_byte + _chunk_seconds(kind, name, protocol, size, per_byte)
         found = _estimate(f"{name}/{protocol}", shape, own, transfer)
         candidates.append((expected, found))
     return min(candidates, key=lambda candidate: candidate[0])[1]
@@ -300,8 +328,13 @@ def _estimate(
     return NcclEstimate(name, sum(own) + transfer, tuple(x for x in levels if x[1]))
 
 
-def _chunk_seconds(kind: str, protocol: str, size: float, per_byte: float) -> float:
-    """Return the seconds in which a chunk of all channels goes around once."""
+def _chunk_seconds(
+    kind: str, algorithm: str, protocol: str, size: float, per_byte: float
+) -> float:
+    """Return the seconds in which a chunk of all channels goes around once, or up to the switches
+    that reduce and back."""
+    if algorithm in (NVLS, NVLS_TREE):
+        return min(size, _NVLS_IN_FLIGHT) * per_byte
     return min(min(size, _IN_FLIGHT[protocol]) * per_byte / COSTS[kind].ways, _CHUNK)
 
 
@@ -324,7 +357,7 @@ def grouped_estimate(kind: str, group: Group, size: float) -> NcclEstimate:
         start, inside, between = _own_latencies(RING, protocol, rooted, shape)
         own = start, shape.ranks * inside, shape.ranks * between
         per_byte = _per_byte(RING, protocol, shape, rooted)[1]
-        transfer = size * per_byte + _chunk_seconds(rooted, protocol, size, per_byte)
+        transfer = size * per_byte + _chunk_seconds(rooted, RING, protocol, size, per_byte)
         found = _estimate(f"{GROUPED} {rooted} {RING}/{protocol}", shape, own, transfer)
         best = min(best, found, key=lambda estimate: estimate.time)
     return best
