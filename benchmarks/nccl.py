@@ -63,42 +63,10 @@ def table(rows: Sequence[tuple[Row, float]]) -> Iterable[str]:
         yield f"{name:56}{count:>6}{error:>8}{part:>6}" + "".join(f"{x:>10}" for x in ratios)
 
 
-PAGE = Path(__file__).parents[1] / "docs" / "truth.md"
-HEAD = """\
-# Predictions and measurements
-
-Written by `python benchmarks/nccl.py --page`; do not edit.
-
-How far predictions are from what others measured and published. Each row is predicted on the
-machine that ships with collir, by its defaults. Ratios are predicted over measured times, the
-medians of sizes to 64 KB, to 16 MB, and larger; a row is near within 25 %. Training has
-[a page of its own](training.md).
-
-## Collectives
-
-Rows are of nccl-tests on A100, H100, H200, B200, GB200 and GB300, and of MPI on CPUs. Fitted to
-them are the bytes of a chunk, the links of Google Cloud's machines (`@gcp_a3_mega` and others),
-what collectives take besides on A100 (`sync`), the hop over NVLink of newer GPUs, and what their
-rings reach. The bandwidth of an A100 node is fitted to another cluster
-([decision 93](decisions/0093-what-nccl-takes-besides.md)).
-
-| machine | GPUs | collective | network | rows | median error | near | small | middle | large |
-|---|---|---|---|--:|--:|--:|--:|--:|--:|
-"""
-
-
-def page(rows: Sequence[tuple[Row, float]]) -> Iterable[str]:
-    """Yield the lines of the table of the page."""
-    yield from (f"| {' | '.join(cells)} |" for cells in sweeps(rows))
-    all_of = f"{scored(rows).median:.1%} | {near(rows):.0%} | | | |"
-    yield f"| all | | | | {len(rows)} | {all_of}"
-
-
 def main(arguments: list[str]) -> int:
     """Run the command; the status is 1 for a file that cannot be read."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=Path, default=DATA, help="a table of measured collectives")
-    parser.add_argument("--page", action="store_true", help=f"write {PAGE.name}")
     parser.add_argument("--list", action="store_true", help="print each prediction")
     options = parser.parse_args(arguments)
     try:
@@ -119,8 +87,6 @@ def main(arguments: list[str]) -> int:
         print(f"{place}: measured {row.seconds:.6g}, predicted {seconds:.6g}")
     for line in table(found):
         print(line)
-    if options.page:
-        PAGE.write_text(HEAD + "\n".join(page(found)) + "\n", encoding="utf-8")
     errors = json.loads(scored(found).as_json())
     print(json.dumps({**errors, "near": round(near(found), 5)}))
     return 0

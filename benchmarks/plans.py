@@ -7,42 +7,29 @@ an axis of words where a row has one.
 """
 
 import argparse
-import csv
-import io
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from published import placed
+from measured.published_steps import NotPredictedError, PublishedStep, model_of, predicted, steps
 
 import collir
 from collir.ir.diagnostics import DiagnosticError
 from collir.syntax.units import bytes_text, seconds_text
-from collir.synthesis.sweeping.configuration import CONTEXT, UNSTAGED, Configuration
-from collir.tools.collir import main as collir_tool
-from collir.tools.machine import preset
+from collir.synthesis.sweeping.configuration import CONTEXT
 from collir.tools.sweep_model import Model
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT.parent / "shared" / "data" / "public" / "training_public.csv"
-GPT = ROOT / "examples" / "models" / "sweep.coll"
 MACHINE = "dgx_h100"
-MEMORY, FULL = 80e9, 3
 SECONDS = 150
 """The longest that a sweep may take."""
 
-MODELS = {
-    "llama3-8b": "llama-3-8b",
-    "llama3-70b": "llama-3-70b",
-    "llama3.1-405b": "llama-3-405b",
-}
-"""Names in the table -> those of `collir new`."""
-
-GPT_3 = {"hidden": 12288, "heads": 96, "layers": 96}
+LAYERS = {"llama3-8b": 32, "llama3-70b": 80, "llama3.1-405b": 126, "gpt3-175b": 96}
+"""The models of the page, and their layers: rows of others are of parts of them."""
 
 DEVICES = 8, 64, 128, 256, 512
 """The numbers of devices of the rows: at others, times are those of one of these."""
@@ -67,107 +54,22 @@ memory here has it there, and a sweep may miss plans that fit there alone.
 """
 
 
-@dataclass(frozen=True)
-class Row:
-    """A published step.
-
-    Attributes:
-        subject: the model, the words of a sequence, the devices and the batch.
-        degrees: the sizes of axes of tensor parallelism, stages and words.
-        micro: the sequences of a microbatch.
-        chunks: the chunks of a stage.
-        zero: the stage of ZeRO.
-        divided: whether sequences are divided over the axis of tensor parallelism.
-        seconds: the time of a step.
-    """
-
-    subject: tuple[str, int, int, int]
-    degrees: tuple[int, int, int]
-    micro: int
-    chunks: int
-    zero: int
-    recompute: bool
-    divided: bool
-    seconds: float
-    framework: str
+def asked(step: PublishedStep) -> bool:
+    """Return whether a step is of the page: Llama 3 or GPT-3 on H100s, not NVIDIA's runs of
+    fine-tuning."""
+    size = step.size
+    whole = size["layers"] == LAYERS.get(step.model)
+    return whole and step.machine == "h100" and size["gpus"] in DEVICES and size["seq"] != 4096
 
 
-def rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of the table that say all of this, without those of 8-bit products."""
-    with path.open(encoding="utf-8") as file:
-        for each in csv.DictReader(file):
-            known = all(each[x] for x in ("tp", "pp", "gpus", "global_batch", "micro_batch"))
-            asked = each["model"] in MODELS or each["model"] == "gpt3-175b"
-            told = each["recompute"] in ("not stated", "full") and each["iteration_s"]
-            bf16 = each["machine"] == "h100" and each["precision"] == "bf16"
-            if not (asked and known and told and bf16 and int(each["gpus"]) in DEVICES):
-                continue
-            if each["seq"] == "4096":  # NVIDIA's runs of fine-tuning
-                continue
-            numbers = (int(each[x]) for x in ("seq", "gpus", "global_batch"))
-            yield Row(
-                (each["model"], *numbers),
-                (int(each["tp"]), int(each["pp"]), int(each["cp"] or 1)),
-                int(each["micro_batch"]),
-                int(each["vp"]) if each["vp"].isdecimal() else 1,
-                FULL if "zero-3" in each["dp_or_fsdp"] else 1,
-                each["recompute"] == "full",
-                each["sequence_parallel"] == "yes",
-                float(each["iteration_s"]),
-                each["framework"].split(" (")[0],
-            )
+Subject = tuple[str, int, int, int]
+"""A model, the words of a sequence, the devices, and the batch."""
 
 
-def model_of(subject: tuple[str, int, int, int], words: bool) -> Model:
-    """Return the program of a model."""
-    name, seq, _, batch = subject
-    sizes = {"seq": seq, "batch": batch}
-    if name in MODELS:
-        text = io.StringIO()
-        with redirect_stdout(text):
-            collir_tool(["new", "--model", MODELS[name]])
-        path, program = f"{MODELS[name]}.coll", text.getvalue()
-    else:
-        sizes |= GPT_3
-        path, program = str(GPT), GPT.read_text(encoding="utf-8")
-    added = (CONTEXT,) * words
-    machine = preset(MACHINE).op.value()
-    return Model(path, program, "", tuple(sizes.items()), machine, "pipe", None, added)
-
-
-def configuration_of(model: Model, row: Row) -> Configuration:
-    """Return the configuration of a row: tensor parallelism innermost, stages outermost.
-
-    Raises:
-        ValueError: its degrees do not divide the devices or the batch.
-    """
-    tensor, stages, words = row.degrees
-    _, _, devices, batch = row.subject
-    data, rest = divmod(devices, tensor * stages * words)
-    microbatches, left = divmod(batch, max(data, 1) * row.micro)
-    if rest or left or not data:
-        raise ValueError(f"{devices} devices are no {tensor} x {stages} x {words}")
-    sizes = {"model": tensor, CONTEXT: words, "data": data, "pipe": stages}
-    factors = placed(model, devices, sizes)
-    layers = model.step.parameters[model.step.layers]
-    parts = stages * row.chunks
-    uneven = layers % parts > 0
-    most = -(-layers // parts)
-    cut = (most - 1, *[most] * (parts - 2), most - 1)  # embedding and head count as layers
-    if uneven and sum(cut) != layers:
-        raise ValueError(f"{layers} layers are not in {parts} parts")
-    return Configuration(
-        tuple((name, factors[name]) for name in model.step.axes),
-        "pipe",
-        batch,
-        microbatches,
-        UNSTAGED if stages == 1 else "interleaved" if row.chunks > 1 else "1f1b",
-        row.chunks,
-        row.recompute,
-        row.zero,
-        ("model",) * (row.divided and tensor > 1),
-        cut if uneven else (),
-    )
+def subject_of(step: PublishedStep) -> Subject:
+    """Return what the steps of one table of the page have in common."""
+    size = step.size
+    return step.model, size["seq"], size["gpus"], size["global_batch"]
 
 
 def picked(model: Model, devices: int) -> tuple[dict[str, Any], bool, float]:
@@ -187,34 +89,29 @@ def picked(model: Model, devices: int) -> tuple[dict[str, Any], bool, float]:
     return found["best"][0], space["complete"], time.perf_counter() - start
 
 
-def report(subject: tuple[str, int, int, int], own: Sequence[Row], sweeps: bool) -> Iterator[str]:
+def report(subject: Subject, own: Sequence[PublishedStep], sweeps: bool) -> Iterator[str]:
     """Yield the lines of a table, with what a sweep picks if it is asked for."""
     name, seq, devices, batch = subject
     yield f"\n## {name}, {devices} H100, {batch} sequences of {seq:,}\n"
     yield "| | measured | simulated | error | memory |"
     yield "|---|--:|--:|--:|--:|"
-    model = model_of(subject, any(row.degrees[2] > 1 for row in own))
+    model = model_of(next((step for step in own if step.degrees[2] > 1), own[0]))
     best = math.inf
-    for row in own:
-        measured = seconds_text(row.seconds)
+    for step in own:
+        measured = seconds_text(step.seconds)
         try:
-            configuration = configuration_of(model, row)
-            simulation = model.simulated(configuration)
-            if row.zero == FULL and simulation.peak > MEMORY:
-                configuration = replace(configuration, recompute=True)
-                simulation = model.simulated(configuration)
-        except (DiagnosticError, ValueError) as error:
-            reason = str(error).splitlines()[0].partition(": error: ")[2] or str(error)
-            reason = reason.partition(":")[0]
-            yield f"| {row.framework}: {row.degrees} | {measured} | - | {reason} | |"
+            found = predicted(model, step)
+        except NotPredictedError as error:
+            reason = str(error).partition(":")[0]
+            yield f"| {step.framework}: {step.degrees} | {measured} | - | {reason} | |"
             continue
-        best = min(best, simulation.time)
-        c, error = configuration, simulation.time / row.seconds - 1
-        text = _text({**c.degrees, "rows": row.micro, "chunks": c.chunks, "zero": c.zero})
+        best = min(best, found.seconds)
+        c, error = found.configuration, found.seconds / step.seconds - 1
+        text = _text({**c.degrees, "rows": step.micro, "chunks": c.chunks, "zero": c.zero})
         again = ", all again" if c.recompute else ""
-        columns = measured, seconds_text(simulation.time), f"{error:+.1%}"
-        memory = bytes_text(simulation.peak)
-        yield f"| {row.framework}: {text}{again} | {' | '.join(columns)} | {memory} |"
+        columns = measured, seconds_text(found.seconds), f"{error:+.1%}"
+        memory = bytes_text(found.peak)
+        yield f"| {step.framework}: {text}{again} | {' | '.join(columns)} | {memory} |"
     if not sweeps:
         return
     try:
@@ -250,13 +147,13 @@ def main() -> None:
     parser.add_argument("--rows", action="store_true", help="no sweeps")
     parser.add_argument("--only", default="", help="the models whose name has this in it")
     options = parser.parse_args()
-    groups: dict[tuple[str, int, int, int], list[Row]] = {}
-    for row in rows(options.data):
-        groups.setdefault(row.subject, []).append(row)
+    groups: dict[Subject, dict[PublishedStep, None]] = {}
+    for step in filter(asked, steps(options.data)[0]):
+        groups.setdefault(subject_of(step), {})[replace(step, line=0)] = None
     lines = [HEAD]
     for subject, own in sorted(groups.items()):
         if options.only in subject[0]:
-            for line in report(subject, [*dict.fromkeys(own)], not options.rows):
+            for line in report(subject, [*own], not options.rows):
                 lines.append(line)
                 print(line, flush=True)
     if options.page:

@@ -15,10 +15,12 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+
+from measured.published_steps import placed
 
 from collir import search
 from collir.cost.programs.exposed import Spent
@@ -28,7 +30,6 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.syntax.units import bytes_text, seconds_text
 from collir.synthesis.sweeping.configuration import UNSTAGED, Configuration
 from collir.synthesis.sweeping.groups import Estimate
-from collir.synthesis.sweeping.space import level_sizes
 from collir.tools.api import parse
 from collir.tools.sweep_model import Model, busiest
 from collir.tools.sweep_search import Sweep, bound_of, memory_margin
@@ -168,20 +169,6 @@ def _sizes(
 ) -> tuple[tuple[str, int], ...]:
     named = {"batch": batch, "seq": seq, "hidden": hidden, "heads": heads, "layers": layers}
     return tuple(named.items())
-
-
-def placed(model: Model, devices: int, degrees: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return the factors of axes at each level of a machine, the first axis innermost."""
-    left = [*(level_sizes(model.machine, devices) or ())]
-    factors: dict[str, tuple[int, ...]] = {}
-    for name, degree in degrees.items():
-        own = [1] * len(left)
-        for level in reversed(range(len(left))):
-            own[level] = math.gcd(degree, left[level])
-            degree //= own[level]
-            left[level] //= own[level]
-        factors[name] = tuple(own)
-    return factors
 
 
 def configuration_of(model: Model, row: Row) -> Configuration:

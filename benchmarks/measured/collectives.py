@@ -11,7 +11,8 @@ from collir.cost.collectives.collective import Collective
 from collir.cost.model import CostModel, step_cost
 from collir.layout import Mesh
 from collir.layout.mesh import Axis, Factor
-from collir.machine import Level, Machine
+from collir.machine import Machine
+from collir.synthesis.sweeping.programs import resized
 from collir.tools.machine import preset
 
 PRESETS = {
@@ -43,9 +44,6 @@ KINDS = {"alltoall": "all_to_all", "sendrecv": "shift"}
 """Collectives of nccl-tests, by the names of collir where these are others."""
 
 _NETWORK = re.compile(r"(\d+)x(\d+)Gb")
-_REACHED = 0.95
-"""The part of the rate of an adapter that NCCL reaches over InfiniBand, as in the machines."""
-
 _TRAY = 4
 """The GPUs of a tray of an NVL72."""
 
@@ -115,33 +113,24 @@ def machine_of(row: Row) -> Machine:
     """
     cloud = next((name for word, name in CLOUDS.items() if word in row.network), "")
     full = preset(cloud or PRESETS[row.machine]).op.value()
-    *_, outer, inner = (None, *full.levels)
-    assert inner is not None
-    levels = [_sized(inner, row.below)] if row.below > 1 or row.nodes > 1 else []
-    if row.nodes > 1 and outer is not None:
-        levels = [_between(outer, row, bool(cloud)), *levels]
-    return replace(full, levels=tuple(levels), kinds=())
-
-
-def _sized(level: Level, size: int) -> Level:
-    return level.first(size) if size <= level.size else replace(level, size=size)
-
-
-def _between(outer: Level, row: Row, cloud: bool) -> Level:
-    """Return the level of the network of a row: of adapters at their rate, or those of a cloud."""
-    sized = replace(_sized(outer, row.nodes), rails=1)
-    if found := _NETWORK.search(row.network):
-        count, rate = map(int, found.groups())
-        count *= row.below // _TRAY if "per tray" in row.network else 1
-        port = count * (outer.port / outer.rails if cloud else _REACHED * rate / 8 * 1e9)
-        sized = replace(sized, port=port, rails=count)
-    return sized
+    network, *_ = full.levels
+    parts = [1] * (len(full.levels) - 2)  # of a node, between its outermost and innermost level
+    sizes = (row.nodes, *parts, row.below)[-len(full.levels) :]
+    one_rail = (replace(network, rails=1), *full.levels[1:])
+    machine = resized(replace(full, levels=one_rail), sizes)
+    if row.nodes == 1 or not (found := _NETWORK.search(row.network)):
+        return machine
+    count, rate = map(int, found.groups())
+    count *= row.below // _TRAY if "per tray" in row.network else 1
+    port = count * (network.port / network.rails if cloud else rate / 8 * 1e9)
+    outer, *inner = machine.levels
+    return replace(machine, levels=(replace(outer, port=port, rails=count), *inner))
 
 
 def predicted(row: Row) -> float:
     """Return the seconds that a collective is predicted to take."""
     machine = machine_of(row)
-    factors = [Factor(level.name, level.size) for level in machine.levels]
+    factors = [Factor(level.name, level.size) for level in machine.levels if level.size > 1]
     mesh = Mesh("m", machine, (Axis.placed("x", factors),))
     axes = mesh.of_axis["x"]
     shift = (1, False) if row.kind == "shift" else None

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from measured import memory, mosaic, papers, titan
+from measured import memory, mosaic, papers, published_steps, titan
 from measured.rows import records
 from measured.scores import Measured, Score, line, score
 
@@ -12,6 +12,7 @@ TABLES: dict[str, tuple[str, Callable[[Path], Iterator[Measured]]]] = {
     "interleave": ("megatron_2205.05198_table5.csv", papers.table_5),
     "max_mem_allocated_bytes": ("megatron_ci_golden.csv", memory.golden),
     "peak_mem_GiB": ("torchtitan_h100.csv", titan.peaks),
+    "tflops_per_gpu": ("training_public.csv", published_steps.seconds),
     "interconnect_note": ("mosaic_mpt_fsdp.csv", mosaic.throughputs),
 }
 """A column that only one table has, the file of that table, and what predicts its quantity."""

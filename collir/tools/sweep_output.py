@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from collir.cost.programs.accuracy import STEP, accuracy_lines
 from collir.cost.programs.exposed import Spent
 from collir.syntax.units import bytes_text, digits, seconds_text
 from collir.synthesis.sweeping.configuration import REPLICA, UNSTAGED, Configuration, Recompute
@@ -99,6 +100,8 @@ def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
             ]
     if len(found) > 1:
         lines += ["", *_scaling(model, found)]
+    if any(each.best for each in found):
+        lines += [f"  {line}" for line in accuracy_lines(model.machine, [STEP])]
     return "\n".join(lines) + "\n"
 
 

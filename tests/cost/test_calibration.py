@@ -1,6 +1,7 @@
 """Fits of machines to measurements: exact times give the machine back, noisy times an interval that
 contains it, and undetermined numbers stay as they were."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -216,6 +217,25 @@ def test_numbers_that_cannot_be_told_apart() -> None:
     assert numbers["reduction"].reason == "it cannot be told from gpu.port"
     assert numbers["reduction"].value == pytest.approx(50e9)
     assert numbers["gpu.port"].value == pytest.approx(100e9)
+
+
+def test_a_slow_network_is_not_laid_to_faster_links_inside() -> None:
+    """Groups of all GPUs tell of the slowest port, not of which it is."""
+    true = Machine("m", (Level("node", 2, 215e9, 17e-6), Level("gpu", 8, 370e9, 4e-6)))
+    start = scaled(true, (400 / 215, 1, 1, 1))
+    over = [("a.node", "a.gpu")]
+    measured = samples(true, RING, ("all_gather",), over=over, noise=0.02)
+    numbers = by_name(calibrate(start, measured, RING))
+    assert numbers["node.port"].value == pytest.approx(215e9, rel=0.05)
+    assert numbers["gpu.port"].value == numbers["gpu.port"].given
+    assert numbers["gpu.port"].reason == "node.port explains the times as well"
+    assert numbers["gpu.port"].low < 230e9 < math.inf == numbers["gpu.port"].high
+
+    inside = samples(true, RING, ("all_gather",), over=[("a.gpu",)], noise=0.02)
+    numbers = by_name(calibrate(start, [*measured, *inside], RING))
+    assert numbers["gpu.port"].fitted
+    assert numbers["gpu.port"].value == pytest.approx(370e9, rel=0.05)
+    assert numbers["node.port"].value == pytest.approx(215e9, rel=0.05)
 
 
 def test_numbers_are_kept_as_asked() -> None:

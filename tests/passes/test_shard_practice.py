@@ -380,7 +380,7 @@ def test_a_loss_is_not_divided_along_words_where_the_network_is_fast() -> None:
 def test_weights_are_divided_on_two_dimensions() -> None:
     """Of square weights and a small batch, each product leaves a sum over one axis, of blocks that
     the other one divides."""
-    function = layers(cluster(4, 4, 100, 100), 16, 1, 4096, 4096)
+    function = layers(cluster(4, 4, 100, 50), 16, 1, 4096, 4096)
     own = layouts(function)
     assert own["v"] in (((), X, Y), ((), Y, X))
     assert own["w"] == (own["v"][0], *own["v"][:0:-1])

@@ -104,6 +104,17 @@ def test_divided_words_compute_the_same() -> None:
             assert_computes(before, collir.run_passes(before.clone(), configuration.passes))
 
 
+def test_sequences_are_divided_for_a_larger_batch_than_the_default() -> None:
+    """The types in the layers have the sizes of the batch that the configuration has."""
+    model = GPT._replace(sizes=SIZES).model
+    degrees = {"data": (128,), "model": (2,), "pipe": (1,)}
+    space = replace(space_of(model, 256), degrees=degrees, batch=128, zero=(1,))
+    [configuration, *_] = all_of(space)
+    divided = replace(configuration, sequence=("model",))
+    assert "bf16[batch@data, seq@model, hidden]" in collir.emit(model.program(divided))
+    assert model.simulated(divided).time > 0
+
+
 def test_axes_that_divide_no_dimension_are_counted() -> None:
     model = GPT._replace(sizes={**SIZES, "heads": 4}).model
     refused = Counter[str]()

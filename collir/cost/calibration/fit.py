@@ -32,6 +32,9 @@ from collir.machine import Machine
 LEAST_SHARE = 1e-3
 """A knob that explains a smaller part than this of every time is undetermined."""
 
+UNSEEN = "it explains less than"
+"""The first words of the reason of a knob that explains no part of the times."""
+
 ALIKE = 1e-4
 """Knobs are alike if a combination of them changes times by this factor less than each alone."""
 
@@ -232,8 +235,52 @@ class _Fit:
     def run(self) -> None:
         """Fit all knobs, then withdraw undetermined knobs one by one."""
         self._search()
+        self._settle()
+        if self._blame_outer():
+            self._settle()
+
+    def _settle(self) -> None:
+        """Withdraw undetermined knobs one by one."""
         while (undetermined := self._undetermined()) is not None:
             self._withdraw(*undetermined)
+
+    def _blame_outer(self) -> bool:
+        """Fit the port of an outer level in the place of an inner one where that explains the times
+        as well; return whether there is one.
+
+        A group over several levels waits for its slowest port, so its times may tell of no other.
+        """
+        swapped = False
+        ports = [index for index, knob in enumerate(self.knobs) if knob.what == "port"]
+        for inner in reversed(ports):
+            outers = [x for x in ports if x < inner and self.reasons.get(x, "").startswith(UNSEEN)]
+            if inner in self.reasons or self._setting(inner) == self.given[inner]:
+                continue
+            for outer in outers:
+                if (logs := self._with_other(inner, outer)) is not None:
+                    name = self.knobs[outer].name
+                    self.bounds[inner] = 0.0, self._setting(inner)  # seconds of a byte
+                    self.reasons[inner] = f"{name} explains the times as well"
+                    del self.reasons[outer]
+                    self.logs, swapped = logs, True
+                    break
+        return swapped
+
+    def _with_other(self, old: int, new: int) -> Vector | None:
+        """Return the logarithms with one knob at the machine's value and another fitted in its
+        place; None if they explain the times less well."""
+        scale = self._scale()
+        most = soft_l1(self.problem.residuals(self.logs), scale)
+        most += TOLERATED * max(self._spread(), EXACT) ** 2
+        active = [new, *(index for index in self.active if index != old)]
+        start = self._with(old, 1.0)
+        for step in (0.0, *COARSE, *FINE):
+            moved = start.copy()
+            moved[new] += step * math.log(10)
+            moved = self.problem.fit(self.problem.clipped(moved), active, scale)
+            if soft_l1(self.problem.residuals(moved), scale) <= most:
+                return moved
+        return None
 
     def _search(self) -> None:
         """Find a good start and fit: all knobs by one factor, then each by powers of ten.
@@ -328,7 +375,7 @@ class _Fit:
                 self.moved.add(index)
                 if self._move(index):
                     return self._undetermined()
-            return index, f"it explains less than {LEAST_SHARE:.1%} of every time"
+            return index, f"{UNSEEN} {LEAST_SHARE:.1%} of every time"
         if (alike := self._alike(shares / np.linalg.norm(shares, axis=0))) is not None:
             return alike
         if len(self.problem.samples) <= len(active):

@@ -14,7 +14,8 @@ innermost level that is a network. NCCL does not estimate sends and receives (al
 scatter, permute): here they take the base latency, one hop, and their bytes over the busiest port.
 
 NCCL sends chunks, and the last one leaves a hop when it has come over the one before. So the time
-has that of one chunk of all channels besides.
+has that of one chunk of all channels besides. A ring has one more hop between nodes than NCCL
+counts, back to the first of them.
 """
 
 import math
@@ -87,8 +88,24 @@ _TREE_EFFICIENCY = 0.92
 _TREE_PARTS = {
     "LL": (1, 1, 1, 1, 0.9, 0.8, *[0.7] * 4, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1),
     "LL128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, *[0.6] * 6, 0.8, *[0.9] * 4, 1),
-    "Simple": (*[0.9] * 7, 0.8, 0.7, 0.6, 0.6, *[0.5] * 4, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 1),
-}
+    "Simple": (
+        *[0.9] * 7,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        *[0.5] * 4,
+        0.6,
+        0.7,
+        0.8,
+        0.7,
+        0.7,
+        0.8,
+        0.9,
+        0.9,
+        1,
+    ),
+}  # fmt: skip
 """The part of their bandwidth that trees reach, by protocol, for all_reduces of 64 B, 128 B, ...
 (tuning.cc: treeCorrectionFactor); larger ones reach that of the last."""
 
@@ -214,7 +231,9 @@ def latencies(
     if algorithm == TREE:
         inside, between = ways * (ranks / nodes - 1), ways * math.log2(nodes)
     else:
-        between = ways * (min(nodes, ranks - 1) if around and nodes > 1 else nodes - 1)
+        between = ways * (nodes - 1)
+        if around and nodes > 1:  # all edges in each round but one, as far inside nodes as can be
+            between = ways * nodes - ways // (ranks // nodes)
         inside = ways * (ranks - 1) - between
         hop = max(hop, _OVERHEAD[index] if nodes > 1 else 0.0)
     return _BASE[algorithm][index] * _US, inside * hop * _US, between * (inter * _US + software)
@@ -328,9 +347,7 @@ def _estimate(
     return NcclEstimate(name, sum(own) + transfer, tuple(x for x in levels if x[1]))
 
 
-def _chunk_seconds(
-    kind: str, algorithm: str, protocol: str, size: float, per_byte: float
-) -> float:
+def _chunk_seconds(kind: str, algorithm: str, protocol: str, size: float, per_byte: float) -> float:
     """Return the seconds in which a chunk of all channels goes around once, or up to the switches
     that reduce and back."""
     if algorithm in (NVLS, NVLS_TREE):

@@ -291,7 +291,9 @@ class _View:
         total = math.prod(sizes) * chunks
         rests = [place for place, part in enumerate(self.parts) if not part.axes]
         before = list(self.parts)
-        candidates = rests if chunks == 1 else rests[:1]  # whose chunks are in one piece
+        # Chunks are in one piece; other parts leave alone the first dimension, such as of layers.
+        inner_first = sorted(rests, key=lambda place: self.parts[place].dim == 0)
+        candidates = inner_first if chunks == 1 else rests[:1]
         fits = next((place for place in candidates if self.parts[place].size % total == 0), None)
         missing = 0
         if fits is None:

@@ -7,6 +7,7 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.ir.builders import machine_op
+from collir.ir.calls import calls_in
 from collir.ir.functions import functions_of, meshes_of
 from collir.ir.instantiation import instantiate
 from collir.ir.names import unused_symbol
@@ -85,9 +86,12 @@ def program_of(
     shard_roles(step, shards, _DIVIDED[configuration.zero])
     if configuration.zero in (WHOLE_GRADIENTS, ADDED_PARTS):
         shard_masters(step, shards)
-    if configuration.sequence:
-        shard_sequences(step, configuration.sequence)
     instantiate(module, {batch: configuration.batch}, function)
+    if configuration.sequence:
+        step = named(module, function)
+        [call] = [call for call in calls_in(step) if call.sought]
+        instantiate(module, call.values, call.symbol)  # the types of the layers divide then
+        shard_sequences(named(module, function), configuration.sequence)
     return module
 
 

@@ -12,6 +12,7 @@ from xdsl.utils.target import Target
 
 from collir.cost.model import StepCost
 from collir.cost.options import CostOptions
+from collir.cost.programs.accuracy import accuracy_of
 from collir.cost.programs.loops import least_time
 from collir.cost.programs.schedule import TimeSpan
 from collir.cost.programs.simulate import simulate
@@ -42,6 +43,7 @@ class CostTarget(CostOptions, Target):
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         simulations = simulate(module, self.cost_model())
         output.write("\n".join("\n".join([*cost_table(x), ""]) for x in simulations))
+        output.writelines(f"{line}\n" for line in accuracy_of(simulations))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from xdsl.utils.target import Target
 
 from collir.cost.network.loads import Resource, ResourceKind
 from collir.cost.options import CostOptions
+from collir.cost.programs.accuracy import accuracy_of
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulate import simulate
@@ -36,6 +37,7 @@ class SimulateTarget(CostOptions, Target):
         output.write(
             "\n".join("\n".join(simulation_table(simulation)) + "\n" for simulation in simulations)
         )
+        output.writelines(f"{line}\n" for line in accuracy_of(simulations))
 
 
 class SimulateJsonTarget(CostOptions, Target):
