@@ -142,7 +142,7 @@ func @f(%x: f32[4096] partial(sum: data)) -> f32[4096] on @m {{
 """
 
 
-@pytest.mark.parametrize("target", ["cost", "simulate"])
+@pytest.mark.parametrize("target", ["cost", "simulate", "explain"])
 def test_reports_name_what_they_were_compared_with(target: str) -> None:
     [line] = accuracy_lines(preset("dgx_h100").op.value(), ["all_reduce"])
     assert line.startswith("beside measurements: all_reduce on H100, median error ")

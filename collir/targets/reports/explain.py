@@ -12,6 +12,7 @@ from xdsl.utils.target import Target
 
 from collir.cost.network.group import CostError
 from collir.cost.options import CostOptions
+from collir.cost.programs.accuracy import accuracy_of
 from collir.cost.programs.critical import TimeShare, critical_path, time_shares
 from collir.cost.programs.kinds import has_kinds
 from collir.cost.programs.simulate import simulate
@@ -107,6 +108,7 @@ class ExplainTarget(TimedOptions, Target):
                 )
             blocks.append(explanation(simulation, changes, file, self._pass("simulate")))
         output.write("\n".join("\n".join(lines) + "\n" for lines in blocks))
+        output.writelines(f"{line}\n" for line in accuracy_of(simulations))
 
     def _pass(self, name: str, *options: str) -> str:
         """Return a pass or target as it is written, with the cost options of this target."""
