@@ -40,8 +40,8 @@ HEAD = """\
 
 Written by `python benchmarks/plans.py --page`; do not edit.
 
-Steps of Llama 3 and GPT-3 on H100s, as their authors published them: NVIDIA's benchmarks of NeMo
-and MaxText, and torchtitan. Each configuration is a program of [collir new](models.md) (GPT-3: of
+Steps of Llama 3 and GPT-3 on H100s, as NVIDIA published them: its benchmarks of NeMo and MaxText.
+Each configuration is a program of [collir new](models.md) (GPT-3: of
 [sweep.coll](../examples/models/sweep.coll)), compiled and simulated on `@dgx_h100` as a
 [sweep](sweep.md) does it; nothing is fitted to these rows. The sweep has its default options, and
 an axis of words where a row has one. Most rows do not say what was computed again: here it is
