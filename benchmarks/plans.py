@@ -72,7 +72,7 @@ def subject_of(step: PublishedStep) -> Subject:
     return step.model, size["seq"], size["gpus"], size["global_batch"]
 
 
-def picked(model: Model, devices: int) -> tuple[dict[str, Any], bool, float]:
+def picked(model: Model, devices: int, batch: int) -> tuple[dict[str, Any], bool, float]:
     """Return the first of a sweep, whether others may be faster, and the seconds that it took."""
     start = time.perf_counter()
     options: dict[str, Any] = {"degree": {CONTEXT: [1, 2, 4]}} if model.added else {}
@@ -80,7 +80,7 @@ def picked(model: Model, devices: int) -> tuple[dict[str, Any], bool, float]:
         model.text,
         machine=f"@{MACHINE}",
         devices=devices,
-        set_size=dict(model.sizes),
+        set_size={**dict(model.sizes), "batch": batch},
         time_limit=SECONDS,
         top=1,
         **options,
@@ -115,7 +115,7 @@ def report(subject: Subject, own: Sequence[PublishedStep], sweeps: bool) -> Iter
     if not sweeps:
         return
     try:
-        pick, complete, took = picked(model, devices)
+        pick, complete, took = picked(model, devices, batch)
     except DiagnosticError as error:
         yield f"\nThe sweep finds none: {error.diagnostics[0].message}"
         return

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
-from math import gcd
+from math import gcd, log2
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -179,6 +179,13 @@ def _machine(step: PublishedStep) -> Machine:
     machine = preset(MACHINES[step.machine]).op.value()
     outer, *inner = machine.levels
     device = machine.device
+    [gpus] = inner
+    count = step.size["gpus"]
+    if count > gpus.size and count % gpus.size:  # parts of nodes, such as 64 GPUs of each NVL72
+        own = gcd(count, 2 ** int(log2(gpus.size)))
+        outer = replace(outer, rails=own, port=outer.port * own / outer.rails)
+        inner = [gpus.first(own)]
+        machine = replace(machine, levels=(outer, *inner))
     if step.port:
         machine = replace(machine, levels=(replace(outer, port=step.port), *inner))
     if step.eager and device is not None:
@@ -194,8 +201,7 @@ def model_of(step: PublishedStep) -> Model:
     thirds of the width: as many operations and weights.
     """
     size = step.size
-    own = {"seq": size["seq"], "batch": size["global_batch"], "vocab": size["vocab"]}
-    own |= {name: size[name] for name in ("hidden", "heads", "layers")}
+    own = {name: size[name] for name in ("seq", "vocab", "hidden", "heads", "layers")}
     gpt = size["ffn"] == 4 * size["hidden"] and size["kv_heads"] == size["heads"]
     if gpt:
         path, program = str(GPT), GPT.read_text(encoding="utf-8")
