@@ -297,7 +297,7 @@ def predicted(model: Model, step: PublishedStep) -> Prediction:
 
 
 _OWN = {"line": 0, "seconds": 0.0, "framework": ""}
-"""What does not matter to a prediction."""
+"""Values of the fields that do not matter to a prediction."""
 
 
 def _tried(step: PublishedStep) -> Prediction | str:

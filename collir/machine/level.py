@@ -387,8 +387,7 @@ class Level:
         """Return the level with only its first ``size`` children, each with its port.
 
         The bandwidth of a tapered interconnect stays the same, and so does that of each link of a
-        full mesh. A torus or a matrix of links can
-        only be kept whole or cut to one child.
+        full mesh. A torus or a matrix of links can only be kept whole or cut to one child.
         """
         if size == self.size:
             return self

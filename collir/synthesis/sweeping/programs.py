@@ -7,7 +7,6 @@ from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
 from collir.ir.builders import machine_op
-from collir.ir.calls import calls_in
 from collir.ir.functions import functions_of, meshes_of
 from collir.ir.instantiation import instantiate
 from collir.ir.names import unused_symbol
@@ -88,9 +87,6 @@ def program_of(
         shard_masters(step, shards)
     instantiate(module, {batch: configuration.batch}, function)
     if configuration.sequence:
-        step = named(module, function)
-        [call] = [call for call in calls_in(step) if call.sought]
-        instantiate(module, call.values, call.symbol)  # the types of the layers divide then
         shard_sequences(named(module, function), configuration.sequence)
     return module
 

@@ -4,6 +4,7 @@ that divide weights (Korthikanti 2022)."""
 from collections.abc import Collection
 from dataclasses import replace
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
@@ -11,6 +12,7 @@ from collir.dialects.nested import CallOp, RepeatOp
 from collir.dialects.tables import OPERATIONS
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.calls import calls_in, given
+from collir.ir.instantiation import instantiate
 from collir.ir.microbatches.splitting import batch_of
 from collir.ir.names import set_name
 from collir.layout import Dim
@@ -24,6 +26,9 @@ def shard_sequences(function: FuncOp, axes: Collection[str]) -> None:
     mesh = mesh_of(function)
     more = tuple(sub for axis in axes for sub in mesh.of_axis.get(axis, ()))
     [call] = [call for call in calls_in(function) if call.sought]
+    module = function.parent_op()
+    assert isinstance(module, ModuleOp)
+    instantiate(module, call.values, call.symbol)  # its types divide as those of the call do
     batch, words = dist_type(given(call, batch_of(call).first)).dims[:2]
     for loop, number in sequences(call):
         value = loop.carried[number]
