@@ -5,10 +5,13 @@ ships with collir, by its defaults. Steps take minutes.
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from statistics import median
 
 from measured.collectives import PRESETS, Row, predicted, read
+from measured.kernels import PASSES, Kernel, attentions, products
 from measured.published_steps import MACHINES, Prediction, PublishedStep, all_predicted
 from measured.scores import Score, score
 from nccl import near, scored, sweeps
@@ -61,6 +64,34 @@ machine is fitted.
 | machine | software | models | GPUs | rows | median error | mean | pairs | ratios |
 |---|---|--:|--:|--:|--:|--:|--:|--:|
 """
+
+KERNELS = """\
+## Kernels
+
+Products of 16-bit matrices, and kernels of attention on 16-bit numbers, each alone on a device
+(`benchmarks/measured/kernels.py`). Fitted to products are the tiles of MI355X, the rate that those
+of each device sustain, and the part of it that attention does (`efficiency compute` and `fused`):
+of one part for both passes, forward ones are predicted 20 % too slow, and those of FlashAttention 2
+on H100, which has not its instructions, too fast. Ratios are predicted over measured times, their
+medians.
+
+| machine | kernel | head | rows | median error | forward | backward | both |
+|---|---|--:|--:|--:|--:|--:|--:|
+"""
+
+
+def kernels(found: Iterable[Kernel]) -> Iterator[str]:
+    """Yield lines of the table of kernels: of each machine, software and size of a head."""
+    groups: dict[tuple[str, ...], list[Kernel]] = {}
+    for kernel in found:
+        head = str(kernel.sizes[3]) if kernel.is_attention else "-"
+        software = kernel.software.partition("(")[0].strip()
+        groups.setdefault((kernel.machine, software, head), []).append(kernel)
+    for key, own in sorted(groups.items()):
+        ratios = {x: [k.predicted / k.seconds for k in own if k.passes == x] for x in PASSES}
+        error = median(abs(x - 1) for each in ratios.values() for x in each)
+        cells = [f"{median(each):.2f}" if each else "-" for each in ratios.values()]
+        yield f"| {' | '.join([*key, str(len(own)), f'{error:.1%}', *cells])} |"
 
 
 def collectives(rows: Sequence[tuple[Row, float]]) -> Iterator[str]:
@@ -123,7 +154,9 @@ def main() -> None:
     found, others = all_predicted(folder / "training_public.csv")
     lines = [*collectives(measured), "", TRAINING.rstrip("\n"), *training(found), ""]
     reasons = "; ".join(f"{reason} ({count})" for reason, count in others.most_common())
-    lines += [f"Rows without a prediction: {reasons}.", ""]
+    lines += [f"Rows without a prediction: {reasons}.", "", *KERNELS.splitlines()]
+    alone = attentions(folder / "attention_public.csv"), products(folder / "gemm_public.csv")
+    lines += [*kernels(chain(*alone)), ""]
     TABLE.write_text("".join(f"{line}\n" for line in accuracies(measured, found)), encoding="utf-8")
     PAGE.write_text(HEAD + "\n".join(lines), encoding="utf-8")
 

@@ -1,6 +1,7 @@
 """How much of its rates a device reaches: the launch of kernels, and the work in whole tiles."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 SHARES = ("compute", "memory", "unaligned", "fused")
 """The shares of rates, by name."""
@@ -33,6 +34,12 @@ class Efficiency:
     depth: int = 0
     unaligned: float = 1.0
     fused: float = 1.0
+
+    @cached_property
+    def inside(self) -> "Efficiency":
+        """That of products in a kernel with other operations: these run in its tiles, in no waves
+        of their own, and fill them or not."""
+        return replace(self, units=min(self.units, 1), depth=0, unaligned=1.0)
 
     def problem(self) -> str | None:
         """Return why there is no such device, or None."""

@@ -228,7 +228,7 @@ class Model:
             (dtype, 3 * count * n)
             for does, count in steps
             if does.counted
-            for dtype, n in (does.inner if self.causal else does.counted)
+            for dtype, n, *_ in (does.inner if self.causal else does.counted)
         ]
         if not all(rates.get(dtype) for dtype, _ in work):
             return 0.0

@@ -186,9 +186,21 @@ def test_products_of_a_kernel_reach_a_part_of_the_rate_of_others() -> None:
     text = ATTENTION.replace("WINDOW", "8192")
     slow = text.replace("memory = 40 GB", "efficiency fused = 0.5; memory = 40 GB")
     (fast, _), (slower, step) = (_time(text), _time(slow))
-    products = sum(count for _, count in step.inner)
+    products = sum(count for _, count, _ in step.inner)
     assert 0.9 < products / sum(count for _, count in step.work) < 1
     assert abs((slower - fast) - products / 10e12) < 1e-9
+
+
+def test_heads_that_fill_a_part_of_a_tile_take_longer() -> None:
+    text = ATTENTION.replace("WINDOW", "8192")
+    whole = text.replace("memory = 40 GB", "tile = 64 x 64; units = 7; depth = 9; memory = 40 GB")
+    wide = text.replace("memory = 40 GB", "tile = 128 x 256; units = 7; memory = 40 GB")
+    (alone, step), (filled, _), (slower, _) = map(_time, (text, whole, wide))
+    assert filled == alone  # of heads of 64; units and depth are of products of their own
+    [scores, mixed] = [count / 10e12 for _, count, _ in step.inner]
+    assert scores == mixed
+    # Tiles of 256 rows and 64 columns are half as large, and read 320 of 384 elements.
+    assert slower - alone == pytest.approx(mixed * (2 * 320 / 384 - 1))
 
 
 def _time(text: str) -> tuple[float, LocalStep]:

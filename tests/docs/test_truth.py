@@ -73,6 +73,43 @@ def test_a_collective_is_predicted_on_the_machine_of_its_row(tmp_path: Path) -> 
     assert cpus.levels[0].port == 12.5e9
 
 
+PRODUCTS = "gpu,M,N,K,dtype,tflops,time_us,library,source,note\n" + (
+    "h100,4096,4096,4096,bf16,700,,cuBLAS (12),s,\n"
+    "mi355x,16,4096,4096,bf16,100,,aiter,s,\n"
+    "h100,4096,4096,4096,fp8,1200,,cuBLAS (12),s,\n"
+    "h800,4096,4096,4096,bf16,600,,cuBLAS (12),s,\n"
+)
+ATTENTIONS = "gpu,version,pass,head_dim,seq,causal,batch,heads,dtype,tflops,source,note\n" + (
+    "h100,FA3,fwd,128,4096,0,4,16,fp16,600,s,\n"
+    "h100,FA3,bwd,128,4096,1,4,16,bf16,500,s,\n"
+    "h100,FA3,fwd,64,4096,0,4,16,fp16,400,s,\n"
+    "gb200,cuDNN,fwd,64,4096,1,4,16,bf16,400,s,sliding window 128 (tflops of the source)\n"
+    "h100,FA3,fwd,64,4096,,4,16,fp16,400,s,\n"
+)
+
+
+def test_kernels_are_predicted_on_the_devices_of_their_rows(tmp_path: Path) -> None:
+    kernels, truth = part("measured.kernels"), part("truth")
+    [large, small] = kernels.products(table(tmp_path, PRODUCTS))
+    flops = 2 * 4096**3
+    assert large.seconds == pytest.approx(flops / 700e12)
+    assert large.predicted > flops / 989e12
+    assert small.predicted > 2 * 4096**2 / 8e12  # its memory
+    found = list(kernels.attentions(table(tmp_path, ATTENTIONS)))
+    assert [(x.sizes[3], x.causal, x.passes) for x in found] == [
+        (128, False, "fwd"),
+        (128, True, "bwd"),
+        (64, False, "fwd"),
+    ]
+    whole, gradient, narrow = found
+    assert whole.seconds == pytest.approx(4 * 4 * 16 * 4096**2 * 128 / 600e12)
+    assert 0.5 < 2 * gradient.predicted / whole.predicted / 2.5 < 2
+    assert 0.5 < narrow.predicted / whole.predicted < 1  # as heads of 64 fill tiles badly
+    lines = list(truth.kernels([large, small, *found]))
+    assert [line.count("|") for line in lines] == [9] * 4
+    assert lines[0].startswith("| h100 | FA3 | 128 | 2 | ")
+
+
 def test_the_last_line_has_the_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = "tpu,4,1,,xla,all_reduce,1024,10,a\n"
     main = part("nccl").main

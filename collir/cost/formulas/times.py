@@ -24,21 +24,24 @@ from collir.machine import Device, Efficiency, Execution, Machine
 def local_seconds(local: LocalStep, machine: Machine, kinds: Sequence[str] = ()) -> Expr:
     """Return the seconds of a step that sends nothing, on some kinds of devices of a machine."""
     device = machine.slowest_of(kinds)
-    product = local.product
-    if product is not None:
-        sides = (product.count, product.rows, product.columns, product.length)
-        product = Product(*map(expression, sides))
     step = replace(
         local,
         size=expression(local.size),
         work=tuple((dtype, expression(count)) for dtype, count in local.work),
-        inner=tuple((dtype, expression(count)) for dtype, count in local.inner),
+        inner=tuple(
+            (dtype, expression(count), _expressions(product))
+            for dtype, count, product in local.inner
+        ),
         elements=tuple((*names, expression(count)) for *names, count in local.elements),
         reach=expression(local.reach) if local.reach else 0.0,
-        product=product,
+        product=_expressions(local.product) if local.product is not None else None,
     )
     arithmetic = _FORMULAS if has_one_device(machine) else _OF_KINDS
     return sympy.sympify(local_times(step, device, arithmetic).total(_larger))
+
+
+def _expressions(of: Product) -> Product:
+    return Product(*map(expression, (of.count, of.rows, of.columns, of.length)))
 
 
 def _bandwidth(execution: Execution, size: Expr, memory: float | None) -> Expr | float | None:

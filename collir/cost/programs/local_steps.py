@@ -42,7 +42,8 @@ class LocalStep:
             make, whose dimensions are in another order.
         reach: the bytes among which its own are, if these are more: a slice is in no cache that the
             whole is too large for.
-        inner: of its operations, those of products that run with others in its kernel.
+        inner: of its operations, those of products that run with others in its kernel: of each the
+            dtype, the operations and the matrices.
         counted: of a kernel of the forward program, all operations of its products: also those that
             it skips, as their results are masked.
         arrays: for the call of a function, the arrays that it takes and returns.
@@ -59,15 +60,16 @@ class LocalStep:
     elements: tuple[tuple[str, str, float], ...] = ()
     reach: float = 0.0
     arrays: int = 0
-    inner: tuple[tuple[str, float], ...] = ()
+    inner: tuple[tuple[str, float, Product], ...] = ()
     counted: tuple[tuple[str, float], ...] = ()
 
     def scaled(self, factor: float) -> "LocalStep":
         """Return the step on buffers ``factor`` times as large."""
-        work, inner, counted = (
+        work, counted = (
             tuple((dtype, flops * factor) for dtype, flops in of)
-            for of in (self.work, self.inner, self.counted)
+            for of in (self.work, self.counted)
         )
+        inner = tuple((dtype, flops * factor, product) for dtype, flops, product in self.inner)
         elements = tuple((*names, count * factor) for *names, count in self.elements)
         size, reach = self.size * factor, self.reach * factor
         new = {"size": size, "reach": reach, "elements": elements}
@@ -142,14 +144,18 @@ def local_times(local: LocalStep, device: Device | None, by: Arithmetic = NUMBER
         for dtype, count in flops
         if dtype in rates or not local.maps
     )
-    slower = 1 / efficiency.fused - 1
-    for dtype, count in local.inner if slower else ():
-        operations += by.operations(count, dtype, device) * slower if dtype in rates else 0.0
+    inner = 0.0
+    for dtype, count, product in local.inner:
+        if dtype in rates:
+            full = by.operations(count, dtype, device)
+            slowed = full * by.slowdown(product, efficiency.inside) / efficiency.fused
+            inner, operations = inner + slowed, operations + slowed - full
     if not local.launched or not (local.size or flops):
         return LocalTimes(operations, memory)
     times = execution.seconds_of_element
     own = sum(count * times.get((name, dtype), 0.0) for name, dtype, count in local.elements)
     if times and local.product is None:
+        own += inner / efficiency.compute
         return LocalTimes(own, memory, efficiency.launch)
     if local.product is not None:
         operations *= by.slowdown(local.product, efficiency)

@@ -9,7 +9,7 @@ from collir.cost.programs.compute import step_seconds
 from collir.cost.programs.kernels import Kernels
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.masks import ALL, Seen, part_of
-from collir.cost.programs.products import disordered, product_of
+from collir.cost.programs.products import Product, disordered, product_of
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
@@ -113,12 +113,12 @@ def _fused(
         place = where.owner[value], where.offset[value]
         read[place] = max(read.get(place, 0), bytes_of(value))
     work: dict[str, list[float]] = {}
-    inner: dict[str, list[float]] = {}
+    inner: list[tuple[str, float, Product]] = []
     counted: dict[str, list[float]] = {}
     elements: list[tuple[str, str, float]] = []
     for part in kernels.of(op):
         seen = part_of(part, kernels.masked.get(part), mesh_of(part))
-        elements += _elements(part, seen, mesh_of(part))
+        product = None
         if part.kind.structure is not None:
             value = next(iter(part.operands), part.result)
             dtype = dist_type(value).dtype.value
@@ -126,10 +126,14 @@ def _fused(
             count = _part(_part(part.flops, seen), share)
             work.setdefault(dtype, []).append(count)
             if part.structure and part.structure.contracts:
-                inner.setdefault(dtype, []).append(count)
+                product = product_of(part, part.structure, mesh_of(part))
+                if product is not None:
+                    inner.append((dtype, count, product))
                 if not is_of_gradient(part):
                     counted.setdefault(dtype, []).append(_part(part.flops, share))
                 step_seconds(part, mesh_of(part), kinds)  # the device needs a rate for it
+        if product is None:
+            elements += _elements(part, seen, mesh_of(part))
     parts = kernels.of(op)
     results = [part.result for part in parts if not kernels.is_inside(part.result)]
     *inside, _ = (where.names[part.result] for part in parts)
@@ -140,7 +144,7 @@ def _fused(
         maps=True,
         inside=tuple(inside),
         elements=tuple(elements),
-        inner=tuple((dtype, sum_of(counts)) for dtype, counts in inner.items()),
+        inner=tuple(inner),
         counted=tuple((dtype, sum_of(counts)) for dtype, counts in counted.items()),
     )
 

@@ -134,8 +134,9 @@ class Work:
         if made.structure is not None:
             share = part_of(made, mask, self.mesh).share
             local = computed(made, made.structure, float(moved), share, self.mesh)
-            if made.structure.contracts and not all(state[1:]):  # it runs with others
-                local = replace(local, inner=local.work)
+            if local.product is not None and not all(state[1:]):  # it runs with others
+                inner = tuple((*pair, local.product) for pair in local.work)
+                local = replace(local, inner=inner, product=None)
         else:
             local = LocalStep(made.mnemonic, float(moved))
         local = replace(local, launched=launched)
