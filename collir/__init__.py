@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import collir.search as search
-    from collir.importing.models.torch_models import Imported as Imported
+    from collir.importing.models.imported import Imported as Imported
+    from collir.importing.models.jax_functions import import_jax as import_jax
     from collir.importing.models.torch_models import import_torch as import_torch
     from collir.ir.builders import FunctionBuilder as FunctionBuilder
     from collir.ir.builders import module_of as module_of
@@ -37,6 +38,7 @@ __all__ = [
     "cost_formulas",
     "cost_function",
     "emit",
+    "import_jax",
     "import_torch",
     "instantiate",
     "module_of",
@@ -53,7 +55,8 @@ _PACKAGES = ("search",)
 _MODULES = {
     "DiagnosticError": "collir.ir.diagnostics",
     "FunctionBuilder": "collir.ir.builders",
-    "Imported": "collir.importing.models.torch_models",
+    "Imported": "collir.importing.models.imported",
+    "import_jax": "collir.importing.models.jax_functions",
     "import_torch": "collir.importing.models.torch_models",
     "module_of": "collir.ir.builders",
     "sweep": "collir.tools.sweep_api",

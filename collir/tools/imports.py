@@ -3,8 +3,10 @@
 import argparse
 import importlib
 import importlib.util
+import inspect
 import json
 import math
+import os
 import re
 import shlex
 import sys
@@ -18,18 +20,15 @@ from typing import Any
 import collir
 from collir.importing.models.export import DTYPES
 from collir.importing.models.hugging_face import HeadError, model_of
-from collir.importing.models.torch_models import (
-    MACHINE,
-    MESH,
-    PRECISIONS,
-    Imported,
-    import_torch,
-)
+from collir.importing.models.imported import MACHINE, MESH, PRECISIONS, Imported
+from collir.importing.models.jax_functions import import_jax
+from collir.importing.models.torch_models import import_torch
 from collir.importing.models.training import OPTIMIZERS
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.tools.shell import UsageError, write_whole
 
 _INSTALL = {
+    "jax": "pip install jax",
     "torch": "pip install torch",
     "transformers": "pip install transformers",
 }
@@ -49,6 +48,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--args", nargs="+", metavar="TYPE", default=[],
         help="the types of the arguments, such as 'i64[8, 1024]' or 'labels=i64[8, 1024]'",
     )  # fmt: skip
+    jax = kinds.add_parser(
+        "jax", help="a function of JAX", description="A function of JAX, with pytrees of weights.",
+    )  # fmt: skip
+    jax.add_argument(
+        "factory", metavar="MODULE:FUNCTION", help="a function of a Python file or module: of "
+        "arrays, or one without arguments that returns a tuple of a function and its arguments",
+    )  # fmt: skip
+    jax.add_argument(
+        "--args", nargs="+", metavar="TYPE", default=[],
+        help="the types of the arguments, such as 'i32[8, 1024]'; a name of the module stands for "
+        "its value, or for what it returns",
+    )  # fmt: skip
     hf = kinds.add_parser(
         "hf", help="a model of transformers, from its configuration",
         description="A model of transformers, from its configuration: no weights, no network.",
@@ -60,13 +71,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
                     "of the configuration's architectures)")  # fmt: skip
     hf.add_argument("--pad-vocab", type=_positive, default=1, metavar="N", help="add words that "
                     "get no chance, to a multiple of N, so that axes divide them")  # fmt: skip
-    for kind in (torch, hf):
+    for kind in (torch, jax, hf):
         kind.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
         kind.add_argument("--optimizer", choices=list(OPTIMIZERS), help="add a training step")
         kind.add_argument(
             "--precision", choices=list(PRECISIONS), help="what the model computes in"
         )
-        kind.add_argument(
+        if kind is not jax:
+            kind.add_argument(
             "--capacity", type=_factor, default=0.0, metavar="FACTOR",
             help="give experts places for FACTOR times an even share of the words, and drop others "
             "(default: all experts compute all words)",
@@ -87,6 +99,8 @@ def run(options: argparse.Namespace) -> int:
     if options.output and Path(options.output).is_file() and not options.force:
         message = f"{options.output} exists: overwrite it with --force, or choose another name"
         raise DiagnosticError(Diagnostic(message))
+    if options.kind == "jax":
+        return _run_jax(options)
     torch = _needed("torch")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -117,6 +131,23 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _run_jax(options: argparse.Namespace) -> int:
+    """Write the program of a function of JAX."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    jax = _needed("jax")
+    function, args = _of_jax(options.factory, options.args, jax)
+    imported = import_jax(
+        function, *args, optimizer=options.optimizer or "", precision=options.precision or "",
+        clip=options.clip, machine=options.machine, mesh=options.mesh,
+        comment=f"{options.factory}, by\n  {_command(options)}",
+    )  # fmt: skip
+    collir.parse(imported.text, options.output or "<imported>")
+    for remark in imported.remarks:
+        print(f"remark: {remark}", file=sys.stderr)
+    _write(imported, options.output)
+    return 0
+
+
 def _write(imported: Imported, output: str | None) -> None:
     if output is None:
         sys.stdout.write(imported.text)
@@ -127,7 +158,7 @@ def _write(imported: Imported, output: str | None) -> None:
 def _command(options: argparse.Namespace) -> str:
     """Return the command line that makes the program again, but for its output."""
     words = ["collir", "import", options.kind]
-    words.append(options.factory if options.kind == "torch" else options.config)
+    words.append(options.config if options.kind == "hf" else options.factory)
     for name in ("args", "head", "batch", "seq", "pad_vocab", "optimizer", "precision",
                  "capacity", "machine", "mesh"):  # fmt: skip
         value = getattr(options, name, None)
@@ -271,6 +302,48 @@ def _arguments(types: Sequence[str], module: Any, torch: Any) -> tuple[list[Any]
         else:
             args.append(tensor)
     return args, kwargs
+
+
+def _of_jax(factory: str, types: Sequence[str], jax: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """Return a function of JAX, and its arguments."""
+    function, module = _function(factory), _loaded(factory.rpartition(":")[0])
+    if types:
+        return function, [_jax_argument(text, module, factory, jax) for text in types]
+    needed = [
+        name for name, x in inspect.signature(function).parameters.items()
+        if x.default is x.empty and x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)
+    ]  # fmt: skip
+    if needed:
+        raise DiagnosticError(Diagnostic(
+            f"{factory} takes {', '.join(needed)}: give their types, --args 'f32[8, 64]', where a "
+            "name of the module stands for its value or what it returns; or name a function "
+            "without arguments that returns (function, arguments...)"
+        ))  # fmt: skip
+    made = _called(function, factory)
+    listed: list[Any] = list(made) if isinstance(made, tuple) else [made]  # pyright: ignore
+    if not callable(listed[0]) or len(listed) < 2:
+        raise DiagnosticError(Diagnostic(
+            f"{factory} returns a {type(listed[0]).__name__}, not a tuple of a function and its "
+            "arguments"
+        ))  # fmt: skip
+    args: Any = listed[1:]
+    return listed[0], [*args[0]] if len(args) == 1 and type(args[0]) is tuple else args
+
+
+def _jax_argument(text: str, module: ModuleType, factory: str, jax: Any) -> Any:
+    """Return an argument: the type of an array, or a value of a module."""
+    names = {short: name for name, short in DTYPES.items()}
+    match = _TYPE.fullmatch(text)
+    if match is not None and match["dtype"] in names:
+        sizes = [int(size) for size in match["sizes"].split(",") if size.strip()]
+        return jax.ShapeDtypeStruct(sizes, names[match["dtype"]])
+    if not text.isidentifier() or not hasattr(module, text):
+        raise UsageError(
+            f"'{text}' is no type of an argument, such as 'f32[8, 64]', and no name in "
+            f"{factory.rpartition(':')[0]}"
+        )
+    value = getattr(module, text)
+    return jax.eval_shape(value) if callable(value) else value
 
 
 # --- a configuration of transformers --------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The graph of a model: what a framework's tracer found, in data of our own."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -153,8 +153,12 @@ def mapped(x: Any, function: Callable[[Any], Any]) -> Any:
     return function(x)
 
 
-def live(graph: Graph) -> Graph:
-    """Return the graph without operations and inputs that no result needs."""
+def live(graph: Graph, inputs: Sequence[Input] | None = None) -> Graph:
+    """Return the graph without operations and inputs that no result needs.
+
+    Args:
+        inputs: those that are kept; by default those that a result needs.
+    """
     needed = set(graph.outputs)
     kept: list[Node | Loop] = []
     for node in reversed(graph.nodes):
@@ -162,5 +166,5 @@ def live(graph: Graph) -> Graph:
         if node.name in needed:
             needed.update(node.operands())
             kept.append(node)
-    inputs = [x for x in graph.inputs if x.name in needed]
-    return replace(graph, inputs=inputs, nodes=kept[::-1])
+    kept_inputs = [x for x in graph.inputs if x.name in needed] if inputs is None else [*inputs]
+    return replace(graph, inputs=kept_inputs, nodes=kept[::-1])

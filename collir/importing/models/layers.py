@@ -54,9 +54,9 @@ def _rolled_in(graph: Graph, container: str) -> Graph:
             for at in range(start, start + period * times, period)
         ]
         path = f"{container}.{numbers[start]}".strip(".") if period == 1 else container
-        made = _Rolling(graph, iterations, path).loop()
+        made = Rolling(graph, iterations, path).loop()
         if made is not None:
-            graph = _with_loop(graph, iterations, made)
+            graph = with_loop(graph, iterations, made)
     return graph
 
 
@@ -206,7 +206,7 @@ def _runs(signatures: Sequence[tuple[Any, ...]]) -> Iterator[tuple[int, int, int
 
 
 @dataclass
-class _Rolling:
+class Rolling:
     """The iterations of a loop, compared one by one.
 
     Attributes:
@@ -300,7 +300,7 @@ def _read(node: Node | Loop) -> set[str]:
     return starts | {x.name for stack in node.stacks.values() for x in stack.inputs}
 
 
-def _with_loop(graph: Graph, iterations: Sequence[Sequence[Node]], loop: Loop) -> Graph:
+def with_loop(graph: Graph, iterations: Sequence[Sequence[Node]], loop: Loop) -> Graph:
     """Return the graph with a loop in the place of its iterations, in an order that may run."""
     gone = {id(node) for nodes in iterations for node in nodes}
     items: list[Node | Loop] = []

@@ -7,10 +7,19 @@ of elements do by themselves.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from collir.importing.models.graph import Shaped
+
+_LONG = 30
+"""The most characters of a name that is taken from all of a path."""
+
+_ONE = re.compile(
+    r"\s*%(\w+) = (?:reshape|transpose|constant|iota|cast|broadcast_to|where|add|less) "
+)
+"""A line that makes one value, and that may be left out."""
 
 FLOATS = ("f64", "f32", "f16", "bf16")
 
@@ -57,29 +66,67 @@ class Lines:
     Attributes:
         lines: the lines so far.
         called: the functions that they call, each with its text.
+        stacked: the weights of layers that are stacked, each with the record of all layers.
+        sizes: the parameters that are the numbers of iterations of loops, by the ``id`` of a node.
     """
 
-    def __init__(self, names: set[str], called: dict[str, str], indent: str = "  "):
+    def __init__(
+        self,
+        names: set[str],
+        called: dict[str, str],
+        indent: str = "  ",
+        sizes: Mapping[int, str] = MappingProxyType({}),
+        stacked: Mapping[str, str] = MappingProxyType({}),
+    ):
         self.lines: list[str] = []
         self.called = called
         self.names = names
+        self.sizes = sizes
+        self.stacked = stacked
         self.hint = ""
         self._indent = indent
         self._known: dict[str, Value] = {}
+        self._reshaped: dict[str, Value] = {}
 
     def inner(self) -> "Lines":
         """Return the lines of a body inside these, whose names are its own."""
-        return Lines(set(), self.called, self._indent + "  ")
+        return Lines(set(), self.called, self._indent + "  ", self.sizes, self.stacked)
 
     def name(self, hint: str) -> str:
         """Return a name that no other value has."""
-        hint = re.sub(r"\W+", "_", hint.partition(".")[2] or hint, flags=re.ASCII)  # of a field
+        hint = hint.partition(".")[2] or hint  # of a field
+        hint = ".".join(hint.split(".")[-2:]) if len(hint) > _LONG else hint
+        hint = re.sub(r"\W+", "_", hint, flags=re.ASCII)
         hint = re.sub(r"(_\d+)+$", "", hint.lower()) or "x"
         hint = f"x_{hint}" if hint[0].isdigit() else hint
         made, number = hint, 1
         while made in self.names:
             made, number = f"{hint}_{number}", number + 1
         self.names.add(made)
+        return made
+
+    def end(self, keyword: str, results: Sequence[Value]) -> None:
+        """Add the last line, and leave out lines of one value that nothing reads."""
+        self.raw(f"{keyword} {', '.join(f'%{x.name}' for x in results)}")
+        used: set[str] = set()
+        kept: list[str] = []
+        for line in reversed(self.lines):
+            made = _ONE.match(line)
+            if made is None or made[1] in used:
+                used.update(re.findall(r"%([\w.]+)", line[made.end() :] if made else line))
+                kept.append(line)
+        self.lines[:] = kept[::-1]
+
+    def called_as(self, text: str, hint: str) -> str:
+        """Return the name of a function to call, which equal functions share.
+
+        Args:
+            text: the function, without ``func`` and its name.
+        """
+        made, number = hint, 1
+        while (known := self.called.get(made)) is not None and known != f"func @{made}{text}":
+            made, number = f"{hint}_{number}", number + 1
+        self.called[made] = f"func @{made}{text}"
         return made
 
     def raw(self, line: str) -> None:
@@ -89,7 +136,7 @@ class Lines:
     def step(self, text: str, shape: Iterable[int], dtype: str, hint: str = "") -> Value:
         """Add an operation, and return its result; equal operations are added once."""
         if text not in self._known:
-            name = self.name(hint or self.hint)
+            name = self.name(hint or self.hint or text.partition(" ")[0])
             self.raw(f"%{name} = {text}")
             shape = tuple(shape)
             self._known[text] = Value(name, shape, dtype, shape)
@@ -134,7 +181,11 @@ class Lines:
         has, shape = tuple(has), tuple(has if shape is None else shape)
         if x.has == has:
             return replace(x, shape=shape)
+        x = self._reshaped.get(x.name, x)
+        if x.has == has:
+            return replace(x, shape=shape)
         made = self.step(f"reshape %{x.name} to [{', '.join(map(str, has))}]", has, x.dtype, x.name)
+        self._reshaped[made.name] = x
         return replace(made, shape=shape)
 
     def view(self, x: Value, shape: Sequence[int]) -> Value:

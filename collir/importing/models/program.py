@@ -8,7 +8,7 @@ from typing import Any
 from collir.importing.models.export import fault
 from collir.importing.models.graph import Graph, Input, Loop, Node, Ref, Shaped, Stack, mapped
 from collir.importing.models.lines import Lines, Value, type_text, wrapped
-from collir.importing.models.rows.table import ROWS, NotHere
+from collir.importing.models.rows.table import JAX, ROWS, NotHere
 
 WEIGHTS = "w"
 """The record of all weights; a field has the name that the framework gives the weight."""
@@ -160,11 +160,13 @@ def written(graph: Graph, name: str) -> Written:
     Raises:
         DiagnosticError: an operation has no row, or none with these arguments.
     """
-    lines = Lines(set(RESERVED), {})
+    sizes, stacked = dict[int, str](), dict[str, str]()
+    lines = Lines(set(RESERVED), {}, sizes=sizes, stacked=stacked)
     values: dict[str, Value] = {}
     arguments: list[Argument] = []
     loops = [node for node in graph.nodes if isinstance(node, Loop)]
     stacks = [stack for loop in loops for stack in loop.stacks.values()]
+    scanned = scanned_layers(graph)
     in_loops = {x.name for stack in stacks for x in stack.inputs}
     counts = {
         f"layers_{number}" if number > 1 else "layers": loop.times
@@ -172,8 +174,9 @@ def written(graph: Graph, name: str) -> Written:
     }
     weights = [x for x in graph.inputs if x.kind == "weight"]
     records = WeightRecords([x.value.dtype for x in weights])
+    in_scans = {x.name for layers in scanned for x in layers.weights}
     for x in graph.inputs:
-        if x.name in in_loops:
+        if x.name in in_loops or x.name in in_scans:
             continue
         if x.kind == "weight":
             type = records.type(x.value.shape, x.value.dtype)
@@ -182,21 +185,81 @@ def written(graph: Graph, name: str) -> Written:
             made = lines.name(argument_name(x.of))
         values[x.name] = Value.of(made, x.value)
         arguments.append(Argument(made, x.value.shape, x.value.dtype, (x.of,), x.kind))
+    for layers in scanned:
+        count = f"layers_{len(counts) + 1}" if counts else "layers"
+        counts[count] = layers.count
+        sizes[id(layers.node)] = count
+        own = {_field_name(x.of.removeprefix(layers.path)[1:]): x for x in layers.weights}
+        types = {field: records.type(x.value.shape[1:], x.value.dtype) for field, x in own.items()}
+        record = f"{WEIGHTS}.{records.add_layers(layers.path, count, types)}"
+        for field, x in own.items():
+            made = f"{record}.{field}"
+            stacked[made] = record
+            values[x.name] = Value.of(made, x.value)
+            given = Argument(made, x.value.shape, x.value.dtype, (x.of,), x.kind, count)
+            arguments.append(given)
     fields: dict[str, str] = {}
-    for layers, loop in zip(counts, loops, strict=True):
+    for layers, loop in zip(counts, loops, strict=False):  # those of scans come last
         names = _stacked_names(loop, layers, records, lines, fields)
         for stack in loop.stacks.values():
             made = names[stack.name]
             values[stack.name] = Value.of(made, stack.value)
             of, kind = tuple(x.of for x in stack.inputs), stack.inputs[0].kind
             arguments.append(Argument(made, stack.value.shape, stack.value.dtype, of, kind, layers))
-    _write(lines, graph.nodes, values, dict(zip(map(id, loops), counts, strict=True)), fields)
+    write_nodes(lines, graph.nodes, values, dict(zip(map(id, loops), counts, strict=False)), fields)
     results = [lines.whole(values[output]) for output in graph.outputs]
-    lines.raw(f"return {', '.join(f'%{x.name}' for x in results)}")
+    lines.end("return", results)
     order = sorted(arguments, key=lambda a: _ORDER.index(a.kind))
     called = tuple(lines.called.values())
     types = tuple(x.type for x in results)
     return Written(name, tuple(order), types, tuple(lines.lines), called, counts, records)
+
+
+@dataclass(frozen=True)
+class ScannedLayers:
+    """Layers whose weights are stacked already, and the loop over them.
+
+    Attributes:
+        path: the path of all weights of the layers.
+    """
+
+    node: Node
+    count: int
+    path: str
+    weights: tuple[Input, ...]
+
+
+def scanned_layers(graph: Graph) -> list[ScannedLayers]:
+    """Return the loops of a framework over weights that nothing else reads, and that have a path
+    of their own."""
+    read: dict[str, int] = dict.fromkeys(graph.outputs, 2)
+    for node in graph.nodes:
+        for operand in node.operands() if isinstance(node, Node) else ():
+            read[operand] = read.get(operand, 0) + 1
+    inputs = {x.name: x for x in graph.inputs if x.kind == "weight"}
+    found: list[ScannedLayers] = []
+    for node in graph.nodes:
+        if not isinstance(node, Node) or node.op != f"{JAX}scan":
+            continue
+        first = node.kwargs["num_consts"] + node.kwargs["num_carry"]
+        slices = [x.name for x in node.args[first:] if isinstance(x, Ref)]
+        own = [inputs[name] for name in slices if name in inputs and read[name] == 1]
+        parts = [x.of.split(".")[:-1] for x in own]
+        path = ".".join(common(parts)) if parts else ""
+        of_path = [x for x in inputs.values() if x.of.startswith(f"{path}.")]
+        if path and len(own) == len(of_path) == len(set(slices).intersection(inputs)):
+            found.append(ScannedLayers(node, node.kwargs["length"], path, tuple(own)))
+    return found
+
+
+def common(paths: Sequence[Sequence[str]]) -> list[str]:
+    """Return what all paths begin with."""
+    made: list[str] = []
+    for names in zip(*paths, strict=False):
+        if len(set(names)) > 1:
+            break
+        made.append(names[0])
+    return made
 
 
 def argument_name(path: str) -> str:
@@ -225,7 +288,7 @@ def _stacked_names(
         else:
             names[stack.name] = lines.name(argument_name(_shared_path(stack)))
     if types:
-        container = re.sub(r"(^|\.)\d+$", "", loop.path)
+        container = re.sub(r"(^|[._])\d+$", "", loop.path)
         whole = records.add_layers(container, layers, types)
         own = (name for name in loop.stacks if name not in names)
         names |= {name: f"{WEIGHTS}.{whole}.{fields[name]}" for name in own}
@@ -243,7 +306,7 @@ def _shared_path(stack: Stack) -> str:
     return ".".join(a for a, b in zip(first, last, strict=False) if a == b)
 
 
-def _write(
+def write_nodes(
     lines: Lines,
     nodes: Sequence[Node | Loop],
     values: dict[str, Any],
@@ -266,19 +329,22 @@ def _write(
 def _row(lines: Lines, node: Node, values: Mapping[str, Any]) -> Any:
     row = ROWS.get(node.op)
     where = f" (in {node.path})" if node.path else ""
+    framework, op = ("JAX", node.op[len(JAX) :]) if node.op.startswith(JAX) else ("torch", node.op)
     if row is None:
-        raise fault(f"there is no row for torch's {node.op}{where}", node.line)
+        raise fault(f"there is no row for {framework}'s {op}{where}", node.line)
 
     def value(x: Any) -> Any:
         return values[x.name] if isinstance(x, Ref) else x
 
     module = node.path.rpartition(".")[2]
-    own = module if node.op in ("linear", "embedding", "layer_norm", "rms_norm") else node.op
-    lines.hint = argument_name((own if not own.isdigit() else node.op).partition(".")[0])
+    own = module if node.op in ("linear", "embedding", "layer_norm", "rms_norm") else op
+    lines.hint = argument_name((own if not own.isdigit() else op).partition(".")[0])
+    if framework == "JAX":  # whose names of operations are longer than ours
+        lines.hint = ""
     try:
         made = row(lines, node, *mapped(node.args, value), **mapped(dict(node.kwargs), value))
     except NotHere as error:
-        raise fault(f"torch's {node.op} {error} cannot be imported{where}", node.line) from error
+        raise fault(f"{framework}'s {op} {error} cannot be imported{where}", node.line) from error
     parts = made if isinstance(made, tuple) else (made,)
     for part, result in zip(parts, node.results, strict=False):
         if result and (part.shape, part.dtype) != (result.shape, result.dtype):
@@ -317,7 +383,7 @@ def _write_loop(
         made = body.name(argument_name(outer.name))
         inside[name] = Value(made, outer.shape, outer.dtype, outer.has)
         shared.append(f"%{made} = %{outer.name}")
-    _write(body, loop.nodes, inside, {}, {})
+    write_nodes(body, loop.nodes, inside, {}, {})
     yielded = [body.whole(inside[result]) for _, _, result, _ in loop.carries]
     names = [lines.name(argument_name(loop.path.rpartition(".")[0] or "y")) for _ in yielded]
     clauses = [f"{kind}({wrapped(listed)})" for kind, listed in

@@ -3,45 +3,17 @@
 import copy
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from collir.importing.models.export import DTYPES, exported, fault
-from collir.importing.models.graph import live
 from collir.importing.models.hugging_face import set_experts
+from collir.importing.models.imported import MACHINE, MESH, Imported, headed, program_of
 from collir.importing.models.layers import rolled
-from collir.importing.models.program import Argument, Written, written
+from collir.importing.models.program import Written
 from collir.importing.models.scans import take_scans
-from collir.importing.models.sizes import NAME as BATCH
-from collir.importing.models.sizes import batch_of, doubled, with_batch, with_sizes
-from collir.importing.models.training import OPTIMIZERS, library, step
+from collir.importing.models.sizes import batch_of, doubled, with_batch
+from collir.importing.models.training import OPTIMIZERS
 from collir.ir.diagnostics import DiagnosticError
-
-PRECISIONS = ("f32", "bf16", "f16", "f64")
-"""The dtypes that a model may compute in."""
-
-MACHINE = "@dgx_h100(nodes = 1)"
-MESH = "data = gpu:8"
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A model as a program.
-
-    Attributes:
-        text: the program, in ``.coll``.
-        arguments: the arguments of its function, in order, with what torch calls them.
-        constants: the elements of arguments that are constants of the model, by what
-            ``of`` calls them.
-        batch: the default of the parameter ``batch``; None if all sizes are fixed.
-        has_experts: whether it has experts of ``transformers``.
-    """
-
-    text: str
-    arguments: tuple[Argument, ...]
-    constants: Mapping[str, Any]
-    batch: int | None
-    has_experts: bool
 
 
 def import_torch(
@@ -99,10 +71,7 @@ def import_torch(
             sized = with_batch(text, other, batch)
         except DiagnosticError:  # the model is for this size alone
             pass
-    head = [*(f"// {line}".rstrip() for line in comment.splitlines())]
-    head += [f"machine @cluster = {machine}", f"mesh @m on @cluster {{ {mesh} }}", ""]
-    sizes = ({BATCH: batch} if sized and batch else {}) | dict(function.layers)
-    text = "\n".join([*head, ""]) + with_sizes(sized or text, sizes)
+    text = headed(sized or text, function, batch if sized else None, machine, mesh, comment)
     return Imported(text, function.arguments, constants, batch if sized else None, has_experts)
 
 
@@ -111,35 +80,7 @@ def _program(
 ) -> tuple[Written, Mapping[str, Any], str]:
     """Return the function of a module for arguments, its constants, and the text of all functions,
     without machine and mesh."""
-    graph = exported(module, *given)
-    is_loss = _is_loss(graph)
-    if optimizer:
-        graph = live(replace(graph, outputs=graph.outputs[:1]))
-    graph = rolled(graph)
-    function = written(graph, "loss" if is_loss else "model")
-    if not optimizer:
-        return function, graph.constants, function.text("m", axis)
-    if not is_loss:
-        raise fault(
-            "a training step needs a loss: the first result of the model is "
-            f"{function.results[0]}, and not one number"
-        )
-    parts = (
-        *library(optimizer, clip),
-        "",
-        function.text("m"),
-        step(function, "m", axis, optimizer, clip),
-    )
-    return function, graph.constants, "\n".join(parts)
-
-
-def _is_loss(graph: Any) -> bool:
-    """Return whether the first result is a number."""
-    for node in graph.nodes:
-        if getattr(node, "name", "") == graph.outputs[0]:
-            result = node.results[0]
-            return result is not None and result.shape == () and result.dtype[0] in "fb"
-    return False
+    return program_of(exported(module, *given), optimizer, clip, axis, rolled)
 
 
 def _copy(module: Any, precision: str) -> Any:

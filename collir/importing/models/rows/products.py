@@ -253,10 +253,7 @@ def _conv(
     for side, d in enumerate(dilations):
         filters = spread(e, filters, side, d)
     pads = [low for low, _ in amounts]
-    if groups > 1 and groups == x.shape[1] == w.shape[0]:
-        y = _depthwise(e, image, filters, strides, pads)
-    else:
-        y = _grouped(e, image, filters, strides, pads, groups)
+    y = grouped_conv(e, image, filters, strides, pads, groups)
     if bias:
         y = e.map("add {}", y, bias)
     return e.view(e.transpose(y, [0, sides + 1, *range(1, sides + 1)]), shape_of(node))
@@ -302,9 +299,12 @@ def _one_conv(e: Lines, x: Value, w: Value, strides: Sequence[int], pads: Sequen
     return e.step(f"conv %{x.name}, %{w.name} {lists}", shape, x.dtype)
 
 
-def _grouped(
+def grouped_conv(
     e: Lines, x: Value, w: Value, strides: Sequence[int], pads: Sequence[int], groups: int
 ) -> Value:
+    """Return a convolution of images with channels last; groups have filters of their own."""
+    if groups > 1 and groups == x.shape[-1] == w.shape[-1]:
+        return _depthwise(e, x, w, strides, pads)
     channels, features = x.shape[-1] // groups, w.shape[-1] // groups
     last = len(x.shape) - 1
     parts = [

@@ -17,6 +17,9 @@ ROWS: dict[str, Row] = {}
 
 Number = bool | int | float
 
+JAX = "jax."
+"""Stands in front of the names of JAX's operations in the table of rows."""
+
 
 def row(*names: str) -> Callable[[_Row], _Row]:
     """Add a row to the table, for operations of some names."""

@@ -1,0 +1,190 @@
+"""A function of JAX as a program: its jaxpr, loops over its layers, and a training step."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from collir.importing.models.export import fault
+from collir.importing.models.imported import MACHINE, MESH, Imported, headed, program_of
+from collir.importing.models.jax_rows import loops, maps, shapes, sums
+from collir.importing.models.jaxprs import DTYPES, Leaf, Traced, traced
+from collir.importing.models.repeats import repeated
+from collir.importing.models.sizes import with_batch
+from collir.importing.models.softmaxes import with_softmaxes
+from collir.importing.models.training import OPTIMIZERS
+from collir.ir.diagnostics import DiagnosticError
+
+_ = loops, maps, shapes, sums  # their rows
+
+
+def import_jax(
+    function: Callable[..., Any],
+    *args: Any,
+    optimizer: str = "",
+    precision: str = "",
+    clip: bool = False,
+    machine: str = MACHINE,
+    mesh: str = MESH,
+    comment: str = "",
+) -> Imported:
+    """Return a function of JAX as a program, for arguments of these shapes and dtypes.
+
+    Arguments are pytrees of arrays, or of ``jax.ShapeDtypeStruct``; what is neither an array nor a
+    number is a constant of the function. The first argument, if it has several arrays, is the
+    weights of the model. Nothing is computed. The program is not checked here: ``collir.parse``
+    does so, as the command does.
+
+    Args:
+        optimizer: adds a training step with an optimiser of the library; the first result of the
+            function is the loss.
+        precision: the dtype of the weights and of other floating-point arguments; by default their
+            own.
+        clip: whether the step clips gradients by the norm of all of them.
+        machine: the machine, as a reference in ``.coll``.
+        mesh: its axes; the batch is divided over the first.
+
+    Raises:
+        DiagnosticError: JAX cannot trace the function, an operation cannot be imported, or the loss
+            is no number.
+    """
+    if optimizer and optimizer not in OPTIMIZERS:
+        raise fault(f"there is no optimizer {optimizer}: {', '.join(OPTIMIZERS)}")
+    given = Arguments(function, args, precision)
+    axis = mesh.partition("=")[0].strip()
+    found = traced_function(function, given)
+    written, constants, text = program_of(found.graph, optimizer, clip, axis, repeated)
+    batch, sized = given.batch, None
+    if batch is not None:
+        try:
+            other = traced_function(function, given.doubled())
+            more = program_of(other.graph, optimizer, clip, axis, repeated)[-1]
+            sized = with_batch(text, more, batch)
+        except DiagnosticError:  # the function is for this size alone
+            pass
+    batch = batch if sized else None
+    text = headed(sized or text, written, batch, machine, mesh, comment)
+    remarks = tuple(f"{line}: {what}" if line else what for what, line in found.remarks.items())
+    return Imported(text, written.arguments, constants, batch, False, remarks)
+
+
+def traced_function(function: Callable[..., Any], given: "Arguments") -> Traced:
+    """Return a function as a graph, for arguments.
+
+    Raises:
+        DiagnosticError: JAX cannot trace it, or a value has a dtype that ``.coll`` lacks.
+    """
+    jax: Any = importlib.import_module("jax")
+    try:
+        closed = jax.make_jaxpr(given.calling(function))(*given.arrays)
+    except Exception as error:  # whatever the user's code raises
+        raise fault(*_refusal(error)) from error
+    found = traced(closed, given.leaves)
+    return replace(found, graph=with_softmaxes(found.graph))
+
+
+def _refusal(error: Exception) -> tuple[str, str]:
+    """Return why a function cannot be traced, and the line of the user's Python."""
+    trace, own = error.__traceback__, ""
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not any(part in file for part in ("/jax/", "/collir/", "/site-packages/")):
+            own = f"{file}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"JAX cannot trace the function ({type(error).__name__}): {first}", own
+
+
+class Arguments:
+    """The arguments of a function: its arrays, and what is none.
+
+    Attributes:
+        arrays: the types of the arrays, in order.
+        leaves: what they are called.
+    """
+
+    def __init__(self, function: Callable[..., Any], args: Sequence[Any], precision: str = ""):
+        self._jax: Any = importlib.import_module("jax")
+        flat, self._tree = self._jax.tree_util.tree_flatten_with_path(tuple(args))
+        self._flat: list[Any] = [x for _, x in flat]
+        self._is_array = [_is_array(x) for x in self._flat]
+        counts = [sum(self._is_array[n] for n, (path, _) in enumerate(flat) if path[0].idx == k)
+                  for k in range(len(args))]  # fmt: skip
+        parameters = _parameters(function, len(args))
+        self.arrays: list[Any] = []
+        self.leaves: list[Leaf] = []
+        for (path, x), is_array in zip(flat, self._is_array, strict=True):
+            if is_array:
+                first = path[0].idx
+                is_weight = first == 0 and counts[0] > 1 and _is_float(x)
+                names = [parameters[first]] * (not is_weight) + [_key(key) for key in path[1:]]
+                self.leaves.append(Leaf(".".join(names), "weight" if is_weight else "argument"))
+                self.arrays.append(self._typed(x, precision))
+
+    def _typed(self, x: Any, precision: str) -> Any:
+        dtype = getattr(x, "dtype", None)
+        dtype = self._jax.numpy.asarray(x).dtype if dtype is None else dtype
+        if precision and _is_float(x):
+            [dtype] = [name for name, short in DTYPES.items() if short == precision]
+        return self._jax.ShapeDtypeStruct(getattr(x, "shape", ()), dtype)
+
+    def calling(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of the arrays alone."""
+
+        def called(*arrays: Any) -> Any:
+            left = iter(arrays)
+            flat = [next(left) if is_array else x
+                    for x, is_array in zip(self._flat, self._is_array, strict=True)]  # fmt: skip
+            results = function(*self._jax.tree_util.tree_unflatten(self._tree, flat))
+            return [x for x in self._jax.tree_util.tree_leaves(results) if _is_array(x)]
+
+        return called
+
+    @property
+    def batch(self) -> int | None:
+        """The first size that all arguments with dimensions have, but for weights."""
+        sizes = {x.shape[0] for x, leaf in zip(self.arrays, self.leaves, strict=True)
+                 if leaf.kind != "weight" and x.shape}  # fmt: skip
+        return sizes.pop() if len(sizes) == 1 else None
+
+    def doubled(self) -> "Arguments":
+        """Return arguments with twice the batch."""
+        made = object.__new__(Arguments)
+        made.__dict__.update(self.__dict__)
+        struct = self._jax.ShapeDtypeStruct
+        made.arrays = [
+            struct((2 * x.shape[0], *x.shape[1:]), x.dtype)
+            if leaf.kind != "weight" and x.shape else x
+            for x, leaf in zip(self.arrays, self.leaves, strict=True)
+        ]  # fmt: skip
+        return made
+
+
+def _parameters(function: Callable[..., Any], count: int) -> list[str]:
+    """Return what a function calls its first arguments."""
+    try:
+        names = [
+            name for name, x in inspect.signature(function).parameters.items()
+            if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)
+        ]  # fmt: skip
+    except (TypeError, ValueError):
+        names = []
+    return [names[n] if n < len(names) else f"x_{n}" for n in range(count)]
+
+
+def _is_array(x: Any) -> bool:
+    return (hasattr(x, "shape") and hasattr(x, "dtype")) or type(x) in (int, float)
+
+
+def _is_float(x: Any) -> bool:
+    name = str(getattr(x, "dtype", type(x).__name__))
+    return "float" in name
+
+
+def _key(key: Any) -> str:
+    """Return the name of a step on the way to an array of a pytree."""
+    for name in ("key", "name", "idx"):
+        if (value := getattr(key, name, None)) is not None:
+            return str(value)
+    return str(key).strip(".[]'\"")

@@ -1,0 +1,1 @@
+"""Rows of JAX's operations."""

@@ -1,0 +1,143 @@
+# pyright: basic, reportMissingImports=false, reportPrivateImportUsage=false
+"""The loss and the gradients of a function of JAX, by JAX and by its imported program, in f64."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+import collir
+from collir.importing.models.imported import program_of
+from collir.importing.models.jax_functions import Arguments, traced_function
+from collir.importing.models.program import Written
+from collir.importing.models.repeats import repeated
+from collir.importing.models.sizes import with_sizes
+from collir.ir.functions import functions_of
+from collir.semantics.reference.executor import execute
+
+HEAD = """
+machine @one { level device[1] { port = 1 GB/s, latency = 1 us } }
+mesh @m on @one { x = device:1 }
+"""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The errors of an imported program beside JAX.
+
+    Attributes:
+        program: the text of the function.
+        results: the largest error of each result, relative to its largest element.
+        gradients: that of the gradient of each weight, or relative to 1e-5 of the largest of all
+            where that is more.
+    """
+
+    program: Written
+    results: tuple[float, ...]
+    gradients: Mapping[str, float]
+
+    @property
+    def worst(self) -> float:
+        """The largest error; NaN counts as infinite."""
+        errors = [*self.results, *self.gradients.values()]
+        return max(error if error == error else np.inf for error in errors)
+
+
+def compared(function: Callable[..., Any], *args: Any) -> Compared:
+    """Return the results of a function by its imported program, beside JAX's; and the gradients in
+    its weights, if its first result is a number.
+
+    Arguments of 32 bits become such of 64.
+    """
+    with jax.enable_x64(True):
+        return _compared(function, jax.tree.map(_wide, args))
+
+
+def _wide(x: Any) -> Any:
+    if not hasattr(x, "dtype") or jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return x
+    return jax.numpy.asarray(np.asarray(x).astype(np.float64)) if x.dtype.kind == "f" else x
+
+
+def _compared(function: Callable[..., Any], args: Any) -> Compared:
+    given = Arguments(function, args)
+    graph = traced_function(function, given).graph
+    program = program_of(graph, "", False, "", repeated)[0]
+    arrays = [x for x in jax.tree.leaves(args) if hasattr(x, "dtype") or type(x) in (int, float)]
+    values = {
+        leaf.path: np.asarray(_number(x)) for leaf, x in zip(given.leaves, arrays, strict=True)
+    }
+    values |= dict(graph.constants)
+    exact = [np.asarray(x) for x in jax.tree.leaves(function(*args))]
+    made = _run(program, values, HEAD + _sized(program, program.text("m")), program.name)
+    results = tuple(_error(x, y) for x, y in zip(made, exact, strict=True))
+    weights = [x for x in program.arguments if x.kind == "weight"]
+    if program.name != "loss" or not weights:
+        return Compared(program, results, {})
+    text = HEAD + _gradients(program)
+    _, *found = _run(program, values, text, "gradients")
+
+    def loss(leaves: Mapping[str, Any]) -> Any:
+        return given.calling(function)(*[leaves.get(x.path, values[x.path]) for x in given.leaves])[
+            0
+        ]
+
+    own = {name: jax.numpy.asarray(values[name]) for x in weights for name in x.of}
+    gradients = jax.grad(loss)(own)
+    largest = max(float(abs(g).max()) for g in gradients.values() if g.size)
+    errors: dict[str, float] = {}
+    for x, result in zip(weights, found, strict=True):
+        parts = result if len(x.of) > 1 else [result]
+        for name, part in zip(x.of, parts, strict=True):
+            size = max(float(abs(gradients[name]).max()), 1e-5 * largest)
+            errors[name] = float(abs(part - gradients[name]).max()) / size
+    return Compared(program, results, errors)
+
+
+def _number(x: Any) -> Any:
+    if hasattr(x, "dtype") and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        return np.int32(jax.random.key_data(x)[..., -1])
+    return x
+
+
+def _error(x: Any, y: np.ndarray[Any, Any]) -> float:
+    if not y.size:
+        return 0.0
+    size = float(np.abs(y.astype(np.float64)).max()) or 1.0
+    return float(np.abs(np.asarray(x, np.float64) - y.astype(np.float64)).max()) / size
+
+
+def _sized(program: Written, text: str) -> str:
+    return with_sizes(text, program.layers)
+
+
+def _gradients(program: Written) -> str:
+    weights = [x for x in program.arguments if x.kind == "weight"]
+    operands = ", ".join(f"%{x.name}" for x in program.arguments)
+    gradients = ", ".join(f"%d.{x.name}" for x in weights)
+    listed = ", ".join(f"%{x.name}: {x.type()}" for x in program.arguments)
+    sizes, given = (_sized(program, text) for text in ("{sizes}", "{given}"))
+    wrt = ", ".join(f"%{x.name}" for x in weights)
+    others = "".join(f", %other_{n}" for n in range(len(program.results) - 1))
+    head = f"func @first{sizes}({listed}) -> {program.results[0]} on @m auto {{\n"
+    first = f"  %loss{others} = call @loss{given}({operands})\n  return %loss\n}}\n"
+    return (
+        f"{_sized(program, program.text('m'))}\n{head}{first}"
+        f"func @gradients{sizes}({listed})\n"
+        f"    -> ({program.results[0]}, {', '.join(x.type() for x in weights)}) on @m auto {{\n"
+        f"  %loss, {gradients} = gradient @first{given}({operands}) wrt {wrt}\n"
+        f"  return %loss, {gradients}\n}}\n"
+    )
+
+
+def _run(program: Written, values: Mapping[str, Any], text: str, name: str) -> Iterator[Any]:
+    """Yield the results of a function by the reference executor."""
+    module = collir.parse(text)
+    [own] = [f for f in functions_of(module) if f.sym_name.data == name]
+    arrays: list[list[Any]] = []
+    for x in program.arguments:
+        parts = [np.asarray(values[name]) for name in x.of]
+        arrays.append([np.stack(parts) if len(parts) > 1 else parts[0]])
+    yield from (buffers[0] for buffers in execute(module, own, arrays))
