@@ -344,6 +344,14 @@ COMPUTE = row(
 BARRIER = row(
     name="barrier", rule=local_rules.barrier, gradient=gradients.same, is_view=True, fixed=True
 )
+REINTERPRET = row(
+    name="reinterpret",
+    rule=local_rules.reinterpret,
+    parameters=(TO,),
+    is_view=True,
+    fixed=True,
+    no_gradient="nothing says what the elements of its operand are",
+)
 
 
 # ---------------------------------------------------------------------------------------------

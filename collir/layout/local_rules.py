@@ -330,6 +330,24 @@ def compute(mesh: Mesh, operands: Sequence[DistType], flops: float) -> DistType:
     return operands[0]
 
 
+def reinterpret(mesh: Mesh, x: DistType, to: DistType) -> DistType:
+    """Return a type whose blocks have the shapes of the operand's: that the blocks are those of such
+    a value is a claim, which nothing checks."""
+    for what, own, other in (
+        ("elements", x.dtype, to.dtype),
+        ("blocks", [*x.local_shape(mesh)], [*to.local_shape(mesh)]),
+        ("a place", x.place, to.place),
+    ):
+        if own != other:
+            raise LayoutError(
+                f"reinterpret gives blocks another meaning: {{0}} has {what} {own}, and the result "
+                f"{other}",
+                operand=0,
+                parameter="to",
+            )
+    return to
+
+
 def barrier(mesh: Mesh, x: DistType) -> DistType:
     """Return the operand; no pass merges the step with another, or moves a step through it."""
     return x

@@ -321,6 +321,7 @@ GRIDS: OperationTable[Callable[[DistOp, Mesh, list[_Grid]], _Grid]] = OperationT
         "iota": _counted,
         "uniform": _drawn,
         "broadcast_to": _joined,
+        "reinterpret": _joined,
     },
     row="a function that says whether its results on small integers are exact",
 )

@@ -502,6 +502,7 @@ MEANINGS: OperationTable[Meaning] = OperationTable(
         "mask": Meaning(_mask),
         "compute": Meaning(_unchanged),
         "barrier": Meaning(_unchanged),
+        "reinterpret": Meaning(_unchanged, Effect.VALUES),
         "terms": Meaning(_as_shape, Effect.ORDER, alone=_terms_alone),
         "split": Meaning(_as_shape, Effect.ORDER),
         "merge": Meaning(_as_shape, Effect.ORDER),

@@ -146,6 +146,7 @@ RULES: OperationTable[Callable[[AnyRun[Any], DistOp, Sequence[Any]], Any]] = Ope
         "add": lambda run, op, xs: run.local(op, xs, summed),
         "compute": lambda run, op, xs: run.compute(op, xs),
         "barrier": lambda run, op, xs: xs[0],
+        "reinterpret": lambda run, op, xs: xs[0],
         "constant": lambda run, op, xs: run.constant(op),
         "iota": lambda run, op, xs: run.counted(op),
         "uniform": lambda run, op, xs: run.unknown(op, xs),

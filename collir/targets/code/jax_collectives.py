@@ -234,6 +234,7 @@ STEPS: dict[str, Expression[JaxStep]] = {
     "cast": _cast,
     "concat": _concat,
     "compute": _compute,
+    "reinterpret": lambda s: s.x,
     "barrier": lambda s: f"lax.optimization_barrier({s.x})",
 }
 """The expression of each step of the coll dialect that is no map."""

@@ -1,0 +1,1 @@
+"""Programs of XLA, as it prints them after its partitioner."""
