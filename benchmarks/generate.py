@@ -93,7 +93,8 @@ _ALL_RULES = """\
   %w{i} = add %v{i}, %v{i}
   %z{i} = compute %w{i}, %v{i} flops 0
   %za{i} = barrier %z{i}
-  %x{i} = mask %za{i} over model op sum
+  %zb{i} = reinterpret %za{i} to f64[1048576@data, 524288, 8]
+  %x{i} = mask %zb{i} over model op sum
   %y{i} = reduce_scatter %x{i} over model dim 1
 """
 """Every operation of the language."""
@@ -102,7 +103,7 @@ _ALL_RULES = """\
 def every_rule(rack: int, node: int, gpu: int, rounds: int = 3) -> str:
     """Return a function with every operation, on ``rack * node * gpu`` devices.
 
-    It has 35 steps in each round.
+    It has 36 steps in each round.
     """
     head = (
         "func @every_rule(%p: f32[1048576@data, 1048576] partial(sum: model))"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collir.tools.api import pass_costs as pass_costs
     from collir.tools.api import run_passes as run_passes
     from collir.tools.api import simulate as simulate
+    from collir.tools.hlo import import_hlo as import_hlo
     from collir.tools.shell import UsageError as UsageError
     from collir.tools.sweep_api import sweep as sweep
 
@@ -38,6 +39,7 @@ __all__ = [
     "cost_formulas",
     "cost_function",
     "emit",
+    "import_hlo",
     "import_jax",
     "import_torch",
     "instantiate",
@@ -56,6 +58,7 @@ _MODULES = {
     "DiagnosticError": "collir.ir.diagnostics",
     "FunctionBuilder": "collir.ir.builders",
     "Imported": "collir.importing.models.imported",
+    "import_hlo": "collir.tools.hlo",
     "import_jax": "collir.importing.models.jax_functions",
     "import_torch": "collir.importing.models.torch_models",
     "module_of": "collir.ir.builders",

@@ -331,8 +331,10 @@ def compute(mesh: Mesh, operands: Sequence[DistType], flops: float) -> DistType:
 
 
 def reinterpret(mesh: Mesh, x: DistType, to: DistType) -> DistType:
-    """Return a type whose blocks have the shapes of the operand's: that the blocks are those of such
-    a value is a claim, which nothing checks."""
+    """Return a type whose blocks have the shapes of the operand's.
+
+    That the blocks are those of such a value is a claim, which nothing checks.
+    """
     for what, own, other in (
         ("elements", x.dtype, to.dtype),
         ("blocks", [*x.local_shape(mesh)], [*to.local_shape(mesh)]),

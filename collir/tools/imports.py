@@ -20,11 +20,12 @@ from typing import Any
 import collir
 from collir.importing.models.export import DTYPES
 from collir.importing.models.hugging_face import HeadError, model_of
-from collir.importing.models.imported import MACHINE, MESH, PRECISIONS, Imported
+from collir.importing.models.imported import MACHINE, MESH, PRECISIONS
 from collir.importing.models.jax_functions import import_jax
 from collir.importing.models.torch_models import import_torch
 from collir.importing.models.training import OPTIMIZERS
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.tools.hlo import import_hlo
 from collir.tools.shell import UsageError, write_whole
 
 _INSTALL = {
@@ -71,36 +72,48 @@ def configure(parser: argparse.ArgumentParser) -> None:
                     "of the configuration's architectures)")  # fmt: skip
     hf.add_argument("--pad-vocab", type=_positive, default=1, metavar="N", help="add words that "
                     "get no chance, to a multiple of N, so that axes divide them")  # fmt: skip
+    hlo = kinds.add_parser(
+        "hlo", help="a program of XLA, from its text",
+        description="A program that XLA printed after its SPMD partitioner, optimised or not.",
+    )  # fmt: skip
+    hlo.add_argument("file", metavar="FILE", help="the text of a module; - for standard input")
+    hlo.add_argument("--mesh", metavar="AXES", help="the axes of the mesh of JAX, in order, as in "
+                     "data=2,model=4 (default: the coarsest that explain all groups)")  # fmt: skip
+    hlo.add_argument("--machine", default="", help=f"default: {MACHINE.partition('(')[0]} of as "
+                     "many devices")  # fmt: skip
     for kind in (torch, jax, hf):
-        kind.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
         kind.add_argument("--optimizer", choices=list(OPTIMIZERS), help="add a training step")
         kind.add_argument(
             "--precision", choices=list(PRECISIONS), help="what the model computes in"
         )
-        if kind is not jax:
-            kind.add_argument(
-            "--capacity", type=_factor, default=0.0, metavar="FACTOR",
-            help="give experts places for FACTOR times an even share of the words, and drop others "
-            "(default: all experts compute all words)",
-        )  # fmt: skip
         kind.add_argument("--clip", action="store_true", help="clip gradients in the step")
         kind.add_argument("--machine", default=MACHINE, help=f"default: {MACHINE}")
         kind.add_argument(
             "--mesh", default=MESH, help=f"its axes, the batch's first (default: {MESH})"
         )
+    for kind in (torch, hf):
+        kind.add_argument(
+            "--capacity", type=_factor, default=0.0, metavar="FACTOR",
+            help="give experts places for FACTOR times an even share of the words, and drop others "
+            "(default: all experts compute all words)",
+        )  # fmt: skip
+    for kind in (torch, jax, hf, hlo):
+        kind.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
         kind.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
         kind.add_argument("--force", action="store_true", help="overwrite FILE")
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the program; return the exit status."""
-    if options.clip and not options.optimizer:
+    if getattr(options, "clip", False) and not options.optimizer:
         raise UsageError("--clip goes with --optimizer")
     if options.output and Path(options.output).is_file() and not options.force:
         message = f"{options.output} exists: overwrite it with --force, or choose another name"
         raise DiagnosticError(Diagnostic(message))
     if options.kind == "jax":
         return _run_jax(options)
+    if options.kind == "hlo":
+        return _run_hlo(options)
     torch = _needed("torch")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -127,7 +140,7 @@ def run(options: argparse.Namespace) -> int:
             "--capacity 1.25 gives each of them places for 1.25 times an even share",
             file=sys.stderr,
         )
-    _write(imported, options.output)
+    _write(imported.text, options.output)
     return 0
 
 
@@ -144,15 +157,55 @@ def _run_jax(options: argparse.Namespace) -> int:
     collir.parse(imported.text, options.output or "<imported>")
     for remark in imported.remarks:
         print(f"remark: {remark}", file=sys.stderr)
-    _write(imported, options.output)
+    _write(imported.text, options.output)
     return 0
 
 
-def _write(imported: Imported, output: str | None) -> None:
+def _run_hlo(options: argparse.Namespace) -> int:
+    """Write a program of XLA, and say what of it is typed."""
+    file = "<stdin>" if options.file == "-" else options.file
+    try:
+        data = sys.stdin.buffer.read() if options.file == "-" else Path(file).read_bytes()
+        text = data.decode("utf-8")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DiagnosticError(Diagnostic(f"cannot read {file}: {reason}")) from error
+    except UnicodeDecodeError as error:
+        raise DiagnosticError(Diagnostic("this is no text", Position(file, 1, 1))) from error
+    words = ["collir", "import", "hlo", file]
+    words += ["--mesh", options.mesh] if options.mesh else []
+    words += ["--machine", options.machine] if options.machine else []
+    imported = import_hlo(
+        text, file, mesh=_axes(options.mesh or ""), machine=options.machine,
+        comment=f"{file}, by\n  {shlex.join(words)}",
+    )  # fmt: skip
+    collir.parse(imported.text, options.output or "<imported>")
+    what = f"{imported.typed} of {imported.sent} collectives are typed"
+    print(f"{file}: remark: {what}", file=sys.stderr)
+    for problem in imported.problems:
+        print(f"{file}: warning: {problem}", file=sys.stderr)
+    for remark in imported.remarks:
+        print(f"{file}: remark: {remark}", file=sys.stderr)
+    _write(imported.text, options.output)
+    return 0
+
+
+def _axes(text: str) -> dict[str, int]:
+    """Return the axes of a mesh, such as ``data=2,model=4``."""
+    made: dict[str, int] = {}
+    for part in text.split(",") if text else []:
+        name, _, size = (x.strip() for x in part.partition("="))
+        if not name.isidentifier() or not size.isdigit() or not int(size) or name in made:
+            raise UsageError(f"--mesh {text}: write the axes as in data=2,model=4")
+        made[name] = int(size)
+    return made
+
+
+def _write(text: str, output: str | None) -> None:
     if output is None:
-        sys.stdout.write(imported.text)
+        sys.stdout.write(text)
         return
-    write_whole(output, imported.text)
+    write_whole(output, text)
 
 
 def _command(options: argparse.Namespace) -> str:

@@ -173,6 +173,8 @@ TABLES = {
 """The files that name every collective."""
 
 SUBJECTS = {
+    "importing/hlo/rules.py": "what XLA calls them",
+    "importing/hlo/written.py": "what XLA calls them",
     "importing/measurements/imb.py": "what the Intel MPI Benchmarks call them",
     "importing/measurements/names.py": "what programs and people call them",
     "importing/measurements/nccl_run.py": "what the programs of nccl-tests print",

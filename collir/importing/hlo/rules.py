@@ -332,7 +332,9 @@ def _along(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
     partial = {own.partial for own in operands}
     if len(partial) > 1:
         raise NotTyped("its operands are partial in different ways")
-    return added(joined(_of_places(x, sized)), partial.pop(), operands[0].kind)
+    shifts = {own.shift for own in operands if own.shift}
+    made = replace(joined(_of_places(x, sized)), shift=shifts.pop() if len(shifts) == 1 else ())
+    return added(made, partial.pop(), operands[0].kind)
 
 
 @_rule("dynamic-slice")
@@ -383,12 +385,10 @@ def _check_places(rules: Rules, dims: Sequence[Along], places: State) -> None:
     Raises:
         NotTyped: they count from elsewhere.
     """
-    for dim in dims:
-        if not dim.pieces or not places.shift:
-            continue
-        begins = rules.coordinates(dim.pieces) * dim.size
-        if places.shift != tuple(int(n) for n in begins):
-            raise NotTyped("its places count from where no block begins")
+    divided = [dim for dim in dims if dim.pieces]
+    begins = [rules.coordinates(dim.pieces) * dim.size for dim in divided]
+    if begins and places.shift and not any(np.array_equal(x, places.shift) for x in begins):
+        raise NotTyped("its places count from where no block begins")
 
 
 @_rule("gather")
@@ -512,12 +512,13 @@ def product(
     if left.partial and right.partial:
         raise NotTyped("it multiplies what is partial")
     over: set[int] = set()
-    for a, b in (*zip(*sums, strict=True), *zip(*batch, strict=True)):
+    pairs = [*zip(sums[0], sums[1], strict=True)], [*zip(batch[0], batch[1], strict=True)]
+    for a, b in (*pairs[0], *pairs[1]):
         left, right = divided(left, a, right.dims[b]), divided(right, b, left.dims[a])
-    for a, b in zip(*sums, strict=True):
+    for a, b in pairs[0]:
         over.update(joined([State((left.dims[a],)), State((right.dims[b],))]).dims[0].pieces)
     dims = [joined([State((left.dims[a],)), State((right.dims[b],))]).dims[0]
-            for a, b in zip(*batch, strict=True)]  # fmt: skip
+            for a, b in pairs[1]]  # fmt: skip
     for state, own, shared in ((left, sums[0], batch[0]), (right, sums[1], batch[1])):
         dims += [dim for d, dim in enumerate(state.dims) if d not in own and d not in shared]
     made = State(stacked=left.stacked | right.stacked).with_dims(dims)
@@ -542,6 +543,11 @@ def _convolution(rules: Rules, x: Instruction, operands: Sequence[State]) -> Sta
     image, filters = (
         _undivided(state, [d for c, d in names.items() if c.isdigit()])
         for state, names in ((image, first), (filters, second))
+    )
+    f, i = first["f"], second["i"]
+    image, filters = (
+        divided(image, f, filters.dims[i]),
+        divided(filters, i, image.dims[f]),
     )
     pair = State((image.dims[first["f"]],)), State((filters.dims[second["i"]],))
     over = joined(pair).dims[0].pieces

@@ -107,7 +107,7 @@ def as_stack(x: State, pieces: Sequence[int]) -> State:
     found = x.axes.intersection(pieces)
     for d in x.dims:
         inner = d.pieces[len(d.pieces) - len(found.intersection(d.pieces)) :]
-        if set(inner) != found.intersection(d.pieces):
+        if frozenset(inner) != found.intersection(d.pieces):
             raise NotTyped("a dimension is divided over other axes inside of these")
     return replace(x, dims=tuple(dims), stacked=x.stacked | found, table=None)
 
@@ -143,7 +143,7 @@ def _divided(states: Sequence[State]) -> list[State]:
 def divided(x: State, dim: int, other: Along) -> State:
     """Return a stack as divided in a dimension, if another dimension is divided so."""
     own, axes = x.dims[dim], other.pieces
-    if not axes or own.axes != () or not x.stacked.issuperset(axes):
+    if not axes or own.axes or not x.stacked.issuperset(axes):
         return x
     dims = (*x.dims[:dim], Along(own.size, axes), *x.dims[dim + 1 :])
     return replace(x, dims=dims, stacked=x.stacked - set(axes), table=None)

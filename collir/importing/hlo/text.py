@@ -35,13 +35,13 @@ class Shape:
     @property
     def arrays(self) -> Iterator["Shape"]:
         """Yield the shapes of all arrays."""
-        stack = [self]
+        stack: list[Shape] = [self]
         while stack:
             shape = stack.pop()
             if shape.parts is None:
                 yield shape
             else:
-                stack += reversed(shape.parts)
+                stack.extend(reversed(shape.parts))
 
     @property
     def elements(self) -> int:

@@ -30,6 +30,9 @@ COLLECTIVES = frozenset({
 _ROUNDS = 6
 """The times that the body of a loop is typed until its carries stay as they are."""
 
+MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
+"""What attributes that are not those of XLA lead to."""
+
 _INTEGERS = 4096
 """The most integers of a constant that are read."""
 
@@ -132,10 +135,10 @@ def _of_parameter(x: Instruction) -> list[tuple[Shape, str]]:
 
 def typed(module: Module, pieces: Pieces) -> Typing:
     """Return the types of all values of a module, on a mesh."""
-    return _Typer(module, pieces).run()
+    return Typer(module, pieces).run()
 
 
-class _Typer:
+class Typer:
     def __init__(self, module: Module, pieces: Pieces):
         self.module, self.pieces = module, pieces
         self.rules = Rules(pieces, module.partitions, module.computations)
@@ -143,16 +146,11 @@ class _Typer:
 
     def run(self) -> Typing:
         entry = self.module.entry
-        result = self.computation(entry, [self.parameter(x) for x in entry.parameters])
-        for number, value in enumerate(_flat(result)):
+        for value in flat(self.computation(entry, [self.parameter(x) for x in entry.parameters])):
             if isinstance(value, Untyped):
-                self.made.problems.append(f"result {number}: {value.reason}")
-            elif value.partial:
-                over = self.pieces.listed(sorted(value.partial))
-                self.made.problems.append(f"result {number} is partial over {over}")
-            elif value.stacked:
-                over = self.pieces.listed(sorted(value.stacked))
-                self.made.problems.append(f"result {number} is another array along {over}")
+                self.made.problems.append(value.reason)
+            elif value.partial or value.stacked:
+                self.made.problems.append("a result is no block of an array")
         return self.made
 
     def parameter(self, x: Instruction) -> Value:
@@ -169,7 +167,7 @@ class _Typer:
                 values.append(State().with_dims(dims))
             except (GroupsError, NotTyped) as error:
                 values.append(Untyped(f"the sharding of {x.name}: {error}", x.line))
-        return _shaped(values, x.shape)
+        return shaped(values, x.shape)
 
     def computation(self, computation: Computation, given: Sequence[Value]) -> Value:
         """Return the result of a computation for parameters."""
@@ -181,8 +179,10 @@ class _Typer:
             else:
                 try:
                     made = self.instruction(x, [values[name] for name in x.operands])
-                except NotTyped as error:
-                    made = _shaped([Untyped(str(error), x.line)] * len([*x.shape.arrays]), x.shape)
+                except (NotTyped, *MALFORMED) as error:
+                    if not isinstance(error, NotTyped):
+                        error = f"the attributes of {x.name} are not understood"
+                    made = shaped([Untyped(str(error), x.line)] * len([*x.shape.arrays]), x.shape)
             values[x.name] = self.made.values[x] = made
         return values[computation.result.name]
 
@@ -192,7 +192,7 @@ class _Typer:
         Raises:
             NotTyped: it is not known.
         """
-        inner = self._called(x)
+        inner = self.called(x)
         if is_collective(x) and x.opcode != "async-start":
             return self.collective(x, operands)
         match x.opcode:
@@ -224,7 +224,7 @@ class _Typer:
             case _:
                 return self.operation(x, operands)
 
-    def _called(self, x: Instruction) -> list[Computation]:
+    def called(self, x: Instruction) -> list[Computation]:
         names: list[str] = []
         for key in ("calls", "to_apply", "branch_computations", "true_computation",
                     "false_computation"):  # fmt: skip
@@ -279,7 +279,7 @@ class _Typer:
         """Return the results of a collective, and note whether it is typed."""
         sent = Sent(x, None, tuple(operands))
         self.made.sent[x] = sent
-        shapes = self._results(x)
+        shapes = self.results(x)
         try:
             digits = _groups(x, self.module.partitions)
             sent.over = self.pieces.of(digits)
@@ -298,7 +298,7 @@ class _Typer:
         return made[0] if len(shapes) == 1 and len(made) == 1 else tuple(made)
 
     @staticmethod
-    def _results(x: Instruction) -> list[Shape]:
+    def results(x: Instruction) -> list[Shape]:
         """Return the shapes of the arrays that a collective gives."""
         return [*x.shape.arrays]
 
@@ -334,15 +334,15 @@ class _Typer:
         return made
 
 
-def _flat(value: Value) -> Iterator[State | Untyped]:
+def flat(value: Value) -> Iterator[State | Untyped]:
     if isinstance(value, tuple):
         for part in value:
-            yield from _flat(part)
+            yield from flat(part)
     else:
         yield value
 
 
-def _shaped(values: Sequence[Value], shape: Shape) -> Value:
+def shaped(values: Sequence[Value], shape: Shape) -> Value:
     """Return values of arrays as the parts of a shape."""
     left = iter(values)
 

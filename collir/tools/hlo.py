@@ -1,0 +1,136 @@
+"""A program of XLA as a program in ``.coll``, and what is said of it."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from collir.dialects.machine import MachineOp
+from collir.importing.hlo.groups import GroupsError
+from collir.importing.hlo.mesh import mesh_of
+from collir.importing.hlo.text import Instruction, Module, read
+from collir.importing.hlo.typing import digits_of, shardings
+from collir.importing.hlo.written import Writer
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.syntax.machines import PRESETS
+from collir.syntax.reader import read as read_program
+
+PRESET = "dgx_h100"
+"""The machine of programs for which none is named."""
+
+
+@dataclass(frozen=True)
+class ImportedHlo:
+    """A program of XLA.
+
+    Attributes:
+        text: the program, in ``.coll``.
+        sent: the number of its collectives.
+        typed: those whose types follow from the shardings of the parameters.
+        problems: why others are not typed, and which results are no blocks of arrays.
+        remarks: what is costed by its operations alone.
+        sources: the line of the user's Python of each collective, by its name in the program.
+    """
+
+    text: str
+    sent: int
+    typed: int
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+    sources: Mapping[str, str]
+
+    @property
+    def is_typed(self) -> bool:
+        """True if all that is sent makes of blocks what it should, as far as types say."""
+        return not self.problems
+
+
+def import_hlo(
+    text: str,
+    file: str = "<hlo>",
+    *,
+    mesh: Mapping[str, int] | None = None,
+    machine: str = "",
+    comment: str = "",
+) -> ImportedHlo:
+    """Return a program that XLA printed after its partitioner, before or after optimisation.
+
+    Args:
+        mesh: the axes of the mesh of JAX, in order, with their sizes; by default the coarsest ones
+            that explain all groups, called a, b, c and so on.
+        machine: the machine, as a reference in ``.coll``; by default hosts of 8 H100.
+
+    Raises:
+        DiagnosticError: the text is no HLO, or it ends too early; the machine or the mesh has
+            another number of devices, or groups are of several meshes; a loop has no known length.
+    """
+    module = read(text, file)
+    at = Position(file, module.entry.line, 1)
+    count = module.partitions
+    if count < 2:
+        message = (
+            "the program is for one device: XLA divided nothing (num_partitions is not above 1)"
+        )
+        raise DiagnosticError(Diagnostic(message, Position(file, 1, 1)))
+    machine_text = _machine(machine, count, at)
+    [own] = read_program(machine_text, "<machine>").ops
+    assert isinstance(own, MachineOp)
+    levels = [(level.name, level.size) for level in own.value().levels]
+    digits = [d for found in shardings(module) for d in found]
+    for _, found in digits_of(module):
+        if not isinstance(found, GroupsError):
+            digits += found
+    try:
+        pieces = mesh_of(digits, count, mesh or {}, levels)
+    except GroupsError as error:
+        raise DiagnosticError(Diagnostic(str(error), at)) from error
+    writer = Writer(module, pieces, file)
+    function = writer.function()
+    sent = writer.typer.made.sent.values()
+    typed = sum(not x.reason for x in sent)
+    problems = [f"{_called(x.instruction)} is not typed: {x.reason}" for x in sent if x.reason]
+    problems += writer.problems
+    remarks: list[str] = []
+    if writer.opaque:
+        listed = ", ".join(f"{n} {name}" for name, n in Counter(writer.opaque).most_common())
+        remarks.append(f"costed by their operations alone: {listed}")
+    if unknown := _unknown_types(module):
+        remarks.append(f"{', '.join(unknown)} have the bytes of i8, f64 or of signed integers")
+    head = [*(f"// {line}".rstrip() for line in comment.splitlines())]
+    head.append(f"// {typed} of {len(writer.typer.made.sent)} collectives are typed.")
+    whole = "\n".join(
+        [*head, machine_text, f"mesh @m on @cluster {{ {pieces.text} }}", "", function]
+    )
+    return ImportedHlo(
+        whole, len(writer.typer.made.sent), typed, tuple(problems), tuple(remarks), writer.sources
+    )
+
+
+def _called(x: Instruction) -> str:
+    return f"{x.name} (line {x.line}{f', {x.source}' if x.source else ''})"
+
+
+def _unknown_types(module: Module) -> list[str]:
+    found = {shape.dtype for c in module.computations.values() for x in c.instructions
+             for shape in x.shape.arrays}  # fmt: skip
+    return sorted(x for x in found if x.startswith(("f8", "f4", "c", "u4", "s4", "u2", "s2")))
+
+
+def _machine(machine: str, count: int, at: Position) -> str:
+    """Return the declaration of the machine of a program."""
+    if machine:
+        return f"machine @cluster = {machine}"
+    if count % 8 == 0:
+        return f"machine @cluster = @{PRESET}(nodes = {count // 8})"
+    if count < 8:
+        text = (PRESETS / f"{PRESET}.coll").read_text(encoding="utf-8")
+        text = text[text.index("machine ") :]
+        text = re.sub(r"machine @\w+\([^)]*\)", "machine @cluster", text)
+        text = re.sub(r"\n\s*//[^\n]*", "", text)
+        text = re.sub(r"\n\s*level node[^\n]*", "", text)
+        return re.sub(r"level gpu\[8\]", f"level gpu[{count}]", text).rstrip()
+    message = (
+        f"the program is for {count} devices, and hosts of 8 do not make as many: name a machine, "
+        f"as in --machine '@gb200_nvl72(racks = 1)', or write one with collir new"
+    )
+    raise DiagnosticError(Diagnostic(message, at))
