@@ -65,12 +65,19 @@ def _sweep() -> Command:
     return sweep
 
 
+def _why() -> Command:
+    from collir.tools import why
+
+    return why
+
+
 COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "machine": ("the machines that ship with collir, or that others describe", _machine),
     "new": ("a program to start from, for a cluster of yours", _new),
     "import": ("your own model, as a program", _import),
     "calibrate": ("machines fitted to measurements", _calibrate),
     "compare": ("measured times beside predicted ones", _compare),
+    "why": ("what each collective of a program costs, and what would remove it", _why),
     "sweep": ("the fastest way to run a training step on a machine", _sweep),
     "search": ("exact search of trees", _search),
 }

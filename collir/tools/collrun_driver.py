@@ -12,7 +12,6 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 from collir.dialects.machine import mesh_of
-from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.ir.buffers import plan_buffers
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
@@ -24,7 +23,6 @@ from collir.ir.missing_rows import locating_missing_rows
 from collir.ir.names import argument_names, result_names
 from collir.ir.roles import argument_roles
 from collir.ir.sizes import dimensions, largest_dimension, resize
-from collir.layout.coll import REINTERPRET
 from collir.machine.counts import devices_text
 from collir.semantics.reference.buffers import NUMPY, assemble, random_tensor
 from collir.semantics.reference.collectives import Array
@@ -147,12 +145,6 @@ def _chosen(module: ModuleOp, options: argparse.Namespace) -> list[FuncOp]:
     cannot = "has no form in jax" if in_jax else "cannot be run"
     placeholders = options.engine == "numpy"
     check_programs(functions, cannot, redistributions=placeholders, even=in_jax, nested=True)
-    steps = (op for f in functions for op in f.walk() if isinstance(op, DistOp))
-    if (claim := next((op for op in steps if op.kind is REINTERPRET), None)) is not None:
-        raise DiagnosticError.at(
-            claim,
-            "what this gives is a claim: there is no program on one device to compare a run with",
-        )
     if options.n is not None:
         sizes = sorted({mesh_of(f).devices for f in functions})
         functions = [f for f in functions if mesh_of(f).devices == options.n]

@@ -26,6 +26,7 @@ from collir.importing.models.torch_models import import_torch
 from collir.importing.models.training import OPTIMIZERS
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.tools.hlo import import_hlo
+from collir.tools.hlo_options import add_mesh, axes_of, text_of
 from collir.tools.shell import UsageError, write_whole
 
 _INSTALL = {
@@ -77,10 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         description="A program that XLA printed after its SPMD partitioner, optimised or not.",
     )  # fmt: skip
     hlo.add_argument("file", metavar="FILE", help="the text of a module; - for standard input")
-    hlo.add_argument("--mesh", metavar="AXES", help="the axes of the mesh of JAX, in order, as in "
-                     "data=2,model=4 (default: the coarsest that explain all groups)")  # fmt: skip
-    hlo.add_argument("--machine", default="", help=f"default: {MACHINE.partition('(')[0]} of as "
-                     "many devices")  # fmt: skip
+    add_mesh(hlo)
     for kind in (torch, jax, hf):
         kind.add_argument("--optimizer", choices=list(OPTIMIZERS), help="add a training step")
         kind.add_argument(
@@ -163,20 +161,12 @@ def _run_jax(options: argparse.Namespace) -> int:
 
 def _run_hlo(options: argparse.Namespace) -> int:
     """Write a program of XLA, and say what of it is typed."""
-    file = "<stdin>" if options.file == "-" else options.file
-    try:
-        data = sys.stdin.buffer.read() if options.file == "-" else Path(file).read_bytes()
-        text = data.decode("utf-8")
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DiagnosticError(Diagnostic(f"cannot read {file}: {reason}")) from error
-    except UnicodeDecodeError as error:
-        raise DiagnosticError(Diagnostic("this is no text", Position(file, 1, 1))) from error
+    file, text = text_of(options.file)
     words = ["collir", "import", "hlo", file]
     words += ["--mesh", options.mesh] if options.mesh else []
     words += ["--machine", options.machine] if options.machine else []
     imported = import_hlo(
-        text, file, mesh=_axes(options.mesh or ""), machine=options.machine,
+        text, file, mesh=axes_of(options.mesh), machine=options.machine,
         comment=f"{file}, by\n  {shlex.join(words)}",
     )  # fmt: skip
     collir.parse(imported.text, options.output or "<imported>")
@@ -188,17 +178,6 @@ def _run_hlo(options: argparse.Namespace) -> int:
         print(f"{file}: remark: {remark}", file=sys.stderr)
     _write(imported.text, options.output)
     return 0
-
-
-def _axes(text: str) -> dict[str, int]:
-    """Return the axes of a mesh, such as ``data=2,model=4``."""
-    made: dict[str, int] = {}
-    for part in text.split(",") if text else []:
-        name, _, size = (x.strip() for x in part.partition("="))
-        if not name.isidentifier() or not size.isdigit() or not int(size) or name in made:
-            raise UsageError(f"--mesh {text}: write the axes as in data=2,model=4")
-        made[name] = int(size)
-    return made
 
 
 def _write(text: str, output: str | None) -> None:

@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
+from seeds import some
 
 import collir
 
@@ -46,7 +47,7 @@ FUNCTIONS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", some(FUNCTIONS, 20, "functions of JAX"))
 def test_operations_of_jax_have_their_values_and_gradients(
     name: str, process: ProcessPoolExecutor
 ) -> None:

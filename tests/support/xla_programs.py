@@ -213,7 +213,7 @@ def main(name, folder):
         (Path(folder) / f"{name}.{stage}.hlo.txt").write_text(text)
     numbers = {f"x{n}": np.asarray(x) for n, x in enumerate(jax.tree.leaves(args))}
     numbers |= {f"y{n}": np.asarray(x) for n, x in enumerate(results)}
-    np.savez(Path(folder) / f"{name}.npz", **numbers)
+    np.savez(Path(folder) / f"{name}.npz", **numbers)  # pyright: ignore
 
 
 if __name__ == "__main__":

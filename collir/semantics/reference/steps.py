@@ -19,6 +19,7 @@ from collir.dialects.coll import OPERATIONS
 from collir.dialects.machine import NumberAttr, mesh_of
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, SizesAttr, dist_type
+from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Dim, DistType, DType, Reduction
 from collir.layout.operation_table import OperationTable
 from collir.semantics.reference import collectives, nn, selections
@@ -290,6 +291,12 @@ def _piece_cuts(op: DistOp, at: int) -> list[tuple[int, int]]:
     return cuts
 
 
+def _claim_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
+    raise DiagnosticError.at(
+        op, "what this gives is a claim: there is no program on one device that computes it"
+    )
+
+
 def _terms_alone(op: DistOp, operands: Sequence[SSAValue]) -> list[DistOp]:
     """Return the terms of a whole: itself and zeros, or of an average, itself everywhere."""
     x, alone = dist_type(op.input), _Alone()
@@ -502,7 +509,7 @@ MEANINGS: OperationTable[Meaning] = OperationTable(
         "mask": Meaning(_mask),
         "compute": Meaning(_unchanged),
         "barrier": Meaning(_unchanged),
-        "reinterpret": Meaning(_unchanged, Effect.VALUES),
+        "reinterpret": Meaning(_unchanged, Effect.VALUES, alone=_claim_alone),
         "terms": Meaning(_as_shape, Effect.ORDER, alone=_terms_alone),
         "split": Meaning(_as_shape, Effect.ORDER),
         "merge": Meaning(_as_shape, Effect.ORDER),

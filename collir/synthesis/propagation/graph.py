@@ -23,6 +23,7 @@ from collir.ir.auto import keeps_whole
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.roles import Role, result_roles, role_of
 from collir.layout import DistType, LayoutError, Mesh, Reduction
+from collir.layout.coll import REINTERPRET
 from collir.layout.structure import REPEATED, map_structure
 from collir.layout.types import unsharded, with_axes
 
@@ -223,6 +224,10 @@ class Graph:
         self._same(source, self._add(op.result, layout_of(dist_type(op.result))), times)
 
     def _step(self, op: DistOp, times: int) -> None:
+        if op.kind is REINTERPRET:
+            raise DiagnosticError.at(
+                op, "this takes blocks as they lie, and an auto function has no layouts yet"
+            )
         members = [self.of[operand] for operand in op.operands]
         result = self._add(op.result)
         result.made = not members
