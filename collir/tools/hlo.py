@@ -66,7 +66,7 @@ def import_hlo(
     """
     module = read(text, file)
     at = Position(file, module.entry.line, 1)
-    count = module.partitions
+    count = module.devices
     if count < 2:
         message = (
             "the program is for one device: XLA divided nothing (num_partitions is not above 1)"

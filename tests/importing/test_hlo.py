@@ -214,6 +214,54 @@ def test_older_spellings_and_asynchronous_pairs_are_read() -> None:
     collir.parse(imported.text)
 
 
+GPU = """HloModule jit_step, is_scheduled=true, num_partitions=8
+
+%add (a: bf16[], b: bf16[]) -> bf16[] {
+  %a = bf16[] parameter(0)
+  %b = bf16[] parameter(1)
+  ROOT %c = bf16[] add(%a, %b)
+}
+
+%scattered (p.1: bf16[64,32]) -> bf16[8,32] {
+  %p.1 = bf16[64,32]{1,0} parameter(0)
+  ROOT %rs = bf16[8,32]{1,0} reduce-scatter(%p.1), channel_id=3, replica_groups=[1,8]<=[8], dimensions={0}, use_global_device_ids=true, to_apply=%add
+}
+
+ENTRY %main (p: bf16[8,32], q: bf16[32,64]) -> (bf16[8,32], bf16[8,64], bf16[8,32]) {
+  %p = bf16[8,32]{1,0} parameter(0), sharding={devices=[8,1]<=[8]}
+  %q = bf16[32,64]{1,0} parameter(1), sharding={replicated}
+  %start = (bf16[8,32]{1,0}, bf16[64,32]{1,0}) all-gather-start(%p), channel_id=1, replica_groups=[1,8]<=[8], dimensions={0}, use_global_device_ids=true, backend_config={"collective_backend_config":{"is_sync":false}}
+  %gemm = (bf16[8,64]{1,0}, s8[4096]{0}) custom-call(%p, %q), custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{"alpha_real":1,"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
+  %product = bf16[8,64]{1,0} get-tuple-element(%gemm), index=0
+  %gathered = bf16[64,32]{1,0} all-gather-done(%start)
+  %permute-start = (bf16[8,32]{1,0}, bf16[8,32]{1,0}, u32[], u32[]) collective-permute-start(%p), channel_id=2, source_target_pairs={{0,1},{1,2},{2,3},{3,4},{4,5},{5,6},{6,7},{7,0}}
+  %moved = bf16[8,32]{1,0} collective-permute-done(%permute-start)
+  %scatter-start = ((bf16[64,32]{1,0}), bf16[8,32]{1,0}) async-start(%gathered), calls=%scattered
+  %part = bf16[8,32]{1,0} async-done(%scatter-start), calls=%scattered
+  ROOT %out = (bf16[8,32]{1,0}, bf16[8,64]{1,0}, bf16[8,32]{1,0}) tuple(%part, %product, %moved)
+}
+"""  # noqa: E501
+
+
+def test_programs_for_gpus_have_asynchronous_collectives_and_calls_of_libraries() -> None:
+    imported = import_hlo(GPU)
+    assert imported.sent == 3
+    assert "all_gather %p over a dim 0 async" in imported.text
+    assert f"flops {2 * 8 * 64 * 32}" in imported.text
+    assert "= shift %sent" in imported.text
+    # The sum of what is whole would be 8 times as large.
+    assert [x for x in imported.problems if x.startswith("rs (line 11) is not typed")]
+    [simulation] = collir.simulate(collir.parse(imported.text))
+    assert simulation.time > 0
+
+
+def test_programs_of_replicas_have_costs() -> None:
+    text = GPU.replace("num_partitions=8", "replica_count=8").replace("channel_id=1, ", "")
+    imported = import_hlo(text.replace(", sharding={replicated}", ""))
+    assert imported.sent == 3
+    collir.parse(imported.text)
+
+
 # --- texts that are no programs -------------------------------------------------------------------
 
 

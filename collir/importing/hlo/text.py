@@ -138,6 +138,11 @@ class Module:
     replicas: int
     scheduled: bool
 
+    @property
+    def devices(self) -> int:
+        """The number of partitions, or of replicas if there is one partition."""
+        return self.partitions if self.partitions > 1 else self.replicas
+
 
 class _Reader:
     def __init__(self, text: str, file: str):

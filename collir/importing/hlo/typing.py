@@ -96,16 +96,16 @@ def digits_of(module: Module) -> Iterator[tuple[Instruction, Digits | GroupsErro
         for x in computation.instructions:
             if is_collective(x):
                 try:
-                    yield x, _groups(x, module.partitions)
+                    yield x, _groups(x, module.devices, module.partitions > 1)
                 except GroupsError as error:
                     yield x, error
 
 
-def _groups(x: Instruction, devices: int) -> Digits:
+def _groups(x: Instruction, devices: int, is_divided: bool) -> Digits:
     if x.base == "collective-permute":
         return ()
     text = x.attributes.get("replica_groups", "")
-    if "channel_id" not in x.attributes and devices > 1:
+    if "channel_id" not in x.attributes and is_divided:
         raise GroupsError("it is between replicas, not partitions (it has no channel_id)")
     return groups_of(text, devices)
 
@@ -115,7 +115,7 @@ def shardings(module: Module) -> Iterator[Digits]:
     for x in module.entry.parameters:
         for shape, text in _of_parameter(x):
             try:
-                tiles = tiles_of(text, len(shape.sizes), module.partitions)
+                tiles = tiles_of(text, len(shape.sizes), module.devices)
             except GroupsError:
                 continue
             yield from tiles.dims if tiles is not None else ()
@@ -141,7 +141,7 @@ def typed(module: Module, pieces: Pieces) -> Typing:
 class Typer:
     def __init__(self, module: Module, pieces: Pieces):
         self.module, self.pieces = module, pieces
-        self.rules = Rules(pieces, module.partitions, module.computations)
+        self.rules = Rules(pieces, module.devices, module.computations)
         self.made = Typing()
 
     def run(self) -> Typing:
@@ -158,7 +158,7 @@ class Typer:
         values: list[Value] = []
         for shape, text in _of_parameter(x):
             try:
-                tiles = tiles_of(text, len(shape.sizes), self.module.partitions)
+                tiles = tiles_of(text, len(shape.sizes), self.module.devices)
                 if tiles is None:
                     values.append(Untyped(f"the sharding of {x.name} is not known", x.line))
                     continue
@@ -206,8 +206,9 @@ class Typer:
             case "constant":
                 return self.constant(x)
             case "partition-id" | "replica-id":
-                count = self.module.partitions
-                ids = np.arange(count) if x.opcode == "partition-id" else np.zeros(count, int)
+                count, own = self.module.devices, self.module.partitions > 1
+                is_own = own == (x.opcode == "partition-id")
+                ids = np.arange(count) if is_own else np.zeros(count, int)
                 return of_table(ids, (), self.rules.varying(ids))
             case "while":
                 return self.loop(x, operands[0])
@@ -260,7 +261,7 @@ class Typer:
         if not is_integer:
             return whole(x.shape.sizes)
         own = np.array([int(float(n)) for n in numbers]).reshape(1, *x.shape.sizes)
-        table = np.repeat(own, self.module.partitions, axis=0)
+        table = np.repeat(own, self.module.devices, axis=0)
         return of_table(table, x.shape.sizes, frozenset())
 
     def loop(self, x: Instruction, carried: Value) -> Value:
@@ -281,7 +282,7 @@ class Typer:
         self.made.sent[x] = sent
         shapes = self.results(x)
         try:
-            digits = _groups(x, self.module.partitions)
+            digits = _groups(x, self.module.devices, self.module.partitions > 1)
             sent.over = self.pieces.of(digits)
         except GroupsError as error:
             sent.reason = str(error)
@@ -299,7 +300,11 @@ class Typer:
 
     @staticmethod
     def results(x: Instruction) -> list[Shape]:
-        """Return the shapes of the arrays that a collective gives."""
+        """Return the shapes of the arrays that a collective gives; starts have their operands in
+        front, and some have numbers behind."""
+        parts = x.shape.parts
+        if parts and x.opcode.endswith("-start") and x.base != "all-reduce":
+            return [*parts[1].arrays] if len(parts) > 1 else [*parts[0].arrays]
         return [*x.shape.arrays]
 
     def _sent(

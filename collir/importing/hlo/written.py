@@ -356,7 +356,7 @@ class Writer:
         if x.base == "all-to-all" and len(given) > 1:
             results = _exchanged_parts(self, x, given, values, sent.over, is_async)
         else:
-            for cell, value, shape in zip(given, values, shapes[-len(given) :], strict=True):
+            for cell, value, shape in zip(given, values, shapes, strict=True):
                 results.append(_one(self, x, cell, value, shape, sent.over, is_async))
         for cell in results:
             if x.source:
@@ -782,7 +782,11 @@ def _one(
         assert isinstance(value, State)
         state = replace(value, dims=tuple(Along(d.size, d.pieces) for d in value.dims))
         return Cell(name, shape, value, state, False)
-    return Cell(name, shape, value, whole(shape.sizes), True)
+    if x.base != "reduce-scatter":
+        return Cell(name, shape, value, whole(shape.sizes), True)
+    [dim] = x.numbers("dimensions")
+    made = [Along(n, over if d == dim else ()) for d, n in enumerate(shape.sizes)]
+    return Cell(name, shape, value, State(tuple(made)), False)
 
 
 def _needed(w: Writer, x: Instruction, cell: Cell, over: tuple[int, ...]) -> State:
