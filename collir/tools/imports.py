@@ -79,16 +79,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     hlo.add_argument("file", metavar="FILE", help="the text of a module; - for standard input")
     add_mesh(hlo)
+    jax.add_argument("--devices", type=_positive, default=8, metavar="N", help="devices that the "
+                     "module finds, for its meshes (default: 8)")  # fmt: skip
     for kind in (torch, jax, hf):
         kind.add_argument("--optimizer", choices=list(OPTIMIZERS), help="add a training step")
         kind.add_argument(
             "--precision", choices=list(PRECISIONS), help="what the model computes in"
         )
         kind.add_argument("--clip", action="store_true", help="clip gradients in the step")
-        kind.add_argument("--machine", default=MACHINE, help=f"default: {MACHINE}")
+        own = kind is jax  # whose mesh may be that of the function
+        kind.add_argument("--machine", default="" if own else MACHINE, help=f"default: {MACHINE}")
         kind.add_argument(
-            "--mesh", default=MESH, help=f"its axes, the batch's first (default: {MESH})"
-        )
+            "--mesh", default="" if own else MESH,
+            help=f"its axes, the batch's first (default: {'those of its mesh, or ' * own}{MESH})",
+        )  # fmt: skip
     for kind in (torch, hf):
         kind.add_argument(
             "--capacity", type=_factor, default=0.0, metavar="FACTOR",
@@ -145,6 +149,10 @@ def run(options: argparse.Namespace) -> int:
 def _run_jax(options: argparse.Namespace) -> int:
     """Write the program of a function of JAX."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "device_count" not in flags:
+        count = f"--xla_force_host_platform_device_count={options.devices}"
+        os.environ["XLA_FLAGS"] = f"{flags} {count}".strip()
     jax = _needed("jax")
     function, args = _of_jax(options.factory, options.args, jax)
     imported = import_jax(

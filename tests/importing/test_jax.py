@@ -4,6 +4,7 @@
 import importlib
 import importlib.util
 import multiprocessing
+import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -33,6 +34,7 @@ def run(process: ProcessPoolExecutor, name: str, *args: Any) -> Any:
 
 
 def _call(name: str, args: Any) -> Any:
+    os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
     return getattr(importlib.import_module("jax_functions"), name)(*args)
 
 
@@ -118,6 +120,53 @@ def imported(folder, process, *words):
     given = ["import", "jax", f"{file}:{words[0]}", *words[1:]]
     status, out, err = run(process, "command", given)
     return status, out, err.replace(str(file), "own.py")
+
+
+SHARDED = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+def array(spec, *shape):
+    return jax.device_put(np.ones(shape, np.float32), NamedSharding(mesh, spec))
+
+def loss(params, x):
+    for w in params:
+        h = jax.nn.relu(x @ w["up"])
+        h = jax.lax.with_sharding_constraint(h, NamedSharding(mesh, P("data", "model")))
+        x = x + h @ w["down"]
+        x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P()))
+    return jnp.mean(x * x)
+
+def made():
+    def layer():
+        return {"up": array(P(None, "model"), 16, 32), "down": array(P("model"), 32, 16)}
+
+    return loss, [layer() for _ in range(3)], array(P("data"), 8, 16)
+"""
+
+
+def test_shardings_are_types(tmp_path, process) -> None:
+    file = tmp_path / "sharded.py"
+    file.write_text(SHARDED, encoding="utf-8")
+    words = ["import", "jax", f"{file}:made", "--optimizer", "sgd"]
+    status, out, err = run(process, "command", words)
+    assert status == 0
+    assert "mesh @m on @cluster { data = gpu:2, model = gpu:4 }" in out
+    assert "up: float[16, 32@model]" in out
+    assert "down: float[32@model, 16]" in out
+    assert "%x: f32[batch@data, 16]" in out
+    assert "redistribute %relu to f32[batch@data, 32@model]" in out
+    assert "a constraint that names no axis is left out" in err
+    module = collir.parse(out)
+    collir.run_passes(module, "propagate")
+    times = {x.name: x for x in collir.simulate(module)}
+    sent = [x for x in times["step"].collectives if x.collective.axes]
+    assert sent
+    status, _, err = run(process, "command", [*words, "--machine", "@dgx_h100(nodes = 2)"])
+    assert status == 1
+    assert "name a machine and how its axes lie on its levels" in err
 
 
 @pytest.mark.parametrize("words", [["made"], ["loss", "--args", "init", "f32[16, 8]"]])

@@ -30,12 +30,15 @@ class Input:
         of: what the framework calls it: the path of a weight, or the name of an argument.
         kind: ``argument``, ``weight``, ``buffer`` (a tensor of the model that is not trained) or
             ``constant``.
+        axes: what stands behind the size of each dimension, such as ``@data``; empty if the
+            framework does not say how it lies.
     """
 
     name: str
     value: Shaped
     of: str
     kind: str = "argument"
+    axes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

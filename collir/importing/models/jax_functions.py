@@ -2,14 +2,16 @@
 
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from collir.importing.hlo.mesh import mesh_of
 from collir.importing.models.export import fault
 from collir.importing.models.imported import MACHINE, MESH, Imported, headed, program_of
 from collir.importing.models.jax_rows import loops, maps, shapes, sums
-from collir.importing.models.jaxprs import DTYPES, Leaf, Traced, traced
+from collir.importing.models.jaxprs import DTYPES, Leaf, Traced, axes_of, traced
 from collir.importing.models.repeats import repeated
 from collir.importing.models.sizes import with_batch
 from collir.importing.models.softmaxes import with_softmaxes
@@ -25,8 +27,8 @@ def import_jax(
     optimizer: str = "",
     precision: str = "",
     clip: bool = False,
-    machine: str = MACHINE,
-    mesh: str = MESH,
+    machine: str = "",
+    mesh: str = "",
     comment: str = "",
 ) -> Imported:
     """Return a function of JAX as a program, for arguments of these shapes and dtypes.
@@ -42,8 +44,9 @@ def import_jax(
         precision: the dtype of the weights and of other floating-point arguments; by default their
             own.
         clip: whether the step clips gradients by the norm of all of them.
-        machine: the machine, as a reference in ``.coll``.
-        mesh: its axes; the batch is divided over the first.
+        machine: the machine, as a reference in ``.coll``; by default hosts of 8 H100.
+        mesh: its axes; by default those of the mesh that arguments or constraints name, or one,
+            ``data``. The batch is divided over the first, if no argument says how it lies.
 
     Raises:
         DiagnosticError: JAX cannot trace the function, an operation cannot be imported, or the loss
@@ -52,8 +55,11 @@ def import_jax(
     if optimizer and optimizer not in OPTIMIZERS:
         raise fault(f"there is no optimizer {optimizer}: {', '.join(OPTIMIZERS)}")
     given = Arguments(function, args, precision)
-    axis = mesh.partition("=")[0].strip()
     found = traced_function(function, given)
+    known = next((x for x in (*given.meshes, *found.meshes)), None)
+    machine, mesh = _placed(known, machine, mesh)
+    is_free = known is None and not any(leaf.axes for leaf in given.leaves)
+    axis = mesh.partition("=")[0].strip() if is_free else ""
     written, constants, text = program_of(found.graph, optimizer, clip, axis, repeated)
     batch, sized = given.batch, None
     if batch is not None:
@@ -84,6 +90,26 @@ def traced_function(function: Callable[..., Any], given: "Arguments") -> Traced:
     return replace(found, graph=with_softmaxes(found.graph))
 
 
+def _placed(known: Any, machine: str, mesh: str) -> tuple[str, str]:
+    """Return the machine and the axes of a program.
+
+    Args:
+        known: the mesh of JAX, if there is one.
+    """
+    if mesh or known is None:
+        return machine or MACHINE, mesh or MESH
+    sizes = {str(name): int(size) for name, size in dict(known.shape).items()}
+    count = math.prod(sizes.values())
+    if machine or count % 8:
+        raise fault(
+            f"the mesh of the function has {count} devices: name a machine and how its axes lie on "
+            f"its levels, as in --machine '{MACHINE}' --mesh '{MESH}'"
+        )
+    levels = [("node", count // 8), ("gpu", 8)]
+    pieces = mesh_of((), count, sizes, levels)
+    return MACHINE.replace("1)", f"{count // 8})"), pieces.text
+
+
 def _refusal(error: Exception) -> tuple[str, str]:
     """Return why a function cannot be traced, and the line of the user's Python."""
     trace, own = error.__traceback__, ""
@@ -101,7 +127,8 @@ class Arguments:
 
     Attributes:
         arrays: the types of the arrays, in order.
-        leaves: what they are called.
+        leaves: what they are called, and how they lie.
+        meshes: the meshes that they lie on.
     """
 
     def __init__(self, function: Callable[..., Any], args: Sequence[Any], precision: str = ""):
@@ -114,12 +141,17 @@ class Arguments:
         parameters = _parameters(function, len(args))
         self.arrays: list[Any] = []
         self.leaves: list[Leaf] = []
+        self.meshes: list[Any] = []
         for (path, x), is_array in zip(flat, self._is_array, strict=True):
             if is_array:
                 first = path[0].idx
                 is_weight = first == 0 and counts[0] > 1 and _is_float(x)
                 names = [parameters[first]] * (not is_weight) + [_key(key) for key in path[1:]]
-                self.leaves.append(Leaf(".".join(names), "weight" if is_weight else "argument"))
+                axes = axes_of(getattr(x, "sharding", None), len(getattr(x, "shape", ())))
+                if any(axes):
+                    self.meshes.append(x.sharding.mesh)
+                kind = "weight" if is_weight else "argument"
+                self.leaves.append(Leaf(".".join(names), kind, axes if any(axes) else ()))
                 self.arrays.append(self._typed(x, precision))
 
     def _typed(self, x: Any, precision: str) -> Any:

@@ -37,8 +37,8 @@ _CALLS = {
 """Operations that call a jaxpr, and the parameter that has it."""
 
 _SAME = frozenset({
-    "copy", "copy_p", "device_put", "optimization_barrier", "sharding_constraint", "reshard",
-    "mesh_cast", "pvary", "layout_constraint", "reduce_precision", "name",
+    "copy", "copy_p", "device_put", "optimization_barrier", "mesh_cast", "pvary",
+    "layout_constraint", "reduce_precision", "name",
 })  # fmt: skip
 """Operations whose results are their operands."""
 
@@ -52,10 +52,12 @@ class Traced:
 
     Attributes:
         remarks: what is not as in JAX, each with the line of the user's Python.
+        meshes: the meshes of constraints.
     """
 
     graph: Graph
     remarks: dict[str, str] = field(default_factory=dict[str, str])
+    meshes: list[Any] = field(default_factory=list[Any])
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,12 @@ class Leaf:
 
     Attributes:
         path: the names on the way to it, such as ``params.blocks.up``.
-        kind: that of an input of a graph.
+        kind, axes: those of an input of a graph.
     """
 
     path: str
     kind: str
+    axes: tuple[str, ...] = ()
 
 
 def traced(closed: Any, leaves: Sequence[Leaf]) -> Traced:
@@ -81,12 +84,12 @@ def traced(closed: Any, leaves: Sequence[Leaf]) -> Traced:
     inputs: list[Input] = []
     for var, leaf in zip(closed.jaxpr.invars, leaves, strict=True):
         value = shaped(var.aval, leaf.path, "")
-        inputs.append(Input(reader.name(var), value, leaf.path, leaf.kind))
+        inputs.append(Input(reader.name(var), value, leaf.path, leaf.kind, leaf.axes))
     reader.constants(closed)
     reader.read(closed.jaxpr)
     outputs = [reader.result(x) for x in closed.jaxpr.outvars]
     graph = live(Graph(inputs, [*reader.nodes], outputs))
-    return Traced(_with_constants(graph), reader.remarks)
+    return Traced(_with_constants(graph), reader.remarks, reader.meshes)
 
 
 def _with_constants(graph: Graph) -> Graph:
@@ -102,6 +105,21 @@ def _with_constants(graph: Graph) -> Graph:
         else:
             nodes.append(node)
     return Graph(inputs, nodes, graph.outputs, constants)
+
+
+def axes_of(sharding: Any, rank: int) -> tuple[str, ...]:
+    """Return what stands behind the size of each dimension of an array that lies so: ``@data``;
+    nothing if a sharding names no axes."""
+    spec = getattr(sharding, "spec", None)
+    if spec is None:
+        return ()
+    made: list[str] = []
+    for names in (*spec, *[None] * (rank - len(spec))):
+        given: Any = () if names is None else names
+        listed = [given] if isinstance(given, str) else [*map(str, given)]
+        text = ", ".join(listed)
+        made.append("" if not text else f"@({text})" if len(listed) > 1 else f"@{text}")
+    return tuple(made)
 
 
 def shaped(aval: Any, what: str, line: str) -> Shaped:
@@ -127,6 +145,7 @@ class _Reader:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.remarks: dict[str, str] = {}
+        self.meshes: list[Any] = []
         self._names: dict[Any, Any] = {}
         self._known: dict[str, Any] = {}
         self._count = 0
@@ -194,6 +213,8 @@ class _Reader:
                 self._names[var] = self._constant(value, var.aval)
         elif op == "select_n" and (case := self._case(operands[0])) is not None:
             self._bind(eqn.outvars, [operands[1 + case]])
+        elif op in ("sharding_constraint", "reshard"):
+            self._constrained(eqn, operands, path, line)
         elif op in _SAME:
             self._bind(eqn.outvars, operands)
         elif (known := named(op, params)) is not None:
@@ -216,6 +237,19 @@ class _Reader:
                 self._add("select_n", [operands[0], *cases], {}, eqn, path, line, [var])
         else:
             self._add(op, operands, _plain(params), eqn, path, line)
+
+    def _constrained(self, eqn: Any, operands: Sequence[Any], path: str, line: str) -> None:
+        """Add a value that is told how to lie."""
+        params = eqn.params
+        sharding = params.get("sharding") or params.get("dst_sharding")
+        axes = axes_of(sharding, len(eqn.outvars[0].aval.shape))
+        if axes and any(axes):
+            self.meshes.append(sharding.mesh)
+            self._add("sharding_constraint", operands, {"axes": axes}, eqn, path, line)
+            return
+        what = "a constraint that names no axis is left out"
+        self.remarks.setdefault(what, line)
+        self._bind(eqn.outvars, operands)
 
     def _case(self, which: Any) -> int | None:
         """Return the case that a known number or truth value selects everywhere."""
@@ -277,7 +311,7 @@ class _Reader:
         """Return a jaxpr as a graph of its own."""
         jaxpr = getattr(called, "jaxpr", called)
         inner = _Reader()
-        inner._count, inner.remarks = self._count, self.remarks
+        inner._count, inner.remarks, inner.meshes = self._count, self.remarks, self.meshes
         inner._outer, inner._is_library = self._outer, self._is_library
         inputs = [
             Input(inner.name(x), shaped(x.aval, "an operand", ""), f"x_{n}")

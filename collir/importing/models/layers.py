@@ -275,7 +275,7 @@ class Rolling:
             return operands[0]
         if all(x in inputs for x in operands) and len(set(operands)) == len(operands):
             values = tuple(inputs[x] for x in operands)
-            if len({(x.value, x.kind) for x in values}) == 1:
+            if len({(x.value, x.kind, x.axes) for x in values}) == 1:
                 name = f"stack_{operands[0]}"
                 return self.stacks.setdefault(operands, Stack(name, values)).name
         return None

@@ -67,6 +67,7 @@ class Lines:
         lines: the lines so far.
         called: the functions that they call, each with its text.
         stacked: the weights of layers that are stacked, each with the record of all layers.
+        is_generic: whether they are of a function for any mesh.
         sizes: the parameters that are the numbers of iterations of loops, by the ``id`` of a node.
     """
 
@@ -83,6 +84,7 @@ class Lines:
         self.names = names
         self.sizes = sizes
         self.stacked = stacked
+        self.is_generic = False
         self.hint = ""
         self._indent = indent
         self._known: dict[str, Value] = {}
@@ -90,7 +92,9 @@ class Lines:
 
     def inner(self) -> "Lines":
         """Return the lines of a body inside these, whose names are its own."""
-        return Lines(set(), self.called, self._indent + "  ", self.sizes, self.stacked)
+        made = Lines(set(), self.called, self._indent + "  ", self.sizes, self.stacked)
+        made.is_generic = self.is_generic
+        return made
 
     def name(self, hint: str) -> str:
         """Return a name that no other value has."""

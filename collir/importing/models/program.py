@@ -35,6 +35,7 @@ class Argument:
         of: what the framework calls it: of a stack, of every layer.
         kind: that of the inputs (see ``Input``).
         layers: the parameter that is its first size, of a stack.
+        axes: what stands behind the size of each dimension (see ``Input``).
     """
 
     name: str
@@ -43,6 +44,7 @@ class Argument:
     of: tuple[str, ...]
     kind: str
     layers: str = ""
+    axes: tuple[str, ...] = ()
 
     def type(self, axis: str = "", dtype: str = "") -> str:
         """Return its type; of an argument of the model, with its batch over an axis if there is
@@ -52,11 +54,16 @@ class Argument:
             dtype: another dtype than its own.
         """
         sizes = [self.layers, *self.shape[1:]] if self.layers else self.shape
-        text = type_text(sizes, dtype or self.dtype)
-        if axis and self.kind == "argument" and self.shape:
+        text = type_text(with_axes(sizes, self.axes), dtype or self.dtype)
+        if not self.axes and axis and self.kind == "argument" and self.shape:
             first, comma, rest = text.partition("]" if len(self.shape) == 1 else ",")
             return f"{first}@{axis}{comma}{rest}"
         return text
+
+
+def with_axes(sizes: Sequence[int | str], axes: Sequence[str]) -> list[str]:
+    """Return sizes with the axes that they are divided over behind them."""
+    return [f"{n}{a}" for n, a in zip(sizes, axes or [""] * len(sizes), strict=True)]
 
 
 class WeightRecords:
@@ -179,12 +186,13 @@ def written(graph: Graph, name: str) -> Written:
         if x.name in in_loops or x.name in in_scans:
             continue
         if x.kind == "weight":
-            type = records.type(x.value.shape, x.value.dtype)
+            type = records.type(with_axes(x.value.shape, x.axes), x.value.dtype)
             made = f"{WEIGHTS}.{records.add(x.of, type)}"
         else:
             made = lines.name(argument_name(x.of))
         values[x.name] = Value.of(made, x.value)
-        arguments.append(Argument(made, x.value.shape, x.value.dtype, (x.of,), x.kind))
+        own = made, x.value.shape, x.value.dtype, (x.of,), x.kind
+        arguments.append(Argument(*own, axes=x.axes))
     for layers in scanned:
         count = f"layers_{len(counts) + 1}" if counts else "layers"
         counts[count] = layers.count
@@ -196,8 +204,9 @@ def written(graph: Graph, name: str) -> Written:
             made = f"{record}.{field}"
             stacked[made] = record
             values[x.name] = Value.of(made, x.value)
-            given = Argument(made, x.value.shape, x.value.dtype, (x.of,), x.kind, count)
-            arguments.append(given)
+            axes = ("", *x.axes[1:]) if x.axes else ()
+            given = made, x.value.shape, x.value.dtype, (x.of,), x.kind
+            arguments.append(Argument(*given, count, axes))
     fields: dict[str, str] = {}
     for layers, loop in zip(counts, loops, strict=False):  # those of scans come last
         names = _stacked_names(loop, layers, records, lines, fields)
@@ -205,7 +214,9 @@ def written(graph: Graph, name: str) -> Written:
             made = names[stack.name]
             values[stack.name] = Value.of(made, stack.value)
             of, kind = tuple(x.of for x in stack.inputs), stack.inputs[0].kind
-            arguments.append(Argument(made, stack.value.shape, stack.value.dtype, of, kind, layers))
+            axes = ("", *stack.inputs[0].axes) if stack.inputs[0].axes else ()
+            own = made, stack.value.shape, stack.value.dtype, of, kind
+            arguments.append(Argument(*own, layers, axes))
     write_nodes(lines, graph.nodes, values, dict(zip(map(id, loops), counts, strict=False)), fields)
     results = [lines.whole(values[output]) for output in graph.outputs]
     lines.end("return", results)
@@ -283,7 +294,8 @@ def _stacked_names(
         first = stack.inputs[0]
         if first.kind == "weight":
             field = _distinct(_field_name(_short(first, loop.path)), types)
-            types[field] = records.type(first.value.shape, first.value.dtype)
+            sizes = with_axes(first.value.shape, first.axes)
+            types[field] = records.type(sizes, first.value.dtype)
             fields[stack.name] = field
         else:
             names[stack.name] = lines.name(argument_name(_shared_path(stack)))

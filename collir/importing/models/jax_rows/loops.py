@@ -113,6 +113,7 @@ def _checkpoint(
 def _function(e: Lines, body: Graph) -> tuple[str, list[Shaped]]:
     """Return a body as a generic function without its name, and the types of its results."""
     inner = Lines(set(), e.called)
+    inner.is_generic = True
     inside: dict[str, Any] = {}
     operands: list[str] = []
     for number, x in enumerate(body.inputs):

@@ -113,6 +113,16 @@ def positions(e: Lines, size: int, dtype: str) -> Value:
     return e.step(f"iota dim 0 to {dtype}[{size}]", (size,), dtype, "positions")
 
 
+@jax_row("sharding_constraint")
+def _constrained(e: Lines, node: Node, x: Value, *, axes: Sequence[str]) -> Value:
+    """The value, laid out; a function that any mesh may call has no axes."""
+    x = e.whole(x)
+    if e.is_generic:
+        return x
+    sizes = [f"{n}{a}" for n, a in zip(x.shape, axes, strict=True)]
+    return e.step(f"redistribute %{x.name} to {type_text(sizes, x.dtype)}", x.shape, x.dtype)
+
+
 # --- parts at places that are computed ------------------------------------------------------------
 
 
