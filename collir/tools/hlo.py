@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from collir.dialects.machine import MachineOp
 from collir.importing.hlo.groups import GroupsError
+from collir.importing.hlo.inference import digits_of, shardings
 from collir.importing.hlo.mesh import mesh_of
 from collir.importing.hlo.text import Instruction, Module, read
-from collir.importing.hlo.typing import digits_of, shardings
 from collir.importing.hlo.written import Writer
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.syntax.machines import PRESETS

@@ -13,9 +13,9 @@ import collir
 from collir.dialects.machine import mesh_of as mesh_of_function
 from collir.dialects.tensor import dist_type
 from collir.importing.hlo.groups import Digit, GroupsError, groups_of, merged, tiles_of
+from collir.importing.hlo.inference import digits_of, shardings, typed
 from collir.importing.hlo.mesh import mesh_of
 from collir.importing.hlo.text import read
-from collir.importing.hlo.typing import digits_of, shardings, typed
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.semantics.reference.buffers import assemble, distribute

@@ -12,11 +12,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from collir.importing.hlo.loops import Loop, loop_of
-from collir.importing.hlo.mesh import Pieces
-from collir.importing.hlo.states import Along, NotTyped, State, whole
-from collir.importing.hlo.text import Computation, Instruction, Module, Shape
-from collir.importing.hlo.typing import (
+from collir.importing.hlo.inference import (
     MALFORMED,
     Typer,
     Untyped,
@@ -25,6 +21,10 @@ from collir.importing.hlo.typing import (
     is_collective,
     shaped,
 )
+from collir.importing.hlo.loops import Loop, loop_of
+from collir.importing.hlo.mesh import Pieces
+from collir.importing.hlo.states import Along, NotTyped, State, whole
+from collir.importing.hlo.text import Computation, Instruction, Module, Shape
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.layout.coll import STEPS
 

@@ -304,7 +304,7 @@ class Typer:
         front, and some have numbers behind."""
         parts = x.shape.parts
         if parts and x.opcode.endswith("-start") and x.base != "all-reduce":
-            return [*parts[1].arrays] if len(parts) > 1 else [*parts[0].arrays]
+            return [*parts[min(1, len(parts) - 1)].arrays]
         return [*x.shape.arrays]
 
     def _sent(
