@@ -84,26 +84,30 @@ def import_hlo(
         pieces = mesh_of(digits, count, mesh or {}, levels)
     except GroupsError as error:
         raise DiagnosticError(Diagnostic(str(error), at)) from error
+    head = [*(f"// {line}".rstrip() for line in comment.splitlines())]
+    declared = [machine_text, f"mesh @m on @cluster {{ {pieces.text} }}", ""]
+    remarks: list[str] = []
     writer = Writer(module, pieces, file)
     function = writer.function()
+    try:
+        _ = read_program("\n".join([*declared, function]), "<imported>")
+    except DiagnosticError as error:
+        message = error.diagnostics[0].message
+        remarks.append(f"written as blocks that all devices have, as collir's rules say: {message}")
+        writer = Writer(module, pieces, file, has_blocks=True)
+        function = writer.function()
     sent = writer.typer.made.sent.values()
     typed = sum(not x.reason for x in sent)
     problems = [f"{_called(x.instruction)} is not typed: {x.reason}" for x in sent if x.reason]
     problems += writer.problems
-    remarks: list[str] = []
     if writer.opaque:
         listed = ", ".join(f"{n} {name}" for name, n in Counter(writer.opaque).most_common())
         remarks.append(f"costed by their operations alone: {listed}")
     if unknown := _unknown_types(module):
         remarks.append(f"{', '.join(unknown)} have the bytes of i8, f64 or of signed integers")
-    head = [*(f"// {line}".rstrip() for line in comment.splitlines())]
-    head.append(f"// {typed} of {len(writer.typer.made.sent)} collectives are typed.")
-    whole = "\n".join(
-        [*head, machine_text, f"mesh @m on @cluster {{ {pieces.text} }}", "", function]
-    )
-    return ImportedHlo(
-        whole, len(writer.typer.made.sent), typed, tuple(problems), tuple(remarks), writer.sources
-    )
+    head.append(f"// {typed} of {len(sent)} collectives are typed.")
+    whole = "\n".join([*head, *declared, function])
+    return ImportedHlo(whole, len(sent), typed, tuple(problems), tuple(remarks), writer.sources)
 
 
 def _called(x: Instruction) -> str:

@@ -177,7 +177,6 @@ def _run_hlo(options: argparse.Namespace) -> int:
         text, file, mesh=axes_of(options.mesh), machine=options.machine,
         comment=f"{file}, by\n  {shlex.join(words)}",
     )  # fmt: skip
-    collir.parse(imported.text, options.output or "<imported>")
     what = f"{imported.typed} of {imported.sent} collectives are typed"
     print(f"{file}: remark: {what}", file=sys.stderr)
     for problem in imported.problems:

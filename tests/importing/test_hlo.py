@@ -16,6 +16,7 @@ from collir.importing.hlo.groups import Digit, GroupsError, groups_of, merged, t
 from collir.importing.hlo.inference import digits_of, shardings, typed
 from collir.importing.hlo.mesh import mesh_of
 from collir.importing.hlo.text import read
+from collir.importing.hlo.written import Writer
 from collir.ir.diagnostics import DiagnosticError
 from collir.ir.functions import functions_of
 from collir.semantics.reference.buffers import assemble, distribute
@@ -115,6 +116,22 @@ def test_all_collectives_of_xla_are_typed(file: str) -> None:
     sent = re.findall(r"= (all_\w+|reduce_scatter|shift) ", imported.text)
     assert len(sent) >= imported.sent
     assert simulation.time > 0
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_blocks_that_all_devices_have_cost_as_much(file: str) -> None:
+    text = (FOLDER / file).read_text(encoding="utf-8")
+    module, imported = read(text, file), import_hlo(text, file)
+    digits = [d for found in shardings(module) for d in found]
+    digits += [d for _, found in digits_of(module) for d in found]  # pyright: ignore
+    pieces = mesh_of(digits, 8, {}, [("node", 1), ("gpu", 8)])
+    head = "machine @cluster = @dgx_h100(nodes = 1)\nmesh @m on @cluster { " + pieces.text + " }\n"
+    blocks = head + Writer(module, pieces, file, has_blocks=True).function()
+    [whole] = collir.simulate(collir.parse(imported.text))
+    [parts] = collir.simulate(collir.parse(blocks))
+    assert 0.7 < parts.time / whole.time < 1.5
+    sent = [sum(x.collective.size for x in s.collectives) for s in (whole, parts)]
+    assert sent[0] == pytest.approx(sent[1])
 
 
 @pytest.mark.parametrize("name", ["fsdp", "scan"])

@@ -88,10 +88,12 @@ class Writer:
         opaque: how often opcodes are costed by their operations alone.
         sources: the line of the user's Python of each collective, by its name in the function.
         problems: which results of the program are no blocks of arrays.
+        has_blocks: whether all values are written as blocks that all devices have.
     """
 
-    def __init__(self, module: Module, pieces: Pieces, file: str):
+    def __init__(self, module: Module, pieces: Pieces, file: str, has_blocks: bool = False):
         self.module, self.pieces, self.file = module, pieces, file
+        self.has_blocks = has_blocks
         self.typer = Typer(module, pieces)
         self.lines: list[str] = []
         self.opaque: dict[str, int] = {}
@@ -300,7 +302,9 @@ class Writer:
         write = _STEPS.get(x.opcode)
         if write is None:
             return self._opaque(x, x.shape, made, given)
-        if isinstance(made, State) and not made.stacked and not any(c.is_block for c in given):
+        is_array = isinstance(made, State) and not made.stacked and not self.has_blocks
+        if is_array and not any(c.is_block for c in given):
+            assert isinstance(made, State)
             before = len(self.lines)
             try:
                 return self.cell(write(self, x, given, made), x.shape, made, made)
@@ -765,11 +769,13 @@ def _one(
     """Write a collective of one array."""
     given = cell.value
     is_typed = isinstance(value, State) and not value.stacked and not cell.is_block
+    is_typed = is_typed and not w.has_blocks
     if over is None:
         return w._opaque(x, shape, value, [cell])  # pyright: ignore[reportPrivateUsage]
     if not over:
         return replace(cell, value=value)
-    own = w.full(cell)
+    own = _divided(w, cell, x.numbers("dimensions")[0], over) if x.base == "all-gather" else cell
+    own = w.full(own)
     if x.base in ("all-to-all", "collective-permute"):
         return _moved(w, x, own, value, shape, over, is_async)
     if not is_typed or (isinstance(given, State) and given.stacked):
@@ -778,7 +784,7 @@ def _one(
     dims = f" dim {x.numbers('dimensions')[0]}" if x.base != "all-reduce" else ""
     op = x.base.replace("-", "_")
     name = w.step(f"{op} %{own.name} over {listed}{dims}{is_async}", x.name)
-    if is_typed and own.name == w.full(cell).name:
+    if is_typed:
         assert isinstance(value, State)
         state = replace(value, dims=tuple(Along(d.size, d.pieces) for d in value.dims))
         return Cell(name, shape, value, state, False)
@@ -787,6 +793,18 @@ def _one(
     [dim] = x.numbers("dimensions")
     made = [Along(n, over if d == dim else ()) for d, n in enumerate(shape.sizes)]
     return Cell(name, shape, value, State(tuple(made)), False)
+
+
+def _divided(w: Writer, cell: Cell, dim: int, over: tuple[int, ...]) -> Cell:
+    """Return a value whose elements are equal along a dimension as divided there."""
+    own = cell.state
+    if cell.is_block or not own.dims or own.dims[dim].axes is not None or own.partial:
+        return cell
+    dims = [Along(d.size, over if n == dim else d.pieces) for n, d in enumerate(own.dims)]
+    state = replace(own, dims=tuple(dims))
+    name = w.computed(cell).name
+    made = w.step(f"broadcast_to %{name} to {w.type(cell.shape.dtype, state)}", "broadcast")
+    return replace(cell, name=made, state=state)
 
 
 def _needed(w: Writer, x: Instruction, cell: Cell, over: tuple[int, ...]) -> State:
