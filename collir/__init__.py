@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collir.importing.models.imported import Imported as Imported
     from collir.importing.models.jax_functions import import_jax as import_jax
     from collir.importing.models.torch_models import import_torch as import_torch
+    from collir.importing.stablehlo.program import import_stablehlo as import_stablehlo
     from collir.ir.builders import FunctionBuilder as FunctionBuilder
     from collir.ir.builders import module_of as module_of
     from collir.ir.diagnostics import DiagnosticError as DiagnosticError
@@ -41,6 +42,7 @@ __all__ = [
     "emit",
     "import_hlo",
     "import_jax",
+    "import_stablehlo",
     "import_torch",
     "instantiate",
     "module_of",
@@ -60,6 +62,7 @@ _MODULES = {
     "Imported": "collir.importing.models.imported",
     "import_hlo": "collir.tools.hlo",
     "import_jax": "collir.importing.models.jax_functions",
+    "import_stablehlo": "collir.importing.stablehlo.program",
     "import_torch": "collir.importing.models.torch_models",
     "module_of": "collir.ir.builders",
     "sweep": "collir.tools.sweep_api",

@@ -1,22 +1,17 @@
 """A program of XLA as a program in ``.coll``, and what is said of it."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from collir.dialects.machine import MachineOp
+from collir.importing.hlo.devices import machine_of
 from collir.importing.hlo.groups import GroupsError
 from collir.importing.hlo.inference import digits_of, shardings
 from collir.importing.hlo.mesh import mesh_of
 from collir.importing.hlo.text import Instruction, Module, read
 from collir.importing.hlo.written import Writer
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.syntax.machines import PRESETS
 from collir.syntax.reader import read as read_program
-
-PRESET = "dgx_h100"
-"""The machine of programs for which none is named."""
 
 
 @dataclass(frozen=True)
@@ -72,20 +67,17 @@ def import_hlo(
             "the program is for one device: XLA divided nothing (num_partitions is not above 1)"
         )
         raise DiagnosticError(Diagnostic(message, Position(file, 1, 1)))
-    machine_text = _machine(machine, count, at)
-    [own] = read_program(machine_text, "<machine>").ops
-    assert isinstance(own, MachineOp)
-    levels = [(level.name, level.size) for level in own.value().levels]
+    declared_machine = machine_of(machine, count, at)
     digits = [d for found in shardings(module) for d in found]
     for _, found in digits_of(module):
         if not isinstance(found, GroupsError):
             digits += found
     try:
-        pieces = mesh_of(digits, count, mesh or {}, levels)
+        pieces = mesh_of(digits, count, mesh or {}, declared_machine.levels)
     except GroupsError as error:
         raise DiagnosticError(Diagnostic(str(error), at)) from error
     head = [*(f"// {line}".rstrip() for line in comment.splitlines())]
-    declared = [machine_text, f"mesh @m on @cluster {{ {pieces.text} }}", ""]
+    declared = [declared_machine.text, f"mesh @m on @cluster {{ {pieces.text} }}", ""]
     remarks: list[str] = []
     writer = Writer(module, pieces, file)
     function = writer.function()
@@ -118,23 +110,3 @@ def _unknown_types(module: Module) -> list[str]:
     found = {shape.dtype for c in module.computations.values() for x in c.instructions
              for shape in x.shape.arrays}  # fmt: skip
     return sorted(x for x in found if x.startswith(("f8", "f4", "c", "u4", "s4", "u2", "s2")))
-
-
-def _machine(machine: str, count: int, at: Position) -> str:
-    """Return the declaration of the machine of a program."""
-    if machine:
-        return f"machine @cluster = {machine}"
-    if count % 8 == 0:
-        return f"machine @cluster = @{PRESET}(nodes = {count // 8})"
-    if count < 8:
-        text = (PRESETS / f"{PRESET}.coll").read_text(encoding="utf-8")
-        text = text[text.index("machine ") :]
-        text = re.sub(r"machine @\w+\([^)]*\)", "machine @cluster", text)
-        text = re.sub(r"\n\s*//[^\n]*", "", text)
-        text = re.sub(r"\n\s*level node[^\n]*", "", text)
-        return re.sub(r"level gpu\[8\]", f"level gpu[{count}]", text).rstrip()
-    message = (
-        f"the program is for {count} devices, and hosts of 8 do not make as many: name a machine, "
-        f"as in --machine '@gb200_nvl72(racks = 1)', or write one with collir new"
-    )
-    raise DiagnosticError(Diagnostic(message, at))

@@ -24,6 +24,7 @@ from collir.importing.models.imported import MACHINE, MESH, PRECISIONS
 from collir.importing.models.jax_functions import import_jax
 from collir.importing.models.torch_models import import_torch
 from collir.importing.models.training import OPTIMIZERS
+from collir.importing.stablehlo.program import import_stablehlo
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.tools.hlo import import_hlo
 from collir.tools.hlo_options import add_mesh, axes_of, text_of
@@ -79,6 +80,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     hlo.add_argument("file", metavar="FILE", help="the text of a module; - for standard input")
     add_mesh(hlo)
+    stablehlo = kinds.add_parser(
+        "stablehlo", help="a module of StableHLO, from its text",
+        description="The main function of a module of StableHLO, as jax.jit(f).lower(...).as_text("
+        "debug_info=True) prints it; the generic form of MLIR is read too.",
+    )  # fmt: skip
+    stablehlo.add_argument(
+        "file", metavar="FILE", help="the text of a module; - for standard input"
+    )
+    stablehlo.add_argument("--mesh", metavar="AXES", help="the axes of the mesh of JAX, in order, "
+                           "as in data=2,model=4 (default: those of the text)")  # fmt: skip
+    stablehlo.add_argument("--machine", default="", help=f"default: {MACHINE}")
+    stablehlo.add_argument("--optimizer", choices=list(OPTIMIZERS), help="add a training step")
+    stablehlo.add_argument("--clip", action="store_true", help="clip gradients in the step")
     jax.add_argument("--devices", type=_positive, default=8, metavar="N", help="devices that the "
                      "module finds, for its meshes (default: 8)")  # fmt: skip
     for kind in (torch, jax, hf):
@@ -99,7 +113,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="give experts places for FACTOR times an even share of the words, and drop others "
             "(default: all experts compute all words)",
         )  # fmt: skip
-    for kind in (torch, jax, hf, hlo):
+    for kind in (torch, jax, hf, hlo, stablehlo):
         kind.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
         kind.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
         kind.add_argument("--force", action="store_true", help="overwrite FILE")
@@ -116,6 +130,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_jax(options)
     if options.kind == "hlo":
         return _run_hlo(options)
+    if options.kind == "stablehlo":
+        return _run_stablehlo(options)
     torch = _needed("torch")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -183,6 +199,24 @@ def _run_hlo(options: argparse.Namespace) -> int:
         print(f"{file}: warning: {problem}", file=sys.stderr)
     for remark in imported.remarks:
         print(f"{file}: remark: {remark}", file=sys.stderr)
+    _write(imported.text, options.output)
+    return 0
+
+
+def _run_stablehlo(options: argparse.Namespace) -> int:
+    """Write the program of a module of StableHLO."""
+    file, text = text_of(options.file)
+    words = ["collir", "import", "stablehlo", file]
+    for name in ("mesh", "machine", "optimizer"):
+        words += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
+    words += ["--clip"] * options.clip
+    imported = import_stablehlo(
+        text, file, optimizer=options.optimizer or "", clip=options.clip, machine=options.machine,
+        mesh=axes_of(options.mesh), comment=f"{file}, by\n  {shlex.join(words)}",
+    )  # fmt: skip
+    collir.parse(imported.text, options.output or "<imported>")
+    for remark in imported.remarks:
+        print(f"remark: {remark}", file=sys.stderr)
     _write(imported.text, options.output)
     return 0
 

@@ -170,7 +170,7 @@ FUNCTIONS = {
 }
 
 
-def errors(name):
+def errors(name, form=""):
     """Return the largest error of a function and its gradients, and the number of these."""
     function, weights = FUNCTIONS[name], array(2, 3, 6, 8)
 
@@ -178,14 +178,14 @@ def errors(name):
         made = jax.tree.leaves(function(w["a"] * w["b"] + x))
         return sum((jnp.cos(jnp.arange(y.size).reshape(y.shape)) * y).sum() for y in made)
 
-    found = compared(loss, {"a": weights[0], "b": weights[1]}, array(3, 6, 8))
+    found = compared(loss, {"a": weights[0], "b": weights[1]}, array(3, 6, 8), form=form)
     return found.worst, len(found.gradients)
 
 
-def errors_of_model(name):
+def errors_of_model(name, form=""):
     """Return the largest error of a model and its gradients, and the number of these."""
     function, args = jax_models.MODELS[name]()
-    found = compared(function, *args)
+    found = compared(function, *args, form=form)
     return found.worst, len(found.gradients)
 
 

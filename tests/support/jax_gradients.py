@@ -9,11 +9,15 @@ import jax
 import numpy as np
 
 import collir
+from collir.importing.models.graph import Graph, Input
 from collir.importing.models.imported import program_of
 from collir.importing.models.jax_functions import Arguments, traced_function
 from collir.importing.models.program import Written
 from collir.importing.models.repeats import repeated
 from collir.importing.models.sizes import with_sizes
+from collir.importing.models.softmaxes import with_softmaxes
+from collir.importing.stablehlo.graphs import graph_of, shaped
+from collir.importing.stablehlo.text import read
 from collir.ir.functions import functions_of
 from collir.semantics.reference.executor import execute
 
@@ -45,14 +49,17 @@ class Compared:
         return max(error if error == error else np.inf for error in errors)
 
 
-def compared(function: Callable[..., Any], *args: Any) -> Compared:
+def compared(function: Callable[..., Any], *args: Any, form: str = "") -> Compared:
     """Return the results of a function by its imported program, beside JAX's; and the gradients in
     its weights, if its first result is a number.
 
     Arguments of 32 bits become such of 64.
+
+    Args:
+        form: imports the text of its StableHLO instead, in the ``pretty`` or the ``generic`` form.
     """
     with jax.enable_x64(True):
-        return _compared(function, jax.tree.map(_wide, args))
+        return _compared(function, jax.tree.map(_wide, args), form)
 
 
 def _wide(x: Any) -> Any:
@@ -61,9 +68,9 @@ def _wide(x: Any) -> Any:
     return jax.numpy.asarray(np.asarray(x).astype(np.float64)) if x.dtype.kind == "f" else x
 
 
-def _compared(function: Callable[..., Any], args: Any) -> Compared:
+def _compared(function: Callable[..., Any], args: Any, form: str) -> Compared:
     given = Arguments(function, args)
-    graph = traced_function(function, given).graph
+    graph = _of_text(function, given, form) if form else traced_function(function, given).graph
     program = program_of(graph, "", False, "", repeated)[0]
     arrays = [x for x in jax.tree.leaves(args) if hasattr(x, "dtype") or type(x) in (int, float)]
     values = {
@@ -94,6 +101,23 @@ def _compared(function: Callable[..., Any], args: Any) -> Compared:
             size = max(float(abs(gradients[name]).max()), 1e-5 * largest)
             errors[name] = float(abs(part - gradients[name]).max()) / size
     return Compared(program, results, errors)
+
+
+def _of_text(function: Callable[..., Any], given: Arguments, form: str) -> Graph:
+    """Return a function as a graph, by its StableHLO."""
+    lowered = jax.jit(given.calling(function)).lower(*given.arrays)
+    text = lowered.as_text(debug_info=True)
+    if form == "generic":
+        module: Any = lowered.compiler_ir()
+        text = module.operation.get_asm(print_generic_op_form=True, enable_debug_info=True)
+    module = read(text, "own.mlir")
+    main = module.functions["main"]
+    inputs = [
+        Input("", shaped(x.type, x.name), leaf.path, leaf.kind)
+        for x, leaf in zip(main.body.takes, given.leaves, strict=True)
+    ]
+    found = graph_of(module, main, inputs, lambda sharding, rank: ())
+    return with_softmaxes(found.graph)
 
 
 def _number(x: Any) -> Any:

@@ -5,11 +5,12 @@ with the forms that programs are written in: one number, numbers in steps, a mas
 Other constants are arguments of the function, with their elements beside it.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from collir.importing.models.graph import Graph, Input, Loop, Node, Shaped
+from collir.importing.models.graph import Graph, Input, Loop, Node, Ref, Shaped
 from collir.importing.models.lines import Lines, Value
 from collir.importing.models.rows.table import row
 
@@ -18,17 +19,25 @@ CONSTANT = "collir.constant"
 
 
 def named_constants(graph: Graph) -> Graph:
-    """Return the graph with inputs for the constants that no form fits."""
+    """Return the graph with inputs for the constants that no form fits: equal ones are one input,
+    which has no dimension twice that only repeats."""
     inputs, constants = list(graph.inputs), dict(graph.constants)
     nodes: list[Node | Loop] = []
+    known: dict[tuple[object, ...], Input] = {}
     for node in graph.nodes:
         assert isinstance(node, Node)
-        if node.op == CONSTANT and form_of(node.args[0]) is None:
-            name = f"constant_{len(constants) + 1}"
-            constants[name] = node.args[0]
-            inputs.append(Input(node.name, node.result, name, "constant"))
-        else:
+        if node.op != CONSTANT or form_of(node.args[0]) is not None:
             nodes.append(node)
+            continue
+        least = np.ascontiguousarray(unrepeated(node.args[0]))
+        key = (least.shape, least.dtype.str, node.result.dtype, least.tobytes())
+        if (own := known.get(key)) is None:
+            name = f"constant_{len(constants) + 1}"
+            constants[name] = least
+            own = Input(f"{node.name}_", Shaped(least.shape, node.result.dtype), name, "constant")
+            known[key] = own
+            inputs.append(own)
+        nodes.append(replace(node, op="expand", args=(Ref(own.name),)))
     return Graph(inputs, nodes, graph.outputs, constants)
 
 
@@ -88,7 +97,7 @@ def form_of(x: "np.ndarray[Any, Any]") -> tuple[tuple[int, ...], str, list[float
     """
     if x.size == 0:
         return None
-    x = _unrepeated(x)
+    x = unrepeated(x)
     if x.size == 1:
         return x.shape, "number", [x.item()]
     long: list[int] = [n for n in x.shape if n > 1]
@@ -118,12 +127,13 @@ def form_of(x: "np.ndarray[Any, Any]") -> tuple[tuple[int, ...], str, list[float
     return None
 
 
-def _unrepeated(x: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+def unrepeated(x: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     """Return an array with one element along the dimensions that repeat it."""
     for dim in sorted(range(x.ndim), key=lambda d: x.strides[d] != 0):
         first = x[(slice(None),) * dim + (slice(0, 1),)]
         if x.shape[dim] > 1 and (
-            x.strides[dim] == 0 or np.array_equal(x, np.broadcast_to(first, x.shape))
+            x.strides[dim] == 0
+            or np.array_equal(x, np.broadcast_to(first, x.shape), equal_nan=x.dtype.kind == "f")
         ):
             x = first
     return x

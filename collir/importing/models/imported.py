@@ -88,8 +88,13 @@ def _is_loss(graph: Graph) -> bool:
 def headed(
     text: str, function: Written, batch: int | None, machine: str, mesh: str, comment: str
 ) -> str:
-    """Return a program with its machine and mesh, and with its sizes as parameters."""
+    """Return a program with its machine and mesh, and with its sizes as parameters.
+
+    Args:
+        machine: a reference to it, or its declaration.
+    """
+    declared = machine if machine.startswith("machine ") else f"machine @cluster = {machine}"
     head = [*(f"// {line}".rstrip() for line in comment.splitlines())]
-    head += [f"machine @cluster = {machine}", f"mesh @m on @cluster {{ {mesh} }}", ""]
+    head += [declared, f"mesh @m on @cluster {{ {mesh} }}", ""]
     sizes = ({BATCH: batch} if batch else {}) | dict(function.layers)
     return "\n".join([*head, ""]) + with_sizes(text, sizes)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from collir.importing.models.constants import constant_node, form_of
+from collir.importing.models.constants import constant_node, named_constants
 from collir.importing.models.export import fault
 from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live
 from collir.importing.models.jax_rows.named import named
@@ -89,22 +89,7 @@ def traced(closed: Any, leaves: Sequence[Leaf]) -> Traced:
     reader.read(closed.jaxpr)
     outputs = [reader.result(x) for x in closed.jaxpr.outvars]
     graph = live(Graph(inputs, [*reader.nodes], outputs))
-    return Traced(_with_constants(graph), reader.remarks, reader.meshes)
-
-
-def _with_constants(graph: Graph) -> Graph:
-    """Return the graph with inputs for the arrays that no form fits."""
-    constants: dict[str, Any] = {}
-    inputs, nodes = list(graph.inputs), list[Any]()
-    for node in graph.nodes:
-        assert isinstance(node, Node)
-        if node.op == "collir.constant" and form_of(node.args[0]) is None:
-            name = f"constant_{len(constants) + 1}"
-            constants[name] = node.args[0]
-            inputs.append(Input(node.name, node.result, name, "constant"))
-        else:
-            nodes.append(node)
-    return Graph(inputs, nodes, graph.outputs, constants)
+    return Traced(named_constants(graph), reader.remarks, reader.meshes)
 
 
 def axes_of(sharding: Any, rank: int) -> tuple[str, ...]:

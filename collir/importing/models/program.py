@@ -338,6 +338,14 @@ def write_nodes(
             values[node.name] = _row(lines, node, values)
 
 
+class NotUnderstoodError(Exception):
+    """An operation whose operands or parameters are not those of its name; has it, and its line."""
+
+
+MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
+"""What operands and parameters lead to that are not those of an operation."""
+
+
 def _row(lines: Lines, node: Node, values: Mapping[str, Any]) -> Any:
     row = ROWS.get(node.op)
     where = f" (in {node.path})" if node.path else ""
@@ -357,11 +365,13 @@ def _row(lines: Lines, node: Node, values: Mapping[str, Any]) -> Any:
         made = row(lines, node, *mapped(node.args, value), **mapped(dict(node.kwargs), value))
     except NotHere as error:
         raise fault(f"{framework}'s {op} {error} cannot be imported{where}", node.line) from error
+    except MALFORMED as error:
+        raise NotUnderstoodError(op, node.line) from error
     parts = made if isinstance(made, tuple) else (made,)
     for part, result in zip(parts, node.results, strict=False):
         if result and (part.shape, part.dtype) != (result.shape, result.dtype):
             had, needed = type_text(part.shape, part.dtype), type_text(result.shape, result.dtype)
-            raise AssertionError(f"{node.op} gives {had}, not {needed}")
+            raise NotUnderstoodError(f"{op} gives {had}, not {needed}:", node.line)
     return made
 
 

@@ -1,0 +1,1 @@
+"""Programs of StableHLO, from their text."""
