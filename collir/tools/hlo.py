@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from collir.importing.hlo.devices import machine_of
 from collir.importing.hlo.groups import GroupsError
-from collir.importing.hlo.inference import digits_of, shardings
+from collir.importing.hlo.inference import digits_of, is_collective, shardings
 from collir.importing.hlo.mesh import mesh_of
 from collir.importing.hlo.text import Instruction, Module, read
 from collir.importing.hlo.written import Writer
@@ -89,9 +89,16 @@ def import_hlo(
         writer = Writer(module, pieces, file, has_blocks=True)
         function = writer.function()
     sent = writer.typer.made.sent.values()
-    typed = sum(not x.reason for x in sent)
+    typed = sum(not x.reason and x.instruction not in writer.typer.made.by_hand for x in sent)
     problems = [f"{_called(x.instruction)} is not typed: {x.reason}" for x in sent if x.reason]
     problems += writer.problems
+    if by_hand := writer.typer.made.by_hand:
+        count = sum(is_collective(x) for x in by_hand)
+        problems.append(f"{len(by_hand)} operations of a shard_map, {count} of them collectives, "
+                        "are taken as they are written: types do not check them")  # fmt: skip
+    if hidden := writer.typer.made.hidden:
+        remarks.append(f"{len(hidden)} tables of the devices are left out of the text: parts begin "
+                       "where they fit (--xla_dump_large_constants=true writes them)")  # fmt: skip
     if writer.opaque:
         listed = ", ".join(f"{n} {name}" for name, n in Counter(writer.opaque).most_common())
         remarks.append(f"costed by their operations alone: {listed}")

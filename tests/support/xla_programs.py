@@ -191,9 +191,52 @@ def images():
     return trained(loss), [ws, *batch]
 
 
+def exchanges():
+    """Arrays that are divided anew: dimensions and axes are exchanged."""
+    mesh = mesh_of(a=2, b=2, c=2)
+
+    def to(x, *spec):
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*spec)))
+
+    def step(x, y, z):
+        columns = to(jnp.sin(x), None, ("a", "b"))
+        rows = to(jnp.cos(columns), ("a", "b"), None)
+        parts = to(to(y, "b", None, None) * 2, None, "a", "b")
+        other = to(to(z * 2, ("c", "b", "a"), None) + 1, "c", None)
+        return columns, rows, parts, other @ jnp.ones((32, 4))
+
+    return step, [
+        array(1, mesh, P(("a", "b"), None), 16, 32),
+        array(2, mesh, P("b", "a"), 8, 16, 32),
+        array(3, mesh, P(("a", "b", "c"), None), 16, 32),
+    ]
+
+
+def accumulation():
+    """Gradients that are summed over parts of a batch, and divided by their norm."""
+    mesh = mesh_of(data=8)
+
+    def loss(w, x, y):
+        return jnp.mean((jnp.tanh(x @ w["w"] + w["b"]) - y) ** 2)
+
+    def step(w, x, y):
+        def one(carry, batch):
+            value, gradient = jax.value_and_grad(loss)(w, *batch)
+            return (carry[0] + value, jax.tree.map(jnp.add, carry[1], gradient)), None
+
+        start = 0.0, jax.tree.map(jnp.zeros_like, w)
+        (value, gradient), _ = jax.lax.scan(one, start, (x, y))
+        norm = jnp.sqrt(sum((g * g).sum() for g in jax.tree.leaves(gradient)))
+        return value / 4, jax.tree.map(lambda a, g: a - 0.1 * g / norm, w, gradient)
+
+    w = {"w": array(1, mesh, P("data"), 16, 16), "b": array(2, mesh, P(), 16)}
+    return step, [w, *(array(n, mesh, P(None, "data"), 4, 16, 16) for n in (3, 4))]
+
+
 PROGRAMS = {
     "fsdp": fsdp, "scan": scan, "transformer": transformer, "manual": manual,
     "pipeline": pipeline, "experts": experts, "images": images,
+    "exchanges": exchanges, "accumulation": accumulation,
 }  # fmt: skip
 
 

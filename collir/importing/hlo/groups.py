@@ -153,6 +153,28 @@ def _factored(offsets: Sequence[int], group: Sequence[int]) -> Digits:
     return found
 
 
+def permuted_digits(pairs: Sequence[tuple[int, int]], devices: int) -> dict[Digit, Digit]:
+    """Return the digit that each digit becomes where blocks go to devices whose digits are those of
+    their own in another order, as ``{{0,0},{2,1},{1,2},{3,3}}``; empty if they go elsewhere."""
+    target = dict(pairs)
+    made: dict[Digit, Digit] = {}
+    stride = 1
+    if len(target) != devices or target.get(0) != 0:
+        return {}
+    while stride < devices:
+        step, size = target.get(stride, 0), 2
+        while stride * size < devices and target.get(stride * size) == step * size:
+            size += 1
+        if devices // stride % size:
+            return {}
+        made[Digit(stride, size)] = Digit(step, size)
+        stride *= size
+    for source, found in pairs:
+        if found != sum(source // a.stride % a.size * b.stride for a, b in made.items()):
+            return {}
+    return made
+
+
 def _of_mesh(text: str, devices: int) -> Digits:
     """Return the digits of ``mesh['a'=4,'b'=2], device_ids=([2,4]T(1,0)) {'a'}``, or of the older
     ``@mesh<a=4,b=2>(devices=[...]) {a}``."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collir.importing.hlo.groups import Digits, GroupsError, groups_of, tiles_of
+from collir.importing.hlo.groups import Digits, GroupsError, groups_of, permuted_digits, tiles_of
 from collir.importing.hlo.mesh import Pieces
 from collir.importing.hlo.rules import (
     Rules,
@@ -17,8 +17,18 @@ from collir.importing.hlo.rules import (
     exchanged,
     permuted,
     reduce_scattered,
+    sent_by_hand,
 )
-from collir.importing.hlo.states import Along, NotTyped, State, of_table, uniform, whole
+from collir.importing.hlo.states import (
+    Along,
+    NotTyped,
+    State,
+    joined,
+    of_table,
+    stack_of,
+    uniform,
+    whole,
+)
 from collir.importing.hlo.text import Computation, Instruction, Module, Shape
 
 COLLECTIVES = frozenset({
@@ -29,6 +39,9 @@ COLLECTIVES = frozenset({
 
 _ROUNDS = 6
 """The times that the body of a loop is typed until its carries stay as they are."""
+
+_BY_HAND = re.compile("shard_map|shmap_body|manual_computation")
+"""What the names of computations and operations of a ``shard_map`` have in them."""
 
 MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
 """What attributes that are not those of XLA lead to."""
@@ -78,11 +91,15 @@ class Typing:
         values: by instruction.
         sent: the collectives, by instruction.
         problems: why the results of the program are not typed.
+        hidden: the numbers of devices that the text leaves out.
+        by_hand: what is taken as a ``shard_map`` says, since no rule explains it.
     """
 
     values: dict[Instruction, Value] = field(default_factory=dict[Instruction, Value])
     sent: dict[Instruction, Sent] = field(default_factory=dict[Instruction, Sent])
     problems: list[str] = field(default_factory=list[str])
+    hidden: set[Instruction] = field(default_factory=set[Instruction])
+    by_hand: set[Instruction] = field(default_factory=set[Instruction])
 
 
 def is_collective(x: Instruction) -> bool:
@@ -94,11 +111,20 @@ def digits_of(module: Module) -> Iterator[tuple[Instruction, Digits | GroupsErro
     """Yield the collectives of a module and the digits of their groups, or why there are none."""
     for computation in module.computations.values():
         for x in computation.instructions:
-            if is_collective(x):
+            if x.base == "collective-permute":
+                digits = permuted_digits(pairs_of(x), module.devices)
+                yield x, tuple(dict.fromkeys((*digits, *digits.values())))
+            elif is_collective(x):
                 try:
                     yield x, _groups(x, module.devices, module.partitions > 1)
                 except GroupsError as error:
                     yield x, error
+
+
+def pairs_of(x: Instruction) -> list[tuple[int, int]]:
+    """Return the source and the target of each block of a collective-permute."""
+    numbers = x.numbers("source_target_pairs")
+    return [*zip(numbers[::2], numbers[1::2], strict=True)]
 
 
 def _groups(x: Instruction, devices: int, is_divided: bool) -> Digits:
@@ -133,6 +159,62 @@ def _of_parameter(x: Instruction) -> list[tuple[Shape, str]]:
     ]  # fmt: skip
 
 
+def _written_by_hand(module: Module) -> set[Instruction]:
+    """Return the instructions of ``shard_map``, where each device does what the user wrote."""
+    found: set[Instruction] = set()
+    left = [c for c in module.computations.values() if _BY_HAND.search(c.name)]
+    for computation in module.computations.values():
+        for x in computation.instructions:
+            if _BY_HAND.search(x.attributes.get("metadata", "")):
+                found.add(x)
+                left += called(module, x)
+    seen: set[str] = set()
+    while left:
+        computation = left.pop()
+        if computation.name not in seen:
+            seen.add(computation.name)
+            found.update(computation.instructions)
+            left += [inner for x in computation.instructions for inner in called(module, x)]
+    return found
+
+
+def _leaving(module: Module, by_hand: set[Instruction]) -> set[Instruction]:
+    """Return what a ``shard_map`` gives: the instructions in it that others outside of it take."""
+    left: list[Instruction] = []
+    for computation in module.computations.values():
+        for x in computation.instructions:
+            if x not in by_hand:
+                given = [computation.by_name.get(name) for name in x.operands]
+                left += [y for y in given if y is not None and y in by_hand]
+    found: set[Instruction] = set()
+    while left:
+        x = left.pop()
+        if x not in found:
+            found.add(x)
+            left += [c.result for c in called(module, x) if x.opcode in ("call", "fusion")]
+    return found
+
+
+def _unsummed(x: Value) -> Value:
+    """Return values of a ``shard_map``, whose results are no sums over devices."""
+    if isinstance(x, tuple):
+        return tuple(_unsummed(part) for part in x)
+    if isinstance(x, State) and x.partial:
+        return replace(x, partial=frozenset(), stacked=x.stacked | x.partial)
+    return x
+
+
+_CALLS = ("calls", "to_apply", "branch_computations", "true_computation", "false_computation",
+          "body", "condition")  # fmt: skip
+
+
+def called(module: Module, x: Instruction) -> list[Computation]:
+    """Return the computations that an instruction names."""
+    names = [name for key in _CALLS
+             for name in re.findall(r"%?([\w.\-<>]+)", x.attributes.get(key, ""))]  # fmt: skip
+    return [module.computations[name] for name in names]
+
+
 def typed(module: Module, pieces: Pieces) -> Typing:
     """Return the types of all values of a module, on a mesh."""
     return Typer(module, pieces).run()
@@ -142,6 +224,8 @@ class Typer:
     def __init__(self, module: Module, pieces: Pieces):
         self.module, self.pieces = module, pieces
         self.rules = Rules(pieces, module.devices, module.computations)
+        self.by_hand = _written_by_hand(module)
+        self.leaving = _leaving(module, self.by_hand)
         self.made = Typing()
 
     def run(self) -> Typing:
@@ -192,7 +276,11 @@ class Typer:
         Raises:
             NotTyped: it is not known.
         """
-        inner = self.called(x)
+        made = self._of(x, operands)
+        return _unsummed(made) if x in self.leaving else made
+
+    def _of(self, x: Instruction, operands: list[Value]) -> Value:
+        inner = called(self.module, x)
         if is_collective(x) and x.opcode != "async-start":
             return self.collective(x, operands)
         match x.opcode:
@@ -225,13 +313,6 @@ class Typer:
             case _:
                 return self.operation(x, operands)
 
-    def called(self, x: Instruction) -> list[Computation]:
-        names: list[str] = []
-        for key in ("calls", "to_apply", "branch_computations", "true_computation",
-                    "false_computation"):  # fmt: skip
-            names += re.findall(r"%?([\w.\-<>]+)", x.attributes.get(key, ""))
-        return [self.module.computations[name] for name in names]
-
     def operation(self, x: Instruction, operands: Sequence[Value]) -> Value:
         """Return the value of an operation on arrays."""
         states: list[State] = []
@@ -243,14 +324,31 @@ class Typer:
                 raise NotTyped(f"{x.opcode} takes a tuple")
             states.append(value)
         if x.shape.parts is None:
-            return self.rules.result(x, states)
+            return self.result(x, states)
         parts = [replace(x, shape=part) for part in x.shape.parts]
-        return tuple(self.rules.result(part, states) for part in parts)
+        return tuple(self.result(x, states, part) for part in parts)
+
+    def result(self, x: Instruction, states: list[State], part: Instruction | None = None) -> State:
+        """Return how one result of an operation lies.
+
+        Raises:
+            NotTyped: that is not known.
+        """
+        try:
+            return self.rules.result(part or x, states)
+        except NotTyped:
+            if x not in self.by_hand:
+                raise
+            self.made.by_hand.add(x)
+            return self.rules.result(part or x, [stack_of(state) for state in states])
 
     def constant(self, x: Instruction) -> Value:
         """Return a constant; small ones of integers are known."""
         is_integer = x.shape.dtype[0] in "sup"
         text = x.inside.replace("true", "1").replace("false", "0")
+        if text == "{...}" and is_integer and x.shape.sizes == (self.module.devices,):
+            self.made.hidden.add(x)
+            return replace(whole(x.shape.sizes), is_hidden=True)
         if x.shape.elements > _INTEGERS or "..." in text or x.shape.parts is not None:
             return whole(x.shape.sizes)
         numbers = re.findall(r"-?(?:inf|nan|\d+\.?\d*(?:[eE][+-]?\d+)?)", text)
@@ -270,10 +368,10 @@ class Typer:
         carried = _untabled(carried)
         for _ in range(_ROUNDS):
             made = _untabled(self.computation(body, [carried]))
-            joined = _meet(carried, made, x.line)
-            if str(joined) == str(carried):
+            both = _meet(carried, made, x.line, x in self.by_hand)
+            if str(both) == str(carried):
                 break
-            carried = joined
+            carried = both
         return carried
 
     def collective(self, x: Instruction, operands: list[Value]) -> Value:
@@ -287,11 +385,11 @@ class Typer:
         except GroupsError as error:
             sent.reason = str(error)
         made: list[Value] = []
-        for number, value in enumerate(operands):
+        for value in operands:
             try:
                 if sent.over is None:
                     raise NotTyped(sent.reason)
-                made.append(self._sent(x, value, sent.over, shapes, number))
+                made.append(self._sent(x, value, sent.over, shapes))
             except NotTyped as error:
                 sent.reason = sent.reason or str(error)
                 made.append(Untyped(f"{x.name}: {error}", x.line))
@@ -308,35 +406,49 @@ class Typer:
         return [*x.shape.arrays]
 
     def _sent(
-        self, x: Instruction, value: Value, over: tuple[int, ...], shapes: Sequence[Shape], n: int
+        self, x: Instruction, value: Value, over: tuple[int, ...], shapes: Sequence[Shape]
     ) -> Value:
         if not isinstance(value, State):
             reason = value.reason if isinstance(value, Untyped) else "it takes a tuple"
             line = value.line if isinstance(value, Untyped) else x.line
             raise NotTyped(reason if "(line" in reason else f"{reason} (line {line})")
-        match x.base:
-            case "all-reduce":
-                kind = self.rules.reducer(x.attributes.get("to_apply", ""))
-                made = all_reduced(self.rules, value, over, kind)
-            case "all-gather":
-                made = all_gathered(self.rules, value, over, x.numbers("dimensions")[0])
-            case "reduce-scatter":
-                kind = self.rules.reducer(x.attributes.get("to_apply", ""))
-                made = reduce_scattered(self.rules, value, over, x.numbers("dimensions")[0], kind)
-            case "all-to-all":
-                dims = x.numbers("dimensions")
-                made = exchanged(self.rules, value, over, dims[0] if dims else None)
-            case "collective-permute":
-                numbers = x.numbers("source_target_pairs")
-                pairs = [*zip(numbers[::2], numbers[1::2], strict=True)]
-                made, moved = permuted(self.rules, value, pairs)
-                self.made.sent[x].over = tuple(moved)
-            case _:
-                raise NotTyped(f"there is no rule for {x.base}")
+        try:
+            made = self._known(x, value, over)
+        except NotTyped:
+            if x not in self.by_hand:
+                raise
+            self.made.by_hand.add(x)
+            made = sent_by_hand(self.rules, x, value, self.made.sent[x].over or over)
         sizes = {shape.sizes for shape in shapes}
         if made.sizes not in sizes:
             raise NotTyped(f"its blocks would be {[*made.sizes]}")
         return made
+
+    def _known(self, x: Instruction, value: State, over: tuple[int, ...]) -> State:
+        """Return the result of a collective by its rule.
+
+        Raises:
+            NotTyped: its operand does not lie so.
+        """
+        match x.base:
+            case "all-reduce":
+                kind = self.rules.reducer(x.attributes.get("to_apply", ""))
+                return all_reduced(self.rules, value, over, kind)
+            case "all-gather":
+                return all_gathered(self.rules, value, over, x.numbers("dimensions")[0])
+            case "reduce-scatter":
+                kind = self.rules.reducer(x.attributes.get("to_apply", ""))
+                dim = x.numbers("dimensions")[0]
+                return reduce_scattered(self.rules, value, over, dim, kind)
+            case "all-to-all":
+                dims = x.numbers("dimensions")
+                return exchanged(self.rules, value, over, dims[0] if dims else None)
+            case "collective-permute":
+                made, moved = permuted(self.rules, value, pairs_of(x))
+                self.made.sent[x].over = tuple(moved)
+                return made
+            case _:
+                raise NotTyped(f"there is no rule for {x.base}")
 
 
 def flat(value: Value) -> Iterator[State | Untyped]:
@@ -365,26 +477,33 @@ def _untabled(value: Value) -> Value:
         if isinstance(value, State) else value  # fmt: skip
 
 
-def _meet(x: Value, y: Value, line: int) -> Value:
+def _meet(x: Value, y: Value, line: int, is_manual: bool) -> Value:
     """Return what is true of both values of a carry."""
     if isinstance(x, tuple) and isinstance(y, tuple):
-        return tuple(_meet(a, b, line) for a, b in zip(x, y, strict=False))
+        return tuple(_meet(a, b, line, is_manual) for a, b in zip(x, y, strict=False))
     if isinstance(x, State) and isinstance(y, State):
-        number = x.number if x.number == y.number else None
-        zero = [v for v in (x, y) if v.number == 0]
-        other = y if x.number == 0 else x
         try:
-            dims = [
-                Along(a.size, b.axes if a.axes is None else a.axes)
-                for a, b in zip(x.dims, y.dims, strict=True)
-            ]
-            if any(a.axes is not None and b.axes is not None and a.axes != b.axes
-                   for a, b in zip(x.dims, y.dims, strict=True)):  # fmt: skip
-                raise NotTyped("a loop carries a value that lies in another way each time")
-            if x.partial != y.partial and not zero:
-                raise NotTyped("a loop carries a value that is partial in another way each time")
-            stacked = x.stacked | y.stacked
-            return replace(other, stacked=stacked, number=number, table=None).with_dims(dims)
+            return _both(x, y)
         except NotTyped as error:
-            return Untyped(str(error), line)
+            return _both(stack_of(x), stack_of(y)) if is_manual else Untyped(str(error), line)
     return next(v for v in (x, y) if not isinstance(v, State))
+
+
+def _both(x: State, y: State) -> State:
+    """Return what is true of two values.
+
+    Raises:
+        NotTyped: they lie in different ways.
+    """
+    number = x.number if x.number == y.number else None
+    zero = [v for v in (x, y) if v.number == 0]
+    other = y if x.number == 0 else x
+    if x.partial != y.partial and not zero:
+        raise NotTyped("a loop carries a value that is partial in another way each time")
+    try:
+        made = joined([replace(v, partial=frozenset()) for v in (x, y)])
+    except NotTyped as error:
+        message = "a loop carries a value that lies in another way each time"
+        raise NotTyped(message) from error
+    whole = replace(other, dims=(), stacked=made.stacked, number=number, table=None)
+    return whole.with_dims(made.dims)

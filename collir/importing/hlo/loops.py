@@ -18,6 +18,7 @@ class Loop:
         reads: the instructions that read a slice of a carry, each with the carry.
         writes: those that write a slice, each with the carry.
         reverse: whether the last slice comes first.
+        counter: the carry that counts the iterations, if it is known.
     """
 
     body: Computation
@@ -25,6 +26,7 @@ class Loop:
     reads: Mapping[Instruction, int]
     writes: Mapping[Instruction, int]
     reverse: bool
+    counter: int | None = None
 
     @property
     def sliced(self) -> set[int]:
@@ -76,6 +78,7 @@ def loop_of(module: Module, x: Instruction) -> Loop | None:
         {y: n for y, n in reads.items() if n in kept},
         {y: n for y, n in writes.items() if n in kept},
         known == {"reverse"} and bool(kept),
+        counter,
     )
 
 

@@ -2,12 +2,13 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from collir.importing.hlo.groups import Digit, GroupsError, permuted_digits
 from collir.importing.hlo.mesh import Pieces
 from collir.importing.hlo.states import (
     Along,
@@ -20,7 +21,9 @@ from collir.importing.hlo.states import (
     joined,
     of_table,
     reshaped,
+    stack_of,
     uniform,
+    whole,
 )
 from collir.importing.hlo.text import Computation, Instruction
 
@@ -33,15 +36,19 @@ _LINEAR = frozenset({"negate", "copy", "convert", "bitcast", "transpose", "resha
 """Operations that go through a sum over devices."""
 
 MAPS = frozenset({
-    "abs", "add", "and", "atan2", "cbrt", "ceil", "clamp", "compare", "complex", "convert", "copy",
-    "cosine", "count-leading-zeros", "divide", "erf", "exponential", "exponential-minus-one",
-    "floor", "imag", "is-finite", "log", "log-plus-one", "logistic", "maximum", "minimum",
+    "abs", "add", "and", "atan2", "bitcast-convert", "cbrt", "ceil", "clamp", "compare", "complex",
+    "convert", "copy", "cosine", "count-leading-zeros", "divide", "erf", "exponential",
+    "exponential-minus-one", "floor", "imag", "is-finite", "log", "log-plus-one", "logistic",
+    "maximum", "minimum",
     "multiply", "negate", "not", "or", "popcnt", "power", "real", "reduce-precision", "remainder",
     "round-nearest-afz", "round-nearest-even", "rsqrt", "select", "shift-left",
     "shift-right-arithmetic", "shift-right-logical", "sign", "sine", "sqrt", "stochastic-convert",
     "subtract", "tan", "tanh", "xor",
 })  # fmt: skip
 """Functions of elements."""
+
+_DEEP = 8
+"""How many calls a reduction is inside of at most."""
 
 _MOST = 2**20
 """The most numbers of all devices that are computed."""
@@ -100,18 +107,39 @@ class Rules:
             raise NotTyped("where a part begins is no multiple of a number of the device")
         return order
 
+    def check_begins(self, table: Table, varying: frozenset[int]) -> None:
+        """Check that numbers which are looked up by the number of a device count blocks.
+
+        Raises:
+            NotTyped: they are no sums of multiples of coordinates.
+        """
+        flat = table.reshape(self.devices, -1)
+        sums = np.zeros_like(flat)
+        for n in varying:
+            digit = self.pieces.pieces[n].digit
+            sums += self.coordinates([n])[:, None] * (flat[digit.stride] - flat[0])
+        if not np.array_equal(flat, sums + flat[0]) or (flat < flat[0]).any():
+            raise NotTyped("numbers of the devices are no places of blocks")
+
     def reducer(self, name: str) -> str:
         """Return how a computation reduces two numbers.
 
         Raises:
             NotTyped: it is no known reduction.
         """
-        own = self.computations.get(name.strip("%"))
-        steps = own.instructions if own is not None else []
-        found = [x for x in steps if x.opcode not in ("parameter", "convert")]
-        if len(found) != 1 or found[0].opcode not in REDUCERS:
+        found = [*self._steps(name.strip("%"))]
+        if len(found) != 1 or found[0] not in REDUCERS:
             raise NotTyped(f"{name} is no known reduction")
-        return REDUCERS[found[0].opcode]
+        return REDUCERS[found[0]]
+
+    def _steps(self, name: str, depth: int = 0) -> Iterator[str]:
+        """Yield the operations of a computation, but for conversions."""
+        own = self.computations.get(name)
+        for x in own.instructions if own is not None and depth < _DEEP else []:
+            if inner := x.attributes.get("calls") or x.attributes.get("to_apply"):
+                yield from self._steps(inner.strip("%"), depth + 1)
+            elif x.opcode not in ("parameter", "convert", "bitcast", "copy", "reduce-precision"):
+                yield x.opcode
 
     def result(self, x: Instruction, operands: Sequence[State]) -> State:
         """Return how the result of an instruction lies.
@@ -120,7 +148,13 @@ class Rules:
             NotTyped: that is not known.
         """
         if (table := _known(x, operands)) is not None:
-            return of_table(table, x.shape.sizes, self.varying(table))
+            made = of_table(table, x.shape.sizes, self.varying(table))
+            if x.opcode == "dynamic-slice" and made.stacked:
+                self.check_begins(table, made.stacked)
+            return made
+        if x.opcode == "map":
+            [*steps] = self._steps(x.attributes.get("to_apply", "").strip("%"))
+            x = replace(x, opcode=steps[0] if len(steps) == 1 else "map")
         rule = _RULES.get(x.opcode)
         if rule is None:
             raise NotTyped(f"there is no rule for {x.opcode}")
@@ -210,7 +244,9 @@ def _map(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
         chosen = operands[1:] if x.opcode == "select" else operands
         same = {y.number for y in chosen} if x.opcode in ("copy", "convert", "select") else {None}
         number = same.pop() if len(same) == 1 else None
-        return replace(made, number=number, shift=_shift(x, operands))
+        hidden = any(y.is_hidden and not any(a.axes == () and b.axes for a, b in
+                     zip(y.dims, made.dims, strict=False)) for y in wide)  # fmt: skip
+        return replace(made, number=number, shift=_shift(x, operands), is_hidden=hidden)
     first = partial[0]
     same = all(y.partial == first.partial and y.kind == first.kind for y in partial)
     others = [y for y in wide if not y.partial]
@@ -244,8 +280,11 @@ def _shift(x: Instruction, operands: Sequence[State]) -> tuple[int, ...]:
 def _of_places(x: Instruction, operands: Sequence[State]) -> Sequence[State]:
     """Return the operands of a computation of places; where one of them counts from the beginning
     of each block, all are stacks of blocks."""
-    if x.shape.dtype[0] not in "sup":
-        return operands
+    return _of_blocks(operands) if x.shape.dtype[0] in "sup" else operands
+
+
+def _of_blocks(operands: Sequence[State]) -> Sequence[State]:
+    """Return operands as stacks of blocks where one of them is divided and another is not."""
     for d in range(len(operands[0].dims)):
         axes = {y.dims[d].axes for y in operands} - {None}
         if len(axes) > 1 and () in axes:
@@ -340,24 +379,55 @@ def _along(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
 @_rule("dynamic-slice")
 def _dynamic_slice(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
     own, *starts = operands
-    own = _undivided(own, [d for d, n in enumerate(x.shape.sizes) if n != own.dims[d].size])
+    if own.is_hidden or (len(own.dims) == 1 and starts[0].is_hidden):
+        return replace(whole(x.shape.sizes), is_hidden=True)
+    one = starts[0] if len(starts) == 1 and len(own.dims) > 1 else None
+    begins = starts if one is None else [one] * len(own.dims)
+    own = _undivided(own, [d for d, n in enumerate(x.shape.sizes)
+                           if n != own.dims[d].size
+                           and not begins[d].stacked and not begins[d].is_hidden])  # fmt: skip
     dims: list[Along] = []
     stacked = own.stacked
     for d, (dim, size) in enumerate(zip(own.dims, x.shape.sizes, strict=True)):
         if size == dim.size:
             dims.append(dim)
             continue
-        start = starts[d] if len(starts) > 1 or len(own.dims) == 1 else starts[0]
+        start = begins[d]
         table = start.table
-        if table is None or not start.stacked:
-            stacked |= start.stacked
-            dims.append(Along(size, dim.axes))
+        if start.is_hidden:
+            dims.append(Along(size, (*dim.pieces, *_fitting(rules, own, dim.size // size))))
             continue
-        pieces = rules.digits_in(table, size)
-        if math.prod(map(rules.size_of, pieces)) * size != dim.size:
-            raise NotTyped("the parts of the devices are not all of the array")
-        dims.append(Along(size, pieces))
+        if table is None or not start.stacked:
+            stacked |= start.stacked | frozenset(dim.pieces if start.stacked else ())
+            dims.append(Along(size, () if start.stacked else dim.axes))
+            continue
+        try:
+            pieces = rules.digits_in(table, size)
+            if math.prod(map(rules.size_of, pieces)) * size != dim.size:
+                raise NotTyped("the parts of the devices are not all of the array")
+        except NotTyped:
+            if x.shape.dtype[0] not in "su":
+                raise
+            stacked, pieces = stacked | start.stacked | frozenset(dim.pieces), ()
+            dim = Along(dim.size)
+        dims.append(Along(size, (*dim.pieces, *pieces)))
     return replace(own, stacked=stacked).with_dims(dims)
+
+
+def _fitting(rules: Rules, own: State, count: int) -> tuple[int, ...]:
+    """Return the pieces that number the parts of a value, if those of one axis alone can.
+
+    Raises:
+        NotTyped: there are several, or none.
+    """
+    used = own.axes | own.partial | own.stacked
+    free = [n for n in range(len(rules.pieces.pieces)) if n not in used]
+    found = [n for n in free if rules.size_of(n) == count]
+    if math.prod(map(rules.size_of, free)) == count:
+        return tuple(free)
+    if len(found) != 1:
+        raise NotTyped("where parts begin is left out of the text (--xla_dump_large_constants)")
+    return (found[0],)
 
 
 @_rule("dynamic-update-slice")
@@ -442,6 +512,11 @@ def _scatter(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
         raise NotTyped("it writes parts of dimensions")
     free = [d for d in range(len(updates.dims)) if d not in windows]
     outer = [d for d in range(len(places.dims)) if d != last]
+    local = [
+        d for d, e in zip(free, outer, strict=True)
+        if places.dims[e].axes == () and places.stacked.issuperset(updates.dims[d].pieces)
+    ]  # fmt: skip
+    updates = _undivided(updates, local)
     pairs = {e: joined([State((updates.dims[d],)), State((places.dims[e],))]).dims[0]
              for d, e in zip(free, outer, strict=True)}  # fmt: skip
     over = frozenset(n for e, dim in pairs.items() if e not in beside for n in dim.pieces)
@@ -459,7 +534,7 @@ def _scatter(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
         _check_places(rules, [Along(own.dims[named[0]].size, pieces)], places)
         dims[named[0]] = Along(own.dims[named[0]].size, pieces)
         along -= places.stacked
-    made = State(stacked=along).with_dims(dims)
+    made = State(stacked=along, is_hidden=places.is_hidden).with_dims(dims)
     made = added(added(made, over, "sum"), updates.partial, updates.kind)
     if own.number == 0:
         return made
@@ -467,6 +542,20 @@ def _scatter(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
         raise NotTyped("it adds rows of all devices to what each of them has")
     stack = replace(made, partial=frozenset(), stacked=made.stacked | made.partial)
     return joined([own, stack])
+
+
+@_rule("topk", "custom-call")
+def _top(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+    """The largest elements along the last dimension."""
+    target = x.attributes.get("custom_call_target", "").strip('"')
+    if "gemm" in target or "matmul" in target:
+        return _product_of_library(x, operands)
+    if x.opcode == "custom-call" and target != "TopK":
+        raise NotTyped(f"there is no rule for a call of {target or 'a library'}")
+    own = _undivided(operands[0], [len(operands[0].dims) - 1])
+    if own.partial:
+        raise NotTyped("it sorts what is partial")
+    return own.with_dims([*own.dims[:-1], Along(x.shape.sizes[-1])])
 
 
 @_rule("sort")
@@ -482,15 +571,25 @@ def _sort(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
 
 @_rule("reduce")
 def _reduce(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
-    if len(operands) != 2:
-        raise NotTyped("it reduces several arrays")
-    own, kind = operands[0], rules.reducer(x.attributes.get("to_apply", ""))
     over = x.numbers("dimensions")
+    if len(operands) != 2:
+        return _reduced_together(operands, over)
+    own, kind = operands[0], rules.reducer(x.attributes.get("to_apply", ""))
     if own.partial and own.kind != kind:
         raise NotTyped(f"it reduces what is partial over {_shown(rules, own)}")
     pieces = frozenset(n for d in over for n in own.dims[d].pieces)
     kept = [dim for d, dim in enumerate(own.dims) if d not in over]
     return added(own.with_dims(kept), pieces, kind)
+
+
+def _reduced_together(operands: Sequence[State], over: Sequence[int]) -> State:
+    """Return a reduction of several arrays by a function of its own, such as the place of the
+    largest element; what is divided along its dimensions is one for each block."""
+    own = joined(_of_blocks(operands[: len(operands) // 2]))
+    if any(x.partial for x in operands):
+        raise NotTyped("it reduces several arrays that are partial")
+    own = _undivided(own, over)
+    return own.with_dims([dim for d, dim in enumerate(own.dims) if d not in over])
 
 
 @_rule("dot")
@@ -499,6 +598,19 @@ def _dot(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
     sums = x.numbers("lhs_contracting_dims"), x.numbers("rhs_contracting_dims")
     batch = x.numbers("lhs_batch_dims"), x.numbers("rhs_batch_dims")
     return product(left, right, sums, batch)
+
+
+def _product_of_library(x: Instruction, operands: Sequence[State]) -> State:
+    """Return how the product of a call of cuBLAS lies; its workspace is one of each device."""
+    text = x.attributes.get("backend_config", "")
+    dims = [[int(n) for n in re.findall(r"\d+", found[1])] if found else [] for found in (
+        re.search(rf'{name}_dimensions"?:\s*\[([^\]]*)\]', text)
+        for name in ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch"))]  # fmt: skip
+    if x.shape.dtype == "s8" and len(x.shape.sizes) == 1:
+        return whole(x.shape.sizes)
+    if len(operands) != 2 or not dims[0]:
+        raise NotTyped("it is a product with more operands")
+    return product(operands[0], operands[1], dims[:2], dims[2:])
 
 
 def product(
@@ -513,7 +625,7 @@ def product(
         raise NotTyped("it multiplies what is partial")
     over: set[int] = set()
     pairs = [*zip(sums[0], sums[1], strict=True)], [*zip(batch[0], batch[1], strict=True)]
-    for a, b in (*pairs[0], *pairs[1]):
+    for a, b in (*pairs[1], *pairs[0]):
         left, right = divided(left, a, right.dims[b]), divided(right, b, left.dims[a])
     for a, b in pairs[0]:
         over.update(joined([State((left.dims[a],)), State((right.dims[b],))]).dims[0].pieces)
@@ -563,13 +675,15 @@ def _convolution(rules: Rules, x: Instruction, operands: Sequence[State]) -> Sta
 @_rule("reduce-window", "select-and-scatter")
 def _window(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
     """Windows along dimensions that are not divided, or one window of a whole block."""
-    own = operands[0]
+    arrays = operands[: len(operands) // 2] if x.opcode == "reduce-window" else operands[:1]
+    own = joined(_of_blocks(arrays)) if len(arrays) > 1 else arrays[0]
     window = re.search(r"size=([\dx]+)", x.attributes.get("window", ""))
     sizes = [int(n) for n in window[1].split("x")] if window else []
     moved = [d for d, n in enumerate(sizes) if n != 1]
     all_of = [d for d in moved if sizes[d] == own.dims[d].size and x.shape.sizes[d] == 1]
-    kind = rules.reducer(x.attributes["to_apply"]) if x.opcode == "reduce-window" else ""
-    if own.partial and own.kind != kind:
+    is_one = x.opcode == "reduce-window" and len(arrays) == 1
+    kind = rules.reducer(x.attributes["to_apply"]) if is_one else ""
+    if any(y.partial for y in arrays) and own.kind != kind:
         raise NotTyped("windows are of what is partial")
     own = _undivided(own, [d for d in moved if d not in all_of or not kind])
     over = frozenset(n for d in all_of for n in own.dims[d].pieces)
@@ -581,6 +695,22 @@ def _window(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
 # --- collectives ----------------------------------------------------------------------------------
 
 
+def sent_by_hand(rules: Rules, x: Instruction, own: State, over: Sequence[int]) -> State:
+    """Return the result of a collective of a ``shard_map``: each device has what it is given."""
+    own = replace(stack_of(own), number=None)
+    count = math.prod(map(rules.size_of, over))
+    dims, stacked = list(own.dims), own.stacked
+    if x.base in ("all-reduce", "all-gather"):
+        stacked -= set(over)
+    elif x.base in ("reduce-scatter", "all-to-all"):
+        stacked |= set(over)
+    if x.base in ("all-gather", "reduce-scatter"):
+        [d] = x.numbers("dimensions")
+        size = dims[d].size * count if x.base == "all-gather" else dims[d].size // count
+        dims[d] = Along(size)
+    return replace(own, stacked=stacked).with_dims(dims)
+
+
 def all_reduced(rules: Rules, own: State, over: Sequence[int], kind: str) -> State:
     """Return the result of an all-reduce.
 
@@ -588,11 +718,12 @@ def all_reduced(rules: Rules, own: State, over: Sequence[int], kind: str) -> Sta
         NotTyped: its operand is not partial over the pieces, and no stack along them.
     """
     summed = own.partial.intersection(over)
-    if not (own.partial | own.stacked).issuperset(over) or (summed and own.kind != kind):
+    is_known = own.is_hidden or (own.partial | own.stacked).issuperset(over)
+    if not is_known or (summed and own.kind != kind):
         missing = rules.pieces.listed(sorted(set(over) - own.partial - own.stacked)) or kind
         raise NotTyped(f"its operand is not partial over {missing}")
     made = replace(own, partial=own.partial - set(over), stacked=own.stacked - set(over))
-    return replace(made, number=None, table=None)
+    return replace(made, number=None, table=None, is_hidden=False)
 
 
 def all_gathered(rules: Rules, own: State, over: Sequence[int], dim: int) -> State:
@@ -603,6 +734,9 @@ def all_gathered(rules: Rules, own: State, over: Sequence[int], dim: int) -> Sta
     """
     axes = own.dims[dim].axes
     count = math.prod(map(rules.size_of, over))
+    if axes is not None and axes[len(axes) - len(over) :] != tuple(over):
+        own = divided(own, dim, Along(1, tuple(over)))
+        axes = own.dims[dim].axes
     dims = list(own.dims)
     if not axes and own.stacked.issuperset(over):
         dims[dim] = Along(own.dims[dim].size * count)
@@ -641,21 +775,47 @@ def exchanged(rules: Rules, own: State, over: Sequence[int], dim: int | None) ->
     if own.partial.intersection(over):
         raise NotTyped("its operand is partial")
     made = as_stack(own, over)
+    for d, (before, after) in enumerate(zip(own.dims, made.dims, strict=True)):
+        front = made.dims[d - 1] if d else before
+        if after.pieces and after != before and front.size == 1 and not front.pieces:
+            both = Along(1, after.pieces), Along(after.size)
+            made = replace(made, dims=(*made.dims[: d - 1], *both, *made.dims[d + 1 :]))
     count = math.prod(map(rules.size_of, over))
     if dim is not None and made.dims[dim].size == count and dim + 1 < len(made.dims):
-        inner = made.dims[dim + 1]
-        dims = (*made.dims[: dim + 1], Along(inner.size, (*inner.pieces, *over)))
+        outer, inner = made.dims[dim], made.dims[dim + 1]
+        both = Along(count), Along(inner.size, (*outer.pieces, *inner.pieces, *over))
+        dims = (*made.dims[:dim], *both)
         stacked = made.stacked - set(over)
         return replace(made, stacked=stacked, number=None).with_dims((*dims, *made.dims[dim + 2 :]))
     return replace(made, stacked=made.stacked | set(over), number=None).with_dims(made.dims)
 
 
+def _renamed(rules: Rules, own: State, digits: Mapping[Digit, Digit]) -> tuple[State, list[int]]:
+    """Return a value behind an exchange of digits of the devices, and the pieces that change."""
+    to: dict[int, int] = {}
+    for before, after in digits.items():
+        try:
+            pair = [*zip(rules.pieces.of((before,)), rules.pieces.of((after,)), strict=True)]
+        except (GroupsError, ValueError) as error:
+            raise NotTyped("it exchanges parts of axes") from error
+        if any(rules.size_of(a) != rules.size_of(b) for a, b in pair):
+            raise NotTyped("it exchanges parts of axes")
+        to.update(pair)
+    dims = tuple(Along(dim.size, dim.axes and tuple(to[n] for n in dim.axes)) for dim in own.dims)
+    partial, stacked = (frozenset(to[n] for n in set_) for set_ in (own.partial, own.stacked))
+    made = replace(own, dims=dims, partial=partial, stacked=stacked, number=None, table=None)
+    return made, [a for a, b in to.items() if a != b]
+
+
 def permuted(rules: Rules, own: State, pairs: Sequence[tuple[int, int]]) -> tuple[State, list[int]]:
-    """Return the result of a collective-permute, and the pieces that blocks move along.
+    """Return the result of a collective-permute, and the pieces that blocks move along: pieces are
+    exchanged, or blocks move along some of them.
 
     Raises:
-        NotTyped: it is no exchange along pieces that is the same everywhere.
+        NotTyped: it moves blocks in different ways in different places.
     """
+    if digits := permuted_digits(pairs, rules.devices):
+        return _renamed(rules, own, digits)
     source, target = (np.array(ids) for ids in zip(*pairs, strict=True))
     where = {n: (rules.coordinates([n])[source], rules.coordinates([n])[target])
              for n in range(len(rules.pieces.pieces))}  # fmt: skip

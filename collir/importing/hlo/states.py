@@ -46,6 +46,7 @@ class State:
         shift: the number of each device that was subtracted from places, of such.
         number: the number that all elements are, if it is known.
         table: the elements on each device, of small arrays of integers.
+        is_hidden: whether it is a number for each device that the text leaves out.
     """
 
     dims: tuple[Along, ...] = ()
@@ -55,6 +56,7 @@ class State:
     shift: tuple[int, ...] = ()
     number: float | None = None
     table: Table | None = None
+    is_hidden: bool = False
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -132,21 +134,55 @@ def _divided(states: Sequence[State]) -> list[State]:
     """Return stacks as divided in the dimension in which another operand is divided so."""
     made = list(states)
     for d in range(len(states[0].dims)):
-        wanted = {x.dims[d].axes for x in states if x.dims[d].axes}
-        if len(wanted) != 1:
+        wanted = {x.dims[d].axes for x in made if x.dims[d].axes}
+        if not wanted:
             continue
-        wished = Along(0, wanted.pop())
+        wished = Along(0, min(wanted, key=lambda axes: (len(axes or ()), axes)))
         made = [divided(x, d, wished) for x in made]
     return made
 
 
 def divided(x: State, dim: int, other: Along) -> State:
-    """Return a stack as divided in a dimension, if another dimension is divided so."""
+    """Return a stack as divided in a dimension, if another dimension is divided so; or what divides
+    a dimension as dividing one of size 1 in front of it, which is another shape of one array."""
     own, axes = x.dims[dim], other.pieces
-    if not axes or own.axes or not x.stacked.issuperset(axes):
+    if own.axes is not None and own.axes != other.axes and other.axes is not None:
+        x = _from_behind(_to_behind(x, dim, axes), dim, axes)
+        own = x.dims[dim]
+    if x.is_hidden and axes and not own.axes:
+        return replace(x, dims=(*x.dims[:dim], Along(own.size, axes), *x.dims[dim + 1 :]))
+    outer = axes[: len(axes) - len(own.pieces)]
+    if (*outer, *own.pieces) != axes or not outer or not x.stacked.issuperset(outer):
         return x
     dims = (*x.dims[:dim], Along(own.size, axes), *x.dims[dim + 1 :])
-    return replace(x, dims=dims, stacked=x.stacked - set(axes), table=None)
+    return replace(x, dims=dims, stacked=x.stacked - set(outer), table=None)
+
+
+def _from_behind(x: State, dim: int, axes: tuple[int, ...]) -> State:
+    """Return it with more pieces of a dimension of size 1, from those of the next dimension."""
+    own, behind = x.dims[dim], x.dims[dim + 1].pieces if dim + 1 < len(x.dims) else ()
+    count = len(axes) - len(own.pieces)
+    if own.size != 1 or count <= 0 or (*own.pieces, *behind[:count]) != axes:
+        return x
+    next_ = Along(x.dims[dim + 1].size, behind[count:])
+    return replace(x, dims=(*x.dims[:dim], Along(1, axes), next_, *x.dims[dim + 2 :]))
+
+
+def _to_behind(x: State, dim: int, axes: tuple[int, ...]) -> State:
+    """Return it with more or less pieces of a dimension behind one of size 1."""
+    own, front = x.dims[dim].pieces, x.dims[dim - 1] if dim else Along(0)
+    whole = (*front.pieces, *own)
+    if front.size != 1 or front.axes is None or not axes or whole[len(whole) - len(axes) :] != axes:
+        return x
+    moved = Along(1, whole[: len(whole) - len(axes)])
+    return replace(x, dims=(*x.dims[: dim - 1], moved, Along(x.dims[dim].size, axes),
+                            *x.dims[dim + 1 :]))  # fmt: skip
+
+
+def stack_of(x: State) -> State:
+    """Return it as what each device has, whatever that is a part of."""
+    whole_ = as_stack(x, sorted(x.axes))
+    return replace(whole_, partial=frozenset(), stacked=whole_.stacked | x.partial, table=None)
 
 
 class _Merged(Exception):
@@ -199,13 +235,17 @@ def _view(x: State, sizes: Sequence[int]) -> Table | None:
 def _group(left: Sequence[Along], right: Sequence[int]) -> list[Along]:
     """Return the dimensions that some become together: a division goes to the first of them."""
     if not right:
+        if left_over := [n for x in left for n in x.pieces]:
+            raise _Merged(left_over)
         return []
     if len(left) == len(right) == 1:
         return [Along(right[0], left[0].axes)]
-    first = next((n for n, x in enumerate(left) if x.size != 1 or x.pieces), 0)
+    if left and all(x.axes is None or (x.size == 1 and not x.axes) for x in left):
+        return [Along(size, None) for size in right]
+    first = next((n for n, x in enumerate(left) if x.size != 1), len(left) - 1)
     if behind := [n for x in left[first + 1 :] for n in x.pieces]:
         raise _Merged(behind)
-    divided = left[first].pieces if left else ()
+    divided = tuple(n for x in left[: first + 1] for n in x.pieces)
     place = next((n for n, size in enumerate(right) if size != 1), 0)
     return [Along(size, divided if n == place else ()) for n, size in enumerate(right)]
 

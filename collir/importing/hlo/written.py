@@ -12,18 +12,23 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from collir.importing.hlo.groups import permuted_digits
 from collir.importing.hlo.inference import (
     MALFORMED,
     Typer,
     Untyped,
     Value,
+    called,
     flat,
     is_collective,
+    pairs_of,
     shaped,
 )
 from collir.importing.hlo.loops import Loop, loop_of
 from collir.importing.hlo.mesh import Pieces
-from collir.importing.hlo.states import Along, NotTyped, State, whole
+from collir.importing.hlo.states import Along, NotTyped, State, of_table, whole
 from collir.importing.hlo.text import Computation, Instruction, Module, Shape
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.layout.coll import STEPS
@@ -268,7 +273,7 @@ class Writer:
             case "opt-barrier" | "optimization-barrier" | "domain" | "copy-start" | "copy-done":
                 return operands[0]
             case "call" | "fusion" | "async-start":
-                return self.computation(self.typer.called(x)[0], operands)
+                return self.computation(called(self.module, x)[0], operands)
             case "while":
                 return self.loop(x, operands[0])
             case _ if x.opcode.endswith(("-done", "-update")):
@@ -303,7 +308,8 @@ class Writer:
         if write is None:
             return self._opaque(x, x.shape, made, given)
         is_array = isinstance(made, State) and not made.stacked and not self.has_blocks
-        if is_array and not any(c.is_block for c in given):
+        arrays = given[:1] if x.opcode == "dynamic-slice" else given
+        if is_array and not any(c.is_block for c in arrays):
             assert isinstance(made, State)
             before = len(self.lines)
             try:
@@ -650,7 +656,8 @@ def _dynamic_slice(w: Writer, x: Instruction, given: Sequence[Cell], state: Stat
         if before.size == after.size:
             continue
         if after.pieces != before.pieces:
-            name = w.step(f"slice %{name} over {w.listed(after.pieces)} dim {dim}", "slice")
+            over = w.listed(after.pieces[len(before.pieces) :])
+            name = w.step(f"slice %{name} over {over} dim {dim}", "slice")
             continue
         start = w.computed(starts[dim])
         if before.axes is None or before.axes or start.state.stacked:
@@ -777,6 +784,12 @@ def _one(
     own = _divided(w, cell, x.numbers("dimensions")[0], over) if x.base == "all-gather" else cell
     own = w.full(own)
     if x.base in ("all-to-all", "collective-permute"):
+        if is_typed and isinstance(value, State) and own.state == _plain(given):
+            try:
+                name = _exchange(w, x, own, value, over, is_async)
+                return Cell(name, shape, value, _plain(value) or value, False)
+            except NotWritten:
+                pass
         return _moved(w, x, own, value, shape, over, is_async)
     if not is_typed or (isinstance(given, State) and given.stacked):
         own = w.reinterpreted(own, _needed(w, x, own, over))
@@ -793,6 +806,69 @@ def _one(
     [dim] = x.numbers("dimensions")
     made = [Along(n, over if d == dim else ()) for d, n in enumerate(shape.sizes)]
     return Cell(name, shape, value, State(tuple(made)), False)
+
+
+def _plain(value: State | Untyped) -> State | None:
+    """Return how a value is written whose elements are not known."""
+    if not isinstance(value, State) or value.stacked:
+        return None
+    return State(tuple(Along(d.size, d.pieces) for d in value.dims), value.partial, value.kind)
+
+
+def _exchange(
+    w: Writer, x: Instruction, own: Cell, value: State, over: tuple[int, ...], is_async: str
+) -> str:
+    """Write an exchange of blocks as what it makes of the array.
+
+    Raises:
+        NotWritten: it is no exchange of two dimensions, of axes, or with neighbours.
+    """
+    if own.state.partial:
+        raise NotWritten
+    if x.base == "all-to-all":
+        return _transposed_blocks(w, x, own, over, is_async)
+    pairs = pairs_of(x)
+    if permuted_digits(pairs, w.module.devices):
+        return w.step(f"permute %{own.name} to {w.type(own.shape.dtype, value)}", x.name)
+    inner = [d.pieces for d in own.state.dims if set(over).intersection(d.pieces)]
+    if len(inner) != 1 or inner[0][len(inner[0]) - len(over) :] != over:
+        raise NotWritten
+    at, count = w.typer.rules.coordinates(over), w.size_of(over)
+    steps = {int(at[target] - at[source]) for source, target in pairs}
+    is_open = len(pairs) < w.module.devices
+    moved = {step % count for step in steps} if not is_open else steps
+    by = moved.pop()
+    if moved or by == 0 or (is_open and len(pairs) * count != w.module.devices * (count - abs(by))):
+        raise NotWritten
+    by = by - count if not is_open and 2 * by > count else by
+    last = " open" if is_open else ""
+    return w.step(f"shift %{own.name} over {w.listed(over)} by {by}{last}{is_async}", x.name)
+
+
+def _transposed_blocks(
+    w: Writer, x: Instruction, own: Cell, over: tuple[int, ...], is_async: str
+) -> str:
+    """Write the exchange of parts of a dimension d, as large as the group, in front of the rest of
+    the array's dimension: that dimension is divided then, and d counts the blocks of another."""
+    [d], dims = x.numbers("dimensions"), own.state.dims
+    sources = [n for n, dim in enumerate(dims) if dim.pieces == over]
+    if (len(sources) != 1 or d + 1 >= len(dims) or dims[d].size != w.size_of(over)
+            or dims[d].pieces or dims[d + 1].pieces):  # fmt: skip
+        raise NotWritten
+    [source], sizes = sources, w.sizes(own.state)
+    merged = [*sizes[:d], sizes[d] * sizes[d + 1], *sizes[d + 2 :]]
+    name = w.reshaped(own.name, sizes, merged)
+    first = source - (source > d)
+    name = w.step(f"all_to_all %{name} over {w.listed(over)} dim {first} to {d}{is_async}", x.name)
+    labels = [n for n in range(len(dims)) if n != d + 1]
+    labels = [d + 1 if n == d else n for n in labels]
+    labels.insert(labels.index(source), d)
+    parts = [*merged[:first], sizes[d], merged[first] // sizes[d], *merged[first + 1 :]]
+    name = w.reshaped(name, merged, parts)
+    order = [labels.index(n) for n in range(len(dims))]
+    if order == sorted(order):
+        return name
+    return w.step(f"transpose %{name} order [{', '.join(map(str, order))}]", "received")
 
 
 def _divided(w: Writer, cell: Cell, dim: int, over: tuple[int, ...]) -> Cell:
@@ -903,7 +979,8 @@ def _loop(
         if number in found.sliced:
             own = Shape(cell.shape.dtype, cell.shape.sizes[1:])
             part = replace(state, dims=state.dims[1:])
-            sliced[number] = Cell(name, own, part, part, is_block)
+            known = replace(value, dims=value.dims[1:]) if isinstance(value, State) else value
+            sliced[number] = Cell(name, own, known, part, is_block)
             clauses["slice"].append(clause)
             inside.append(start)
         else:
@@ -915,8 +992,7 @@ def _loop(
     yielded = [_as(inner, results[n], own.state, own.is_block) for n, own in carried.items()]
     stacks = {n: inner.full(body.written[n]) for n in sorted(found.stacked)}
     inner.end("yield", [cell.name for cell in (*yielded, *stacks.values())])
-    for number in [n for n, own in carried.items() if own.shape.sizes == ()]:
-        _without_counter(inner, carried, clauses["carry"], number)
+    behind_counter = _without_counter(inner, found, carried, clauses["carry"])
     names = [w.name(cell.name) for cell in carried.values()]
     behind = [w.name("stacked") for _ in stacks]
     text = " ".join(f"{kind}({', '.join(own)})" for kind, own in clauses.items() if own)
@@ -926,6 +1002,8 @@ def _loop(
     w.lines += inner.lines
     w.line("}")
     after = list(cells)
+    if behind_counter is not None and found.counter is not None:
+        after[found.counter] = behind_counter
     for name, (number, own) in zip(names, carried.items(), strict=True):
         after[number] = replace(own, name=name)
     for name, (number, cell) in zip(behind, stacks.items(), strict=True):
@@ -936,24 +1014,41 @@ def _loop(
     return shape_cells(after, x.shape)
 
 
-def _without_counter(w: Writer, carried: dict[int, Cell], clauses: list[str], number: int) -> None:
-    """Leave out a carry of which nothing but itself depends, such as a counter."""
+def _without_counter(
+    w: Writer, found: Loop, carried: dict[int, Cell], clauses: list[str]
+) -> Cell | None:
+    """Leave out the carry that counts iterations, if nothing but itself depends on it, and return
+    its number behind the loop."""
+    number = found.counter
+    if number not in carried or carried[number].shape.sizes or len(carried) < 2:
+        return None
     own, place = carried[number], [*carried].index(number)
     keyword, _, listed = w.lines[-1].strip().partition(" ")
     names = listed.split(", ")
     del names[place]
     lines = pruned([*w.lines[:-1], f"{w.indent}{keyword} {', '.join(names)}"], set())
-    if any(re.search(rf"%{own.name}(?![\w.])", line) for line in lines) or not names:
-        return
+    if any(re.search(rf"%{own.name}(?![\w.])", line) for line in lines):
+        return None
     w.lines = lines
     del carried[number]
     del clauses[place]
+    times = of_table(np.full(w.module.devices, found.times), (), frozenset())
+    return Cell("", own.shape, times, times, False)
 
 
 def _as(w: Writer, cell: Cell, state: State, is_block: bool) -> Cell:
     """Return a value written as another one is."""
     if is_block:
         return w.block(cell)
+    if not (cell.is_block or state.partial or any(d.axes is None for d in state.dims)):
+        dims = [
+            b if a.axes is None else a for a, b in zip(cell.state.dims, state.dims, strict=True)
+        ]
+        own = w.computed(cell)
+        if tuple(dims) == state.dims != cell.state.dims and not own.is_block:
+            to = w.type(cell.shape.dtype, state)
+            name = w.step(f"broadcast_to %{own.name} to {to}", own.name)
+            return replace(own, name=name, state=state)
     own = w.full(cell)
     if own.is_block or own.state.partial != state.partial or own.state.dims != state.dims:
         return w.reinterpreted(own, state)
