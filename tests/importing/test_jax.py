@@ -96,6 +96,26 @@ def test_models_of_stablehlo_have_the_values_and_gradients_of_jax(
     assert gradients or name in ("adamw", "clipped")
 
 
+SENT = {
+    "tensor_parallel": "f64[2@data, 4@model, 2, 2, 8]", "pipelined": "shift %x over model by 1",
+    "pipelined_unchecked": "shift %x over model by 1", "ring_attention": "call @shift_model",
+    "experts": "f64[2@data, 4@model, 2, 8, 8]", "heads": "redistribute", "two_axes": "redistribute",
+    "neighbours": "shift %x over model by -2 open",
+}  # fmt: skip
+"""What stands in the programs of functions with `shard_map`."""
+
+
+@pytest.mark.turns
+@pytest.mark.parametrize("name", SENT)
+def test_functions_of_a_device_are_such_of_whole_arrays(
+    name: str, process: ProcessPoolExecutor
+) -> None:
+    worst, gradients, text = run(process, "errors_on_mesh", name)
+    assert worst < EXACT
+    assert gradients or name in ("two_axes", "neighbours")
+    assert SENT[name] in text
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 SOURCE = """

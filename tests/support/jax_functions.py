@@ -189,6 +189,16 @@ def errors_of_model(name, form=""):
     return found.worst, len(found.gradients)
 
 
+def errors_on_mesh(name):
+    """Return the largest error of a function with ``shard_map`` on 8 devices, how many gradients
+    there are, and its program."""
+    from jax_meshes import MODELS
+
+    function, args = MODELS[name]()
+    made = compared(function, *args, axes={"data": 2, "model": 4})
+    return made.worst, len(made.gradients), made.program.text("m")
+
+
 def command(words):
     """Return the status, the output and the errors of `collir`."""
     out, err = io.StringIO(), io.StringIO()

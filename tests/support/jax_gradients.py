@@ -1,6 +1,7 @@
 # pyright: basic, reportMissingImports=false, reportPrivateImportUsage=false
 """The loss and the gradients of a function of JAX, by JAX and by its imported program, in f64."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ import jax
 import numpy as np
 
 import collir
+from collir.dialects.machine import mesh_of
+from collir.dialects.tensor import dist_type
 from collir.importing.models.graph import Graph, Input
 from collir.importing.models.imported import program_of
 from collir.importing.models.jax_functions import Arguments, traced_function
@@ -19,6 +22,7 @@ from collir.importing.models.softmaxes import with_softmaxes
 from collir.importing.stablehlo.graphs import graph_of, shaped
 from collir.importing.stablehlo.text import read
 from collir.ir.functions import functions_of
+from collir.semantics.reference.buffers import assemble, distribute
 from collir.semantics.reference.executor import execute
 
 HEAD = """
@@ -49,7 +53,9 @@ class Compared:
         return max(error if error == error else np.inf for error in errors)
 
 
-def compared(function: Callable[..., Any], *args: Any, form: str = "") -> Compared:
+def compared(
+    function: Callable[..., Any], *args: Any, form: str = "", axes: Mapping[str, int] | None = None
+) -> Compared:
     """Return the results of a function by its imported program, beside JAX's; and the gradients in
     its weights, if its first result is a number.
 
@@ -57,9 +63,21 @@ def compared(function: Callable[..., Any], *args: Any, form: str = "") -> Compar
 
     Args:
         form: imports the text of its StableHLO instead, in the ``pretty`` or the ``generic`` form.
+        axes: those of a mesh that the program runs on, with its layouts propagated; by default it
+            runs on one device.
     """
     with jax.enable_x64(True):
-        return _compared(function, jax.tree.map(_wide, args), form)
+        return _compared(function, jax.tree.map(_wide, args), form, axes)
+
+
+def _on(axes: Mapping[str, int]) -> str:
+    """Return a machine, and a mesh with these axes."""
+    count = math.prod(axes.values())
+    listed = ", ".join(f"{name} = device:{size}" for name, size in axes.items())
+    return (
+        f"machine @one {{ level device[{count}] {{ port = 1 GB/s, latency = 1 us }} }}\n"
+        f"mesh @m on @one {{ {listed} }}\n"
+    )
 
 
 def _wide(x: Any) -> Any:
@@ -68,7 +86,10 @@ def _wide(x: Any) -> Any:
     return jax.numpy.asarray(np.asarray(x).astype(np.float64)) if x.dtype.kind == "f" else x
 
 
-def _compared(function: Callable[..., Any], args: Any, form: str) -> Compared:
+def _compared(
+    function: Callable[..., Any], args: Any, form: str, axes: Mapping[str, int] | None
+) -> Compared:
+    first = HEAD if axes is None else _on(axes)
     given = Arguments(function, args)
     graph = _of_text(function, given, form) if form else traced_function(function, given).graph
     program = program_of(graph, "", False, "", repeated)[0]
@@ -78,12 +99,12 @@ def _compared(function: Callable[..., Any], args: Any, form: str) -> Compared:
     }
     values |= dict(graph.constants)
     exact = [np.asarray(x) for x in jax.tree.leaves(function(*args))]
-    made = _run(program, values, HEAD + _sized(program, program.text("m")), program.name)
+    made = _run(program, values, first + _sized(program, program.text("m")), program.name)
     results = tuple(_error(x, y) for x, y in zip(made, exact, strict=True))
     weights = [x for x in program.arguments if x.kind == "weight"]
     if program.name != "loss" or not weights:
         return Compared(program, results, {})
-    text = HEAD + _gradients(program)
+    text = first + _gradients(program)
     _, *found = _run(program, values, text, "gradients")
 
     def loss(leaves: Mapping[str, Any]) -> Any:
@@ -159,9 +180,14 @@ def _gradients(program: Written) -> str:
 def _run(program: Written, values: Mapping[str, Any], text: str, name: str) -> Iterator[Any]:
     """Yield the results of a function by the reference executor."""
     module = collir.parse(text)
+    collir.run_passes(module, "propagate")
     [own] = [f for f in functions_of(module) if f.sym_name.data == name]
+    mesh, rng = mesh_of(own), np.random.default_rng(0)
     arrays: list[list[Any]] = []
-    for x in program.arguments:
+    for x, argument in zip(program.arguments, own.body.block.args, strict=True):
         parts = [np.asarray(values[name]) for name in x.of]
-        arrays.append([np.stack(parts) if len(parts) > 1 else parts[0]])
-    yield from (buffers[0] for buffers in execute(module, own, arrays))
+        array = np.stack(parts) if len(parts) > 1 else parts[0]
+        arrays.append(distribute(mesh, array, dist_type(argument), rng))
+    results = [dist_type(x) for x in own.get_return_op().operands]  # pyright: ignore
+    for buffers, type in zip(execute(module, own, arrays), results, strict=True):
+        yield assemble(mesh, buffers, type)

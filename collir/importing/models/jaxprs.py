@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from collir.importing.models.by_hand import Laid, whole_of
 from collir.importing.models.constants import constant_node, named_constants
 from collir.importing.models.export import fault
 from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live
@@ -41,6 +42,9 @@ _SAME = frozenset({
     "layout_constraint", "reduce_precision", "name",
 })  # fmt: skip
 """Operations whose results are their operands."""
+
+_SUMS = {"psum": "reduce_sum", "pmax": "reduce_max", "pmin": "reduce_min"}
+"""Reductions over axes that are dimensions, in the body of a ``shard_map``."""
 
 _BODIES = ("scan", "checkpoint", "remat", "remat2")
 """Operations that run a jaxpr in a loop, or again for its gradient."""
@@ -192,6 +196,8 @@ class _Reader:
         line = self._outer if self._is_library else _line(eqn) or self._outer
         own = str(eqn.source_info.name_stack)
         path = ".".join(x for x in (path, own.replace("/", ".")) if x)
+        if op in _SUMS and all(not isinstance(axis, str) for axis in params["axes"]):
+            op, params = _SUMS[op], {"axes": tuple(map(int, params["axes"]))}
         operands = [self.value(x) for x in eqn.invars]
         if (values := self._evaluated(eqn, operands)) is not None:
             for var, value in zip(eqn.outvars, values, strict=True):
@@ -200,6 +206,9 @@ class _Reader:
             self._bind(eqn.outvars, [operands[1 + case]])
         elif op in ("sharding_constraint", "reshard"):
             self._constrained(eqn, operands, path, line)
+        elif op == "shard_map":
+            whole = self._whole(eqn, line)
+            self._bind(eqn.outvars, self._inlined(whole, operands, path, line))
         elif op in _SAME:
             self._bind(eqn.outvars, operands)
         elif (known := named(op, params)) is not None:
@@ -223,6 +232,21 @@ class _Reader:
         else:
             self._add(op, operands, _plain(params), eqn, path, line)
 
+    @staticmethod
+    def _whole(eqn: Any, line: str) -> Any:
+        """Return what a ``shard_map`` computes on whole arrays.
+
+        Raises:
+            DiagnosticError: JAX cannot map it over the axes of its mesh.
+        """
+        try:
+            return whole_of(eqn.params, [x.aval for x in eqn.invars])
+        except Exception as error:  # whatever JAX raises
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise fault(
+                f"this shard_map is not one function of whole arrays: {first}", line
+            ) from error
+
     def _constrained(self, eqn: Any, operands: Sequence[Any], path: str, line: str) -> None:
         """Add a value that is told how to lie."""
         params = eqn.params
@@ -232,8 +256,9 @@ class _Reader:
             self.meshes.append(sharding.mesh)
             self._add("sharding_constraint", operands, {"axes": axes}, eqn, path, line)
             return
-        what = "a constraint that names no axis is left out"
-        self.remarks.setdefault(what, line)
+        if not isinstance(sharding, Laid):
+            what = "a constraint that names no axis is left out"
+            self.remarks.setdefault(what, line)
         self._bind(eqn.outvars, operands)
 
     def _case(self, which: Any) -> int | None:

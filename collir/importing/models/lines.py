@@ -21,6 +21,12 @@ _ONE = re.compile(
 )
 """A line that makes one value, and that may be left out."""
 
+SIZES = "{sizes}"
+"""Stands for the size parameters of a function and their defaults."""
+
+GIVEN = "{given}"
+"""Stands for the size parameters in a call of a function that has them."""
+
 FLOATS = ("f64", "f32", "f16", "bf16")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from collir.importing.models.export import fault
 from collir.importing.models.graph import Graph, Input, Loop, Node, Ref, Shaped, Stack, mapped
-from collir.importing.models.lines import Lines, Value, type_text, wrapped
+from collir.importing.models.lines import SIZES, Lines, Value, type_text, wrapped
 from collir.importing.models.rows.table import JAX, ROWS, NotHere
 
 WEIGHTS = "w"
@@ -15,12 +15,6 @@ WEIGHTS = "w"
 
 RESERVED = (WEIGHTS, "m", "v", "rate", "limit", "step")
 """The names that a training step takes beside the arguments of the model."""
-
-SIZES = "{sizes}"
-"""Stands for the size parameters of a function and their defaults."""
-
-GIVEN = "{given}"
-"""Stands for the size parameters in a call of a function that has them."""
 
 _ORDER = ("argument", "weight", "buffer", "constant")
 """The kinds of arguments, in the order in which they are written."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from collir.importing.models.program import GIVEN, SIZES
+from collir.importing.models.lines import GIVEN, SIZES
 
 NAME = "batch"
 

@@ -1,7 +1,7 @@
 """A training step around the loss of a model: its gradient, clipping, and an optimiser."""
 
-from collir.importing.models.lines import wrapped
-from collir.importing.models.program import GIVEN, SIZES, WEIGHTS, Written
+from collir.importing.models.lines import GIVEN, SIZES, wrapped
+from collir.importing.models.program import WEIGHTS, Written
 
 OPTIMIZERS: dict[str, tuple[tuple[str, ...], bool]] = {
     "adamw": (("m", "v"), True),

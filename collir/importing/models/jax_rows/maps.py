@@ -123,12 +123,11 @@ for _op, _short in (
 @jax_row("rem")
 def _rem(e: Lines, node: Node, x: Operand, y: Operand) -> Value:
     dtype = dtype_of(node)
-    if dtype[0] not in "fb":
-        raise NotHere("of integers")
-    left, right = value_of(e, x, dtype), value_of(e, y, dtype)
+    wide = dtype if dtype[0] in "fb" else "f64"  # which has all integers of 32 bits
+    left, right = (e.cast(value_of(e, v, dtype), wide) for v in (x, y))
     quotient = e.map("div {}", left, right)
     whole = _OWN["trunc"](e, node, quotient)
-    return e.map("sub {}", left, e.map("mul {}", whole, right))
+    return e.cast(e.map("sub {}", left, e.map("mul {}", whole, right)), dtype)
 
 
 @jax_row("round")

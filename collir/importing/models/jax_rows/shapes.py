@@ -7,7 +7,7 @@ from typing import Any
 from collir.importing.models.graph import Node
 from collir.importing.models.jax_rows.maps import Operand, as_torch
 from collir.importing.models.jax_rows.table import jax_row
-from collir.importing.models.lines import Lines, Value, type_text
+from collir.importing.models.lines import GIVEN, SIZES, Lines, Value, type_text
 from collir.importing.models.rows.selections import take
 from collir.importing.models.rows.table import NotHere, dtype_of, shape_of, value_of
 
@@ -121,6 +121,21 @@ def _constrained(e: Lines, node: Node, x: Value, *, axes: Sequence[str]) -> Valu
         return x
     sizes = [f"{n}{a}" for n, a in zip(x.shape, axes, strict=True)]
     return e.step(f"redistribute %{x.name} to {type_text(sizes, x.dtype)}", x.shape, x.dtype)
+
+
+@jax_row("shift")
+def _shifted(
+    e: Lines, node: Node, x: Value, *, spec: Sequence[tuple[str, ...] | None], axis: str, by: int,
+    is_open: bool,
+) -> Value:  # fmt: skip
+    """The blocks along an axis of a mesh, each from a neighbour: a function of its own, whose types
+    say where they are."""
+    x = e.whole(x)
+    sizes = [f"{n}@{own[0]}" if own else str(n) for n, own in zip(x.shape, spec, strict=True)]
+    type, step = type_text(sizes, x.dtype), f"shift %x over {axis} by {by}{' open' * is_open}"
+    text = f"{SIZES}(%x: {type}) -> {type} on @m {{\n  %y = {step}\n  return %y\n}}"
+    name = e.called_as(text, f"shift_{axis}")
+    return e.step(f"call @{name}{GIVEN}(%{x.name})", x.shape, x.dtype)
 
 
 # --- parts at places that are computed ------------------------------------------------------------
