@@ -173,6 +173,7 @@ TABLES = {
 """The files that name every collective."""
 
 SUBJECTS = {
+    "importing/models/by_hand.py": "what JAX calls them",
     "importing/hlo/rules.py": "what XLA calls them",
     "importing/hlo/written.py": "what XLA calls them",
     "importing/measurements/imb.py": "what the Intel MPI Benchmarks call them",
