@@ -116,6 +116,18 @@ def test_functions_of_a_device_are_such_of_whole_arrays(
     assert SENT[name] in text
 
 
+@pytest.mark.parametrize("name", some([
+    *(x for x in MODELS if x not in ("sorted_experts", "resnet", "unet")), *SENT,
+], 6, "operations of products"))  # fmt: skip
+def test_products_have_the_operations_that_xla_counts(
+    name: str, process: ProcessPoolExecutor
+) -> None:
+    """Of products of groups, XLA counts those with all weights; of convolutions, not the edges."""
+    counted, own = run(process, "flops", name)
+    assert own == counted
+    assert own > 0 or name == "two_axes"
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 SOURCE = """

@@ -199,6 +199,17 @@ def errors_on_mesh(name):
     return made.worst, len(made.gradients), made.program.text("m")
 
 
+def flops(name):
+    """Return the operations of products of a model or a function with ``shard_map``, as XLA counts
+    them and in its program."""
+    import jax_meshes
+    from jax_flops import counted_by_xla, in_program
+
+    axes = {"data": 2, "model": 4} if name in jax_meshes.MODELS else None
+    function, args = (jax_models.MODELS | jax_meshes.MODELS)[name]()
+    return counted_by_xla(function, args), in_program(function, args, axes)
+
+
 def command(words):
     """Return the status, the output and the errors of `collir`."""
     out, err = io.StringIO(), io.StringIO()

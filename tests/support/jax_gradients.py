@@ -70,7 +70,7 @@ def compared(
         return _compared(function, jax.tree.map(_wide, args), form, axes)
 
 
-def _on(axes: Mapping[str, int]) -> str:
+def on(axes: Mapping[str, int]) -> str:
     """Return a machine, and a mesh with these axes."""
     count = math.prod(axes.values())
     listed = ", ".join(f"{name} = device:{size}" for name, size in axes.items())
@@ -89,7 +89,7 @@ def _wide(x: Any) -> Any:
 def _compared(
     function: Callable[..., Any], args: Any, form: str, axes: Mapping[str, int] | None
 ) -> Compared:
-    first = HEAD if axes is None else _on(axes)
+    first = HEAD if axes is None else on(axes)
     given = Arguments(function, args)
     graph = _of_text(function, given, form) if form else traced_function(function, given).graph
     program = program_of(graph, "", False, "", repeated)[0]
