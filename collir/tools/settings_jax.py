@@ -1,7 +1,9 @@
 """``collir sweep --settings jax``: a Python file that says how arrays lie on a mesh in JAX."""
 
+import math
 from collections.abc import Iterator
 
+from collir.cost.programs.removals import collectives
 from collir.dialects.nested import RepeatOp
 from collir.dialects.tensor import dist_type
 from collir.ir.functions import functions_of
@@ -24,7 +26,13 @@ def jax_lines(model: Model, c: Configuration) -> Iterator[str]:
     mesh = make_mesh()
     arguments = jax.device_put(arguments, shardings(mesh, arguments))
 
-A path of keys and fields to an array, with dots, is its name in the program."""
+A path of keys and fields to an array, with dots, is its name in the program; layers in a list are
+one array there, with a dimension in front."""
+    if flags := [*_flags(model, c)]:
+        yield f"""
+On GPUs, XLA combines messages and runs them beside products as in the program with
+
+    XLA_FLAGS="{" ".join(flags)}\""""
     if c.stages > 1:
         yield f"""
 JAX has no stages of its own; here are {c.stages} along {c.pipeline}. `collopt -t jax` prints the
@@ -54,7 +62,9 @@ def shardings(mesh: Mesh, tree: Any) -> Any:
     """Return how the arrays of a tree lie."""
 
     def of(path: Any, _: Any) -> NamedSharding:
-        return NamedSharding(mesh, SPECS.get(keystr(path, simple=True, separator="."), P()))
+        names = keystr(path, simple=True, separator=".").split(".")
+        layers = SPECS.get(".".join(x for x in names if not x.isdigit()), P())
+        return NamedSharding(mesh, SPECS.get(".".join(names), P(*layers[1:])))
 
     return tree_map_with_path(of, tree)'''
     carried = [_spec(x, mesh) or "P()" for x in _between(model, c)]
@@ -85,6 +95,18 @@ def microbatches(mesh: Mesh, x: jax.Array) -> jax.Array:
     rows = x.reshape({ranks}, {c.microbatches}, {rows_of(model, c)}, *x.shape[1:]).swapaxes(0, 1)
     rows = rows.reshape({c.microbatches}, {ranks * rows_of(model, c)}, *x.shape[1:])
     return jax.lax.with_sharding_constraint(rows, NamedSharding(mesh, {spec}))'''
+
+
+def _flags(model: Model, c: Configuration) -> Iterator[str]:
+    """Yield the flags of XLA that let it run as many messages at once, and as large ones."""
+    if "overlap" in c.passes:
+        yield "--xla_gpu_enable_latency_hiding_scheduler=true"
+    largest: dict[str, int] = {}
+    for x in collectives(model.simulated(c)):
+        largest[x.step.kind] = max(largest.get(x.step.kind, 0), math.ceil(x.step.size))
+    for kind in ("all_reduce", "all_gather", "reduce_scatter"):
+        if kind in largest:
+            yield f"--xla_gpu_{kind}_combine_threshold_bytes={largest[kind]}"
 
 
 def _between(model: Model, c: Configuration) -> Iterator[DistType]:

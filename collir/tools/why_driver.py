@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 
 import collir
 from collir.cost.network.group import CostError
 from collir.cost.programs.accuracy import accuracy_lines
 from collir.cost.programs.removals import Sent, collectives, time_without
 from collir.cost.programs.simulation import Simulation
+from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.auto import is_auto
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
+from collir.targets.reports.placements import placement_text
 from collir.targets.reports.text import bytes_text, percent_text, ratio_text, seconds_text, table
 from collir.tools.functions import keep_functions, reported
 from collir.tools.hlo import import_hlo
@@ -27,6 +30,7 @@ from collir.tools.hlo_options import axes_of, text_of
 from collir.tools.shell import UsageError
 
 CHANGES = (
+    "place{again=true limit=10}",
     "overlap",
     "fuse",
     "bucket",
@@ -35,6 +39,9 @@ CHANGES = (
     "unshard,shard,cse,fuse,overlap",
 )
 """The passes that are tried, each alone, and together."""
+
+_MOST_LAYOUTS = 8
+"""The most layouts of a change that a report lists."""
 
 _LEAST = 1e-3
 """The part of the time of a program that a change gains at least."""
@@ -48,11 +55,14 @@ class Change:
         seconds: those of the function then.
         exposed: the seconds that the collectives of each line make it longer; of other layouts,
             whose collectives are others, nothing.
+        layouts: the arguments that lie in another way then, as ``%w: f32[64, 64@model]``, and the
+            axes of the mesh if these do.
     """
 
     passes: str
     seconds: float
     exposed: Mapping[int, float]
+    layouts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,8 +165,23 @@ def _changes(simulation: Simulation, module: ModuleOp) -> Iterator[Change]:
             for x in collectives(made) if "unshard" not in passes else ():
                 own = made.time - time_without(made, x.path)
                 exposed[x.step.line] = exposed.get(x.step.line, 0.0) + own
-            found.append(Change(passes, made.time, exposed))
+            layouts = tuple(_layouts(function, changed))
+            found.append(Change(passes, made.time, exposed, layouts))
     yield from sorted(found, key=lambda x: x.seconds)
+
+
+def _layouts(function: FuncOp, changed: ModuleOp) -> Iterator[str]:
+    """Yield how the axes of the mesh and the arguments of a function lie, where that is another
+    way than before."""
+    name = function.sym_name.data
+    [other] = [f for f in functions_of(changed) if f.sym_name.data == name]
+    before, after = mesh_of(function), mesh_of(other)
+    if placement_text(before) != placement_text(after):
+        yield f"mesh @{after.name} {placement_text(after)}"
+    for x, y in zip(function.body.block.args, other.body.block.args, strict=True):
+        own = dist_type(y).text(after)
+        if own != dist_type(x).text(before):
+            yield f"%{y.name_hint}: {own}"
 
 
 @contextmanager
@@ -225,6 +250,10 @@ def _report(
         ratio = ratio_text(simulation.time, change.seconds)
         faster = "" if ratio == "-" else f" ({ratio} as fast)"
         yield f"  -p {change.passes}: {seconds_text(change.seconds)}{faster}"
+        shown = change.layouts[:_MOST_LAYOUTS]
+        yield from (f"    {layout}" for layout in shown)
+        if more := len(change.layouts) - len(shown):
+            yield f"    and {more} more (--json has all)"
     yield from accuracy_lines(mesh.machine, [x.sent.step.kind for x in whys])
 
 
@@ -251,5 +280,7 @@ def _as_json(
             }
             for x in whys
         ],
-        "changes": [{"passes": x.passes, "seconds": x.seconds} for x in changes],
+        "changes": [
+            {"passes": x.passes, "seconds": x.seconds, "layouts": x.layouts} for x in changes
+        ],
     }

@@ -387,7 +387,7 @@ def test_the_command_writes_a_program_that_runs(
     imported = import_hlo(file.read_text(encoding="utf-8"), str(file))
     lines = {line.rpartition(":")[0] for line in imported.sources.values()}
     assert lines == {"xla_programs.py"}
-    assert "%param_1: f32[32@fsdp, 32]" in out.read_text(encoding="utf-8")
+    assert "%ws_0: f32[32@fsdp, 32]" in out.read_text(encoding="utf-8")
     assert collrun.main([str(out)]) == 0
     assert "ok up to rounding on 8 devices" in capsys.readouterr().out
     assert tool.main([*words, "--force", "--machine", "@dgx_h100(nodes = 2)"]) == 1

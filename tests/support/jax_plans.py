@@ -97,6 +97,11 @@ def main(path: str) -> None:
         )
 
     lies = plan.shardings(mesh, arguments)
+    stacked = arguments["w"]["layers"]
+    unrolled = {"w": {"layers": [{name: x[0] for name, x in stacked.items()}]}}
+    [listed] = plan.shardings(mesh, unrolled)["w"]["layers"]
+    for name, own in lies["w"]["layers"].items():  # those of a list lie as those of a stack
+        assert tuple(listed[name].spec) == tuple(own.spec)[1:]
     placed = jax.device_put(arguments, lies)
     compiled = jax.jit(gradient, out_shardings=lies["w"]).lower(placed).compile()
     found = compiled(placed)

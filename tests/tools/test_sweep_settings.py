@@ -178,6 +178,7 @@ def test_jax_shards_the_batch_over_parts_of_an_axis() -> None:
     crossed = (("pipe", (2, 1)), ("data", (2, 2)), ("model", (2, 4)))
     text = settings_text(_model(), replace(STAGED, axes=crossed), "jax")
     assert 'P(("data_0", "data_1"))' in text
+    assert "--xla_gpu_all_reduce_combine_threshold_bytes=" in text
     assert "jax.checkpoint" in text
 
 

@@ -382,8 +382,9 @@ class Writer:
         given: list[Cells] = []
         for x in entry.parameters:
             cells: list[Cell] = []
+            named = _ARGUMENT.search(x.attributes.get("metadata", ""))
             for shape, value in zip(x.shape.arrays, flat(self.typer.parameter(x)), strict=True):
-                name = self.name(x.name)
+                name = self.name(named[1] if named else x.name)
                 state = value if isinstance(value, State) else whole(shape.sizes)
                 arguments.append(f"%{name}: {self.type(shape.dtype, state)}")
                 cells.append(Cell(name, shape, value, state, isinstance(value, Untyped)))
@@ -406,6 +407,9 @@ class Writer:
         head = f"func @{name}\n    ({listed})\n    -> {made} on @m {{"
         return "\n".join([head, *self.lines, "}", ""])
 
+
+_ARGUMENT = re.compile(r'op_name="([^"/]+)"')
+"""What JAX calls an argument: the way to it in a pytree, as in ``params['layers'][0]``."""
 
 _NAMED = re.compile(r"\s*%(\w+) = (\w+) ")
 _KEPT = frozenset({"repeat", *(name for name, kind in STEPS.items() if kind.sends)})
