@@ -88,7 +88,7 @@ def main(path: str) -> None:
     mesh = plan.make_mesh()
     rng = np.random.default_rng(1)
     shape = SIZES["batch"], SIZES["seq"]
-    arguments = {"w": weights()}
+    arguments: dict[str, Any] = {"w": weights()}
     arguments |= {name: rng.integers(0, SIZES["vocab"], shape) for name in ("words", "next")}
 
     def gradient(arguments: dict) -> dict:

@@ -1,6 +1,7 @@
 """Tests of `collir why`: what each collective of a program costs, and what would remove it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ func @f(%x: f32[512@data, 1024], %v: f32[1024, 4096@model], %w: f32[4096@model, 
   return %l
 }
 """  # noqa: E501
+
+
+MISPLACED = "data = gpu:2, model = node:2 * gpu:2"
 
 
 def why(*words: str, capsys: pytest.CaptureFixture[str]) -> Any:
@@ -72,6 +76,19 @@ def test_collectives_are_listed_with_what_they_cross(
     assert [x["seconds"] < found["seconds"] for x in found["changes"]]
     assert tool.main(["why", str(path), "--top", "1"]) == 0
     assert "1 more are left out (--top)" in capsys.readouterr().out
+
+
+def test_a_change_of_layouts_says_what_lies_in_another_way(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "step.coll"
+    text = STEP.replace("ASYNC", "").replace("data = node:2, model = gpu:4", MISPLACED)
+    path.write_text(text, encoding="utf-8")
+    [found] = why(str(path), capsys=capsys)
+    [placed] = [x for x in found["changes"] if x["passes"].startswith("place{")]
+    assert placed["layouts"] == ["mesh @m data = node:2, model = gpu:4"]
+    [other] = [x for x in found["changes"] if "shard" in x["passes"]]
+    assert all(re.match(r"%[xvw]: f32\[", x) for x in other["layouts"])
 
 
 def test_a_program_of_xla_has_the_lines_of_the_users_python(
