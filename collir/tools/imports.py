@@ -330,6 +330,9 @@ def _loaded(file: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    folder = str(Path(file).resolve().parent)
+    if folder not in sys.path:  # the modules beside it, as where Python runs the file
+        sys.path.insert(0, folder)
     spec.loader.exec_module(module)
     return module
 

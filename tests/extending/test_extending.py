@@ -174,6 +174,7 @@ TABLES = {
 
 SUBJECTS = {
     "importing/models/by_hand.py": "what JAX calls them",
+    "tools/settings_jax.py": "what flags of XLA call them",
     "importing/hlo/rules.py": "what XLA calls them",
     "importing/hlo/written.py": "what XLA calls them",
     "importing/measurements/imb.py": "what the Intel MPI Benchmarks call them",

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import multiprocessing
 import os
+import re
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -164,6 +165,22 @@ doubled.defvjp(lambda x: (2 * x, None), lambda _, g: (g,))
 
 def ruled(x):
     return doubled(x)
+
+KEYS = {"old": jax.random.PRNGKey, "new": jax.random.key}
+
+def noisy(kind):
+    def loss(params, x, key, scale):
+        first, second = jax.random.split(key)
+        kept = jax.random.bernoulli(first, 0.5, x.shape)
+        noise = jax.random.normal(jax.random.fold_in(second, 3), x.shape)
+        return ((x @ params["a"]) * kept + noise * scale.sum() + params["b"]).sum()
+    return loss, init(), jnp.ones((16, 8)), KEYS[kind](0), jnp.ones(3)
+
+def noisy_old():
+    return noisy("old")
+
+def noisy_new():
+    return noisy("new")
 """
 
 
@@ -231,6 +248,22 @@ def test_a_function_and_its_arguments_make_a_program(words, tmp_path, process) -
     assert "  a: float[8, 8],\n  b: float[8]\n" in out
     assert "func @step(batch = 16)" in out
     assert collir.parse(out)
+
+
+@pytest.mark.parametrize("kind", ["old", "new"])
+def test_random_numbers_are_of_keys_that_are_not_divided(kind, tmp_path, process) -> None:
+    status, out, err = imported(tmp_path, process, f"noisy_{kind}", "--optimizer", "sgd")
+    assert status == 0, err
+    assert len(re.findall(" = uniform ", out)) == 2
+    assert "%x: f32[batch@data, 8]" in out
+    assert f"%key: i32[{'2' if kind == 'old' else ''}]" in out and "%scale: f32[3]" in out
+    module = collir.parse(out)
+    collir.run_passes(module, "propagate")
+    text = run(process, "lowered", str(tmp_path / f"own_noisy_{kind}_3.py"), kind)
+    by_text = collir.import_stablehlo(text, optimizer="sgd").text
+    assert len(re.findall(" = uniform ", by_text)) == 2
+    assert "%key: i32[2]" in by_text and "%scale: f32[3]" in by_text
+    assert collir.parse(by_text)
 
 
 def test_a_rule_of_its_own_is_remarked(tmp_path, process) -> None:

@@ -5,6 +5,7 @@ Processes with JAX have threads, which do not go with those that tests fork.
 """
 
 import io
+import runpy
 from contextlib import redirect_stderr, redirect_stdout
 
 import jax
@@ -208,6 +209,12 @@ def flops(name):
     axes = {"data": 2, "model": 4} if name in jax_meshes.MODELS else None
     function, args = (jax_models.MODELS | jax_meshes.MODELS)[name]()
     return counted_by_xla(function, args), in_program(function, args, axes)
+
+
+def lowered(file, kind):
+    """Return the StableHLO of the function with random numbers of a file."""
+    found = runpy.run_path(file)["noisy"](kind)
+    return jax.jit(found[0]).lower(*found[1:]).as_text(debug_info=True)
 
 
 def command(words):

@@ -58,7 +58,7 @@ def import_jax(
     found = traced_function(function, given)
     known = next((x for x in (*given.meshes, *found.meshes)), None)
     machine, mesh = _placed(known, machine, mesh)
-    is_free = known is None and not any(leaf.axes for leaf in given.leaves)
+    is_free = known is None and not any(any(leaf.axes) for leaf in given.leaves)
     axis = mesh.partition("=")[0].strip() if is_free else ""
     written, constants, text = program_of(found.graph, optimizer, clip, axis, repeated)
     batch, sized = given.batch, None
@@ -153,6 +153,18 @@ class Arguments:
                 kind = "weight" if is_weight else "argument"
                 self.leaves.append(Leaf(".".join(names), kind, axes if any(axes) else ()))
                 self.arrays.append(self._typed(x, precision))
+        self._divide_no_others()
+
+    def _divide_no_others(self) -> None:
+        """Let arguments without the first size of the first one, which is a batch, be whole."""
+        first: int | None = None
+        for n, (leaf, x) in enumerate(zip(self.leaves, self.arrays, strict=True)):
+            if leaf.kind == "weight" or leaf.axes:
+                continue
+            size = None if _is_key(x) or not x.shape else int(x.shape[0])
+            first = size if first is None else first
+            if size is None or size != first:
+                self.leaves[n] = replace(leaf, axes=("",) * len(x.shape))
 
     def _typed(self, x: Any, precision: str) -> Any:
         dtype = getattr(x, "dtype", None)
@@ -177,7 +189,7 @@ class Arguments:
     def batch(self) -> int | None:
         """The first size that all arguments with dimensions have, but for weights."""
         sizes = {x.shape[0] for x, leaf in zip(self.arrays, self.leaves, strict=True)
-                 if leaf.kind != "weight" and x.shape}  # fmt: skip
+                 if _has_batch(leaf, x)}  # fmt: skip
         return sizes.pop() if len(sizes) == 1 else None
 
     def doubled(self) -> "Arguments":
@@ -187,7 +199,7 @@ class Arguments:
         struct = self._jax.ShapeDtypeStruct
         made.arrays = [
             struct((2 * x.shape[0], *x.shape[1:]), x.dtype)
-            if leaf.kind != "weight" and x.shape else x
+            if _has_batch(leaf, x) else x
             for x, leaf in zip(self.arrays, self.leaves, strict=True)
         ]  # fmt: skip
         return made
@@ -207,6 +219,17 @@ def _parameters(function: Callable[..., Any], count: int) -> list[str]:
 
 def _is_array(x: Any) -> bool:
     return (hasattr(x, "shape") and hasattr(x, "dtype")) or type(x) in (int, float)
+
+
+def _has_batch(leaf: Leaf, x: Any) -> bool:
+    """Return whether the first size of an argument may be that of the batch."""
+    return leaf.kind != "weight" and bool(x.shape) and (not leaf.axes or any(leaf.axes))
+
+
+def _is_key(x: Any) -> bool:
+    """Return whether an array is a key of random numbers, as ``jax.random.PRNGKey`` gives it."""
+    is_pair = tuple(getattr(x, "shape", ()))[-1:] == (2,)
+    return is_pair and str(getattr(x, "dtype", "")) == "uint32"
 
 
 def _is_float(x: Any) -> bool:

@@ -362,8 +362,10 @@ class _Reader:
 
     @staticmethod
     def _shaped(x: Any, op: str, line: str) -> Shaped | None:
-        if str(getattr(x.aval, "dtype", "")) in _UNSIGNED:
-            return Shaped(tuple(x.aval.shape), "u32")  # no row takes it, but those of keys
+        dtype, shape = str(getattr(x.aval, "dtype", "")), tuple(getattr(x.aval, "shape", ()))
+        is_key = dtype == "uint32" and shape[-1:] == (2,)
+        if dtype in _UNSIGNED and not is_key:
+            return Shaped(shape, "u32")  # no row takes it, but those of keys
         return shaped(x.aval, f"JAX's {op}", line)
 
 

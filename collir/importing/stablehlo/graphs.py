@@ -395,7 +395,7 @@ class _Reader:
             raise DiagnosticError(Diagnostic(f"function @{name} calls itself", x.at))
         results = [shaped(type, f"@{name}", x) for type in x.types]
         if (known := _named(name, function)) is not None:
-            return self.add(known, operands, {}, results, x)
+            return self.function_of_jax(known, function, operands, results, x)
         self.calls.append(name)
         outer, caller = self.values, self.caller
         self.caller = x.source or self.caller
@@ -406,6 +406,21 @@ class _Reader:
         if len(made) != len(x.types):
             raise DiagnosticError(Diagnostic(f"function @{name} has {len(made)} results", x.at))
         return made
+
+    def function_of_jax(
+        self, op: str, function: Function, operands: list[Any], results: list[Shaped], x: Operation
+    ) -> Sequence[Any]:
+        """Read a call of a function of JAX that is one operation; keys of random numbers are pairs
+        of integers in the text."""
+        if op not in ("uniform", "random_split", "random_fold_in"):
+            return self.add(op, operands, {}, results, x)
+        sizes = shaped(function.body.takes[0].type, "a key", x).shape
+        operands[:1] = self.add("random_wrap", operands[:1], {}, [Shaped(sizes[:-1], "i32")], x)
+        if op == "uniform":
+            return self.add(op, operands, {}, results, x)
+        keys = Shaped(results[0].shape[:-1], "i32")
+        made = self.add(op, operands, {"shape": keys.shape} if "split" in op else {}, [keys], x)
+        return self.add("random_unwrap", made, {}, results, x)
 
     def inlined(self, region: Region, operands: Sequence[Any]) -> list[Any]:
         """Return the results of a region, which sees the values around it."""
@@ -551,6 +566,14 @@ def _number(array: Any) -> bool | int | float:
     return float(str(array[()])) if is_short else array.item()
 
 
+_RANDOM = {
+    ("_uniform", 3): "uniform", ("_threefry_split", 1): "random_split",
+    ("_threefry_fold_in", 2): "random_fold_in", ("threefry_fold_in", 2): "random_fold_in",
+    ("_threefry_split_foldlike", 1): "random_split", ("threefry_split", 1): "random_split",
+}  # fmt: skip
+"""Functions of JAX for random numbers, each with the number of its operands."""
+
+
 def _named(name: str, function: Function) -> str | None:
     """Return the operation that a function of JAX is, by its name and what it does."""
     base = re.sub(r"_\d+$", "", name)
@@ -560,6 +583,7 @@ def _named(name: str, function: Function) -> str | None:
         return "relu"
     if base in ("silu", "swish") and steps == ["logistic", "multiply"]:
         return "silu"
-    if base == "_uniform" and len(function.body.takes) == 3:
-        return "uniform"
+    takes = len(function.body.takes)
+    if (base, takes) in _RANDOM:
+        return _RANDOM[base, takes]
     return None

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from collir.importing.hlo.devices import machine_of
 from collir.importing.hlo.groups import Digit, Digits, GroupsError, tiles_of
 from collir.importing.hlo.mesh import mesh_of
 from collir.importing.models.export import fault
-from collir.importing.models.graph import Input
+from collir.importing.models.graph import Input, Shaped
 from collir.importing.models.imported import MACHINE, MESH, Imported, headed, program_of
 from collir.importing.models.jax_rows import loops, maps, shapes, sums
 from collir.importing.models.program import MALFORMED, NotUnderstoodError
@@ -77,7 +78,7 @@ def _imported(
     is_free = placed.pieces is None
     axis = placed.mesh.partition("=")[0].strip() if is_free else ""
     remarks = dict(found.remarks)
-    first = next((x for x in inputs if x.kind == "argument" and x.value.shape), None)
+    first = next((x for x in inputs if x.kind == "argument" and not x.axes and x.value.shape), None)
     if axis and first is not None and first.value.shape[0] % 8:
         axis = ""
         what = (
@@ -110,6 +111,20 @@ def _inputs(function: Function, layout: Callable[[Any, int], tuple[str, ...]]) -
         axes = layout(sharding, len(value.shape)) if sharding is not None else ()
         kind = "weight" if is_weight else "argument"
         made.append(Input("", value, of, kind, axes if any(axes) else ()))
+    return _with_batch(made)
+
+
+def _with_batch(inputs: Sequence[Input]) -> list[Input]:
+    """Return inputs of which those without the first size of the first argument are whole."""
+    first: int | None = None
+    made: list[Input] = []
+    for x in inputs:
+        size = None if x.value == _KEY or not x.value.shape else x.value.shape[0]
+        if x.kind == "argument" and not x.axes:
+            first = size if first is None else first
+            if size is None or size != first:
+                x = replace(x, axes=("",) * len(x.value.shape))
+        made.append(x)
     return made
 
 
@@ -117,6 +132,10 @@ def _steps(name: str) -> list[str]:
     """Return the names on the way to an array of a pytree: ``params['layers'][0].up``."""
     found = re.findall(r"[A-Za-z_]\w*|\d+", name.replace("<flat index ", "").replace(">", ""))
     return found or ["x"]
+
+
+_KEY = Shaped((2,), "i32")
+"""The type of a key of random numbers."""
 
 
 class _Placed:

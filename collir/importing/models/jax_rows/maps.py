@@ -261,6 +261,12 @@ def _wrap(e: Lines, node: Node, x: Value, **_: object) -> Value:
     return e.view(e.cut(x, len(x.shape) - 1, 1, 1), shape_of(node))
 
 
+@jax_row("random_unwrap")
+def _unwrap(e: Lines, node: Node, key: Value, **_: object) -> Value:
+    """A key as the pair of integers of which it is the second."""
+    return e.expand(e.view(key, (*key.shape, 1)), shape_of(node))
+
+
 @jax_row("random_fold_in")
 def _fold_in(e: Lines, node: Node, key: Value, x: Operand) -> Value:
     other = value_of(e, x, "i32")
