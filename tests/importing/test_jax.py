@@ -46,7 +46,7 @@ FUNCTIONS = [
     "update", "set", "scatter", "segment", "one_hot", "top_k", "cumulative", "masks", "triangles",
     "stop", "loop", "scan", "scan_back", "nested", "map", "cond", "switch", "vmap", "gradient",
     "jvp", "checkpoint", "attention", "conv", "conv_first", "conv_dilated", "conv_groups",
-    "pools", "constants", "custom", "integers", "casts",
+    "pools", "constants", "custom", "integers", "casts", "quotients", "linear_recurrence",
 ]  # fmt: skip
 
 
@@ -173,7 +173,8 @@ def noisy(kind):
         first, second = jax.random.split(key)
         kept = jax.random.bernoulli(first, 0.5, x.shape)
         noise = jax.random.normal(jax.random.fold_in(second, 3), x.shape)
-        return ((x @ params["a"]) * kept + noise * scale.sum() + params["b"]).sum()
+        chosen = params["b"][jax.random.randint(second, (16,), 0, 8)]
+        return ((x @ params["a"]) * kept + noise * scale.sum() + params["b"]).sum() * chosen.sum()
     return loss, init(), jnp.ones((16, 8)), KEYS[kind](0), jnp.ones(3)
 
 def noisy_old():
@@ -254,14 +255,14 @@ def test_a_function_and_its_arguments_make_a_program(words, tmp_path, process) -
 def test_random_numbers_are_of_keys_that_are_not_divided(kind, tmp_path, process) -> None:
     status, out, err = imported(tmp_path, process, f"noisy_{kind}", "--optimizer", "sgd")
     assert status == 0, err
-    assert len(re.findall(" = uniform ", out)) == 2
+    assert len(re.findall(" = uniform ", out)) == 3
     assert "%x: f32[batch@data, 8]" in out
     assert f"%key: i32[{'2' if kind == 'old' else ''}]" in out and "%scale: f32[3]" in out
     module = collir.parse(out)
     collir.run_passes(module, "propagate")
     text = run(process, "lowered", str(tmp_path / f"own_noisy_{kind}_3.py"), kind)
     by_text = collir.import_stablehlo(text, optimizer="sgd").text
-    assert len(re.findall(" = uniform ", by_text)) == 2
+    assert len(re.findall(" = uniform ", by_text)) == 3
     assert "%key: i32[2]" in by_text and "%scale: f32[3]" in by_text
     assert collir.parse(by_text)
 

@@ -167,6 +167,14 @@ FUNCTIONS = {
     "constants": lambda x: x + jnp.asarray(TABLE) * np.arange(8),
     "custom": lambda x: jax.nn.relu(x) + jax.nn.logsumexp(x),
     "integers": lambda x: (jnp.arange(6) * 2 - 1)[:, None] * x + (x > 0).sum(),
+    "quotients": lambda x: (
+        (x * 9).astype(jnp.int32) // jnp.asarray([3, -2, 4, 7, -5, 1, 2, 9], jnp.int32)
+        + (x * 9).astype(jnp.int32) % jnp.asarray([3, -2, 4, 7, -5, 1, 2, 9], jnp.int32)
+        + x
+    ),
+    "linear_recurrence": lambda x: lax.associative_scan(
+        lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x, jnp.sin(x))
+    ),
     "casts": lambda x: x.astype(jnp.int32) + (x > 0) * x + x.astype(bool),
 }
 

@@ -199,7 +199,14 @@ class _Reader:
         if op in _SUMS and all(not isinstance(axis, str) for axis in params["axes"]):
             op, params = _SUMS[op], {"axes": tuple(map(int, params["axes"]))}
         operands = [self.value(x) for x in eqn.invars]
-        if (values := self._evaluated(eqn, operands)) is not None:
+        if op == "concatenate":
+            operands = [x for x, v in zip(operands, eqn.invars, strict=True) if v.aval.size]
+        if len(operands) == 1 and op == "concatenate":
+            self._bind(eqn.outvars, operands)
+        elif all(getattr(x.aval, "size", 1) == 0 for x in eqn.outvars):
+            for var in eqn.outvars:
+                self._names[var] = self._constant(np.zeros(var.aval.shape), var.aval)
+        elif (values := self._evaluated(eqn, operands)) is not None:
             for var, value in zip(eqn.outvars, values, strict=True):
                 self._names[var] = self._constant(value, var.aval)
         elif op == "select_n" and (case := self._case(operands[0])) is not None:

@@ -156,6 +156,10 @@ class Lines:
 
     def number(self, value: float, dtype: str, shape: Sequence[int] = ()) -> Value:
         """Return a number, as a value of some shape."""
+        if isinstance(value, float) and math.isnan(value):
+            most = self.number(math.inf, dtype)
+            made = self.step(f"sub %{most.name}, %{most.name}", (), dtype, "nan")
+            return self.reshape(made, (1,) * len(shape), shape) if shape else made
         text = f"constant value {_number(value, dtype)} to {dtype}[]"
         made = self.step(text, (), dtype, "c")
         return self.reshape(made, (1,) * len(shape), shape) if shape else made

@@ -412,11 +412,11 @@ class _Reader:
     ) -> Sequence[Any]:
         """Read a call of a function of JAX that is one operation; keys of random numbers are pairs
         of integers in the text."""
-        if op not in ("uniform", "random_split", "random_fold_in"):
+        if op not in _RANDOM.values():
             return self.add(op, operands, {}, results, x)
         sizes = shaped(function.body.takes[0].type, "a key", x).shape
         operands[:1] = self.add("random_wrap", operands[:1], {}, [Shaped(sizes[:-1], "i32")], x)
-        if op == "uniform":
+        if op in ("uniform", "randint"):
             return self.add(op, operands, {}, results, x)
         keys = Shaped(results[0].shape[:-1], "i32")
         made = self.add(op, operands, {"shape": keys.shape} if "split" in op else {}, [keys], x)
@@ -567,7 +567,7 @@ def _number(array: Any) -> bool | int | float:
 
 
 _RANDOM = {
-    ("_uniform", 3): "uniform", ("_threefry_split", 1): "random_split",
+    ("_uniform", 3): "uniform", ("_randint", 3): "randint", ("_threefry_split", 1): "random_split",
     ("_threefry_fold_in", 2): "random_fold_in", ("threefry_fold_in", 2): "random_fold_in",
     ("_threefry_split_foldlike", 1): "random_split", ("threefry_split", 1): "random_split",
 }  # fmt: skip

@@ -63,7 +63,7 @@ def _two(op: str, *names: str) -> None:
             if isinstance(whole, Value) and not isinstance(number, Value):
                 return e.scale(e.cast(whole, dtype), number)
         if op == "div" and dtype[0] not in "fb":
-            raise NotHere("of integers")
+            return _integer(e, node, _quotient(e, node, x, y)[0])
         return e.map(f"{op} {{}}", value_of(e, x, dtype), value_of(e, y, dtype))
 
 
@@ -120,14 +120,23 @@ for _op, _short in (
     _compare(_op, _short)
 
 
+def _quotient(e: Lines, node: Node, x: Operand, y: Operand) -> tuple[Value, Value, Value]:
+    """Return a quotient without its fraction, and its operands; of integers in f64, which has all
+    that have 32 bits."""
+    dtype = dtype_of(node)
+    wide = dtype if dtype[0] in "fb" else "f64"
+    left, right = (e.cast(value_of(e, v, dtype), wide) for v in (x, y))
+    return _OWN["trunc"](e, node, e.map("div {}", left, right)), left, right
+
+
+def _integer(e: Lines, node: Node, x: Value) -> Value:
+    return e.cast(x, dtype_of(node))
+
+
 @jax_row("rem")
 def _rem(e: Lines, node: Node, x: Operand, y: Operand) -> Value:
-    dtype = dtype_of(node)
-    wide = dtype if dtype[0] in "fb" else "f64"  # which has all integers of 32 bits
-    left, right = (e.cast(value_of(e, v, dtype), wide) for v in (x, y))
-    quotient = e.map("div {}", left, right)
-    whole = _OWN["trunc"](e, node, quotient)
-    return e.cast(e.map("sub {}", left, e.map("mul {}", whole, right)), dtype)
+    whole, left, right = _quotient(e, node, x, y)
+    return _integer(e, node, e.map("sub {}", left, e.map("mul {}", whole, right)))
 
 
 @jax_row("round")
@@ -223,7 +232,7 @@ _FAR = (
 
 _OWN: dict[str, Callable[..., Value]] = {
     name: as_torch(name)  # pyright: ignore[reportAssignmentType]
-    for name in ("trunc", "round", "pow.Tensor_Scalar")
+    for name in ("trunc", "floor", "round", "pow.Tensor_Scalar")
 }
 
 
@@ -249,6 +258,18 @@ def _uniform(e: Lines, node: Node, key: Value, low: Operand, high: Operand) -> V
     low, high = (v if not v.shape else e.view(v, (1,) * len(shape)) for v in (low, high))
     width = e.map("sub {}", high, low)
     return e.expand(e.map("add {}", e.map("mul {}", x, width), low), shape)
+
+
+@jax_row("randint")
+def _randint(e: Lines, node: Node, key: Value, low: Operand, high: Operand) -> Value:
+    """Integers between two bounds, the second one left out."""
+    shape = shape_of(node)
+    sizes = ", ".join(map(str, shape))
+    x = e.step(f"uniform %{key.name} to f64[{sizes}]", shape, "f64", "random")
+    low, high = (e.cast(value_of(e, v, "i32"), "f64") for v in (low, high))
+    low, high = (v if not v.shape else e.view(v, (1,) * len(shape)) for v in (low, high))
+    number = _OWN["floor"](e, node, e.map("mul {}", x, e.map("sub {}", high, low)))
+    return _integer(e, node, e.expand(e.map("add {}", number, low), shape))
 
 
 @jax_row("random_seed")

@@ -56,10 +56,17 @@ def _uniform(jaxpr: Any) -> Known | None:
     return ("uniform", {}) if names[:1] == ["random_bits"] and len(jaxpr.invars) == 3 else None
 
 
+def _randint(jaxpr: Any) -> Known | None:
+    """Random integers between two bounds."""
+    names = [x.primitive.name for x in _steps(jaxpr)]
+    return ("randint", {}) if "random_bits" in names and len(jaxpr.invars) == 3 else None
+
+
 _NAMES: dict[str, Callable[[Any], Known | None]] = {
     "relu": _map("relu", ["max"], (0.0,)),
     "silu": _map("silu", ["logistic", "mul"]),
     "swish": _map("silu", ["logistic", "mul"]),
     "_uniform": _uniform,
+    "_randint": _randint,
 }
 """The functions of JAX by name, and what finds the operation of each in its jaxpr."""
