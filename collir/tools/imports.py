@@ -20,7 +20,7 @@ from typing import Any
 import collir
 from collir.importing.models.export import DTYPES
 from collir.importing.models.hugging_face import HeadError, model_of
-from collir.importing.models.imported import MACHINE, MESH, PRECISIONS
+from collir.importing.models.imported import MACHINE, MESH, PRECISIONS, Imported
 from collir.importing.models.jax_functions import import_jax
 from collir.importing.models.torch_models import import_torch
 from collir.importing.models.training import OPTIMIZERS
@@ -176,11 +176,7 @@ def _run_jax(options: argparse.Namespace) -> int:
         clip=options.clip, machine=options.machine, mesh=options.mesh,
         comment=f"{options.factory}, by\n  {_command(options)}",
     )  # fmt: skip
-    collir.parse(imported.text, options.output or "<imported>")
-    for remark in imported.remarks:
-        print(f"remark: {remark}", file=sys.stderr)
-    _write(imported.text, options.output)
-    return 0
+    return _checked(imported, options.output)
 
 
 def _run_hlo(options: argparse.Namespace) -> int:
@@ -214,10 +210,15 @@ def _run_stablehlo(options: argparse.Namespace) -> int:
         text, file, optimizer=options.optimizer or "", clip=options.clip, machine=options.machine,
         mesh=axes_of(options.mesh), comment=f"{file}, by\n  {shlex.join(words)}",
     )  # fmt: skip
-    collir.parse(imported.text, options.output or "<imported>")
+    return _checked(imported, options.output)
+
+
+def _checked(imported: Imported, output: str | None) -> int:
+    """Check a program, say what is not as it was, and write it."""
+    collir.parse(imported.text, output or "<imported>")
     for remark in imported.remarks:
         print(f"remark: {remark}", file=sys.stderr)
-    _write(imported.text, options.output)
+    _write(imported.text, output)
     return 0
 
 
