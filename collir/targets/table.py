@@ -16,6 +16,7 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "device-mesh": Lazy("collir.targets.launch.device_mesh", "DeviceMeshTarget"),
     "explain": Lazy("collir.targets.reports.explain", "ExplainTarget"),
     "gantt": Lazy("collir.targets.reports.gantt", "GanttTarget"),
+    "html": Lazy("collir.targets.reports.page.target", "HtmlTarget"),
     "hostfile": Lazy("collir.targets.launch.hostfile", "HostfileTarget"),
     "jax": Lazy("collir.targets.code.jax", "JaxTarget"),
     "jax-mesh": Lazy("collir.targets.launch.jax_mesh", "JaxMeshTarget"),

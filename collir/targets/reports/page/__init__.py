@@ -1,0 +1,1 @@
+"""A report of a program as one page of HTML, which needs nothing from elsewhere."""

@@ -1,0 +1,226 @@
+"""What a page shows of simulations, as data for its script and its template."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collir.cost.programs.critical import critical_path
+from collir.cost.programs.memory import Use
+from collir.cost.programs.simulation import SimulatedStep, Simulation
+from collir.targets.reports.memory import memory_lines, memory_series
+from collir.targets.reports.simulate import resource_name, stream_name
+from collir.targets.reports.text import bytes_text, percent_text, seconds_text
+
+MOST_STEPS = 20_000
+"""The most steps of a function that a page draws: the longest ones."""
+
+MOST_POINTS = 4_000
+"""The most points of a curve."""
+
+_CLOSE = 0.995
+"""The part of a time from which on a bound is as good as reached."""
+
+_WAITS = 3
+"""The collectives that a summary names."""
+
+
+def function_data(simulation: Simulation, explanation: str) -> dict[str, Any]:
+    """Return what a page shows of a function: times in seconds, sizes in bytes."""
+    return {
+        **_timeline(simulation),
+        "sentences": [*sentences(simulation)],
+        "memory": _memory(simulation),
+        "ports": [*_ports(simulation)],
+        "levels": [*_levels(simulation)],
+        "axes": [*_axes(simulation)],
+        "explanation": explanation,
+    }
+
+
+def sentences(simulation: Simulation) -> Iterator[str]:
+    """Yield what there is to say of a function first: its time, what it waits for, its memory."""
+    time, mesh = simulation.time, simulation.mesh
+    name, count = f"@{simulation.name}", mesh.machine.devices
+    least = f", and no order of its steps takes less than {seconds_text(simulation.bound)}"
+    bound = least if simulation.bound < _CLOSE * time else ""
+    yield f"{name} takes {seconds_text(time)} on {count} devices of @{mesh.machine.name}{bound}."
+    waits = sorted(waits_of(simulation).items(), key=lambda x: -x[1])
+    waited = sum(seconds for _, seconds in waits)
+    if waits and time:
+        listed = [
+            f"{percent_text(seconds, time)} for {kind} over {over}"
+            for (kind, over), seconds in waits[:_WAITS]
+        ]
+        others = f", {len(waits) - _WAITS} others" if len(waits) > _WAITS else ""
+        share = percent_text(waited, time)
+        yield f"{share} of it waits for collectives: {', '.join(listed)}{others}."
+    elif time:
+        yield "It waits for no collective."
+    text = memory_lines(simulation)[0]
+    yield f"{text[0].upper()}{text[1:]}."
+
+
+def waits_of(simulation: Simulation) -> dict[tuple[str, str], float]:
+    """Return the seconds of the critical path that are collectives, by kind and axes."""
+    found: dict[tuple[str, str], float] = {}
+    for link in critical_path(simulation):
+        step, (start, end) = simulation.steps[link.number], simulation.spans[link.number]
+        if step.loop:
+            for key, seconds in waits_of(step.loop.body).items():
+                found[key] = found.get(key, 0.0) + step.loop.times * seconds
+        elif step.sent:
+            key = step.kind, step.over(simulation.mesh)
+            found[key] = found.get(key, 0.0) + end - start
+    return found
+
+
+def exposed_spans(simulation: Simulation) -> list[tuple[float, float]]:
+    """Return when something is sent and no device computes."""
+    devices = len(simulation.mesh.machine.levels)
+    spans: list[tuple[float, float]] = []
+    for piece in simulation.intervals:
+        streams = {simulation.steps[n].task.stream for n in piece.running}
+        if not streams or devices in streams:
+            continue
+        if spans and spans[-1][1] == piece.start:
+            spans[-1] = spans[-1][0], piece.end
+        else:
+            spans.append((piece.start, piece.end))
+    return spans
+
+
+@dataclass
+class _Lanes:
+    """The rows of a timeline: a stream of the devices of each place."""
+
+    simulation: Simulation
+
+    def of(self, step: SimulatedStep) -> int:
+        return step.task.stream * len(self.simulation.places) + step.lane
+
+    def names(self) -> list[str]:
+        count = len(self.simulation.mesh.machine.levels) + 1
+        return [
+            ", ".join(filter(None, (stream_name(self.simulation, stream), place)))
+            for stream in range(count)
+            for place in self.simulation.places
+        ]
+
+
+def _timeline(simulation: Simulation) -> dict[str, Any]:
+    """Return the steps of a function, and those of the iterations of its loops."""
+    path = {link.number for link in critical_path(simulation)}
+    lanes, bodies = _Lanes(simulation), list[dict[str, Any]]()
+    spans = [*zip(simulation.steps, simulation.spans, strict=True)]
+    order = range(len(spans))
+    if len(spans) > MOST_STEPS:
+        longest = sorted(order, key=lambda n: spans[n][1][0] - spans[n][1][1])
+        order = sorted(longest[:MOST_STEPS])
+    place = {number: at for at, number in enumerate(order)}
+    steps: list[list[Any]] = []
+    for number in order:
+        step, (start, end) = spans[number]
+        body = -1
+        if (inside := step.loop or step.pipelined) is not None:
+            body = len(bodies)
+            times = step.loop.times if step.loop else 1
+            title = f"{step.name} = {step.kind}"
+            bodies.append({**_timeline(inside.body), "title": title, "times": times})
+        sent = step.sent
+        steps.append([
+            step.name, step.kind, step.over(simulation.mesh), sent.algorithm if sent else "",
+            step.size, start, end, step.task.time, lanes.of(step), step.line,
+            int(number in path), body, [place[n] for n in step.task.after if n in place],
+            step.at,
+        ])  # fmt: skip
+    used = sorted({step[8] for step in steps})
+    names = lanes.names()
+    for step in steps:
+        step[8] = used.index(step[8])
+    return {
+        "name": simulation.name,
+        "time": simulation.time,
+        "bound": simulation.bound,
+        "lanes": [names[n] for n in used],
+        "steps": steps,
+        "left_out": len(spans) - len(steps),
+        "exposed": exposed_spans(simulation),
+        "bodies": bodies,
+    }
+
+
+def _memory(simulation: Simulation) -> dict[str, Any]:
+    """Return the bytes that a device holds over time, by what they are for."""
+    peak, limit, _ = simulation.fullest
+    series = _thinned([*memory_series(simulation)])
+    order = [str(use) for use in Use]
+    found = {name for _, sizes in series for name in sizes}
+    uses = [name for name in order if name in found] or sorted(found)
+    return {
+        "peak": peak,
+        "limit": limit,
+        "times": [time for time, _ in series],
+        "uses": [
+            {"name": use, "bytes": [sizes.get(use, 0) for _, sizes in series]} for use in uses
+        ],
+        "lines": memory_lines(simulation),
+    }
+
+
+def _ports(simulation: Simulation) -> Iterator[dict[str, Any]]:
+    """Yield the share of each port and link that is in use over time, the busiest first."""
+    for resource in sorted(simulation.busy, key=lambda x: -simulation.busy[x]):
+        changes = _thinned([*simulation.in_use.get(resource, ())])
+        busy = simulation.busy[resource]
+        yield {
+            "name": resource_name(simulation, resource),
+            "busy": busy,
+            "share": busy / simulation.time if simulation.time else 0.0,
+            "times": [time for time, _ in changes],
+            "used": [share for _, share in changes],
+        }
+
+
+def _thinned(points: Sequence[Any]) -> Sequence[Any]:
+    """Return at most as many points as a curve has."""
+    step = -(-len(points) // MOST_POINTS)
+    return points if step < 2 else [*points[::step], points[-1]]
+
+
+def _levels(simulation: Simulation) -> Iterator[dict[str, Any]]:
+    """Yield the levels of the machine, the outermost first, with what is on each."""
+    mesh = simulation.mesh
+    busy: dict[int, float] = {}
+    for resource, seconds in simulation.busy.items():
+        busy[resource.level] = max(busy.get(resource.level, 0.0), seconds)
+    for number, level in enumerate(mesh.machine.levels):
+        axes = [f"{x.axis}:{x.size}" for x in mesh.by_name.values() if x.level == level.name]
+        yield {
+            "name": level.name,
+            "children": level.size,
+            "axes": ", ".join(axes) or "-",
+            "busy": busy.get(number, 0.0),
+            "share": busy.get(number, 0.0) / simulation.time if simulation.time else 0.0,
+        }
+
+
+def _axes(simulation: Simulation) -> Iterator[dict[str, Any]]:
+    for axis in simulation.mesh.axes:
+        factors = " * ".join(f"{x.level}:{x.size}" for x in axis.factors or ())
+        yield {"name": axis.name, "size": axis.size, "levels": factors or "-"}
+
+
+def rows_of(steps: Sequence[Sequence[Any]], total: float, most: int) -> list[Mapping[str, str]]:
+    """Return the longest steps as cells of a table, for readers without a script."""
+    longest = sorted(steps, key=lambda step: step[5] - step[6])[:most]
+    return [
+        {
+            "step": step[0], "kind": step[1], "over": step[2], "algorithm": step[3],
+            "bytes": bytes_text(step[4]) if step[4] else "", "start": seconds_text(step[5]),
+            "time": seconds_text(step[6] - step[5]),
+            "share": percent_text(step[6] - step[5], total) if total else "",
+            "alone": seconds_text(step[7]), "line": str(step[9] or ""),
+            "critical": "yes" if step[10] else "",
+        }
+        for step in longest
+    ]  # fmt: skip

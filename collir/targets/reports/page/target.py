@@ -1,0 +1,106 @@
+"""Simulations as one page of HTML that a team can look at: no network, no server."""
+
+import json
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import IO, Any
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.utils.target import Target
+
+import collir
+from collir.cost.options import CostOptions
+from collir.cost.programs.accuracy import accuracy_of
+from collir.cost.programs.simulate import simulate
+from collir.cost.programs.simulation import Simulation
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.ir.progress import passes_run
+from collir.targets.reports.explain import explanation
+from collir.targets.reports.page.data import function_data, rows_of
+
+_MOST_ROWS = 200
+"""The rows of a table that stand in the page without a script."""
+
+_MOST_SOURCE = 2**20
+"""The most bytes of a source file that a page shows."""
+
+
+class HtmlTarget(CostOptions, Target):
+    """A report as one page of HTML, for people (needs jinja2: `pip install 'collir[html]'`).
+
+    The page has a summary of each function; the levels of the machine, the axes on them and how
+    busy they are; a timeline with its dependencies, where the iterations of loops open; the memory
+    of a device over time; all steps as a table that sorts, is searched, and leads to the lines of
+    the program; and what would help. It needs no network, and its tables no script.
+    """
+
+    name = "html"
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        simulations = simulate(module, self.cost_model())
+        position = next(filter(None, map(Position.of, module.ops)), None)
+        file = position.file if position else ""
+        output.write(page(simulations, file))
+
+
+def page(simulations: Sequence[Simulation], file: str) -> str:
+    """Return the page of simulations.
+
+    Args:
+        file: the file of the program, whose lines are shown if it can be read.
+
+    Raises:
+        DiagnosticError: jinja2 is not installed, or there is no function.
+    """
+    try:
+        import jinja2
+    except ImportError as error:
+        message = "a page needs jinja2: install it with `pip install 'collir[html]'`"
+        raise DiagnosticError(Diagnostic(message)) from error
+    if not simulations:
+        raise DiagnosticError(Diagnostic("there is no function to show"))
+    functions = [
+        function_data(x, "\n".join(explanation(x, [], file, "simulate"))) for x in simulations
+    ]
+    data = {
+        "file": file, "passes": passes_run.get() or "", "functions": functions,
+        "source": _source(file), "accuracy": [*accuracy_of(simulations)],
+    }  # fmt: skip
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.from_string(_static("page.html"))
+    return template.render(
+        data=data,
+        json=_json(data),
+        rows=[rows_of(x["steps"], x["time"], _MOST_ROWS) for x in functions],
+        most=_MOST_ROWS,
+        version=collir.__version__,
+        styles=[_static("uplot.min.css"), _static("page.css")],
+        scripts=[_static("uplot.min.js"), _static("page.js")],
+    )
+
+
+def _json(data: Any) -> str:
+    """Return data as JSON that may stand in a script: no tag can begin in it."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _static(name: str) -> str:
+    return (resources.files(__package__ or "") / "static" / name).read_text(encoding="utf-8")
+
+
+def _source(file: str) -> list[str]:
+    """Return the lines of a file; none if it cannot be read, or is too long to show."""
+    path = Path(file)
+    try:
+        if not file or not path.is_file() or path.stat().st_size > _MOST_SOURCE:
+            return []
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
