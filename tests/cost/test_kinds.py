@@ -9,7 +9,7 @@ from textwrap import dedent
 
 import pytest
 from checks import functions_of
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from programs import (
     RANDOM,
     module_of,
@@ -199,15 +199,29 @@ def on_machine(function: FuncOp, mesh: Mesh, change: Callable[[Machine], Machine
 
 
 @given(rng=RANDOM)
+@example(rng=random.Random(699))  # groups of a broadcast, one of which crosses the outer switch
 @settings(max_examples=18)
 def test_classes_take_as_long_as_all_devices(rng: random.Random) -> None:
+    """All groups of a step begin together in a simulation; where their costs differ, those of the
+    fastest devices may begin and end before."""
     _, function = random_kinds(rng, plain=True)
     try:
         simulation = simulate_function(function, CostModel())
     except collir.DiagnosticError:  # no algorithm, no rate
         return
     expected = time_of_all_devices(function, CostModel())
-    assert simulation.time == pytest.approx(expected, rel=1e-5, abs=1e-18)
+    assert simulation.time >= expected * (1 - 1e-5)
+    assert simulation.time <= expected * (1 + 1e-5) + _apart(simulation) + 1e-18
+
+
+def _apart(simulation: Simulation) -> float:
+    """Return by how much the devices that are fastest in each local step are ahead of the slowest
+    ones in the end, at most."""
+    times: dict[str, list[float]] = {}
+    for step in simulation.steps:
+        if step.sent is None:
+            times.setdefault(step.name, []).append(step.task.time)
+    return sum(max(own) - min(own) for own in times.values())
 
 
 @given(rng=RANDOM)
