@@ -1,16 +1,13 @@
 """Simulations as one page of HTML that a team can look at: no network, no server."""
 
-import json
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
-import collir
 from collir.cost.options import CostOptions
 from collir.cost.programs.accuracy import accuracy_of
 from collir.cost.programs.simulate import simulate
@@ -19,6 +16,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.progress import passes_run
 from collir.targets.reports.explain import explanation
 from collir.targets.reports.page.data import function_data, rows_of
+from collir.targets.reports.page.rendered import rendered
 
 _MOST_ROWS = 200
 """The rows of a table that stand in the page without a script."""
@@ -54,11 +52,6 @@ def page(simulations: Sequence[Simulation], file: str) -> str:
     Raises:
         DiagnosticError: jinja2 is not installed, or there is no function.
     """
-    try:
-        import jinja2
-    except ImportError as error:
-        message = "a page needs jinja2: install it with `pip install 'collir[html]'`"
-        raise DiagnosticError(Diagnostic(message)) from error
     if not simulations:
         raise DiagnosticError(Diagnostic("there is no function to show"))
     functions = [
@@ -68,31 +61,8 @@ def page(simulations: Sequence[Simulation], file: str) -> str:
         "file": file, "passes": passes_run.get() or "", "functions": functions,
         "source": _source(file), "accuracy": [*accuracy_of(simulations)],
     }  # fmt: skip
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(_static("page.html"))
-    return template.render(
-        data=data,
-        json=_json(data),
-        rows=[rows_of(x["steps"], x["time"], _MOST_ROWS) for x in functions],
-        most=_MOST_ROWS,
-        version=collir.__version__,
-        styles=[_static("uplot.min.css"), _static("page.css")],
-        scripts=[_static("uplot.min.js"), _static("page.js")],
-    )
-
-
-def _json(data: Any) -> str:
-    """Return data as JSON that may stand in a script: no tag can begin in it."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _static(name: str) -> str:
-    return (resources.files(__package__ or "") / "static" / name).read_text(encoding="utf-8")
+    rows = [rows_of(x["steps"], x["time"], _MOST_ROWS) for x in functions]
+    return rendered("page", data, rows=rows, most=_MOST_ROWS)
 
 
 def _source(file: str) -> list[str]:
