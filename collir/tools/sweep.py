@@ -128,6 +128,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how the fastest is set up in megatron, torch, jax, torchtitan, deepspeed or nemo",
     )
     add("--settings-output", metavar="FILE", help="write that to FILE, and not behind the tables")
+    add("--html", metavar="FILE", help="a page of all configurations, and those that are listed")
     add("--plot", metavar="FILE", help="draw time against memory, as SVG")
     add("--workers", type=at_least_one, metavar="N", help="processes (default: one for each core)")
     add(

@@ -23,6 +23,7 @@ from collir.synthesis.sweeping.dividing import division_of, unused_axis
 from collir.synthesis.sweeping.programs import STAGES_OF_ZERO
 from collir.synthesis.sweeping.space import SCHEDULES, Space, level_sizes
 from collir.synthesis.sweeping.steps import TrainingStep
+from collir.targets.reports.page.rendered import check_installed as check_page
 from collir.tools.api import emit, read_text
 from collir.tools.deadline import Deadline
 from collir.tools.engines import ENGINES
@@ -44,6 +45,7 @@ from collir.tools.sweep_output import (
     columns,
     excess,
 )
+from collir.tools.sweep_page import html
 from collir.tools.sweep_plot import check_installed, svg
 from collir.tools.sweep_search import Candidate, Sweep
 from collir.tools.sweep_settings import FRAMEWORKS, check_words, settings_text
@@ -114,6 +116,8 @@ def files_of(options: argparse.Namespace, swept: Sequence[Swept]) -> dict[str, s
         files[path] = as_csv(swept)
     if path := options.plot:
         files[path] = svg(model, found, _memory(options, model.machine))
+    if path := options.html:
+        files[path] = html(swept, _memory(options, model.machine))
     if path := options.settings_output:
         files[path] = settings_of(options, *best)
     if path := options.output:
@@ -195,6 +199,8 @@ def _check_output(options: argparse.Namespace, model: Model, space: Space) -> No
         engine.check_installed()
     if options.plot:
         check_installed()
+    if options.html:
+        check_page()
     first = next(space.configurations(Counter()), None)
     if first and options.sort not in (names := columns(model, first)):
         raise UsageError(f"--sort {options.sort}: the columns are {', '.join(names)}")

@@ -1,13 +1,10 @@
 """The page of `-t html`: what stands in it, that nothing of a program is run, and in a browser."""
 
-import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
+from browser import data_of, needs_browser, used
 
 import collir
 from collir.targets.reports.page.data import exposed_spans, sentences, waits_of
@@ -41,12 +38,6 @@ func @f(%x: f32[512@data, 1024], %v: f32[1024, 4096@model], %w: f32[4096@model, 
 
 def page_of(text: str, file: str = "") -> str:
     return page(collir.simulate(collir.parse(text)), file)
-
-
-def data_of(text: str) -> Any:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
 
 
 def test_a_summary_says_what_is_waited_for() -> None:
@@ -115,18 +106,15 @@ def test_ten_thousand_steps_are_a_megabyte_and_a_half() -> None:
     assert small + (large - small) / 1000 * 9700 < 1.5e6
 
 
-EXERCISE = """<script>
-const errors = [];
-addEventListener("error", (event) => errors.push(event.message));
-</script>"""
-USE = """<script>
-try {
-  const key = (x) => document.querySelector(".timeline").dispatchEvent(new KeyboardEvent("keydown", { key: x }));
-  for (const x of ["ArrowDown", "+", "ArrowLeft", "ArrowRight", "-", "0", "Enter", "ArrowDown", "Escape"]) key(x);
+USE = """
+  const key = (x) => document.querySelector(".timeline")
+    .dispatchEvent(new KeyboardEvent("keydown", { key: x }));
+  for (const x of "ArrowDown + ArrowLeft ArrowRight - 0 Enter ArrowDown Escape".split(" ")) key(x);
   for (const x of document.querySelectorAll("button, input[type=checkbox]")) x.click();
   for (const x of document.querySelectorAll("canvas")) {
     const { left, top } = x.getBoundingClientRect();
-    for (const kind of ["pointermove", "dblclick"]) x.dispatchEvent(new MouseEvent(kind, { clientX: left + 200, clientY: top + 40 }));
+    for (const kind of ["pointermove", "dblclick"])
+      x.dispatchEvent(new MouseEvent(kind, { clientX: left + 200, clientY: top + 40 }));
     x.focus();
     x.dispatchEvent(new WheelEvent("wheel", { deltaY: 1, cancelable: true }));
   }
@@ -134,29 +122,12 @@ try {
   const search = document.querySelector(".search");
   search.value = "ALL_reduce data";
   search.dispatchEvent(new Event("input"));
-} catch (error) { errors.push(String(error)); }
-document.documentElement.dataset.found = document.querySelectorAll("tbody tr[data-step]").length;
-document.documentElement.dataset.errors = errors.join("; ");
-</script>"""  # noqa: E501
-
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
+"""
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed: apt-get install chromium")
+@needs_browser
 def test_every_control_works_in_a_browser(tmp_path: Path) -> None:
-    text = page_of(STEP)
-    text = text.replace("<head>", f"<head>{EXERCISE}", 1)
-    text = f"{USE}</body>".join(text.rsplit("</body>", 1))
-    path = tmp_path / "page.html"
-    path.write_text(text, encoding="utf-8")
-    words = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile",
-             "--virtual-time-budget=5000", "--dump-dom", path.as_uri()]  # fmt: skip
-    done = subprocess.run([CHROMIUM, *words], capture_output=True, text=True, check=True)
-    [attributes] = re.findall(r"<html ([^>]*)>", done.stdout)
-    assert 'data-ready="yes"' in attributes
-    assert 'data-errors=""' in attributes
-    assert 'data-found="1"' in attributes
-    assert "on the critical path" in done.stdout
-    assert done.stdout.count("uplot") >= 2
+    document = used(page_of(STEP), USE, tmp_path)
+    assert len(re.findall(r"<tr data-step", document)) == 1
+    assert "on the critical path" in document
+    assert document.count("uplot") >= 2

@@ -3,9 +3,11 @@
 import json
 import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from browser import CHROMIUM, data_of, used
 from hypothesis import given, settings
 from programs import RANDOM
 from staged_checks import assert_computes
@@ -324,3 +326,34 @@ def test_a_plot_has_strategies_the_memory_and_numbers(
     legend = "ZeRO-3", "tensor", "data alone", "simulated, with its number"
     assert all(f">{words}</text>" in text for words in (*legend, "1 GB of a device", "3"))
     assert ">stages</text>" not in text
+
+
+COMPARE = """
+  for (const x of [...document.querySelectorAll("tbody input")].slice(0, 2)) x.click();
+  for (const x of document.querySelectorAll("th button")) x.click();
+  const zero = [...document.querySelectorAll(".filters select")]
+    .find((x) => x.parentElement.textContent.startsWith("ZeRO"));
+  zero.value = "3";
+  zero.dispatchEvent(new Event("change"));
+"""
+
+
+def test_a_page_has_all_configurations_and_compares_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "sweep.html"
+    words = "--zero=0,3", f"--html={path}", "--memory=1 GB", "--microbatch=2", "--degree=pipe=1"
+    _ = _swept(PERCEPTRON, capsys, *words)
+    text = path.read_text(encoding="utf-8")
+    [table] = data_of(text)["tables"]
+    [zero] = [n for n, name in enumerate(table["names"], 3) if name == "ZeRO"]
+    assert {point[zero] for point in table["points"]} == {"0", "3"}
+    simulated = [x for x in table["points"] if table["kinds"][x[2]] == "simulated"]
+    assert len(simulated) == len(table["rows"]) > 1
+    assert all(a[1] <= b[1] for a, b in pairwise(table["keys"]))  # the fastest first
+    assert f"<td>{table['rows'][0][1]}</td>" in text
+    if CHROMIUM:
+        document = used(text, COMPARE, tmp_path)
+        assert "What differs" in document
+        few = sum(point[zero] == "3" for point in table["points"])
+        assert f"{few} of {len(table['points'])} configurations" in document
