@@ -49,7 +49,7 @@ def _table(model: Model, found: Found) -> dict[str, Any]:
     return {
         "title": f"{found.devices} devices of @{model.machine.name}",
         "sentences": [*_sentences(found, node.time, node.memory)],
-        "columns": ["", *rows[0]],
+        "columns": ["number", *rows[0]],
         "rows": [[str(number), *row.values()] for number, row in enumerate(rows, 1)],
         "keys": [
             [number, *map(_key, row.values())] for number, row in enumerate(rows, 1)
