@@ -6,6 +6,7 @@ the builders of programs in Python: ``module_of`` and ``FunctionBuilder``.
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -81,3 +82,7 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+if "IPython" in sys.modules:
+    importlib.import_module("collir.tools.notebook").register()

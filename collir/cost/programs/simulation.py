@@ -205,7 +205,7 @@ class SimulatedStep:
         return self.sent.bound if self.sent and not copied_bytes(self.sent) else self.task.time
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Simulation:
     """A function simulated under a model; all times are in seconds.
 
@@ -223,6 +223,10 @@ class Simulation:
     held: tuple[tuple[Buffer, ...], ...]
     places: tuple[str, ...] = ("",)
     kinds: tuple[tuple[str, ...], ...] = ((),)
+
+    def __repr__(self) -> str:
+        count, machine = self.mesh.machine.devices, self.mesh.machine.name
+        return f"<Simulation of @{self.name}: {self.time:.6g} s on {count} devices of @{machine}>"
 
     @cached_property
     def steps(self) -> tuple[SimulatedStep, ...]:
