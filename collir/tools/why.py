@@ -13,6 +13,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--function", metavar="NAME", help="the function (default: all)")
     parser.add_argument("--top", type=int, default=20, metavar="N",
                         help="how many collectives are listed (default: 20)")  # fmt: skip
+    parser.add_argument("--html", default="", metavar="FILE",
+                        help="write a page with that, the timeline and all steps")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     add_mesh(parser)
 

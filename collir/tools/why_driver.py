@@ -22,12 +22,13 @@ from collir.dialects.tensor import dist_type
 from collir.ir.auto import is_auto
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
+from collir.targets.reports.page.target import Section, page
 from collir.targets.reports.placements import placement_text
 from collir.targets.reports.text import bytes_text, percent_text, ratio_text, seconds_text, table
 from collir.tools.functions import keep_functions, reported
 from collir.tools.hlo import import_hlo
 from collir.tools.hlo_options import axes_of, text_of
-from collir.tools.shell import UsageError
+from collir.tools.shell import UsageError, write_whole
 
 CHANGES = (
     "place{again=true limit=10}",
@@ -105,6 +106,10 @@ def run(options: argparse.Namespace) -> int:
     if not simulations:
         raise DiagnosticError(Diagnostic(f"{file} has no functions"))
     found = [(x, _whys(x, module, sources, options.top)) for x in simulations]
+    if options.html:
+        sections = [_section(x, *rest) for x, rest in found]
+        shown = page([x for x, _ in found], file, sections, text)
+        write_whole(options.html, shown)
     if options.json:
         print(json.dumps([_as_json(x, *rest) for x, rest in found], indent=2))
         return 0
@@ -229,6 +234,17 @@ def _report(
     share = percent_text(min(waited, simulation.time), simulation.time)
     yield f"{head}, of which it waits {seconds_text(waited)} ({share}) for collectives"
     mesh = simulation.mesh
+    columns, rows = _cells(simulation, whys)
+    yield from (f"  {line}" for line in table(columns, rows, 4))
+    if count > len(whys):
+        yield f"  {count - len(whys)} more are left out (--top)"
+    yield from _change_lines(simulation, changes)
+    yield from accuracy_lines(mesh.machine, [x.sent.step.kind for x in whys])
+
+
+def _cells(simulation: Simulation, whys: Sequence[Why]) -> tuple[list[str], list[list[str]]]:
+    """Return the columns and the rows of a table of collectives."""
+    mesh = simulation.mesh
     columns = ["collective", "from", "over", "crosses", "bytes", "times", "alone", "exposed",
                "less with", "left"]  # fmt: skip
     rows: list[list[str]] = []
@@ -241,9 +257,22 @@ def _report(
             seconds_text(x.exposed), f"-p {change}" if change else "",
             seconds_text(left) if change else "",
         ])  # fmt: skip
-    yield from (f"  {line}" for line in table(columns, rows, 4))
-    if count > len(whys):
-        yield f"  {count - len(whys)} more are left out (--top)"
+    return columns, rows
+
+
+def _section(
+    simulation: Simulation, whys: Sequence[Why], changes: Sequence[Change], count: int
+) -> Section:
+    """Return what a page shows of the collectives of a function."""
+    columns, rows = _cells(simulation, whys)
+    more = count - len(whys)
+    left_out = [f"{more} more are left out (--top)"] if more else []
+    lines = [*left_out, *(line.strip() for line in _change_lines(simulation, changes))]
+    return Section("Collectives, and what would remove them", columns, rows, lines)
+
+
+def _change_lines(simulation: Simulation, changes: Sequence[Change]) -> Iterator[str]:
+    """Yield the changes that make a function faster."""
     if not changes:
         yield "no pass that was tried makes it faster"
     for change in changes:
@@ -254,7 +283,6 @@ def _report(
         yield from (f"    {layout}" for layout in shown)
         if more := len(change.layouts) - len(shown):
             yield f"    and {more} more (--json has all)"
-    yield from accuracy_lines(mesh.machine, [x.sent.step.kind for x in whys])
 
 
 def _as_json(

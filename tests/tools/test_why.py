@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import data_of
 
 import collir
 from collir.cost.programs.removals import collectives, time_without
@@ -100,6 +101,20 @@ def test_a_program_of_xla_has_the_lines_of_the_users_python(
     assert {x["from"].rpartition(":")[0] for x in found["listed"]} == {"xla_programs.py"}
     overlapped = [x for x in found["listed"] if x["less_with"] == "overlap"]
     assert overlapped and all(x["seconds_left"] < x["seconds_exposed"] for x in overlapped)
+
+
+def test_a_page_has_the_collectives_and_the_program_of_the_hlo(tmp_path: Path) -> None:
+    path = tmp_path / "why.html"
+    file = str(EXAMPLES / "models" / "fsdp.hlo.txt")
+    assert tool.main(["why", file, "--mesh", "data=2,fsdp=4", "--html", str(path)]) == 0
+    text = path.read_text(encoding="utf-8")
+    assert "Collectives, and what would remove them" in text
+    assert "<td>xla_programs.py:62</td><td>fsdp</td><td>gpu</td>" in text
+    assert "-p overlap: " in text and "%ws_0: f32[32, 32]" in text
+    data = data_of(text)
+    assert any("all_gather %ws_0 over fsdp dim 0" in line for line in data["source"])
+    [step] = [x for x in data["functions"][0]["steps"] if x[0] == "%all_gather"]
+    assert "all_gather %ws_0" in data["source"][step[9] - 1]
 
 
 def test_an_auto_function_has_its_layouts_propagated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Simulations as one page of HTML that a team can look at: no network, no server."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -43,11 +44,32 @@ class HtmlTarget(CostOptions, Target):
         output.write(page(simulations, file))
 
 
-def page(simulations: Sequence[Simulation], file: str) -> str:
+@dataclass(frozen=True)
+class Section:
+    """A table of a function that a page shows below its summary.
+
+    Attributes:
+        lines: what is said below it.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    lines: Sequence[str] = ()
+
+
+def page(
+    simulations: Sequence[Simulation],
+    file: str,
+    sections: Sequence[Section] = (),
+    source: str | None = None,
+) -> str:
     """Return the page of simulations.
 
     Args:
-        file: the file of the program, whose lines are shown if it can be read.
+        file: the file of the program.
+        sections: one for each simulation, or none.
+        source: the text of the program, by default that of the file, if it can be read.
 
     Raises:
         DiagnosticError: jinja2 is not installed, or there is no function.
@@ -59,10 +81,11 @@ def page(simulations: Sequence[Simulation], file: str) -> str:
     ]
     data = {
         "file": file, "passes": passes_run.get() or "", "functions": functions,
-        "source": _source(file), "accuracy": [*accuracy_of(simulations)],
+        "source": _source(file) if source is None else source.splitlines(),
+        "accuracy": [*accuracy_of(simulations)],
     }  # fmt: skip
     rows = [rows_of(x["steps"], x["time"], _MOST_ROWS) for x in functions]
-    return rendered("page", data, rows=rows, most=_MOST_ROWS)
+    return rendered("page", data, rows=rows, most=_MOST_ROWS, sections=[*sections])
 
 
 def _source(file: str) -> list[str]:
