@@ -7,6 +7,7 @@ import pytest
 from browser import data_of, needs_browser, used
 
 import collir
+from collir.targets.reports.page import rendered as rendered_page
 from collir.targets.reports.page.data import exposed_spans, sentences, waits_of
 from collir.targets.reports.page.target import page
 
@@ -131,3 +132,11 @@ def test_every_control_works_in_a_browser(tmp_path: Path) -> None:
     assert len(re.findall(r"<tr data-step", document)) == 1
     assert "on the critical path" in document
     assert document.count("uplot") >= 2
+
+
+def test_a_page_without_jinja2_or_functions_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(collir.DiagnosticError, match="there is no function to show"):
+        _ = page([], "")
+    monkeypatch.setattr(rendered_page, "find_spec", lambda name: None)  # pyright: ignore
+    with pytest.raises(collir.DiagnosticError, match=r"a page needs jinja2: .*'collir\[html\]'"):
+        _ = page_of(STEP)
