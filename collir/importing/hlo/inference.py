@@ -277,7 +277,10 @@ class Typer:
             NotTyped: it is not known.
         """
         made = self._of(x, operands)
-        return _unsummed(made) if x in self.leaving else made
+        if x not in self.leaving or not any(isinstance(y, State) and y.partial for y in flat(made)):
+            return made
+        self.made.by_hand.add(x)
+        return _unsummed(made)
 
     def _of(self, x: Instruction, operands: list[Value]) -> Value:
         inner = called(self.module, x)
