@@ -86,6 +86,31 @@ def test_random_programs_have_all_that_is_counted() -> None:
     assert sum(map(check_memory, programs)) > 0
 
 
+IN_PLACE = """
+machine @box {
+  device { compute f32 = 1e18 FLOP/s; memory = 1 TB @ 1 B/s }
+  level gpu[2] { port = 1 GB/s, latency = 1 us }
+}
+mesh @m on @box { data = gpu:2 }
+
+func @f(%x: f32[8@data, 6], %s: f32[8@data, 6] state)
+    -> (f32[8@data, 6], f32[8@data, 6] state) on @m {
+  %v = sum %s dims [1] keepdims
+  %a = sub %x, %v
+  %b = maximum %a, %s
+  %y = softmax %s dims [1]
+  %new = maximum %s, %b
+  return %y, %new
+}
+"""
+
+
+def test_a_state_is_overwritten_by_a_kernel_that_repeats_another_operand() -> None:
+    simulation = simulated(IN_PLACE)
+    held = simulation.memory_by_use[-1][1]
+    assert {str(use): size for use, size in held.items()}["optimiser state"] == 4 * 4 * 6
+
+
 CONSTANTS = """
 machine @box {
   device { compute f32 = 1e18 FLOP/s; memory = 1 TB @ 1 B/s; launch = 500 s }

@@ -28,7 +28,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.fusion import kernel_name
 from collir.ir.roles import role_of
 from collir.layout import Mesh
-from collir.layout.structure import Structure
+from collir.layout.structure import REPEATED, Structure
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,8 @@ def _in_order(op: DistOp) -> bool:
     structure: Structure | None = op.structure
     if structure is None:
         return True
-    return all(x == structure.result for x in structure.operands if len(x) == len(structure.result))
+    whole = (x for x in structure.operands if len(x) == len(structure.result) and REPEATED not in x)
+    return all(x == structure.result for x in whole)
 
 
 def _elements(value: SSAValue, mesh: Mesh) -> int:
