@@ -93,8 +93,8 @@ def test_models_of_stablehlo_have_the_values_and_gradients_of_jax(
     name: str, process: ProcessPoolExecutor
 ) -> None:
     worst, gradients = run(process, "errors_of_model", name, "pretty")
-    # The attention of llama is in f32; what resnet keeps of batches are constants in f32, with which
-    # JAX computes in f32 too.
+    # The attention of llama is in f32; what resnet keeps of batches are constants in f32, and JAX
+    # computes with them in f32 too.
     assert worst < {"llama": 1e-4, "resnet": 1e-5}.get(name, EXACT)
     assert gradients or name in ("adamw", "clipped")
 
