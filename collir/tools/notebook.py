@@ -1,4 +1,4 @@
-"""What notebooks show of results: a simulation is its page."""
+"""Show results in notebooks: a simulation is its page."""
 
 import sys
 from html import escape

@@ -105,7 +105,7 @@ SENT = {
     "experts": "f64[2@data, 4@model, 2, 8, 8]", "heads": "redistribute", "two_axes": "redistribute",
     "neighbours": "shift %x over model by -2 open",
 }  # fmt: skip
-"""What stands in the programs of functions with `shard_map`."""
+"""Collectives, by name, in the programs of functions with `shard_map`."""
 
 
 @pytest.mark.turns

@@ -41,10 +41,10 @@ _ROUNDS = 6
 """The times that the body of a loop is typed until its carries stay as they are."""
 
 _BY_HAND = re.compile("shard_map|shmap_body|manual_computation")
-"""What the names of computations and operations of a ``shard_map`` have in them."""
+"""A part of the names of computations and operations that a ``shard_map`` wrote."""
 
 MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
-"""What attributes that are not those of XLA lead to."""
+"""The exceptions that a rule raises on attributes that XLA would not write."""
 
 _INTEGERS = 4096
 """The most integers of a constant that are read."""
@@ -480,15 +480,15 @@ def _untabled(value: Value) -> Value:
         if isinstance(value, State) else value  # fmt: skip
 
 
-def _meet(x: Value, y: Value, line: int, is_manual: bool) -> Value:
+def _meet(x: Value, y: Value, line: int, by_hand: bool) -> Value:
     """Return what is true of both values of a carry."""
     if isinstance(x, tuple) and isinstance(y, tuple):
-        return tuple(_meet(a, b, line, is_manual) for a, b in zip(x, y, strict=False))
+        return tuple(_meet(a, b, line, by_hand) for a, b in zip(x, y, strict=False))
     if isinstance(x, State) and isinstance(y, State):
         try:
             return _both(x, y)
         except NotTyped as error:
-            return _both(stack_of(x), stack_of(y)) if is_manual else Untyped(str(error), line)
+            return _both(stack_of(x), stack_of(y)) if by_hand else Untyped(str(error), line)
     return next(v for v in (x, y) if not isinstance(v, State))
 
 

@@ -544,14 +544,20 @@ def _scatter(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
     return joined([own, stack])
 
 
-@_rule("topk", "custom-call")
-def _top(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
-    """The largest elements along the last dimension."""
+@_rule("custom-call")
+def _call_of_library(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+    """A product of cuBLAS, or the largest elements, as the name of what is called says."""
     target = x.attributes.get("custom_call_target", "").strip('"')
     if "gemm" in target or "matmul" in target:
         return _product_of_library(x, operands)
-    if x.opcode == "custom-call" and target != "TopK":
-        raise NotTyped(f"there is no rule for a call of {target or 'a library'}")
+    if target == "TopK":
+        return _top(rules, x, operands)
+    raise NotTyped(f"there is no rule for a call of {target or 'a library'}")
+
+
+@_rule("topk")
+def _top(rules: Rules, x: Instruction, operands: Sequence[State]) -> State:
+    """The largest elements along the last dimension."""
     own = _undivided(operands[0], [len(operands[0].dims) - 1])
     if own.partial:
         raise NotTyped("it sorts what is partial")

@@ -409,7 +409,7 @@ class Writer:
 
 
 _ARGUMENT = re.compile(r'op_name="([^"/]+)"')
-"""What JAX calls an argument: the way to it in a pytree, as in ``params['layers'][0]``."""
+"""The name JAX gives an argument: its path in a pytree, as in ``params['layers'][0]``."""
 
 _NAMED = re.compile(r"\s*%(\w+) = (\w+) ")
 _KEPT = frozenset({"repeat", *(name for name, kind in STEPS.items() if kind.sends)})

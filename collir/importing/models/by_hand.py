@@ -1,4 +1,4 @@
-"""What a ``shard_map`` of JAX computes on whole arrays: its body, mapped over the axes of the mesh.
+"""Compute a ``shard_map`` of JAX on whole arrays: its body, mapped over the axes of the mesh.
 
 A device has a number on each axis, and a part of each array. All parts are one array with a
 dimension for each axis in front, which lies on that axis; the body is `vmap` over these
@@ -39,7 +39,7 @@ class _Whole:
     """A ``shard_map``."""
 
     def __init__(self, params: Any):
-        self._jax: Any = importlib.import_module("jax")
+        self.jax: Any = importlib.import_module("jax")
         self._params, self._mesh = params, params["mesh"]
         manual = params.get("manual_axes", params.get("newly_manual_axes"))
         sizes = {str(a): int(n) for a, n in dict(self._mesh.shape).items()}
@@ -73,7 +73,7 @@ class _Whole:
         """Return a function of parts as one of arrays with dimensions for axes in front."""
         for axis, size in reversed(self._sizes.items()):
             places, outs = (tuple(0 if axis in own else None for own in x) for x in (given, made))
-            body = self._jax.vmap(
+            body = self.jax.vmap(
                 body, in_axes=places, out_axes=[*outs], axis_name=axis, axis_size=size
             )
         return body
@@ -82,7 +82,7 @@ class _Whole:
         """Return the parts of the first devices along the axes that are not named."""
         for at, axis in reversed([*enumerate(self._sizes)]):
             if axis not in own:
-                x = self._jax.lax.index_in_dim(x, 0, axis=at, keepdims=False)
+                x = self.jax.lax.index_in_dim(x, 0, axis=at, keepdims=False)
         return x
 
     # --- arrays and parts -------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class _Whole:
 
     def _step(self, eqn: Any, operands: list[Any]) -> list[Any]:
         """Return the results of an equation."""
-        jax, op, params = self._jax, eqn.primitive.name, eqn.params
+        jax, op, params = self.jax, eqn.primitive.name, eqn.params
         if (send := _SENT.get(op)) is not None:
             return [self._lay(x) if op != "axis_index" else x
                     for x in send(self, operands, params)]  # fmt: skip
@@ -178,7 +178,7 @@ class _Whole:
             made = self._run(params["jaxpr"], [*consts, *carry, *slices])
             return made[:carries], made[carries:]
 
-        last, stacks = self._jax.lax.scan(
+        last, stacks = self.jax.lax.scan(
             body, start, operands[count + carries :], length=params["length"],
             reverse=params["reverse"],
         )  # fmt: skip
@@ -194,27 +194,27 @@ class _Whole:
         def body(carry: Any) -> Any:
             return self._run(params["body_jaxpr"], [*of_body, *carry])
 
-        return [*self._jax.lax.while_loop(goes_on, body, operands[first + second :])]
+        return [*self.jax.lax.while_loop(goes_on, body, operands[first + second :])]
 
     # --- what it sends ----------------------------------------------------------------------------
 
     def gathered(self, operands: list[Any], params: Any) -> list[Any]:
         [x], dim = operands, params["all_gather_dimension"]
         names, is_tiled = _names(params), params.get("tiled", True)
-        x = x if is_tiled else self._jax.numpy.expand_dims(x, dim)
+        x = x if is_tiled else self.jax.numpy.expand_dims(x, dim)
         for axis in reversed(names):
-            x = self._jax.lax.all_gather(x, axis, axis=dim, tiled=True)
+            x = self.jax.lax.all_gather(x, axis, axis=dim, tiled=True)
         return [x]
 
     def scattered(self, operands: list[Any], params: Any) -> list[Any]:
         [x], dim = operands, params["scatter_dimension"]
         for axis in _names(params):
-            x = self._jax.lax.psum_scatter(x, axis, scatter_dimension=dim, tiled=True)
+            x = self.jax.lax.psum_scatter(x, axis, scatter_dimension=dim, tiled=True)
         return [x if params.get("tiled", True) else x.squeeze(dim)]
 
     def exchanged(self, operands: list[Any], params: Any) -> list[Any]:
         [x], [axis] = operands, _names(params)
-        return [self._jax.lax.all_to_all(x, axis, params["split_axis"], params["concat_axis"],
+        return [self.jax.lax.all_to_all(x, axis, params["split_axis"], params["concat_axis"],
                                          tiled=params.get("tiled", True))]  # fmt: skip
 
     def permuted(self, operands: list[Any], params: Any) -> list[Any]:
@@ -225,7 +225,7 @@ class _Whole:
     def numbered(self, operands: list[Any], params: Any) -> list[Any]:
         made: Any = 0
         for axis in _names(params):
-            made = made * self._sizes[axis] + self._jax.lax.axis_index(axis)
+            made = made * self._sizes[axis] + self.jax.lax.axis_index(axis)
         return [made]
 
 
@@ -234,7 +234,7 @@ _Send = Callable[[_Whole, list[Any], Any], list[Any]]
 
 def _reduction(name: str) -> _Send:
     def send(own: _Whole, operands: list[Any], params: Any) -> list[Any]:
-        function = getattr(importlib.import_module("jax").lax, name)
+        function = getattr(own.jax.lax, name)
         return [function(x, tuple(params["axes"])) for x in operands]
 
     return send
@@ -246,7 +246,7 @@ _SENT: dict[str, _Send] = {
     "all_gather_invariant": _Whole.gathered, "reduce_scatter": _Whole.scattered,
     "all_to_all": _Whole.exchanged, "ppermute": _Whole.permuted, "axis_index": _Whole.numbered,
 }  # fmt: skip
-"""What sends, and how it is done by `vmap`."""
+"""Each collective of JAX, and the function that does it under `vmap`."""
 
 
 def _axes(spec: Any, rank: int) -> list[tuple[str, ...]]:

@@ -337,7 +337,7 @@ class NotUnderstoodError(Exception):
 
 
 MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
-"""What operands and parameters lead to that are not those of an operation."""
+"""The exceptions that a rule raises on operands or parameters its operation cannot have."""
 
 
 def _row(lines: Lines, node: Node, values: Mapping[str, Any]) -> Any:

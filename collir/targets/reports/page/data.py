@@ -1,4 +1,4 @@
-"""What a page shows of simulations, as data for its script and its template."""
+"""Data of simulations for the script and the template of a page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
