@@ -8,8 +8,9 @@ from browser import data_of, needs_browser, used
 
 import collir
 from collir.targets.reports.page import rendered as rendered_page
-from collir.targets.reports.page.data import exposed_spans, sentences, waits_of
+from collir.targets.reports.page.data import exposed_spans
 from collir.targets.reports.page.target import page
+from collir.targets.reports.summary import sentences, waits_of
 
 jinja2 = pytest.importorskip("jinja2")
 
