@@ -1,7 +1,7 @@
 """A page of a template, its styles and scripts, and data."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.util import find_spec
 from typing import Any
@@ -21,12 +21,21 @@ def check_installed() -> None:
         raise DiagnosticError(Diagnostic(message))
 
 
-def rendered(name: str, data: Mapping[str, Any], **more: Any) -> str:
+def rendered(
+    name: str,
+    data: Mapping[str, Any],
+    *,
+    script: str = "",
+    styles: Sequence[str] = (),
+    **more: Any,
+) -> str:
     """Return a page, with everything that it needs inside.
 
     Args:
-        name: its template, and its script.
+        name: its template.
         data: what the script and the template show.
+        script: its script, by default the one with the name of the template.
+        styles: its style sheets, besides those of all pages.
         more: what the template shows besides.
 
     Raises:
@@ -46,8 +55,8 @@ def rendered(name: str, data: Mapping[str, Any], **more: Any) -> str:
         data=data,
         json=_json(data),
         version=collir.__version__,
-        styles=[_static("uplot.min.css"), _static("page.css")],
-        scripts=[_static(f"{script}.js") for script in ("uplot.min", "texts", name)],
+        styles=[_static(f"{style}.css") for style in ("uplot.min", "page", *styles)],
+        scripts=[_static(f"{each}.js") for each in ("uplot.min", "texts", script or name)],
         **more,
     )
 

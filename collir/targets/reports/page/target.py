@@ -18,6 +18,7 @@ from collir.ir.progress import passes_run
 from collir.targets.reports.explain import explanation
 from collir.targets.reports.page.data import function_data, rows_of
 from collir.targets.reports.page.rendered import rendered
+from collir.targets.reports.page.topology import drawings
 
 _MOST_ROWS = 200
 """The rows of a table that stand in the page without a script."""
@@ -85,7 +86,14 @@ def page(
         "accuracy": [*accuracy_of(simulations)],
     }  # fmt: skip
     rows = [rows_of(x["steps"], x["time"], _MOST_ROWS) for x in functions]
-    return rendered("page", data, rows=rows, most=_MOST_ROWS, sections=[*sections])
+    return rendered(
+        "page",
+        data,
+        rows=rows,
+        most=_MOST_ROWS,
+        sections=[*sections],
+        drawings=[drawings(x) for x in simulations],
+    )
 
 
 def _source(file: str) -> list[str]:

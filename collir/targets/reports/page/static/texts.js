@@ -1,5 +1,5 @@
 "use strict";
-// What the scripts of all pages share: numbers as text, colours, and elements.
+// The parts that the scripts of all pages share: numbers as text, colours, elements, and tables that sort.
 const texts = (() => {
   const seconds = (x) => {
     if (!x) return "0 s";
@@ -19,5 +19,28 @@ const texts = (() => {
     if (text !== undefined) made.textContent = text;
     return Object.assign(made, properties);
   };
-  return { seconds, bytes, color, element };
+  // Sort the rows of a table by buttons in the heads that have `data-sort`: cells with `data-value` as numbers,
+  // before the others, which are texts; empty cells stay at the end.
+  const sortable = (table) => {
+    const body = table.tBodies[0], rows = [...body.rows], heads = [...table.tHead.querySelectorAll("th[data-sort]")];
+    const values = (column) => new Map(rows.map((row) => {
+      const cell = row.cells[column];
+      return [row, "value" in cell.dataset ? Number(cell.dataset.value) : cell.textContent.trim()];
+    }));
+    const compare = (x, y) => typeof x === "number" && typeof y === "number" ? x - y :
+      typeof x !== typeof y ? (typeof x === "number" ? -1 : 1) : x.localeCompare(y, "en", { numeric: true });
+    for (const head of heads) {
+      const button = element("button", head.textContent, { type: "button" });
+      head.replaceChildren(button);
+      button.addEventListener("click", () => {
+        const down = head.getAttribute("aria-sort") === "ascending", value = values(head.cellIndex);
+        const full = rows.filter((row) => value.get(row) !== ""), empty = rows.filter((row) => value.get(row) === "");
+        full.sort((a, b) => compare(value.get(a), value.get(b)) * (down ? -1 : 1));
+        body.replaceChildren(...full, ...empty);
+        for (const other of heads) other.removeAttribute("aria-sort");
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      });
+    }
+  };
+  return { seconds, bytes, color, element, sortable };
 })();
