@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collir.cost.formulas.costs import CostFormulas
     from collir.cost.formulas.function import CostFunction
     from collir.cost.programs.simulation import Simulation
-    from collir.tools.pass_costs import PassCosts
+    from collir.targets.reports.pass_costs import PassCosts
 
 
 @cache
@@ -182,7 +182,7 @@ def pass_costs(module: ModuleOp, passes: str) -> "PassCosts":
         UsageError: a pass that does not exist, or an option it does not have.
         DiagnosticError: a pass cannot do its work on this module.
     """
-    from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
+    from collir.targets.reports.pass_costs import WRITTEN, PassCosts, model_of
 
     pipeline = pass_pipeline(passes)
     costs = PassCosts(model_of(pipeline.passes))

@@ -37,13 +37,13 @@ from collir.syntax.reader import is_mlir, read
 from collir.syntax.writer import settle_names, write
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.synthesis.searching import session
+from collir.targets.reports.pass_costs import WRITTEN, PassCosts, model_of
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import TARGETS
 from collir.tools.api import LANGUAGES, naming, pass_pipeline, validate_after, verify_after
 from collir.tools.collopt_arguments import OF_MLIR, CommandLine
 from collir.tools.expected import check_expected
 from collir.tools.functions import for_code, for_report, keep_functions, reported
-from collir.tools.pass_costs import WRITTEN, PassCosts, model_of
 from collir.tools.shell import UsageError, report, write_whole
 from collir.tools.specifications import configured, usage_error
 from collir.tools.ticker import Ticker

@@ -20,8 +20,8 @@ from collir.layout import DType
 from collir.passes.pipelines import PIPELINES
 from collir.semantics.validation.validate import Outcome, compare_modules
 from collir.syntax.writer import write
+from collir.targets.reports.pass_costs import FunctionAt
 from collir.tools import collrun
-from collir.tools.pass_costs import FunctionAt
 
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "passes.py"))
 

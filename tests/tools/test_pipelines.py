@@ -15,9 +15,9 @@ from collir.ir.functions import functions_of
 from collir.passes.pipelines import PIPELINES
 from collir.passes.table import PASSES
 from collir.semantics.validation import validate
+from collir.targets.reports.pass_costs import FunctionAt
 from collir.tools import collopt
 from collir.tools.api import pass_pipeline
-from collir.tools.pass_costs import FunctionAt
 from collir.tools.universe import known_passes
 
 ROOT = Path(__file__).parents[2]

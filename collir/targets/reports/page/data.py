@@ -1,12 +1,11 @@
 """Data of simulations for the script and the template of a page."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from collir.cost.programs.critical import critical_path
 from collir.cost.programs.memory import Use
-from collir.cost.programs.simulation import SimulatedStep, Simulation
+from collir.cost.programs.simulation import Simulation
 from collir.targets.reports.memory import memory_lines, memory_series
 from collir.targets.reports.simulate import resource_name, stream_name
 from collir.targets.reports.summary import sentences
@@ -22,7 +21,7 @@ MOST_POINTS = 4_000
 def function_data(simulation: Simulation, explanation: str) -> dict[str, Any]:
     """Return what a page shows of a function: times in seconds, sizes in bytes."""
     return {
-        **_timeline(simulation),
+        **timeline_data(simulation),
         "sentences": [*sentences(simulation)],
         "memory": _memory(simulation),
         "ports": [*_ports(simulation)],
@@ -47,35 +46,65 @@ def exposed_spans(simulation: Simulation) -> list[tuple[float, float]]:
     return spans
 
 
-@dataclass
-class _Lanes:
-    """The rows of a timeline: a stream of the devices of each place."""
+class StepRow(NamedTuple):
+    """A step, as the script and the table of a page have it: times in seconds, sizes in bytes.
 
-    simulation: Simulation
+    Attributes:
+        lane: the number of its row of the timeline.
+        line: the line of the program; 0 if that is not known.
+        body: the number of the timeline that opens in it; -1 if none does.
+        needs: the numbers of the steps that it waits for.
+    """
 
-    def of(self, step: SimulatedStep) -> int:
-        return step.task.stream * len(self.simulation.places) + step.lane
+    name: str
+    kind: str
+    over: str
+    algorithm: str
+    bytes: float
+    start: float
+    end: float
+    alone: float
+    lane: int
+    line: int
+    critical: int
+    body: int
+    needs: list[int]
+    at: str
 
-    def names(self) -> list[str]:
-        count = len(self.simulation.mesh.machine.levels) + 1
-        return [
-            ", ".join(filter(None, (stream_name(self.simulation, stream), place)))
-            for stream in range(count)
-            for place in self.simulation.places
-        ]
+    @property
+    def time(self) -> float:
+        """The seconds that it takes."""
+        return self.end - self.start
 
 
-def _timeline(simulation: Simulation) -> dict[str, Any]:
-    """Return the steps of a function, and those of the iterations of its loops."""
+def _lane_names(simulation: Simulation) -> list[str]:
+    """Return the names of the rows of a timeline: a stream of the devices of each place."""
+    count = len(simulation.mesh.machine.levels) + 1
+    return [
+        ", ".join(filter(None, (stream_name(simulation, stream), place)))
+        for stream in range(count)
+        for place in simulation.places
+    ]
+
+
+def timeline_data(simulation: Simulation, most: int = MOST_STEPS) -> dict[str, Any]:
+    """Return the steps of a function, and those of the iterations of its loops.
+
+    Args:
+        most: how many steps it has at most: the longest ones.
+    """
     path = {link.number for link in critical_path(simulation)}
-    lanes, bodies = _Lanes(simulation), list[dict[str, Any]]()
+    bodies = list[dict[str, Any]]()
     spans = [*zip(simulation.steps, simulation.spans, strict=True)]
     order = range(len(spans))
-    if len(spans) > MOST_STEPS:
+    if len(spans) > most:
         longest = sorted(order, key=lambda n: spans[n][1][0] - spans[n][1][1])
-        order = sorted(longest[:MOST_STEPS])
+        order = sorted(longest[:most])
     place = {number: at for at, number in enumerate(order)}
-    steps: list[list[Any]] = []
+    streams = [x.task.stream * len(simulation.places) + x.lane for x, _ in spans]
+    used = sorted({streams[number] for number in order})
+    names = _lane_names(simulation)
+    steps: list[StepRow] = []
     for number in order:
         step, (start, end) = spans[number]
         body = -1
@@ -83,18 +112,13 @@ def _timeline(simulation: Simulation) -> dict[str, Any]:
             body = len(bodies)
             times = step.loop.times if step.loop else 1
             title = f"{step.name} = {step.kind}"
-            bodies.append({**_timeline(inside.body), "title": title, "times": times})
-        sent = step.sent
-        steps.append([
-            step.name, step.kind, step.over(simulation.mesh), sent.algorithm if sent else "",
-            step.size, start, end, step.task.time, lanes.of(step), step.line,
-            int(number in path), body, [place[n] for n in step.task.after if n in place],
-            step.at,
-        ])  # fmt: skip
-    used = sorted({step[8] for step in steps})
-    names = lanes.names()
-    for step in steps:
-        step[8] = used.index(step[8])
+            bodies.append({**timeline_data(inside.body, most), "title": title, "times": times})
+        steps.append(StepRow(
+            step.name, step.kind, step.over(simulation.mesh),
+            step.sent.algorithm if step.sent else "", step.size, start, end, step.task.time,
+            used.index(streams[number]), step.line, int(number in path), body,
+            [place[n] for n in step.task.after if n in place], step.at,
+        ))  # fmt: skip
     return {
         "name": simulation.name,
         "time": simulation.time,
@@ -168,17 +192,16 @@ def _axes(simulation: Simulation) -> Iterator[dict[str, Any]]:
         yield {"name": axis.name, "size": axis.size, "levels": factors or "-"}
 
 
-def rows_of(steps: Sequence[Sequence[Any]], total: float, most: int) -> list[Mapping[str, str]]:
+def rows_of(steps: Sequence[StepRow], total: float, most: int) -> list[Mapping[str, str]]:
     """Return the longest steps as cells of a table, for readers without a script."""
-    longest = sorted(steps, key=lambda step: step[5] - step[6])[:most]
     return [
         {
-            "step": step[0], "kind": step[1], "over": step[2], "algorithm": step[3],
-            "bytes": bytes_text(step[4]) if step[4] else "", "start": seconds_text(step[5]),
-            "time": seconds_text(step[6] - step[5]),
-            "share": percent_text(step[6] - step[5], total) if total else "",
-            "alone": seconds_text(step[7]), "line": str(step[9] or ""),
-            "critical": "yes" if step[10] else "",
+            "step": step.name, "kind": step.kind, "over": step.over, "algorithm": step.algorithm,
+            "bytes": bytes_text(step.bytes) if step.bytes else "",
+            "start": seconds_text(step.start), "time": seconds_text(step.time),
+            "share": percent_text(step.time, total) if total else "",
+            "alone": seconds_text(step.alone), "line": str(step.line or ""),
+            "critical": "yes" if step.critical else "",
         }
-        for step in longest
+        for step in sorted(steps, key=lambda step: -step.time)[:most]
     ]  # fmt: skip

@@ -16,7 +16,7 @@ from collir.cost.programs.simulation import Simulation
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.progress import passes_run
 from collir.targets.reports.explain import explanation
-from collir.targets.reports.page.data import function_data, rows_of
+from collir.targets.reports.page.data import StepRow, function_data, rows_of
 from collir.targets.reports.page.rendered import rendered
 from collir.targets.reports.page.topology import drawings
 
@@ -83,7 +83,7 @@ def page(
     data = {
         "file": file, "passes": passes_run.get() or "", "functions": functions,
         "source": _source(file) if source is None else source.splitlines(),
-        "accuracy": [*accuracy_of(simulations)],
+        "accuracy": [*accuracy_of(simulations)], "columns": StepRow._fields,
     }  # fmt: skip
     rows = [rows_of(x["steps"], x["time"], _MOST_ROWS) for x in functions]
     return rendered(

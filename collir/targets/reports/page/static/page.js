@@ -3,7 +3,8 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const [NAME, KIND, OVER, ALGORITHM, BYTES, START, END, ALONE, LANE, LINE, PATH, BODY, NEEDS, AT] =
-    Array(14).keys();
+    ["name", "kind", "over", "algorithm", "bytes", "start", "end", "alone", "lane", "line", "critical", "body", "needs", "at"]
+      .map((name) => data.columns.indexOf(name));
   const PAGE = 500, LANE_HEIGHT = 34, LEFT = 90, TOP = 22;
 
   const { seconds, bytes, color, element } = texts;
