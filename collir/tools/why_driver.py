@@ -133,21 +133,13 @@ def _whys(
     for x in sent[: 2 * top]:
         seconds = exposed[x.path]
         best = _best(x, seconds, of_line[x.step.line], changes)
-        whys.append(Why(x, seconds, _source(x, sources), _level(simulation, x), best))
+        whys.append(Why(x, seconds, _source(x, sources), x.step.crosses(simulation.mesh), best))
     return sorted(whys, key=lambda x: (-x.exposed, -x.sent.alone))[:top], changes, len(sent)
 
 
 def _source(x: Sent, sources: Mapping[str, str]) -> str:
     """Return the line that a collective comes from: of the user's Python, if that is known."""
     return sources.get(x.step.result, f"line {x.step.line}" if x.step.line else "")
-
-
-def _level(simulation: Simulation, x: Sent) -> str:
-    """Return the outermost level of the machine that a collective crosses."""
-    assert x.step.sent is not None
-    levels = [level.name for level in simulation.mesh.machine.levels]
-    used = {simulation.mesh.by_name[sub].level for sub in x.step.sent.collective.axes}
-    return next((name for name in levels if name in used), "")
 
 
 def _changes(simulation: Simulation, module: ModuleOp) -> Iterator[Change]:

@@ -188,6 +188,13 @@ class SimulatedStep:
         """Return the axes of a collective as a user writes them."""
         return ", ".join(mesh.short(self.sent.collective.axes)) if self.sent else ""
 
+    def crosses(self, mesh: Mesh) -> str:
+        """Return the outermost level of the machine that the axes of a collective lie on; nothing
+        for other steps, and inside of a device."""
+        axes = self.sent.collective.axes if self.sent else ()
+        used = {mesh.by_name[axis].level for axis in axes}
+        return next((level.name for level in mesh.machine.levels if level.name in used), "")
+
     @property
     def issues(self) -> int:
         """The number of kernels and collectives of it, which a host issues."""

@@ -1,4 +1,4 @@
-"""The bounds of a program, the shares of its time, and the changes that would make it faster."""
+"""The time of a program in three sentences, where it goes, and what would make it faster."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -13,7 +13,7 @@ from xdsl.utils.target import Target
 from collir.cost.network.group import CostError
 from collir.cost.options import CostOptions
 from collir.cost.programs.accuracy import accuracy_of
-from collir.cost.programs.critical import TimeShare, critical_path, time_shares
+from collir.cost.programs.critical import CriticalStep, TimeShare, critical_path, time_shares
 from collir.cost.programs.kinds import has_kinds
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import SimulatedStep, Simulation
@@ -30,16 +30,17 @@ from collir.synthesis.programs.decomposing import decompose_by_search
 from collir.synthesis.programs.fusion import fuse
 from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.targets.reports.cost import title_of
-from collir.targets.reports.memory import memory_lines
+from collir.targets.reports.memory import use_lines
 from collir.targets.reports.placements import placement_text
 from collir.targets.reports.simulate import resource_name
+from collir.targets.reports.summary import sentences
 from collir.targets.reports.text import percent_text, ratio_text, seconds_text, table
 
 CHUNKS = 16
 """The largest number of chunks of the programs that are simulated."""
 
-LISTED = 20
-"""The largest number of steps of a critical path, or of that of an iteration, that are listed."""
+LISTED = 10
+"""The largest number of rows of a table; of a critical path, of each level of its loops."""
 
 FEW = 3
 """The number of steps that are listed, the longest, where each takes next to nothing."""
@@ -54,14 +55,16 @@ such steps that follow each other are summed up."""
 
 @dataclass(frozen=True)
 class ExplainTarget(TimedOptions, Target):
-    """The bounds of each function, the shares of its time, and what would help, largest first.
+    """Each function in three sentences, where its time goes, and what would help.
 
-    Each change is simulated: twice the port or half the latency of a level; the cheapest
+    The sentences say how long it takes, what it waits for, and how much memory a device needs.
+    What would help is simulated: twice the port or half the latency of a level; the cheapest
     programs for the collectives (as `decompose` finds them) or for several in a row (as `fuse`
     does); another placement of the mesh with its cheapest programs (as `place` finds it, if all
-    functions on the mesh name whole axes only). The last line is the time of a byte in larger
-    buffers. A change that a pass makes is followed by its command; a change that gains next to
-    nothing is left out.
+    functions on the mesh name whole axes only). The time of a byte in larger buffers is below. A
+    change that a pass makes is followed by its command; a change that gains next to nothing is
+    left out. The critical path and the uses of the memory come last. Where the time goes, and each
+    level of the critical path, have at most ten rows; one of them sums up the rest.
     """
 
     name = "explain"
@@ -106,7 +109,9 @@ class ExplainTarget(TimedOptions, Target):
                 changes.append(
                     Improvement(placement_text(moved[0]), moved[1][simulation.name], passes)
                 )
-            blocks.append(explanation(simulation, changes, file, self._pass("simulate")))
+            title, *lines = explanation(simulation, changes, file, self._pass("simulate"))
+            summary = [f"  {sentence}" for sentence in sentences(simulation)]
+            blocks.append([title, *(summary if simulation.time else ()), *lines])
         output.write("\n".join("\n".join(lines) + "\n" for lines in blocks))
         output.writelines(f"{line}\n" for line in accuracy_of(simulations))
 
@@ -166,7 +171,7 @@ class ExplainTarget(TimedOptions, Target):
 def explanation(
     simulation: Simulation, changes: Sequence[Improvement], file: str, target: str
 ) -> list[str]:
-    """Return the lines of a function.
+    """Return the lines of a function, without the sentences that sum it up.
 
     Args:
         changes: the times of the function after passes.
@@ -175,13 +180,13 @@ def explanation(
     """
     if not simulation.time:
         return [title_of(simulation), "  nothing that takes time"]
-    return [
-        title_of(simulation),
-        *(f"  {line}" for line in _critical(simulation)),
-        *(f"  {line}" for line in _where(simulation)),
-        *(f"  {line}" for line in _helpful(simulation, changes, file, target)),
-        *(f"  {line}" for line in memory_lines(simulation)),
+    lines = [
+        *_where(simulation),
+        *_helpful(simulation, changes, file, target),
+        *_critical(simulation),
+        *_memory(simulation),
     ]
+    return [title_of(simulation), *(f"  {line}" for line in lines)]
 
 
 _OF_KERNELS = {
@@ -208,33 +213,50 @@ def _link_rows(
         times: how often these steps run.
         depth: one more than the number of loops around them.
     """
-    spans = simulation.spans
-    links = [
-        link for link in critical_path(simulation) if spans[link.number][1] > spans[link.number][0]
-    ]
-    indent = "  " * depth
-    took = {link.number: spans[link.number][1] - spans[link.number][0] for link in links}
-    largest = sorted(took, key=lambda number: -took[number])[:LISTED]
-    listed = [number for number in largest if times * took[number] >= _NOTHING * total]
-    listed = listed or largest[:FEW]
+    spans, indent = simulation.spans, "  " * depth
+    took = {n: spans[n][1] - spans[n][0] for n in range(len(spans))}
+    links = [link for link in critical_path(simulation) if took[link.number] > 0]
+    for part in _parts(links, took, _NOTHING * total / times):
+        link, seconds = part[0], sum(took[link.number] for link in part)
+        step, before = simulation.steps[link.number], link.waited_for
+        predecessor = "" if before is None else f" {simulation.steps[before].name}"
+        yield [
+            f"{indent}{_more(len(part)) if len(part) > 1 else _step_text(simulation, step)}",
+            seconds_text(seconds),
+            percent_text(times * seconds, total),
+            "" if len(part) > 1 else f"{_WHY[link.why]}{predecessor}",
+        ]
+        if len(part) == 1 and step.loop and len(simulation.places) == 1:
+            yield from _link_rows(step.loop.body, total, times * step.loop.times, depth + 1)
+
+
+def _parts(
+    links: Sequence[CriticalStep], took: Mapping[int, float], least: float
+) -> list[Sequence[CriticalStep]]:
+    """Return the rows of a path: steps that are listed, and those that are summed up in one row.
+
+    What is between listed steps has a row there, unless these are too many rows; then there is one
+    at the end.
+
+    Args:
+        took: the seconds of each step.
+        least: the seconds of a step that gets a row.
+    """
+    largest = sorted((link.number for link in links), key=lambda number: -took[number])
+    listed = [number for number in largest[:LISTED] if took[number] >= least] or largest[:FEW]
+    parts: list[Sequence[CriticalStep]] = []
     for is_listed, group in groupby(links, lambda link: link.number in listed):
-        row = list(group)
-        if not is_listed and len(row) > 1:
-            seconds = sum(took[link.number] for link in row)
-            share = percent_text(times * seconds, total)
-            yield [f"{indent}... and {len(row)} more", seconds_text(seconds), share, ""]
-            continue
-        for link in row:
-            step, before = simulation.steps[link.number], link.waited_for
-            predecessor = "" if before is None else f" {simulation.steps[before].name}"
-            yield [
-                f"{indent}{_step_text(simulation, step)}",
-                seconds_text(took[link.number]),
-                percent_text(times * took[link.number], total),
-                f"{_WHY[link.why]}{predecessor}",
-            ]
-            if step.loop and len(simulation.places) == 1:
-                yield from _link_rows(step.loop.body, total, times * step.loop.times, depth + 1)
+        row = [*group]
+        parts += [[link] for link in row] if is_listed else [row]
+    if len(parts) <= LISTED:
+        return parts
+    del listed[LISTED - 1 :]
+    alone: list[Sequence[CriticalStep]] = [[link] for link in links if link.number in listed]
+    return [*alone, [link for link in links if link.number not in listed]]
+
+
+def _more(count: int) -> str:
+    return f"... and {count} more"
 
 
 def _step_text(simulation: Simulation, step: SimulatedStep) -> str:
@@ -247,16 +269,17 @@ def _step_text(simulation: Simulation, step: SimulatedStep) -> str:
 
 
 def _where(simulation: Simulation) -> list[str]:
+    total = simulation.time
     rows = [
-        [
-            f"  {_cause(simulation, share)}",
-            seconds_text(share.time),
-            percent_text(share.time, simulation.time),
-        ]
+        (_cause(simulation, share), share.time)
         for share in time_shares(simulation)
-        if share.time >= _NOTHING * simulation.time
+        if share.time >= _NOTHING * total
     ]
-    return ["where its time goes:", *_rows(rows)]
+    if len(rows) > LISTED:
+        rest = rows[LISTED - 1 :]
+        rows[LISTED - 1 :] = [(_more(len(rest)), sum(seconds for _, seconds in rest))]
+    cells = [[f"  {cause}", seconds_text(x), percent_text(x, total)] for cause, x in rows]
+    return ["where its time goes:", *_rows(cells)]
 
 
 def _cause(simulation: Simulation, share: TimeShare) -> str:
@@ -309,6 +332,11 @@ def _helpful(
         f"  buffers {BUFFER_FACTOR:.0f} times as large: a byte takes {100 * byte:.0f}% of the time"
     )
     return ["what would help:", *lines, larger]
+
+
+def _memory(simulation: Simulation) -> list[str]:
+    lines = use_lines(simulation)
+    return ["memory by use:", *lines] if lines else []
 
 
 def _command(passes: str, file: str, target: str) -> str:

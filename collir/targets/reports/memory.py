@@ -21,11 +21,18 @@ def memory_lines(simulation: Simulation) -> list[str]:
     if not simulation.has_roles:
         return [text]
     most = simulation.peak_on(simulation.fullest_class)
+    return [f"{text}, {place_text(simulation, most)}", *use_lines(simulation)]
+
+
+def use_lines(simulation: Simulation) -> list[str]:
+    """Return a table of what the peak of the fullest devices is for, if values have roles."""
+    if not simulation.has_roles:
+        return []
+    most = simulation.peak_on(simulation.fullest_class)
     rows = [
         [f"  {use}", bytes_text(size), percent_text(size, most.size)] for use, size in shares(most)
     ]
-    lines = table(rows[0], rows[1:], left=1) if rows else []
-    return [f"{text}, {place_text(simulation, most)}", *lines]
+    return table(rows[0], rows[1:], left=1) if rows else []
 
 
 def shares(peak: Peak) -> Iterator[tuple[Use, float]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from collir.cost.programs.critical import critical_path
-from collir.cost.programs.simulation import Simulation
+from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.targets.reports.memory import memory_lines
 from collir.targets.reports.text import percent_text, seconds_text
 
@@ -11,7 +11,10 @@ _CLOSE = 0.995
 """The part of a time from which on a bound is as good as reached."""
 
 _WAITS = 3
-"""The collectives that a summary names."""
+"""The most collectives that a summary names."""
+
+_NOTHING = 0.005
+"""The smallest share of the time that a summary names: a smaller one would print as 0%."""
 
 
 def sentences(simulation: Simulation) -> Iterator[str]:
@@ -24,13 +27,17 @@ def sentences(simulation: Simulation) -> Iterator[str]:
     waits = sorted(waits_of(simulation).items(), key=lambda x: -x[1])
     waited = sum(seconds for _, seconds in waits)
     if waits and time:
+        between = {x.over(mesh): between_text(x.crosses(mesh)) for x, _ in _waited(simulation)}
+        named = [x for x in waits[:_WAITS] if x[1] >= _NOTHING * time] or waits[:1]
         listed = [
-            f"{percent_text(seconds, time)} for {kind} over {over}"
-            for (kind, over), seconds in waits[:_WAITS]
+            f"{f'{_share_text(seconds, time)} for ' * (len(waits) > 1)}{kind}"
+            f"{f' over {over}' * bool(over)} {between[over]}"
+            for (kind, over), seconds in named
         ]
-        others = f", {len(waits) - _WAITS} others" if len(waits) > _WAITS else ""
-        share = percent_text(waited, time)
-        yield f"{share} of it waits for collectives: {', '.join(listed)}{others}."
+        if more := len(waits) - len(named):
+            listed.append(f"{more} other{'s' * (more > 1)}")
+        share = _share_text(waited, time)
+        yield (f"{share[0].upper()}{share[1:]} of it waits for collectives: {', '.join(listed)}.")
     elif time:
         yield "It waits for no collective."
     text = memory_lines(simulation)[0]
@@ -39,13 +46,31 @@ def sentences(simulation: Simulation) -> Iterator[str]:
 
 def waits_of(simulation: Simulation) -> dict[tuple[str, str], float]:
     """Return the seconds of the critical path that are collectives, by kind and axes."""
-    found: dict[tuple[str, str], float] = {}
+    waits: dict[tuple[str, str], float] = {}
+    for step, seconds in _waited(simulation):
+        key = step.kind, step.over(simulation.mesh)
+        waits[key] = waits.get(key, 0.0) + seconds
+    return waits
+
+
+def _waited(simulation: Simulation) -> Iterator[tuple[SimulatedStep, float]]:
+    """Yield the collectives of the critical path with their seconds, in all iterations of loops."""
     for link in critical_path(simulation):
         step, (start, end) = simulation.steps[link.number], simulation.spans[link.number]
         if step.loop:
-            for key, seconds in waits_of(step.loop.body).items():
-                found[key] = found.get(key, 0.0) + step.loop.times * seconds
+            yield from ((x, step.loop.times * seconds) for x, seconds in _waited(step.loop.body))
         elif step.sent:
-            key = step.kind, step.over(simulation.mesh)
-            found[key] = found.get(key, 0.0) + end - start
-    return found
+            yield step, end - start
+
+
+def between_text(level: str) -> str:
+    """Return where a collective sends that crosses a level: ``between nodes``."""
+    if not level:
+        return "inside devices"
+    plural = "" if level.endswith("s") else "es" if level.endswith(("x", "ch", "sh")) else "s"
+    return f"between {level}{plural}"
+
+
+def _share_text(part: float, total: float) -> str:
+    text = percent_text(part, total)
+    return text if text != "0%" else "less than 1%"
