@@ -37,3 +37,6 @@ TARGETS: dict[str, Callable[[], type[Target]]] = {
     "trace": Lazy("collir.targets.reports.trace", "TraceTarget"),
 }
 """The functions that import the targets, by the names of the targets."""
+
+REMEMBERING = {"html"}
+"""The targets that show what each pass changes."""

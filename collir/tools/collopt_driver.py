@@ -27,7 +27,7 @@ from collir.ir.diagnostics import (
 from collir.ir.fusion import kernel_name
 from collir.ir.missing_rows import locating_missing_rows
 from collir.ir.names import keep_names
-from collir.ir.progress import activity, passes_run
+from collir.ir.progress import activity, history, passes_run
 from collir.ir.remarks import listening
 from collir.ir.verification import verify
 from collir.layout.operation_table import MissingRowError
@@ -39,7 +39,7 @@ from collir.synthesis.propagation.propagate import make_explicit
 from collir.synthesis.searching import session
 from collir.targets.reports.pass_costs import WRITTEN, PassCosts, model_of
 from collir.targets.reports.text import seconds_text
-from collir.targets.table import TARGETS
+from collir.targets.table import REMEMBERING, TARGETS
 from collir.tools.api import LANGUAGES, naming, pass_pipeline, validate_after, verify_after
 from collir.tools.collopt_arguments import OF_MLIR, CommandLine
 from collir.tools.expected import check_expected
@@ -89,6 +89,9 @@ class CollOpt:
             for message in validate_after(previous, self._before, module) if previous else ():
                 self._report_remark(Diagnostic(message, severity="remark"))
             self._before = module.clone()
+        if self._remembers:
+            done = previous.name if previous else WRITTEN
+            history.set((*history.get(), (done, module.clone())))
         if self._costs:
             names = reported(module, self.args.function)
             self._costs.measure(previous.name if previous else WRITTEN, module, names)
@@ -128,8 +131,14 @@ class CollOpt:
 
     _costs: PassCosts | None = None
 
+    @property
+    def _remembers(self) -> bool:
+        """Whether the target shows what each pass changes."""
+        return bool(self.pipeline.passes) and parse_spec(self.args.target).name in REMEMBERING
+
     def apply_passes(self, prog: ModuleOp) -> None:
         """Run the passes, and report what they save even if one of them fails."""
+        history.set(())
         if self.args.cost_between_passes:
             self._costs = PassCosts(model_of(self.pipeline.passes))
         try:

@@ -7,10 +7,14 @@ import pytest
 from browser import data_of, needs_browser, used
 
 import collir
+from collir.cost.model import CostModel
 from collir.targets.reports.page import rendered as rendered_page
+from collir.targets.reports.page.changes import changes_of
 from collir.targets.reports.page.data import exposed_spans
 from collir.targets.reports.page.target import page
+from collir.targets.reports.page.topology import Drawing, drawings
 from collir.targets.reports.summary import sentences, waits_of
+from collir.tools.collopt import main as collopt
 
 jinja2 = pytest.importorskip("jinja2")
 
@@ -34,6 +38,14 @@ func @f(%x: f32[512@data, 1024], %v: f32[1024, 4096@model], %w: f32[4096@model, 
   %s = sum %y dims [0, 1]
   %l = all_reduce %s over data
   return %l
+}}
+"""
+
+
+SYNC = f"""{MACHINE}
+func @f(%g: f32[4096] partial(sum: data, model)) -> f32[4096] on @m {{
+  %evil = all_reduce %g over data, model
+  return %evil
 }}
 """
 
@@ -96,6 +108,79 @@ def test_nothing_of_a_program_is_run_or_fetched(tmp_path: Path) -> None:
     assert not re.search(r"@import|url\((?!#)|\bfetch\(|XMLHttpRequest|WebSocket", text)
 
 
+def test_a_level_is_drawn_with_its_axes_and_links() -> None:
+    [simulation] = collir.simulate(collir.parse(STEP))
+    node, gpu = drawings(simulation)
+    assert node.title.startswith("node: 2 on a switch, 25 GB/s a port, 10.0 us; busy ")
+    assert [box.lines for box in node.boxes] == [["data 0"], ["data 1"]]
+    assert [box.lines for box in gpu.boxes] == [[f"model {n}"] for n in range(4)]
+    assert [x.most for x in (node, gpu)] == [False, True] and not any(x.most for x in node.wires)
+
+
+RING = """
+machine @r { level gpu[%d] { port = 25 GB/s, latency = 10 us, %s } }
+mesh @m on @r { data = gpu:%d }
+func @f(%%g: f32[24000000] partial(sum: data)) -> f32[24000000] on @m {
+  %%r = all_reduce %%g over data using halving_doubling
+  return %%r
+}
+"""
+
+
+def test_links_of_children_are_drawn_one_by_one() -> None:
+    def drawn(count: int, links: str, model: str = "alpha-beta") -> Drawing:
+        text = RING % (count, links, count)
+        module = collir.parse(
+            text if model == "alpha-beta" else text.replace("halving_doubling", "ring")
+        )
+        [drawing] = drawings(collir.simulate(module, model)[0])
+        return drawing
+
+    ring = drawn(8, "kind = ring")
+    assert len(ring.wires) == 8 and len({wire.share for wire in ring.wires}) == 3
+    assert sum(wire.most for wire in ring.wires) == 4 and "busy" in ring.wires[0].title
+    assert len(drawn(8, "kind = full").wires) == 28
+    torus = drawn(8, "kind = torus, shape = 2 x 4")
+    assert len(torus.boxes) == 8 and len(torus.wires) == 4 + 2 * 3 + 2 * 2  # which go round
+    large = drawn(64, "kind = torus, shape = 4 x 4 x 4")
+    assert large.notes == ["3 more planes like this one are not drawn"]
+    alike = drawn(8, "kind = ring", "nccl")
+    assert len({wire.share for wire in alike.wires}) == 1 and "ports alone" in alike.notes[0]
+    row = drawn(64, "kind = ring")
+    assert [*row.boxes[-2].lines] == ["... 57 more"] and len(row.boxes) == 8
+    for drawing in (ring, torus, large, row):
+        assert all(box.y + box.height / 2 <= drawing.height for box in drawing.boxes)
+        assert all(0 <= box.x - box.width / 2 < box.x + box.width / 2 <= 760
+                   for box in drawing.boxes)  # fmt: skip
+
+
+def test_what_each_pass_changed_is_shown(tmp_path: Path) -> None:
+    path, out = tmp_path / "<i>own.coll", tmp_path / "own.html"
+    path.write_text(SYNC, encoding="utf-8")
+    run = [str(path), "-p", "cse,decompose{strategy=rs-ar-ag},canonicalize", "-t", "html"]
+    assert collopt([*run, "-o", str(out)]) == 0
+    text = out.read_text(encoding="utf-8")
+    assert "Nothing changed by: cse, canonicalize." in text
+    assert '<th scope="row">decompose</th>' in text and "<i>" not in text
+    assert re.search(r'class="added">\+.*reduce_scatter %h_1 over', text) is None
+    [function] = data_of(text)["functions"]
+    assert function["before"]["time"] > 0 and "before the passes" in text
+
+
+def test_functions_without_a_cost_or_that_are_new_have_a_reason() -> None:
+    module = collir.parse(STEP)
+    [simulation] = collir.simulate(module)
+    empty = collir.parse(MACHINE)
+    changes = changes_of(simulation, [("no pass", empty), ("cse", module)], CostModel())
+    first, second = changes.rows
+    assert not first.cells and first.said == "there is no @f yet" and second.cells
+    assert changes.before is None
+    unplaced = collir.parse(STEP.replace("node:2", "2").replace("gpu:4", "4"))
+    changes = changes_of(simulation, [("no pass", unplaced), ("place", module)], CostModel())
+    assert "no cost" in changes.rows[0].said and changes.rows[1].added == 1
+    assert [x.text for x in changes.rows[1].lines if x.sign == "-"] != []
+
+
 def test_ten_thousand_steps_are_a_megabyte_and_a_half() -> None:
     def long(count: int) -> str:
         lines = "\n".join(f"  %y{n + 1} = add %y{n}, %y{n}" for n in range(count))
@@ -113,6 +198,7 @@ USE = """
     .dispatchEvent(new KeyboardEvent("keydown", { key: x }));
   for (const x of "ArrowDown + ArrowLeft ArrowRight - 0 Enter ArrowDown Escape".split(" ")) key(x);
   for (const x of document.querySelectorAll("button, input[type=checkbox]")) x.click();
+  for (const x of document.querySelectorAll("details")) x.open = true;
   for (const x of document.querySelectorAll("canvas")) {
     const { left, top } = x.getBoundingClientRect();
     for (const kind of ["pointermove", "dblclick"])
@@ -129,10 +215,16 @@ USE = """
 
 @needs_browser
 def test_every_control_works_in_a_browser(tmp_path: Path) -> None:
-    document = used(page_of(STEP), USE, tmp_path)
-    assert len(re.findall(r"<tr data-step", document)) == 1
+    text = STEP + SYNC.removeprefix(MACHINE).replace("@f", "@g")
+    module, later = collir.parse(text), collir.parse(text)
+    collir.run_passes(later, "decompose{strategy=rs-ar-ag}")
+    stages = [("no pass", module), ("decompose", later)]
+    simulations = collir.simulate(later)
+    changes = [changes_of(x, stages, CostModel()) for x in simulations]
+    document = used(page(simulations, "", changes=changes), USE, tmp_path)
+    assert len(re.findall(r"<tr data-step", document)) == 1 + 3  # found of @f, all of @g
     assert "on the critical path" in document
-    assert document.count("uplot") >= 2
+    assert document.count("uplot") >= 2 and document.count("<canvas class") == 2 + 1
 
 
 def test_a_page_without_jinja2_or_functions_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:

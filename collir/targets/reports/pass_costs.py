@@ -135,7 +135,7 @@ class PassCosts:
             if isinstance(figure, str):
                 before = None
                 continue
-            change = "" if before is None else _change(before, figure.time)
+            change = "" if before is None else change_text(before, figure.time)
             sizes = [bytes_text(figure.outermost), bytes_text(figure.peak)]
             rows.append([done, seconds_text(figure.time), change, *sizes, str(figure.collectives)])
             before = figure.time
@@ -145,7 +145,7 @@ class PassCosts:
 
     def _summary(self) -> list[str]:
         rows = [
-            [name, _signed(saved), _change(spent, spent - saved)]
+            [name, _signed(saved), change_text(spent, spent - saved)]
             for name, saved, spent in self.saved
             if spent
         ]
@@ -167,8 +167,8 @@ def _times(before: Stage, after: Stage) -> list[tuple[float, float]]:
     ]
 
 
-def _change(before: float, after: float) -> str:
-    """Return a change such as ``-12.3%``; ``=`` if only the last digits differ."""
+def change_text(before: float, after: float) -> str:
+    """Return a change of seconds such as ``-12.3%``; ``=`` if only the last digits differ."""
     if not before or abs(after - before) < 1e-9 * before:
         return "="
     return f"{100 * (after - before) / before:+.1f}%"

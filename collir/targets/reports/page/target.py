@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO
 
@@ -14,14 +15,18 @@ from collir.cost.programs.accuracy import accuracy_of
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.ir.progress import passes_run
+from collir.ir.progress import history, passes_run
 from collir.targets.reports.explain import explanation
-from collir.targets.reports.page.data import StepRow, function_data, rows_of
+from collir.targets.reports.page.changes import Changes, changes_of
+from collir.targets.reports.page.data import StepRow, function_data, rows_of, timeline_data
 from collir.targets.reports.page.rendered import rendered
 from collir.targets.reports.page.topology import drawings
 
 _MOST_ROWS = 200
 """The rows of a table that stand in the page without a script."""
+
+_MOST_BEFORE = 2_000
+"""The most steps that are drawn of a function before the passes: the longest ones."""
 
 _MOST_SOURCE = 2**20
 """The most bytes of a source file that a page shows."""
@@ -42,7 +47,8 @@ class HtmlTarget(CostOptions, Target):
         simulations = simulate(module, self.cost_model())
         position = next(filter(None, map(Position.of, module.ops)), None)
         file = position.file if position else ""
-        output.write(page(simulations, file))
+        changes = [changes_of(x, history.get(), self.cost_model()) for x in simulations]
+        output.write(page(simulations, file, changes=changes if history.get() else ()))
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ def page(
     file: str,
     sections: Sequence[Section] = (),
     source: str | None = None,
+    changes: Sequence[Changes] = (),
 ) -> str:
     """Return the page of simulations.
 
@@ -71,6 +78,7 @@ def page(
         file: the file of the program.
         sections: one for each simulation, or none.
         source: the text of the program, by default that of the file, if it can be read.
+        changes: what passes did to each function, or none.
 
     Raises:
         DiagnosticError: jinja2 is not installed, or there is no function.
@@ -85,6 +93,9 @@ def page(
         "source": _source(file) if source is None else source.splitlines(),
         "accuracy": [*accuracy_of(simulations)], "columns": StepRow._fields,
     }  # fmt: skip
+    for function, change in zip_longest(functions, changes):
+        before = change and change.before
+        function["before"] = timeline_data(before, _MOST_BEFORE) if before else None
     rows = [rows_of(x["steps"], x["time"], _MOST_ROWS) for x in functions]
     return rendered(
         "page",
@@ -93,6 +104,7 @@ def page(
         most=_MOST_ROWS,
         sections=[*sections],
         drawings=[drawings(x) for x in simulations],
+        changes=[*changes],
     )
 
 

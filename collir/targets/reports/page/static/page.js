@@ -10,7 +10,10 @@
   const { seconds, bytes, color, element } = texts;
 
   class Timeline {
-    constructor(root, fn, choose) {
+    // Beside another one, it has its scale and moves with it.
+    constructor(root, fn, choose, beside = null) {
+      this.beside = beside;
+      if (beside) beside.beside = this;
       this.canvas = root.querySelector(".timeline");
       this.context = this.canvas.getContext("2d");
       this.root = root;
@@ -26,18 +29,27 @@
     }
     get now() { return this.open[this.open.length - 1]; }
     get width() { return this.canvas.clientWidth; }
-    all() { this.from = 0; this.to = this.now.time || 1e-9; this.draw(); }
+    get whole() {
+      const other = this.beside && this.open.length === 1 && this.beside.open ? this.beside.open[0].time : 0;
+      return Math.max(this.now.time, other) || 1e-9;
+    }
+    all() { this.move(0, this.whole); }
     x(time) { return LEFT + (time - this.from) / (this.to - this.from) * (this.width - LEFT); }
     time(x) { return this.from + (x - LEFT) / (this.width - LEFT) * (this.to - this.from); }
     zoom(factor, around = (this.from + this.to) / 2) {
-      const span = Math.min(this.now.time, Math.max((this.to - this.from) * factor, this.now.time * 1e-6));
+      const span = Math.min(this.whole, Math.max((this.to - this.from) * factor, this.whole * 1e-6));
       const share = (around - this.from) / (this.to - this.from);
       this.move(around - share * span, span);
     }
     move(from, span = this.to - this.from) {
-      this.from = Math.max(0, Math.min(from, this.now.time - span));
+      this.from = Math.max(0, Math.min(from, this.whole - span));
       this.to = this.from + span;
       this.draw();
+      const other = this.beside;
+      if (other && other.open && this.open.length === 1 && other.open.length === 1) {
+        [other.from, other.to] = [this.from, this.to];
+        other.draw();
+      }
     }
     listen() {
       const canvas = this.canvas;
@@ -310,7 +322,8 @@
   function show(root, fn) {
     for (const part of root.querySelectorAll(".interactive")) part.hidden = false;
     let table = null;
-    const timeline = new Timeline(root, fn, (n) => table && table.mark(n));
+    const before = fn.before && new Timeline(root.querySelector(".before"), fn.before, () => {});
+    const timeline = new Timeline(root.querySelector(".after"), fn, (n) => table && table.mark(n), before);
     table = new Table(root, fn, (n) => {
       while (timeline.open.length > 1) timeline.leave();
       timeline.select(n, true);

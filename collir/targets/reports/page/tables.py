@@ -1,0 +1,15 @@
+"""Cells of the tables of pages."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes:
+        value: the number that it is sorted by; None: it is sorted by its text.
+    """
+
+    text: str
+    value: float | None = None
