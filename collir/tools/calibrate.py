@@ -74,6 +74,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", dest="output", metavar="FILE", help="write the machine there")
     parser.add_argument("--report", metavar="FILE", help="write the table there, not to stderr")
+    parser.add_argument(
+        "--html", metavar="FILE", help="a page of the numbers, the machine and all times"
+    )
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
 
 

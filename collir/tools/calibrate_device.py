@@ -28,11 +28,15 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.machine import Device, Level, Machine
 from collir.syntax.units import Quantity
 from collir.syntax.writer import write
+from collir.targets.reports.page.tables import Cell
 from collir.targets.reports.text import table
+from collir.tools import calibrate_page
+from collir.tools.calibrate_page import FITTED, HELD_BACK, KIND, Number
 from collir.tools.calibration_output import rounded
 from collir.tools.device_measure import measure_device
 from collir.tools.foreign import comment, read_foreign
 from collir.tools.measured import machine_named
+from collir.tools.points_page import Point
 from collir.tools.shell import UsageError, write_whole
 
 SECONDS = 60.0
@@ -63,6 +67,8 @@ def run_device(options: argparse.Namespace, sources: Sources) -> None:
     shown = report(result)
     if options.output:
         write_whole(options.output, text)
+    if options.html:
+        write_whole(options.html, _html(result, times, file, text))
     if options.report:
         write_whole(options.report, shown)
     elif not options.json:
@@ -173,14 +179,20 @@ def _name(number: DeviceNumber) -> str:
     return f"{first} of {Quantity.BYTES.format(float(rest))}" if first == "stream" else number.name
 
 
+def _value(number: DeviceNumber) -> str:
+    return _quantity(number.name).format(rounded(number.value))
+
+
+def _interval(number: DeviceNumber) -> str:
+    """Return the interval of a number, or ``-``."""
+    shown = _quantity(number.name).format
+    low, high = (shown(rounded(end)) for end in (number.low, number.high))
+    return f"{low} to {high}" if number.low < number.high else "-"
+
+
 def report(result: DeviceCalibration) -> str:
     """Return the numbers and the errors, as tables."""
-    rows: list[list[str]] = []
-    for number in result.numbers:
-        shown = _quantity(number.name).format
-        ends = [shown(rounded(end)) for end in (number.low, number.high)]
-        interval = f"{ends[0]} to {ends[1]}" if number.low < number.high else "-"
-        rows.append([_name(number), shown(rounded(number.value)), interval])
+    rows = [[_name(number), _value(number), _interval(number)] for number in result.numbers]
     lines = table(["number", "value", "95 % interval"], rows, 1)
     lines.append("")
     errors = [
@@ -209,6 +221,38 @@ def _head(result: DeviceCalibration, times: DeviceTimes, file: str) -> Iterator[
         if samples:
             middle, worst, _ = _errors(result, samples)
             yield from comment(f"Times {name}: median error {middle}, the worst {worst}.")
+
+
+def _html(result: DeviceCalibration, times: DeviceTimes, file: str, text: str) -> str:
+    """Return the result as a page.
+
+    Args:
+        text: the machine, as ``.coll``.
+    """
+    numbers = [
+        Number(
+            _name(number), number.value, number.low, number.high, None, True, _value(number),
+            _interval(number),
+        )
+        for number in result.numbers
+    ]  # fmt: skip
+    points = [
+        _point(sample, sample.predicted(result.device), kind)
+        for kind, samples in ((FITTED, result.fitted), (HELD_BACK, result.held_back))
+        for sample in samples
+    ]
+    lines = [f"As {times.library} runs programs on it. Fitted to times of {file}."]
+    return calibrate_page.html(
+        f"{times.device}, fitted to measured times", lines, numbers, points, text
+    )
+
+
+def _point(sample: Sample, predicted: float, kind: str) -> Point:
+    """Return the point of a timed program."""
+    probe = sample.probe
+    choices = {KIND: kind, "program": probe.kind, "type": probe.dtype}
+    cells = {KIND: Cell(kind), "program": Cell(probe.name)}
+    return Point(probe.name, sample.seconds, predicted, cells, choices)
 
 
 def _as_json(result: DeviceCalibration, times: DeviceTimes, text: str) -> dict[str, Any]:

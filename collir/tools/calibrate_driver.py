@@ -12,8 +12,9 @@ from collir.cost.model import CostModel
 from collir.dialects.machine import MachineOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources, render_all
 from collir.machine import Machine
+from collir.targets.reports.page.rendered import check_installed
 from collir.tools.calibrate_device import run_device
-from collir.tools.calibration_output import Result, as_json, machine_text, report
+from collir.tools.calibration_output import Result, as_json, html, machine_text, report
 from collir.tools.measured import (
     FileRequest,
     MeasurementText,
@@ -43,6 +44,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace, sources: Sources) -> None:
+    if options.html:
+        check_installed()
     if options.device:
         _check_scipy()
         run_device(options, sources)
@@ -139,6 +142,8 @@ def _write(options: argparse.Namespace, op: MachineOp, result: Result) -> None:
     text = machine_text(op, result)
     if options.output:
         write_whole(options.output, text)
+    if options.html:
+        write_whole(options.html, html(result, text))
     if options.report:
         write_whole(options.report, report(result))
     elif not options.json:

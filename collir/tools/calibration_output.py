@@ -18,7 +18,10 @@ from collir.machine import Machine
 from collir.syntax.units import Quantity
 from collir.syntax.writer import write
 from collir.targets.reports.text import bytes_text, table
+from collir.tools import calibrate_page
+from collir.tools.calibrate_page import FITTED, HELD_BACK, KIND, Number
 from collir.tools.foreign import comment
+from collir.tools.points_page import collective_point
 
 DIGITS = 4
 """The number of significant digits of a fitted number."""
@@ -151,6 +154,41 @@ def as_json(result: Result, text: str) -> dict[str, Any]:
 
 def _finite(value: float) -> float | None:
     return None if math.isinf(value) else value
+
+
+def html(result: Result, text: str) -> str:
+    """Return the page of a result.
+
+    Args:
+        text: the fitted machine, as ``.coll``.
+
+    Raises:
+        DiagnosticError: jinja2 is not installed.
+    """
+    fit = result.fit
+    numbers = [
+        Number(
+            parameter.name,
+            parameter.value,
+            parameter.low,
+            parameter.high,
+            parameter.given,
+            parameter.fitted,
+            _shown(parameter.name, parameter.value),
+            _interval(parameter),
+            _shown(parameter.name, parameter.given),
+            _origin(parameter),
+        )
+        for parameter in fit.parameters
+    ]
+    points = [
+        collective_point(residual, {KIND: kind})
+        for kind, residuals in ((FITTED, fit.fitted), (HELD_BACK, fit.held_back))
+        for residual in residuals
+    ]
+    lines = [f"Fitted to {', '.join(result.files)}, costed {result.model.how(fit.machine)}."]
+    title = f"Machine @{fit.machine.name}, fitted to measured times"
+    return calibrate_page.html(title, lines, numbers, points, text)
 
 
 def machine_text(op: MachineOp, result: Result) -> str:

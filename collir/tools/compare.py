@@ -24,6 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("order", "order of the ranks: written or hardware"),
     ):
         parser.add_argument(f"--{name}", default="auto", help=f"{description} (default: auto)")
+    parser.add_argument(
+        "--html", metavar="FILE", help="a page of all times: a chart with filters, and tables"
+    )
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
 
 

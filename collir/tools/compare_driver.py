@@ -13,10 +13,12 @@ from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources, render_all
 from collir.machine import Machine
+from collir.targets.reports.page.rendered import check_installed
 from collir.targets.reports.text import bytes_text, seconds_text, table
 from collir.tools.calibration_output import point_json
+from collir.tools.compare_page import html
 from collir.tools.measured import file_request, machine_named, read, samples_of
-from collir.tools.shell import BAD_INPUT, UsageError
+from collir.tools.shell import BAD_INPUT, UsageError, write_whole
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,7 +29,11 @@ def run(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(str(error)) from error
     try:
+        if options.html:
+            check_installed()
         residuals = _compared(options, model, sources)
+        if options.html:
+            write_whole(options.html, html(residuals, _costing(residuals, model)))
     except DiagnosticError as error:
         sys.stderr.write(render_all(error.diagnostics, sources))
         return BAD_INPUT
