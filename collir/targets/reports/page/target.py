@@ -35,10 +35,11 @@ _MOST_SOURCE = 2**20
 class HtmlTarget(CostOptions, Target):
     """A report as one page of HTML, for people (needs jinja2: `pip install 'collir[html]'`).
 
-    The page has a summary of each function; the levels of the machine, the axes on them and how
-    busy they are; a timeline with its dependencies, where the iterations of loops open; the memory
-    of a device over time; all steps as a table that sorts, is searched, and leads to the lines of
-    the program; and what would help. It needs no network, and its tables no script.
+    The page has a summary of each function; what each pass changed, if some ran; pictures of the
+    levels of the machine, with the axes on them and how busy their links are; a timeline with its
+    dependencies, where the iterations of loops open, and that before the passes on the same scale;
+    the memory of a device over time; all steps as a table that sorts, is searched, and leads to the
+    lines of the program; and what would help. It needs no network, and its tables no script.
     """
 
     name = "html"
@@ -47,8 +48,9 @@ class HtmlTarget(CostOptions, Target):
         simulations = simulate(module, self.cost_model())
         position = next(filter(None, map(Position.of, module.ops)), None)
         file = position.file if position else ""
-        changes = [changes_of(x, history.get(), self.cost_model()) for x in simulations]
-        output.write(page(simulations, file, changes=changes if history.get() else ()))
+        stages = history.get()
+        changes = [changes_of(x, stages, self.cost_model()) for x in simulations if stages]
+        output.write(page(simulations, file, changes=changes))
 
 
 @dataclass(frozen=True)
