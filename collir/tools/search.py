@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Any, cast
 
 from collir import search
@@ -19,10 +18,12 @@ from collir.search.engines.mpi import agree, launched, leads
 from collir.search.running.checkpoint import EVERY
 from collir.search.running.options import ENGINES
 from collir.search.running.plots import svg
-from collir.search.running.profiling import recommend, to_json
+from collir.search.running.profiling import to_json
 from collir.syntax.units import Quantity
+from collir.targets.reports.page.rendered import check_installed
 from collir.tools.own_problems import own_subject
 from collir.tools.search_output import Outcome, as_json, as_text
+from collir.tools.search_page import advice, html
 from collir.tools.search_subjects import SUBJECTS, Options, Parser, Subject, at_least_one
 from collir.tools.shell import Arguments, UsageError, write_whole
 
@@ -59,6 +60,7 @@ def _common(parser: Parser) -> None:
     )
     add("--progress", action=argparse.BooleanOptionalAction, help="say how far the search is")
     add("--profile", metavar="FILE", help="write counts for each depth: .json, .svg")
+    add("--html", metavar="FILE", help="write a page of the outcome and of the counts by depth")
     add("--json", action="store_true", help="print JSON")
     add("--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
 
@@ -154,8 +156,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _problem(options: Options) -> tuple[Any, Exception | None]:
-    """Return the problem, or the error that it cannot be made for."""
+    """Return the problem, or the error that it cannot be made for, nor a page that is asked for."""
     try:
+        if options.html:
+            check_installed()
         return _subject(options.problem).problem(options), None
     except SearchError as error:
         return None, UsageError(str(error))
@@ -183,6 +187,9 @@ def _report(problem: Problem[Any], options: Options) -> int:
     _print(outcome, subject.noun, options)
     if options.profile:
         _write_profile(options.profile, outcome)
+    if options.html:
+        title = f"collir search {options.problem}"
+        write_whole(options.html, html(outcome, title, subject.noun))
     return 0
 
 
@@ -200,10 +207,7 @@ def _write_profile(path: str, outcome: Outcome) -> None:
         write_whole(path, svg(outcome.profile))
     else:
         write_whole(path, json.dumps(to_json(outcome, workers), indent=2) + "\n")
-    advice = recommend(outcome, workers)
-    name = next(name for name, kind in COORDINATIONS.items() if kind is type(advice.coordination))
-    number = next(iter(asdict(advice.coordination).values()))
-    sys.stderr.write(f"for {workers} workers: --coordination {name}={number} ({advice.reason})\n")
+    sys.stderr.write(f"{advice(outcome)}\n")
 
 
 def _search(subject: Subject, problem: Problem[Any], options: Options) -> Outcome:
@@ -240,7 +244,7 @@ def _settings(options: Options) -> search.Options:
         node_limit=options.node_limit,
         memory_limit=options.memory_limit,
         progress=options.progress,
-        profile=options.profile is not None,
+        profile=options.profile is not None or options.html is not None,
         check=options.check,
     )
     if options.checkpoint is not None:

@@ -19,8 +19,8 @@ def as_json(outcome: Outcome, noun: str) -> str:
         case Optimum():
             fields["value"] = outcome.best.value if outcome.best else None
             fields["solutions"] = [_as_object(solution) for solution in outcome.solutions]
-            fields["bound"] = _finite(outcome.bound)
-            fields["gap"] = _finite(outcome.gap)
+            fields["bound"] = finite(outcome.bound)
+            fields["gap"] = finite(outcome.gap)
         case Decision():
             fields["solution"] = _as_object(outcome.solution) if outcome.solution else None
         case Enumeration():
@@ -33,7 +33,8 @@ def _as_object(solution: Solution[Any]) -> dict[str, Any]:
     return {"value": solution.value, "solution": solution.shown}
 
 
-def _finite(number: Number | None) -> Number | None:
+def finite(number: Number | None) -> Number | None:
+    """Return a number if it is known and finite, else None."""
     return number if number is not None and math.isfinite(number) else None
 
 
@@ -66,18 +67,18 @@ def _optimum(outcome: Optimum[Any]) -> Iterable[str]:
         )
         return
     yield f"{_state(outcome)}: {outcome.best.value}"
-    if outcome.status != "optimal" and (bound := _finite(outcome.bound)) is not None:
+    if outcome.status != "optimal" and (bound := finite(outcome.bound)) is not None:
         gap = "" if outcome.gap is None else f", a gap of {outcome.gap:.1%}"
         yield f"  no solution is better than {bound}{gap}"
     for solution in outcome.solutions:
         several = f"{solution.value}: " if len(outcome.solutions) > 1 else ""
-        yield f"  {several}{_plain(solution.shown)}"
+        yield f"  {several}{plain(solution.shown)}"
 
 
 def _decision(outcome: Decision[Any]) -> Iterable[str]:
     if outcome.solution:
         yield f"{_state(outcome)}: {outcome.solution.value}"
-        yield f"  {_plain(outcome.solution.shown)}"
+        yield f"  {plain(outcome.solution.shown)}"
         return
     infeasible = outcome.status == "infeasible"
     yield f"{_state(outcome)}: " + (
@@ -87,13 +88,13 @@ def _decision(outcome: Decision[Any]) -> Iterable[str]:
 
 def _enumeration(outcome: Enumeration[Any], noun: str) -> Iterable[str]:
     so_far = "" if outcome.status == "complete" else " so far"
-    yield f"{_state(outcome)}: {_plain(outcome.total)} {noun}{so_far}"
+    yield f"{_state(outcome)}: {plain(outcome.total)} {noun}{so_far}"
 
 
-def _plain(shown: Any) -> str:
+def plain(shown: Any) -> str:
     """Return a solution in a line: names with their values, lists without brackets."""
     if isinstance(shown, dict):
-        return "; ".join(f"{key} {_plain(value)}" for key, value in shown.items())  # pyright: ignore[reportUnknownVariableType]
+        return "; ".join(f"{key} {plain(value)}" for key, value in shown.items())  # pyright: ignore[reportUnknownVariableType]
     if isinstance(shown, list | tuple):
         return " ".join(_item(item) for item in shown)  # pyright: ignore[reportUnknownVariableType]
     return str(shown)
