@@ -6,6 +6,10 @@ MAX_BYTES = 4 * 2**20
 """The length of the longest text that is read, in bytes."""
 
 
+MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
+"""The exceptions that a rule raises on operands or attributes that its operation cannot have."""
+
+
 @dataclass(frozen=True, order=True)
 class Place:
     """A line and a column in a text, counted from 1."""

@@ -30,6 +30,7 @@ from collir.importing.hlo.states import (
     whole,
 )
 from collir.importing.hlo.text import Computation, Instruction, Module, Shape
+from collir.importing.values import MALFORMED
 
 COLLECTIVES = frozenset({
     "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
@@ -42,9 +43,6 @@ _ROUNDS = 6
 
 _BY_HAND = re.compile("shard_map|shmap_body|manual_computation")
 """A part of the names of computations and operations that a ``shard_map`` wrote."""
-
-MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
-"""The exceptions that a rule raises on attributes that XLA would not write."""
 
 _INTEGERS = 4096
 """The most integers of a constant that are read."""
@@ -371,11 +369,25 @@ class Typer:
         carried = _untabled(carried)
         for _ in range(_ROUNDS):
             made = _untabled(self.computation(body, [carried]))
-            both = _meet(carried, made, x.line, x in self.by_hand)
+            both = self._meet(carried, made, x)
             if str(both) == str(carried):
                 break
             carried = both
         return carried
+
+    def _meet(self, x: Value, y: Value, loop: Instruction) -> Value:
+        """Return what is true of both values of a carry."""
+        if isinstance(x, tuple) and isinstance(y, tuple):
+            return tuple(self._meet(a, b, loop) for a, b in zip(x, y, strict=False))
+        if isinstance(x, State) and isinstance(y, State):
+            try:
+                return _both(x, y)
+            except NotTyped as error:
+                if loop not in self.by_hand:
+                    return Untyped(str(error), loop.line)
+                self.made.by_hand.add(loop)
+                return _both(stack_of(x), stack_of(y))
+        return next(v for v in (x, y) if not isinstance(v, State))
 
     def collective(self, x: Instruction, operands: list[Value]) -> Value:
         """Return the results of a collective, and note whether it is typed."""
@@ -478,18 +490,6 @@ def _untabled(value: Value) -> Value:
         return tuple(_untabled(part) for part in value)
     return replace(value, table=None, number=value.number if value.number == 0 else None) \
         if isinstance(value, State) else value  # fmt: skip
-
-
-def _meet(x: Value, y: Value, line: int, by_hand: bool) -> Value:
-    """Return what is true of both values of a carry."""
-    if isinstance(x, tuple) and isinstance(y, tuple):
-        return tuple(_meet(a, b, line, by_hand) for a, b in zip(x, y, strict=False))
-    if isinstance(x, State) and isinstance(y, State):
-        try:
-            return _both(x, y)
-        except NotTyped as error:
-            return _both(stack_of(x), stack_of(y)) if by_hand else Untyped(str(error), line)
-    return next(v for v in (x, y) if not isinstance(v, State))
 
 
 def _both(x: State, y: State) -> State:

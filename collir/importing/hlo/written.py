@@ -16,7 +16,6 @@ import numpy as np
 
 from collir.importing.hlo.groups import permuted_digits
 from collir.importing.hlo.inference import (
-    MALFORMED,
     Typer,
     Untyped,
     Value,
@@ -30,6 +29,7 @@ from collir.importing.hlo.loops import Loop, loop_of
 from collir.importing.hlo.mesh import Pieces
 from collir.importing.hlo.states import Along, NotTyped, State, of_table, whole
 from collir.importing.hlo.text import Computation, Instruction, Module, Shape
+from collir.importing.values import MALFORMED
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.layout.coll import STEPS
 

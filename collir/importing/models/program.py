@@ -9,6 +9,7 @@ from collir.importing.models.export import fault
 from collir.importing.models.graph import Graph, Input, Loop, Node, Ref, Shaped, Stack, mapped
 from collir.importing.models.lines import SIZES, Lines, Value, type_text, wrapped
 from collir.importing.models.rows.table import JAX, ROWS, NotHere
+from collir.importing.values import MALFORMED
 
 WEIGHTS = "w"
 """The record of all weights; a field has the name that the framework gives the weight."""
@@ -334,10 +335,6 @@ def write_nodes(
 
 class NotUnderstoodError(Exception):
     """An operation whose operands or parameters are not those of its name; has it, and its line."""
-
-
-MALFORMED = (ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
-"""The exceptions that a rule raises on operands or parameters its operation cannot have."""
 
 
 def _row(lines: Lines, node: Node, values: Mapping[str, Any]) -> Any:

@@ -17,13 +17,13 @@ from collir.importing.models.constants import (
 )
 from collir.importing.models.export import fault
 from collir.importing.models.graph import Graph, Input, Node, Ref, Shaped, live
-from collir.importing.models.program import MALFORMED
 from collir.importing.models.rows.table import JAX
 from collir.importing.stablehlo.evaluated import MAPS, evaluated
 from collir.importing.stablehlo.loops import counted
 from collir.importing.stablehlo.operations import UnknownForm, as_jax, reduction, short
 from collir.importing.stablehlo.text import DTYPES as NUMPY
 from collir.importing.stablehlo.text import Function, Module, Operation, Region, Tensor, Value
+from collir.importing.values import MALFORMED
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 
 DTYPES = {

@@ -12,12 +12,13 @@ from collir.importing.models.export import fault
 from collir.importing.models.graph import Input, Shaped
 from collir.importing.models.imported import MACHINE, MESH, Imported, headed, program_of
 from collir.importing.models.jax_rows import loops, maps, shapes, sums
-from collir.importing.models.program import MALFORMED, NotUnderstoodError
+from collir.importing.models.program import NotUnderstoodError
 from collir.importing.models.repeats import repeated
 from collir.importing.models.softmaxes import with_softmaxes
 from collir.importing.models.training import OPTIMIZERS
 from collir.importing.stablehlo.graphs import graph_of, malformed, shaped
 from collir.importing.stablehlo.text import Function, Module, Region, read
+from collir.importing.values import MALFORMED
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 
 _ = loops, maps, shapes, sums  # their rows
