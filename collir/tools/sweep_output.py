@@ -15,7 +15,7 @@ from collir.cost.programs.exposed import Spent
 from collir.syntax.units import bytes_text, digits, seconds_text
 from collir.synthesis.sweeping.configuration import REPLICA, UNSTAGED, Configuration, Recompute
 from collir.synthesis.sweeping.groups import Estimate
-from collir.targets.reports.text import table
+from collir.targets.reports.text import table, wrapped
 from collir.tools.sweep_model import Model, bound_of_time
 from collir.tools.sweep_search import Candidate, time_margin
 
@@ -77,8 +77,10 @@ def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
             "",
             f"{each.devices} devices: {total:,} configurations, {each.possible:,} may fit",
         ]
-        lines += [f"  {count:,} not: {reason}" for reason, count in each.refused.most_common()]
-        lines += [f"  {count:,} have no program: {why}" for why, count in each.failed.most_common()]
+        for reason, count in each.refused.most_common():
+            lines += wrapped(f"  {count:,} not: {reason}")
+        for reason, count in each.failed.most_common():
+            lines += wrapped(f"  {count:,} have no program: {reason}")
         if not each.best:
             lines.append("  none fits")
             continue
@@ -107,10 +109,7 @@ def as_text(model: Model, found: Sequence[Found], sort: str = "rank") -> str:
 
 def _table(model: Model, listed: Sequence[Listed], keys: Sequence[Any]) -> list[str]:
     """Return the lines of a table whose rows are in the order of keys."""
-    rows = [settings(model, each) for each in listed]
-    if all(row.get(REPLICA) == "1" for row in rows):
-        for row in rows:
-            del row[REPLICA]
+    rows = columns_of(model, listed)
     order = sorted(range(len(rows)), key=keys.__getitem__)
     lines = [[str(number + 1), *rows[number].values()] for number in order]
     return [f"  {line}" for line in table(["", *rows[0]], lines, 1)]
@@ -121,7 +120,7 @@ def _left_out(found: Found) -> Iterator[str]:
     if found.possible > len(found.best):
         ratios = [estimate.timed() / node.time - 1 for (_, estimate), node in found.best]
         margin = min(time_margin(configuration) for configuration, _ in found.estimates)
-        yield (
+        yield from wrapped(
             f"  others are slower, unless an estimate is {100 * margin:g}% above its simulation; "
             f"those of the listed are {min(ratios):+.1%} to {max(ratios):+.1%}"
         )
@@ -182,6 +181,15 @@ def settings(model: Model, listed: Listed) -> dict[str, str]:
         **choices(configuration),
         "bound by": bound_of_time(node.spent),
     }
+
+
+def columns_of(model: Model, listed: Sequence[Listed]) -> list[dict[str, str]]:
+    """Return the columns of configurations, without that of copies if none of them has several."""
+    rows = [settings(model, each) for each in listed]
+    if all(row.get(REPLICA) == "1" for row in rows):
+        for row in rows:
+            del row[REPLICA]
+    return rows
 
 
 def _mfu_of(model: Model) -> str:
@@ -252,37 +260,44 @@ def _paid(model: Model, listed: Listed) -> dict[str, str]:
     return paid
 
 
+def record(model: Model, listed: Listed) -> dict[str, Any]:
+    """Return a configuration for programs: seconds, bytes and numbers."""
+    (c, estimate), node = listed
+    assert node.spent is not None
+    sending = node.spent.sending
+    return {
+        **_values(model, c, node),
+        **c.degrees,
+        "placement": "; ".join(f"{n} = {_placed(model, sizes)}" for n, sizes in c.axes),
+        "microbatches": c.microbatches,
+        "schedule": c.schedule,
+        "chunks": c.chunks,
+        "layers": ",".join(map(str, c.layers)),
+        "recompute": recompute_text(c.recompute),
+        "zero": c.zero,
+        "sequence": ",".join(c.sequence),
+        "compute_seconds": node.spent.compute,
+        "sending_seconds": sum(each.total for each in sending.values()),
+        "exposed_seconds": node.spent.exposed,
+        "idle_seconds": node.spent.idle,
+        "bound_by": bound_of_time(node.spent),
+        "estimated_seconds": estimate.time,
+    }
+
+
 def records(model: Model, found: Sequence[Found], front: bool = False) -> Iterator[dict[str, Any]]:
-    """Yield the best configurations, or those of the front, for programs: seconds, bytes and
-    numbers."""
+    """Yield the best configurations, or those of the front, for programs, with their ranks."""
     for each in found:
         listed = each.front if front else each.best
         measured = () if front else each.measured
-        for rank, (((c, estimate), node), own) in enumerate(zip_longest(listed, measured), 1):
-            assert node.spent is not None
-            sending = node.spent.sending
+        for rank, (own, seconds) in enumerate(zip_longest(listed, measured), 1):
             yield {
                 "devices": each.devices,
                 "rank": rank,
-                **_values(model, c, node),
-                **c.degrees,
-                "placement": "; ".join(f"{n} = {_placed(model, sizes)}" for n, sizes in c.axes),
-                "microbatches": c.microbatches,
-                "schedule": c.schedule,
-                "chunks": c.chunks,
-                "layers": ",".join(map(str, c.layers)),
-                "recompute": recompute_text(c.recompute),
-                "zero": c.zero,
-                "sequence": ",".join(c.sequence),
-                "compute_seconds": node.spent.compute,
-                "sending_seconds": sum(each.total for each in sending.values()),
-                "exposed_seconds": node.spent.exposed,
-                "idle_seconds": node.spent.idle,
-                "bound_by": bound_of_time(node.spent),
-                "estimated_seconds": estimate.time,
+                **record(model, own),
                 "complete": each.complete,
-                "passes": c.passes,
-            } | ({"measured_seconds": own} if own is not None else {})
+                "passes": own[0][0].passes,
+            } | ({"measured_seconds": seconds} if seconds is not None else {})
 
 
 def columns(model: Model, configuration: Configuration) -> list[str]:

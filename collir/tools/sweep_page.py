@@ -1,14 +1,14 @@
 """The page of ``collir sweep --html``: all configurations as points, the simulated as a table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from collir.cost.programs.accuracy import STEP, accuracy_lines
 from collir.syntax.units import bytes_text, seconds_text
-from collir.synthesis.sweeping.configuration import REPLICA
 from collir.targets.reports.page.rendered import rendered
+from collir.targets.reports.page.tables import Cell
 from collir.tools.sweep_model import Model
-from collir.tools.sweep_output import Found, Listed, Swept, choices, placement, settings
+from collir.tools.sweep_output import Found, Listed, Swept, choices, columns_of, placement, record
 from collir.tools.sweep_plot import STRATEGIES, strategy_of
 
 MOST_POINTS = 20_000
@@ -28,32 +28,33 @@ def html(swept: Sequence[Swept], memory: float) -> str:
     """
     [(model, _), *_] = swept
     step = model.step
+    shown = [(own, each) for own, found in swept for each in found if each.best]
     data = {
         "title": f"@{step.function} of {model.path}",
         "lines": [f"{step.batch} = {step.parameters[step.batch]}, {bytes_text(memory)} a device"],
-        "tables": [_table(own, each) for own, found in swept for each in found if each.best],
+        "tables": [_table(own, each) for own, each in shown],
         "accuracy": [*accuracy_lines(model.machine, [STEP])],
     }
-    return rendered("sweep", data)
+    cells = [_cells(own, _listed(each)) for own, each in shown]
+    return rendered("sweep", data, cells=cells)
+
+
+def _listed(found: Found) -> list[Listed]:
+    """Return the best configurations, and those of the front that are not among them."""
+    known = {configuration for (configuration, _), _ in found.best}
+    return [*found.best, *(each for each in found.front if each[0][0] not in known)]
 
 
 def _table(model: Model, found: Found) -> dict[str, Any]:
     """Return what a page shows of a number of devices of a machine."""
-    listed = [*found.best]
-    known = {configuration for (configuration, _), _ in listed}
-    listed += [x for x in found.front if x[0][0] not in known]
-    rows = [settings(model, each) for each in listed]
-    if all(row.get(REPLICA) == "1" for row in rows):
-        rows = [{name: x for name, x in row.items() if name != REPLICA} for row in rows]
+    listed = _listed(found)
+    rows = columns_of(model, listed)
     (best, _), node = listed[0]
     return {
         "title": f"{found.devices} devices of @{model.machine.name}",
         "sentences": [*_sentences(found, node.time, node.memory)],
         "columns": ["number", *rows[0]],
         "rows": [[str(number), *row.values()] for number, row in enumerate(rows, 1)],
-        "keys": [
-            [number, *map(_key, row.values())] for number, row in enumerate(rows, 1)
-        ],
         "kinds": [*STRATEGIES, _SIMULATED, _FRONT],
         "names": [*best.degrees, *choices(best)],
         "points": [*_points(model, found, listed)],
@@ -87,16 +88,30 @@ def _points(model: Model, found: Found, listed: Sequence[Listed]) -> Iterator[li
         yield [node.time, node.memory, kind, *map(str, c.degrees.values()), *choices(c).values()]
 
 
-_FACTORS = {
-    "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9,
-    "TB": 1e12,
-}  # fmt: skip
+_RECORDED = {
+    "time": "seconds",
+    "tokens/s": "tokens_per_second",
+    "rows/s": "rows_per_second",
+    "MFU": "mfu",
+    "causal MFU": "mfu",
+    "memory": "memory_bytes",
+    "ZeRO": "zero",
+}
+"""The fields of records that columns of other names show."""
 
 
-def _key(text: str) -> float | str:
-    """Return what a cell is sorted by: its number, with its unit, or its text."""
-    number, _, unit = text.replace(",", "").partition(" ")
-    try:
-        return float(number.rstrip("%")) * _FACTORS.get(unit, 1.0)
-    except ValueError:
-        return text
+def _cells(model: Model, listed: Sequence[Listed]) -> list[list[Cell]]:
+    """Return the rows of configurations; numbers are those of their records."""
+    rows: list[list[Cell]] = []
+    for number, (own, row) in enumerate(zip(listed, columns_of(model, listed), strict=True), 1):
+        known = record(model, own)
+        known["exposed"] = known["exposed_seconds"] / known["seconds"]
+        cells = [Cell(text, _number(known, name)) for name, text in row.items()]
+        rows.append([Cell(str(number), number), *cells])
+    return rows
+
+
+def _number(known: Mapping[str, Any], name: str) -> float | None:
+    """Return the number of a column; None if it shows a text."""
+    value = known.get(_RECORDED.get(name, name))
+    return value if isinstance(value, int | float) else None

@@ -2,7 +2,7 @@
 // The interactive parts of a sweep: filters, time against memory by uPlot, sorting, and two beside each other.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { seconds, bytes, color, element } = texts;
+  const { seconds, bytes, color, element, sortable } = texts;
   const PALETTE = ["#4477aa", "#cc6677", "#117733", "#aa4499", "#8a7a2e"];
 
   function scatter(root, table) {
@@ -22,7 +22,7 @@
       names.map((name, n) => `${name} ${point[3 + n]}`).join(", ");
     function draw() {
       const found = points.filter((point) => names.every((_, n) => !chosen[n] || point[3 + n] === chosen[n])).sort((a, b) => a[0] - b[0]);
-      root.querySelector(".shown").textContent = `${found.length} of ${points.length} configurations`;
+      root.querySelector(".shown").textContent = `${found.length} of ${points.length} points`;
       box.replaceChildren();
       if (!found.length) { box.textContent = "None."; return; }
       const text = color("text"), line = color("line");
@@ -45,24 +45,7 @@
 
   function listed(root, table) {
     const body = root.querySelector(".listed tbody"), rows = [...body.rows];
-    let key = -1, down = false;
-    const heads = [...root.querySelectorAll(".listed th[data-key]")];
-    for (const head of heads) {
-      const button = element("button", head.textContent, { type: "button" });
-      head.replaceChildren(button);
-      button.addEventListener("click", () => {
-        down = key === Number(head.dataset.key) && !down;
-        key = Number(head.dataset.key);
-        const of = (row) => table.keys[row.dataset.row][key];
-        rows.sort((a, b) => {
-          const [x, y] = [of(a), of(b)];
-          return (x < y ? -1 : x > y ? 1 : a.dataset.row - b.dataset.row) * (down ? -1 : 1);
-        });
-        body.replaceChildren(...rows);
-        for (const other of heads) other.removeAttribute("aria-sort");
-        head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      });
-    }
+    sortable(root.querySelector(".listed"));
     const out = root.querySelector(".compared");
     body.addEventListener("change", () => {
       const two = rows.filter((row) => row.querySelector("input").checked).slice(0, 2);
