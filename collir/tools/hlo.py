@@ -14,7 +14,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.syntax.reader import read as read_program
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ImportedHlo:
     """A program of XLA.
 
@@ -33,6 +33,12 @@ class ImportedHlo:
     problems: tuple[str, ...]
     remarks: tuple[str, ...]
     sources: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return (
+            f"<ImportedHlo: {len(self.text.splitlines())} lines, {self.typed} of {self.sent} "
+            f"collectives typed, {len(self.problems)} problems>"
+        )
 
     @property
     def is_typed(self) -> bool:

@@ -14,9 +14,10 @@ from collir.tools import sweep as command
 from collir.tools.api import emit, is_path
 from collir.tools.executors import Workers, workers_at
 from collir.tools.shell import Arguments, UsageError, write_whole
-from collir.tools.sweep_driver import best_of, files_of, settings_of
+from collir.tools.sweep_driver import best_of, files_of, page_of, settings_of
 from collir.tools.sweep_driver import sweep as found
 from collir.tools.sweep_output import as_json
+from collir.tools.sweep_result import SweepResult
 
 _OWN = (
     "help",
@@ -38,7 +39,7 @@ Option = Value | Mapping[str, Value]
 
 def sweep(
     program: str | Path | ModuleOp, *, executor: Executor | None = None, **options: Option
-) -> dict[str, Any]:
+) -> SweepResult:
     """Return the fastest configurations of a training step on a machine.
 
     Args:
@@ -50,10 +51,11 @@ def sweep(
             name files write them, too.
 
     Returns:
-        What ``collir sweep --json`` prints: ``best`` is a list of configurations, fastest first,
-        with seconds, bytes, sizes of axes and ``passes``; ``spaces`` says for each number of
-        devices how many configurations there are, and whether others may be faster; ``settings`` is
-        there if it is asked for, and no ``settings_output``.
+        What ``collir sweep --json`` prints, as a dictionary that a notebook shows as a page:
+        ``best`` is a list of configurations, fastest first, with seconds, bytes, sizes of axes and
+        ``passes``; ``spaces`` says for each number of devices how many configurations there are,
+        and whether others may be faster; ``settings`` is there if it is asked for, and no
+        ``settings_output``.
 
     Raises:
         UsageError: there is no such option, or it has no such value.
@@ -72,7 +74,7 @@ def sweep(
     document: dict[str, Any] = json.loads(as_json(swept))
     if chosen.settings and not chosen.settings_output:
         document["settings"] = settings_of(chosen, *best_of(swept))
-    return document
+    return SweepResult(document, lambda: page_of(chosen, swept))
 
 
 def _parser() -> Arguments:

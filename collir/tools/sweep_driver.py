@@ -117,12 +117,22 @@ def files_of(options: argparse.Namespace, swept: Sequence[Swept]) -> dict[str, s
     if path := options.plot:
         files[path] = svg(model, found, _memory(options, model.machine))
     if path := options.html:
-        files[path] = html(swept, _memory(options, model.machine))
+        files[path] = page_of(options, swept)
     if path := options.settings_output:
         files[path] = settings_of(options, *best)
     if path := options.output:
         files[path] = _program_text(path, *best)
     return files
+
+
+def page_of(options: argparse.Namespace, swept: Sequence[Swept]) -> str:
+    """Return the page of a sweep.
+
+    Raises:
+        DiagnosticError: jinja2 is not installed.
+    """
+    [(model, _), *_] = swept
+    return html(swept, _memory(options, model.machine))
 
 
 def best_of(swept: Sequence[Swept]) -> Swept:

@@ -68,7 +68,7 @@ NARROW = 2.0
 """Size of residuals, in spreads, from which they count less than their squares."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibration:
     """A machine fitted to samples.
 
@@ -82,6 +82,13 @@ class Calibration:
     parameters: tuple[FittedParameter, ...]
     fitted: tuple[Residual, ...]
     held_back: tuple[Residual, ...]
+
+    def __repr__(self) -> str:
+        count = sum(parameter.fitted for parameter in self.parameters)
+        return (
+            f"<Calibration of @{self.machine.name}: {count} of {len(self.parameters)} numbers "
+            f"fitted to {len(self.fitted)} times, {len(self.held_back)} held back>"
+        )
 
 
 def calibrate(

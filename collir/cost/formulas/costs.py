@@ -55,7 +55,7 @@ class StepFormula:
     at: tuple[int, ...] = (0,)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CostFormulas:
     """The costs of a function as expressions of its parameters and of the sizes of axes.
 
@@ -93,6 +93,15 @@ class CostFormulas:
     fixed: Mapping[str, int] = field(default_factory=dict[str, int])
     places: tuple[str, ...] = ("",)
     rigid: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        return f"<CostFormulas of @{self.name} in {self.symbols_text}>"
+
+    @property
+    def symbols_text(self) -> str:
+        """The names of the parameters and axes, and the number of constants, in a few words."""
+        names = ", ".join([*self.values, f"{len(self.constants)} constants"])
+        return f"{names} of @{self.mesh.machine.name}"
 
     @property
     def is_exact(self) -> bool:

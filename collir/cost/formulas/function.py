@@ -82,6 +82,9 @@ class CostFunction:
         # One division rounds a whole quotient to itself.
         self._sizes = compiled([*map(sympy.together, formulas.quotients)], names)
 
+    def __repr__(self) -> str:
+        return f"<CostFunction of @{self.formulas.name} in {self.formulas.symbols_text}>"
+
     def __call__(self, **values: npt.ArrayLike) -> CostValues:
         """Return the costs for integers or arrays of them, by the names of parameters and axes, and
         for numbers by the names of constants, as in ``**{"node.port": [10e9, 20e9]}``.

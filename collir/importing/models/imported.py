@@ -18,7 +18,7 @@ MACHINE = "@dgx_h100(nodes = 1)"
 MESH = "data = gpu:8"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Imported:
     """A model as a program.
 
@@ -38,6 +38,12 @@ class Imported:
     batch: int | None
     has_experts: bool
     remarks: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Imported: {len(self.text.splitlines())} lines, {len(self.arguments)} arguments, "
+            f"{len(self.remarks)} remarks>"
+        )
 
 
 def program_of(

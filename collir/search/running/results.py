@@ -1,6 +1,7 @@
 """The outcomes of searches."""
 
 import math
+import reprlib
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal
 
@@ -56,13 +57,22 @@ class Statistics:
     reason: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outcome:
     """The outcome of a search; ``profile`` is None unless it was requested."""
 
     status: Status
     statistics: Statistics
     profile: Profile | None
+
+    def __repr__(self) -> str:
+        counts = self.statistics
+        parts = [self.status, *self._answer(), f"{counts.nodes} nodes in {counts.seconds:.2f} s"]
+        return f"<{type(self).__name__}: {', '.join(parts)}>"
+
+    def _answer(self) -> list[str]:
+        """Return the answer in a few words."""
+        return []
 
 
 _SO_FAR = "collir_search_outcome"
@@ -81,7 +91,7 @@ def so_far(error: BaseException) -> Outcome | None:
     return getattr(error, _SO_FAR, None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Optimum(Outcome, Generic[Node]):
     """The best solutions.
 
@@ -92,6 +102,11 @@ class Optimum(Outcome, Generic[Node]):
 
     solutions: tuple[Solution[Node], ...] = ()
     bound: Number | None = None
+
+    def _answer(self) -> list[str]:
+        count = len(self.solutions)
+        several = [f"the best of {count} solutions"] if count > 1 else []
+        return [f"value {self.best.value}", *several] if self.best else []
 
     @property
     def best(self) -> Solution[Node] | None:
@@ -115,15 +130,21 @@ class Optimum(Outcome, Generic[Node]):
         return max(gap, math.ulp(0.0))  # whole numbers may be greater than any float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Decision(Outcome, Generic[Node]):
     """The outcome of a decision: a solution that reaches the target, if there is one."""
 
     solution: Solution[Node] | None = None
 
+    def _answer(self) -> list[str]:
+        return [f"value {self.solution.value}"] if self.solution else []
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Enumeration(Outcome, Generic[Total]):
     """The fold of all nodes, or of the nodes visited before an early end."""
 
     total: Total = field(default=None)  # pyright: ignore[reportAssignmentType]
+
+    def _answer(self) -> list[str]:
+        return [f"total {reprlib.repr(self.total)}"]

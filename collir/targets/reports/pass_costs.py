@@ -80,12 +80,17 @@ class Stage:
     functions: dict[str, Figure]
 
 
-@dataclass
+@dataclass(repr=False)
 class PassCosts:
     """The costs of functions before the first pass and after each, under a model."""
 
     model: CostModel = field(default_factory=CostModel)
     stages: list[Stage] = field(default_factory=list[Stage])
+
+    def __repr__(self) -> str:
+        names = ", ".join(name for name, _, _ in self.saved)
+        saved = sum(seconds for _, seconds, _ in self.saved)
+        return f"<PassCosts of {names or WRITTEN}: {_signed(saved)} saved>"
 
     def measure(self, done: str, module: ModuleOp, names: Collection[str]) -> None:
         """Record the costs of some functions of a module after the pass named ``done``."""

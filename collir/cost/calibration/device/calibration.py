@@ -36,7 +36,7 @@ class DeviceNumber:
     high: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class DeviceCalibration:
     """A fitted device, with the samples it was fitted to and those that were held back."""
 
@@ -44,6 +44,12 @@ class DeviceCalibration:
     numbers: tuple[DeviceNumber, ...]
     fitted: tuple[Sample, ...]
     held_back: tuple[Sample, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"<DeviceCalibration: {len(self.numbers)} numbers fitted to {len(self.fitted)} times, "
+            f"{len(self.held_back)} held back>"
+        )
 
     def errors(self, samples: Sequence[Sample]) -> list[float]:
         """Return the relative errors of predictions."""
