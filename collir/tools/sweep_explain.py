@@ -59,7 +59,7 @@ def compared(model: Model, found: Found, ranks: Sequence[int]) -> str:
     one, other = columns
     rows = [[name, one[name], other[name]] for name in one if one[name] != other[name]]
     head = [f"{found.devices} devices", *map(str, ranks)]
-    return "\n".join(["", *(line.rstrip() for line in table(head, rows, 1))]) + "\n"
+    return "\n".join(["", *(line.rstrip() for line in table(head, rows, 1, 0))]) + "\n"
 
 
 def _times(listed: Listed) -> dict[str, float]:

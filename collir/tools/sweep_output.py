@@ -336,7 +336,7 @@ def as_machines(swept: Sequence[Swept]) -> str:
     head = ["machine", "devices", "time", "of best", rate, mfu, "memory", *costs]
     band = f"A tie is within {100 * BAND:g}%, by which simulated steps are off (docs/training.md)."
     ties = [band] * any("tie" in row[3] for row in rows)
-    return "\n".join(["", *table(head, rows, 1), *ties, ""])
+    return "\n".join(["", *table(head, rows, 1, 0), *ties, ""])
 
 
 def as_json(swept: Sequence[Swept]) -> str:

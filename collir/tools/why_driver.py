@@ -235,17 +235,18 @@ def _report(
 
 
 def _cells(simulation: Simulation, whys: Sequence[Why]) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and the rows of a table of collectives."""
-    mesh = simulation.mesh
-    columns = ["collective", "from", "over", "crosses", "bytes", "times", "alone", "exposed",
-               "less with", "left"]  # fmt: skip
+    """Return the columns and the rows of a table of collectives; how often each runs, if one runs
+    several times."""
+    mesh, in_loops = simulation.mesh, any(x.sent.times > 1 for x in whys)
+    columns = ["collective", "from", "over", "crosses", "bytes", *["times"] * in_loops, "alone",
+               "exposed", "less with", "left"]  # fmt: skip
     rows: list[list[str]] = []
     for x in whys:
         step = x.sent.step
         change, left = x.change or ("", 0.0)
         rows.append([
             f"%{step.result} = {step.kind}", x.source, step.over(mesh), x.level,
-            bytes_text(step.size), str(x.sent.times), seconds_text(x.sent.alone),
+            bytes_text(step.size), *[str(x.sent.times)] * in_loops, seconds_text(x.sent.alone),
             seconds_text(x.exposed), f"-p {change}" if change else "",
             seconds_text(left) if change else "",
         ])  # fmt: skip

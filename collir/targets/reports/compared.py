@@ -17,7 +17,7 @@ from collir.cost.formulas.function import CostFunction
 from collir.cost.formulas.functions import FormulaMissingError
 from collir.cost.formulas.terms import in_regime, value_of
 from collir.targets.reports.cost import mesh_title
-from collir.targets.reports.text import bytes_text, seconds_text, table
+from collir.targets.reports.text import bytes_text, seconds_text, table, wrapped
 
 MOST = 8
 """The largest number of functions of which each two are compared."""
@@ -119,7 +119,7 @@ def _fastest(functions: Mapping[str, CostFunction], ranges: Ranges) -> Iterator[
             yield f"  Fastest along {span}: none, as no value there fits all strategies"
             continue
         listed = ", ".join(f"@{best} from {start}" for start, best in found)
-        yield f"  Fastest along {span}, by at least {MARGIN:.0%}: {listed}"
+        yield from wrapped(f"  Fastest along {span}, by at least {MARGIN:.0%}: {listed}")
 
 
 # --- pairs --------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from collir.targets.reports.text import (
     ratio_text,
     seconds_text,
     table,
+    wrapped,
 )
 
 
@@ -179,17 +180,15 @@ def cost_table(simulation: Simulation) -> list[str]:
     """Return the lines of a function's table."""
     rows = list(rows_of(simulation))
     if not rows:
-        return [title_of(simulation), "  no step takes time"]
+        return [*wrapped(title_of(simulation)), "  no step takes time"]
     levels = [level.name for level in simulation.mesh.machine.levels]
     head = ["step", "over", "algorithm", "bytes/rank", *levels, "time", "share", "busbw", "bound"]
     if simulation.overlaps:
         head.insert(head.index("time"), "start")
     cells = list(_cells(simulation, rows, simulation.time, simulation.overlaps))
     lines = table([*head, ""], cells, left=3)
-    return [
-        title_of(simulation),
-        *(f"  {line}" for line in (*lines, *_notes(simulation.mesh, rows))),
-    ]
+    notes = [line for note in _notes(simulation.mesh, rows) for line in wrapped(note, 2)]
+    return [*wrapped(title_of(simulation)), *(f"  {line}" for line in (*lines, *notes))]
 
 
 def _notes(mesh: Mesh, rows: Sequence[Row]) -> Iterator[str]:

@@ -27,7 +27,7 @@ from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.sizes import programs_by_size, rewritten, text_of
 from collir.synthesis.programs.strategies import decompose_by_strategy
 from collir.targets.reports.cost import mesh_title
-from collir.targets.reports.text import bytes_text, seconds_text, table
+from collir.targets.reports.text import bytes_text, seconds_text, table, wrapped
 
 SEARCHED = "searched"
 """The name for the cheapest programs of any strategy."""
@@ -106,7 +106,11 @@ class CrossoverTarget(CostOptions, Target):
             output.write("".join(plot(*both) for both in compared.values()))
             return
         blocks = [
-            [*([f"{title}:"] if len(compared) > 1 else []), *report(candidates), *remarks]
+            [
+                *([f"{title}:"] if len(compared) > 1 else []),
+                *report(candidates),
+                *(line for remark in remarks for line in wrapped(remark)),
+            ]
             for title, (candidates, remarks) in compared.items()
         ]
         output.write("\n\n".join("\n".join(lines) for lines in blocks) + "\n")
@@ -205,7 +209,10 @@ def report(candidates: Sequence[Candidate]) -> list[str]:
     except CostError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
     lines = table(
-        ["bytes/rank", *(candidate.name for candidate in candidates), "fastest"], rows, left=0
+        ["bytes/rank", *(candidate.name for candidate in candidates), "fastest"],
+        rows,
+        left=0,
+        indent=0,
     )
     ranges = [f"from {bytes_text(at)} {candidate.name}" for at, candidate in changes[1:]]
     programs = [
@@ -216,8 +223,8 @@ def report(candidates: Sequence[Candidate]) -> list[str]:
     return [
         *lines,
         "",
-        f"fastest: {', '.join([changes[0][1].name, *ranges])}; {costing}",
-        *programs,
+        *wrapped(f"fastest: {', '.join([changes[0][1].name, *ranges])}; {costing}"),
+        *(line for program in programs for line in wrapped(program)),
     ]
 
 

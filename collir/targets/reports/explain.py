@@ -34,7 +34,14 @@ from collir.targets.reports.memory import use_lines
 from collir.targets.reports.placements import placement_text
 from collir.targets.reports.simulate import resource_name
 from collir.targets.reports.summary import sentences
-from collir.targets.reports.text import percent_text, ratio_text, seconds_text, table
+from collir.targets.reports.text import (
+    percent_text,
+    ratio_text,
+    seconds_text,
+    table,
+    table_rows,
+    wrapped,
+)
 
 CHUNKS = 16
 """The largest number of chunks of the programs that are simulated."""
@@ -109,9 +116,10 @@ class ExplainTarget(TimedOptions, Target):
                 changes.append(
                     Improvement(placement_text(moved[0]), moved[1][simulation.name], passes)
                 )
-            title, *lines = explanation(simulation, changes, file, self._pass("simulate"))
-            summary = [f"  {sentence}" for sentence in sentences(simulation)]
-            blocks.append([title, *(summary if simulation.time else ()), *lines])
+            lines = explanation(simulation, changes, file, self._pass("simulate"))
+            title = wrapped(title_of(simulation))
+            summary = [f"  {line}" for x in sentences(simulation) for line in wrapped(x, 2)]
+            blocks.append([*title, *(summary if simulation.time else ()), *lines[len(title) :]])
         output.write("\n".join("\n".join(lines) + "\n" for lines in blocks))
         output.writelines(f"{line}\n" for line in accuracy_of(simulations))
 
@@ -179,14 +187,14 @@ def explanation(
         target: the target that shows the time, for commands.
     """
     if not simulation.time:
-        return [title_of(simulation), "  nothing that takes time"]
+        return [*wrapped(title_of(simulation)), "  nothing that takes time"]
     lines = [
         *_where(simulation),
         *_helpful(simulation, changes, file, target),
         *_critical(simulation),
         *_memory(simulation),
     ]
-    return [title_of(simulation), *(f"  {line}" for line in lines)]
+    return [*wrapped(title_of(simulation)), *(f"  {line}" for line in lines)]
 
 
 _OF_KERNELS = {
@@ -200,7 +208,7 @@ _WHY = {"": "first", "operand": "needs", "stream": "its stream, behind", "order"
 
 
 def _critical(simulation: Simulation) -> list[str]:
-    return ["critical path:", *_rows(list(_link_rows(simulation, simulation.time)))]
+    return ["critical path:", *table((), [*_link_rows(simulation, simulation.time)], left=1)]
 
 
 def _link_rows(
@@ -279,7 +287,7 @@ def _where(simulation: Simulation) -> list[str]:
         rest = rows[LISTED - 1 :]
         rows[LISTED - 1 :] = [(_more(len(rest)), sum(seconds for _, seconds in rest))]
     cells = [[f"  {cause}", seconds_text(x), percent_text(x, total)] for cause, x in rows]
-    return ["where its time goes:", *_rows(cells)]
+    return ["where its time goes:", *table((), cells, left=1)]
 
 
 def _cause(simulation: Simulation, share: TimeShare) -> str:
@@ -315,19 +323,16 @@ def _helpful(
         raise DiagnosticError(Diagnostic(str(error))) from error
     changes = [change for change in changes if simulation.time > change.time * _LEAST]
     changes.sort(key=lambda change: change.time)
-    rows = _rows(
-        [
-            [
-                f"  {change.what}",
-                seconds_text(change.time),
-                ratio_text(simulation.time, change.time),
-            ]
-            for change in changes
-        ]
-    )
+    cells = [
+        [f"  {change.what}", seconds_text(change.time), ratio_text(simulation.time, change.time)]
+        for change in changes
+    ]
     lines: list[str] = []
-    for change, row in zip(changes, rows, strict=True):
-        lines += [row, *([f"    {_command(change.passes, file, target)}"] if change.passes else [])]
+    for change, row in zip(changes, table_rows((), cells, left=1), strict=True):
+        lines += [
+            *row,
+            *([f"    {_command(change.passes, file, target)}"] if change.passes else []),
+        ]
     larger = (
         f"  buffers {BUFFER_FACTOR:.0f} times as large: a byte takes {100 * byte:.0f}% of the time"
     )
@@ -344,7 +349,3 @@ def _command(passes: str, file: str, target: str) -> str:
     all_passes = ",".join(filter(None, (passes_run.get(), passes)))
     source = "-" if file == "<stdin>" else file
     return f"collopt {quote(source)} -p {quote(all_passes)} -t {quote(target)}"
-
-
-def _rows(rows: Sequence[Sequence[str]]) -> list[str]:
-    return table(rows[0], rows[1:], left=1) if rows else []

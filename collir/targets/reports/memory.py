@@ -32,7 +32,7 @@ def use_lines(simulation: Simulation) -> list[str]:
     rows = [
         [f"  {use}", bytes_text(size), percent_text(size, most.size)] for use, size in shares(most)
     ]
-    return table(rows[0], rows[1:], left=1) if rows else []
+    return table((), rows, left=1)
 
 
 def shares(peak: Peak) -> Iterator[tuple[Use, float]]:

@@ -17,7 +17,7 @@ from collir.synthesis.placement.placements import Placements, best_placements
 from collir.synthesis.placement.problem import Placement
 from collir.synthesis.placement.weights import weights_of
 from collir.synthesis.searching import search_workers
-from collir.targets.reports.text import ratio_text, seconds_text, table
+from collir.targets.reports.text import ratio_text, seconds_text, table, wrapped
 
 _NOTHING = 5e-4
 """The smallest gap that does not print as 0."""
@@ -116,7 +116,7 @@ def _lines(placements: Placements, model: CostModel) -> list[str]:
     many = f"{placements.count} placement{'s' if placements.count != 1 else ''}"
     title = f"mesh @{placements.name}: {many}{remark}"
     if first is None:
-        return [title]
+        return wrapped(title)
     title += f", costed {model.how(first.mesh.machine)}"
     head = ["placement", *(f"@{name}" for name in first.functions), "sending", "", "of bound"]
     rows = [
@@ -129,7 +129,7 @@ def _lines(placements: Placements, model: CostModel) -> list[str]:
         ]
         for placement in placements.best
     ]
-    return [title, *(f"  {line}" for line in table(head, rows, left=1))]
+    return [*wrapped(title), *(f"  {line}" for line in table(head, rows, left=1))]
 
 
 def placement_text(mesh: Mesh) -> str:

@@ -18,7 +18,14 @@ from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.cost.programs.stages import Stage, stages_of
 from collir.targets.reports.cost import heading_json, title_of
 from collir.targets.reports.memory import memory_lines, peak_json
-from collir.targets.reports.text import bytes_text, percent_text, ratio_text, seconds_text, table
+from collir.targets.reports.text import (
+    bytes_text,
+    percent_text,
+    ratio_text,
+    seconds_text,
+    table,
+    wrapped,
+)
 
 
 class SimulateTarget(CostOptions, Target):
@@ -85,7 +92,7 @@ def resource_name(simulation: Simulation, resource: Resource) -> str:
 def simulation_table(simulation: Simulation) -> list[str]:
     """Return the lines of a function's table."""
     if not simulation.steps:
-        return [title_of(simulation), "  no steps"]
+        return [*wrapped(title_of(simulation)), "  no steps"]
     head = ["", "step", "over", "algorithm", "stream", "bytes", "start", "time", "alone", "bound"]
     if apart := any(step.at for step in simulation.steps):
         head.insert(2, "at")
@@ -98,12 +105,13 @@ def simulation_table(simulation: Simulation) -> list[str]:
         f"({percent_text(time, simulation.time)})"
         for resource, time in sorted(_shown(simulation.busy))
     ]
+    memory, *uses = memory_lines(simulation)
     return [
-        title_of(simulation),
+        *wrapped(title_of(simulation)),
         *(f"  {line}" for line in table([*head, ""], rows, left=5 + apart)),
         *(f"  {line}" for line in _stage_lines(simulation)),
-        *(f"  {line}" for line in (*busy, *_iterations_text(simulation))),
-        *(f"  {line}" for line in memory_lines(simulation)),
+        *(f"  {line}" for x in (*busy, *_iterations_text(simulation)) for line in wrapped(x, 2)),
+        *(f"  {line}" for line in (*wrapped(memory, 2), *uses)),
     ]
 
 
@@ -132,10 +140,11 @@ def _iterations_text(simulation: Simulation) -> Iterator[str]:
 def _stage_lines(simulation: Simulation) -> Iterator[str]:
     """Yield the lines about pipelines: their bubbles, and what each place does and keeps."""
     for pipeline in stages_of(simulation):
-        yield (
+        yield from wrapped(
             f"pipeline %{pipeline.loop}: {pipeline.schedule or 'listed tasks'}, "
             f"{pipeline.microbatches} microbatches, {seconds_text(pipeline.time)}, "
-            f"bubble {percent_text(pipeline.bubble, 1.0)}"
+            f"bubble {percent_text(pipeline.bubble, 1.0)}",
+            2,
         )
         rows = [
             [

@@ -33,7 +33,7 @@ from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.steps import Candidate, Step
 from collir.synthesis.searching import gap_of, remark_cut_off, search_workers
 from collir.targets.reports.placements import search_end
-from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table
+from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table, wrapped
 
 METHODS = ("shortest", "enumerate")
 
@@ -235,7 +235,7 @@ def _lines(strategies: Strategies, top: int, model: CostModel) -> list[str]:
         title += "; not all of them timed with what devices copy"
     if not strategies.candidates:
         why = "that was found in the time given" if strategies.ended else "within so much memory"
-        return [title, f"  there is no program {why}"]
+        return [*wrapped(title), f"  there is no program {why}"]
     sized = any(candidate.memory for candidate in strategies.candidates)
     rows = [
         [
@@ -254,7 +254,7 @@ def _lines(strategies: Strategies, top: int, model: CostModel) -> list[str]:
         "of bound",
         "faster" if baseline else "",
     ]
-    return [title, *(f"  {line}" for line in table(head, rows, left=1))]
+    return [*wrapped(title), *(f"  {line}" for line in table(head, rows, left=1))]
 
 
 def _paid(candidate: Candidate) -> Iterator[tuple[Step, StepCost | None]]:
