@@ -4,10 +4,11 @@ import argparse
 import difflib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, TextIO
 
 import collir
 from collir.ir.diagnostics import Sources
+from collir.targets.reports.terminal import drawn_on
 from collir.tools import completion
 from collir.tools.shell import Arguments, UsageError, run_tool
 
@@ -105,7 +106,15 @@ def _run(arguments: Sequence[str]) -> int:
         hint = f"did you mean {close[0]}?" if close else f"there is {', '.join(COMMANDS)}"
         raise UsageError(f"there is no command '{chosen}'; {hint}")
     options = _parser(chosen).parse_args(arguments)
-    return COMMANDS[options.command][1]().run(options)
+    with drawn_on(_shown_on(options)):
+        return COMMANDS[options.command][1]().run(options)
+
+
+def _shown_on(options: argparse.Namespace) -> TextIO | None:
+    """Return the stream that the tables of a command go to; None for a file."""
+    if options.command != "calibrate":
+        return sys.stdout
+    return None if options.report else sys.stderr
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,7 +5,7 @@ import sys
 import time
 from io import BytesIO, StringIO
 from itertools import pairwise
-from typing import IO
+from typing import IO, TextIO
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
@@ -38,6 +38,7 @@ from collir.syntax.writer import settle_names, write
 from collir.synthesis.propagation.propagate import make_explicit
 from collir.synthesis.searching import session
 from collir.targets.reports.pass_costs import WRITTEN, PassCosts, model_of
+from collir.targets.reports.terminal import drawn_on
 from collir.targets.reports.text import seconds_text
 from collir.targets.table import REMEMBERING, TARGETS
 from collir.tools.api import LANGUAGES, naming, pass_pipeline, validate_after, verify_after
@@ -150,7 +151,8 @@ class CollOpt:
                     self._between(done, prog, following)
         finally:
             if self._costs:
-                sys.stderr.write(self._costs.text)
+                with drawn_on(sys.stderr):
+                    sys.stderr.write(self._costs.text)
 
     # --- input and output -------------------------------------------------------------------
 
@@ -202,7 +204,10 @@ class CollOpt:
                 output.write("// -----\n")
             try:
                 convert = self._output_if_expected if self.args.verify_diagnostics else self._output
-                with listening(self._report_remark), session(), self._ticker.ticking():
+                with (
+                    listening(self._report_remark), session(), self._ticker.ticking(),
+                    drawn_on(self._shown_on(target)),
+                ):  # fmt: skip
                     output.write(convert(chunk, language, offset, target))
             except ShrinkException:
                 print("Success, can shrink")
@@ -222,6 +227,10 @@ class CollOpt:
         elif not status:
             write_whole(self.args.output_file, output.getvalue())
         return status
+
+    def _shown_on(self, target: str) -> TextIO | None:
+        """Return the stream that people read reports on; None for a file, and for a page."""
+        return None if self.args.output_file or target == "html" else sys.stdout
 
     def _report_error(self, error: Exception, output: IO[str]) -> int:
         """Report why a chunk of the input is not printed, and return the exit status for it."""

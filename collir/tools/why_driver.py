@@ -24,6 +24,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
 from collir.targets.reports.page.target import Section, page
 from collir.targets.reports.placements import placement_text
+from collir.targets.reports.terminal import drawn_on
 from collir.targets.reports.text import bytes_text, percent_text, ratio_text, seconds_text, table
 from collir.tools.functions import keep_functions, reported
 from collir.tools.hlo import import_hlo
@@ -108,7 +109,8 @@ def run(options: argparse.Namespace) -> int:
     found = [(x, _whys(x, module, sources, options.top)) for x in simulations]
     if options.html:
         sections = [_section(x, *rest) for x, rest in found]
-        shown = page([x for x, _ in found], file, sections, text)
+        with drawn_on(None):
+            shown = page([x for x, _ in found], file, sections, text)
         write_whole(options.html, shown)
     if options.json:
         print(json.dumps([_as_json(x, *rest) for x, rest in found], indent=2))

@@ -11,6 +11,7 @@ from collir.syntax.units import digits as digits
 from collir.syntax.units import seconds_text as seconds_text
 from collir.syntax.units import seconds_unit as seconds_unit
 from collir.targets.reports.columns import folded
+from collir.targets.reports.terminal import drawn, terminal_width
 
 WIDTH = 120
 """The columns that lines of reports fit."""
@@ -43,7 +44,8 @@ def table(
 ) -> list[str]:
     """Return lines of columns; the first ``left`` columns are flush left, the rest flush right.
 
-    Cells are on several lines where the lines would be longer than ``WIDTH``.
+    Cells are on several lines where the lines would be longer than ``WIDTH``. On a terminal, the
+    table is drawn, and as wide as that.
 
     Args:
         head: the names of the columns; none if they have no names.
@@ -60,10 +62,13 @@ def table_rows(
     if not cells:
         return []
     gaps = len(_GAP) * (len(cells[0]) - 1)
-    folded_rows = folded(cells, left, WIDTH - indent - gaps)
+    terminal = terminal_width()
+    folded_rows = folded(cells, left, (terminal or WIDTH) - indent - gaps)
     if head:  # its last lines stand next to the rows
         deep = max(map(len, folded_rows[0]))
         folded_rows[0] = [[*[""] * (deep - len(cell)), *cell] for cell in folded_rows[0]]
+    if terminal:
+        return drawn(folded_rows, bool(head), left)
     widths = [max(len(line) for cell in x for line in cell) for x in zip(*folded_rows, strict=True)]
 
     def line(parts: Sequence[str]) -> str:
@@ -85,7 +90,7 @@ def wrapped(text: str, indent: int = 0) -> list[str]:
     hanging = " " * (len(text) - len(text.lstrip()) + 2)
     return wrap(
         text,
-        WIDTH - indent,
+        min(WIDTH, terminal_width() or WIDTH) - indent,
         subsequent_indent=hanging,
         break_long_words=False,
         break_on_hyphens=False,
