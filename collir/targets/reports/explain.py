@@ -1,7 +1,7 @@
 """The time of a program in three sentences, where it goes, and what would make it faster."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
 from shlex import quote
 from typing import IO
@@ -11,7 +11,6 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
 from collir.cost.network.group import CostError
-from collir.cost.options import CostOptions
 from collir.cost.programs.accuracy import accuracy_of
 from collir.cost.programs.critical import CriticalStep, TimeShare, critical_path, time_shares
 from collir.cost.programs.kinds import has_kinds
@@ -19,19 +18,10 @@ from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.cost.programs.whatif import BUFFER_FACTOR, Improvement, improvements, large_buffer_ratio
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.ir.functions import meshes_of
 from collir.ir.progress import activity, passes_run
-from collir.layout import Mesh
 from collir.synthesis.options import TimedOptions
-from collir.synthesis.placement.meshes import functions_on, place
-from collir.synthesis.placement.placements import best_placements
-from collir.synthesis.placement.unplacing import unplaced_copy
-from collir.synthesis.programs.decomposing import decompose_by_search
-from collir.synthesis.programs.fusion import fuse
-from collir.synthesis.programs.search_options import TIE, SearchOptions
 from collir.targets.reports.cost import title_of
 from collir.targets.reports.memory import use_lines
-from collir.targets.reports.placements import placement_text
 from collir.targets.reports.simulate import resource_name
 from collir.targets.reports.summary import sentences
 from collir.targets.reports.text import (
@@ -42,18 +32,13 @@ from collir.targets.reports.text import (
     table_rows,
     wrapped,
 )
-
-CHUNKS = 16
-"""The largest number of chunks of the programs that are simulated."""
+from collir.targets.reports.tried import LEAST, changes_by_passes, pass_text
 
 LISTED = 10
 """The largest number of rows of a table; of a critical path, of each level of its loops."""
 
 FEW = 3
 """The number of steps that are listed, the longest, where each takes next to nothing."""
-
-_LEAST = 1.005
-"""The smallest ratio of times that gets a line."""
 
 _NOTHING = 0.005
 """The smallest share of the time that gets a line: a smaller share would print as 0%. In a path,
@@ -84,96 +69,17 @@ class ExplainTarget(TimedOptions, Target):
         simulations = simulate(module, self.cost_model())
         position = next(filter(None, map(Position.of, module.ops)), None)
         file = position.file if position else ""
-        programs, programs_in_chunks = (
-            self._programs(module.clone(), chunks) for chunks in (1, CHUNKS)
-        )
-        activity.set("looks for fewer steps")
-        fused = self._fused(module.clone())
-        placed = {
-            op.sym_name.data: self._elsewhere(module, op.value(), programs)
-            for op in meshes_of(module)
-            if op.value().placed
-        }
+        changes = changes_by_passes(module, simulations, self)
         activity.set("simulates better machines")
         blocks: list[list[str]] = []
         for simulation in simulations:
-            decompose = self._pass("decompose")
-            changes = [Improvement("its cheapest program", programs[simulation.name], decompose)]
-            if fused[simulation.name] < programs[simulation.name] * (1 - TIE):
-                fuse = self._pass("fuse")
-                changes.append(
-                    Improvement("its steps in a row as fewer", fused[simulation.name], fuse)
-                )
-            if programs_in_chunks[simulation.name] * _LEAST < programs[simulation.name]:
-                passes = self._pass("decompose", f"chunks={CHUNKS}")
-                changes.append(
-                    Improvement(
-                        "its cheapest in chunks", programs_in_chunks[simulation.name], passes
-                    )
-                )
-            if (moved := placed.get(simulation.mesh.name)) is not None:
-                passes = f"{self._pass('place', 'again=true')},{decompose}"
-                changes.append(
-                    Improvement(placement_text(moved[0]), moved[1][simulation.name], passes)
-                )
-            lines = explanation(simulation, changes, file, self._pass("simulate"))
+            target = pass_text("simulate", self)
+            lines = explanation(simulation, changes[simulation.name], file, target)
             title = wrapped(title_of(simulation))
             summary = [f"  {line}" for x in sentences(simulation) for line in wrapped(x, 2)]
             blocks.append([*title, *(summary if simulation.time else ()), *lines[len(title) :]])
         output.write("\n".join("\n".join(lines) + "\n" for lines in blocks))
         output.writelines(f"{line}\n" for line in accuracy_of(simulations))
-
-    def _pass(self, name: str, *options: str) -> str:
-        """Return a pass or target as it is written, with the cost options of this target."""
-        settings = [
-            f"{option.name}={getattr(self, option.name)}"
-            for option in fields(CostOptions)
-            if getattr(self, option.name) != option.default
-        ]
-        braces = " ".join((*settings, *options))
-        return f"{name}{{{braces}}}" if braces else name
-
-    def _programs(self, module: ModuleOp, chunks: int) -> dict[str, float]:
-        """Insert the cheapest programs for the collectives; return the seconds of every
-        function."""
-        options = SearchOptions(self.cost_model(), seconds=self.seconds, chunks=chunks)
-        decompose_by_search(module, options)
-        return self._times(module)
-
-    def _fused(self, module: ModuleOp) -> dict[str, float]:
-        """Fuse steps in a row, and return the seconds of every function."""
-        fuse(module, SearchOptions(self.cost_model(), seconds=self.seconds))
-        return self._times(module)
-
-    def _times(self, module: ModuleOp) -> dict[str, float]:
-        return {
-            simulation.name: simulation.time for simulation in simulate(module, self.cost_model())
-        }
-
-    def _elsewhere(
-        self, module: ModuleOp, mesh: Mesh, times: Mapping[str, float]
-    ) -> tuple[Mesh, Mapping[str, float]] | None:
-        """Return the best placement of a mesh and the seconds of all functions there.
-
-        Returns None if it is no better than ``times``, those of the present placement with the
-        cheapest programs.
-        """
-        if mesh.uneven or has_kinds(mesh):  # not what placements are compared by
-            return None
-        copied = unplaced_copy(module, mesh)
-        if copied is None:
-            return None
-        copy, op = copied
-        placements = best_placements(copy, op, self.cost_model(), 1, self.seconds).best
-        if not placements or placements[0].mesh.sub_axes == mesh.sub_axes:
-            return None
-        place(op, placements[0].mesh)
-        placed_times = self._programs(copy, 1)
-        names = [function.sym_name.data for function in functions_on(module, mesh.name)]
-        better = sum(times[name] for name in names) > _LEAST * sum(
-            placed_times[name] for name in names
-        )
-        return (placements[0].mesh, placed_times) if better else None
 
 
 def explanation(
@@ -321,7 +227,7 @@ def _helpful(
         byte = large_buffer_ratio(simulation)
     except CostError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
-    changes = [change for change in changes if simulation.time > change.time * _LEAST]
+    changes = [change for change in changes if simulation.time > change.time * LEAST]
     changes.sort(key=lambda change: change.time)
     cells = [
         [f"  {change.what}", seconds_text(change.time), ratio_text(simulation.time, change.time)]

@@ -18,7 +18,7 @@ MOST_POINTS = 4_000
 """The most points of a curve."""
 
 
-def function_data(simulation: Simulation, explanation: str) -> dict[str, Any]:
+def function_data(simulation: Simulation) -> dict[str, Any]:
     """Return what a page shows of a function: times in seconds, sizes in bytes."""
     return {
         **timeline_data(simulation),
@@ -27,7 +27,6 @@ def function_data(simulation: Simulation, explanation: str) -> dict[str, Any]:
         "ports": [*_ports(simulation)],
         "levels": [*_levels(simulation)],
         "axes": [*_axes(simulation)],
-        "explanation": explanation,
     }
 
 

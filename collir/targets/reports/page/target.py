@@ -10,17 +10,18 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.utils.target import Target
 
-from collir.cost.options import CostOptions
 from collir.cost.programs.accuracy import accuracy_of
 from collir.cost.programs.simulate import simulate
 from collir.cost.programs.simulation import Simulation
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.progress import history, passes_run
+from collir.synthesis.options import TimedOptions
 from collir.targets.reports.explain import explanation
 from collir.targets.reports.page.changes import Changes, changes_of
 from collir.targets.reports.page.data import StepRow, function_data, rows_of, timeline_data
 from collir.targets.reports.page.rendered import rendered
 from collir.targets.reports.page.topology import drawings
+from collir.targets.reports.tried import changes_by_passes, pass_text
 
 _MOST_ROWS = 200
 """The rows of a table that stand in the page without a script."""
@@ -32,7 +33,8 @@ _MOST_SOURCE = 2**20
 """The most bytes of a source file that a page shows."""
 
 
-class HtmlTarget(CostOptions, Target):
+@dataclass(frozen=True)
+class HtmlTarget(TimedOptions, Target):
     """A report as one page of HTML, for people (needs jinja2: `pip install 'collir[html]'`).
 
     The page has a summary of each function; what each pass changed, if some ran; pictures of the
@@ -44,13 +46,19 @@ class HtmlTarget(CostOptions, Target):
 
     name = "html"
 
+    limit: int = 3
+    """Seconds for each search for what would help, for programs and for placements; 0: no limit."""
+
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         simulations = simulate(module, self.cost_model())
         position = next(filter(None, map(Position.of, module.ops)), None)
         file = position.file if position else ""
         stages = history.get()
         changes = [changes_of(x, stages, self.cost_model()) for x in simulations if stages]
-        output.write(page(simulations, file, changes=changes))
+        helpful = changes_by_passes(module, simulations, self)
+        command = pass_text("simulate", self)
+        explained = [explanation(x, helpful[x.name], file, command) for x in simulations]
+        output.write(page(simulations, file, changes=changes, explained=explained))
 
 
 @dataclass(frozen=True)
@@ -73,6 +81,7 @@ def page(
     sections: Sequence[Section] = (),
     source: str | None = None,
     changes: Sequence[Changes] = (),
+    explained: Sequence[Sequence[str]] = (),
 ) -> str:
     """Return the page of simulations.
 
@@ -81,15 +90,15 @@ def page(
         sections: one for each simulation, or none.
         source: the text of the program, by default that of the file, if it can be read.
         changes: what passes did to each function, or none.
+        explained: the lines that explain each function; by default without what passes would gain.
 
     Raises:
         DiagnosticError: jinja2 is not installed, or there is no function.
     """
     if not simulations:
         raise DiagnosticError(Diagnostic("there is no function to show"))
-    functions = [
-        function_data(x, "\n".join(explanation(x, [], file, "simulate"))) for x in simulations
-    ]
+    explained = explained or [explanation(x, [], file, "simulate") for x in simulations]
+    functions = [*map(function_data, simulations)]
     data = {
         "file": file, "passes": passes_run.get() or "", "functions": functions,
         "source": _source(file) if source is None else source.splitlines(),
@@ -107,6 +116,7 @@ def page(
         sections=[*sections],
         drawings=[drawings(x) for x in simulations],
         changes=[*changes],
+        explained=explained,
     )
 
 

@@ -7,7 +7,7 @@
       .map((name) => data.columns.indexOf(name));
   const PAGE = 500, LANE_HEIGHT = 34, LEFT = 90, TOP = 22;
 
-  const { seconds, bytes, color, element } = texts;
+  const { seconds, bytes, color, element, copies } = texts;
 
   class Timeline {
     // Beside another one, it has its scale and moves with it.
@@ -328,6 +328,13 @@
       while (timeline.open.length > 1) timeline.leave();
       timeline.select(n, true);
     });
+    const said = root.querySelector(".copied");
+    for (const command of root.querySelectorAll(".command")) {
+      const button = element("button", "Copy", { type: "button" });
+      button.setAttribute("aria-label", `Copy ${command.textContent.trim()}`);
+      copies(button, command, said);
+      command.after(" ", button);
+    }
     const memory = fn.memory, end = [...memory.times, fn.time];
     const last = (row) => [...row, row[row.length - 1]];
     if (memory.times.length) {

@@ -2,7 +2,7 @@
 // Measured against predicted times: filters, a chart by uPlot whose points the keyboard reaches, and their table.
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const { seconds, color, element, sortable } = texts;
+  const { seconds, color, element, sortable, copies } = texts;
   const { names, points } = data;
   const [MEASURED, PREDICTED, WORST, FIRST] = [0, 1, 2, 3];
   const COLORS = 8, OTHERS = "others";
@@ -121,18 +121,8 @@
   draw();
   for (const each of document.querySelectorAll("table.sorted")) sortable(each);
 
-  for (const button of document.querySelectorAll("button[data-copies]")) {
-    const source = document.getElementById(button.dataset.copies), said = button.parentElement.querySelector(".copied");
-    button.addEventListener("click", async () => {
-      getSelection().selectAllChildren(source);
-      try {
-        await navigator.clipboard.writeText(source.textContent);
-        said.textContent = "Copied.";
-      } catch {
-        said.textContent = "Selected: copy it with Ctrl+C.";
-      }
-    });
-  }
+  for (const button of document.querySelectorAll("button[data-copies]"))
+    copies(button, document.getElementById(button.dataset.copies), button.parentElement.querySelector(".copied"));
 
   let wait = 0;
   const redraw = () => { clearTimeout(wait); wait = setTimeout(draw, 150); };

@@ -42,5 +42,15 @@ const texts = (() => {
       });
     }
   };
-  return { seconds, bytes, color, element, sortable };
+  // Let a button copy the text of an element, or select it where a page may not copy.
+  const copies = (button, source, said) => button.addEventListener("click", async () => {
+    getSelection().selectAllChildren(source);
+    try {
+      await navigator.clipboard.writeText(source.textContent.trim());
+      said.textContent = "Copied.";
+    } catch {
+      said.textContent = "Selected: copy it with Ctrl+C.";
+    }
+  });
+  return { seconds, bytes, color, element, sortable, copies };
 })();
