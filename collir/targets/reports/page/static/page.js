@@ -333,7 +333,7 @@
       const button = element("button", "Copy", { type: "button" });
       button.setAttribute("aria-label", `Copy ${command.textContent.trim()}`);
       copies(button, command, said);
-      command.after(" ", button);
+      command.before(button, " ");
     }
     const memory = fn.memory, end = [...memory.times, fn.time];
     const last = (row) => [...row, row[row.length - 1]];
