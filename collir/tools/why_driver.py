@@ -24,7 +24,6 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
 from collir.targets.reports.page.target import Section, page
 from collir.targets.reports.placements import placement_text
-from collir.targets.reports.terminal import drawn_on
 from collir.targets.reports.text import bytes_text, percent_text, ratio_text, seconds_text, table
 from collir.tools.functions import keep_functions, reported
 from collir.tools.hlo import import_hlo
@@ -109,9 +108,7 @@ def run(options: argparse.Namespace) -> int:
     found = [(x, _whys(x, module, sources, options.top)) for x in simulations]
     if options.html:
         sections = [_section(x, *rest) for x, rest in found]
-        with drawn_on(None):
-            shown = page([x for x, _ in found], file, sections, text)
-        write_whole(options.html, shown)
+        write_whole(options.html, page([x for x, _ in found], file, sections, text))
     if options.json:
         print(json.dumps([_as_json(x, *rest) for x, rest in found], indent=2))
         return 0
@@ -176,7 +173,7 @@ def _layouts(function: FuncOp, changed: ModuleOp) -> Iterator[str]:
     [other] = [f for f in functions_of(changed) if f.sym_name.data == name]
     before, after = mesh_of(function), mesh_of(other)
     if placement_text(before) != placement_text(after):
-        yield f"mesh @{after.name} {placement_text(after)}"
+        yield f"mesh @{after.name} {{ {placement_text(after)} }}"
     for x, y in zip(function.body.block.args, other.body.block.args, strict=True):
         own = dist_type(y).text(after)
         if own != dist_type(x).text(before):

@@ -87,7 +87,7 @@ def test_a_change_of_layouts_says_what_lies_in_another_way(
     path.write_text(text, encoding="utf-8")
     [found] = why(str(path), capsys=capsys)
     [placed] = [x for x in found["changes"] if x["passes"].startswith("place{")]
-    assert placed["layouts"] == ["mesh @m data = node:2, model = gpu:4"]
+    assert placed["layouts"] == ["mesh @m { data = node:2, model = gpu:4 }"]
     [other] = [x for x in found["changes"] if "shard" in x["passes"]]
     assert all(re.match(r"%[xvw]: f32\[", x) for x in other["layouts"])
 

@@ -21,6 +21,7 @@ from collir.targets.reports.page.changes import Changes, changes_of
 from collir.targets.reports.page.data import StepRow, function_data, rows_of, timeline_data
 from collir.targets.reports.page.rendered import rendered
 from collir.targets.reports.page.topology import drawings
+from collir.targets.reports.terminal import drawn_on
 from collir.targets.reports.tried import changes_by_passes, pass_text
 
 _MOST_ROWS = 200
@@ -97,8 +98,9 @@ def page(
     """
     if not simulations:
         raise DiagnosticError(Diagnostic("there is no function to show"))
-    explained = explained or [explanation(x, [], file, "simulate") for x in simulations]
-    functions = [*map(function_data, simulations)]
+    with drawn_on(None):
+        explained = explained or [explanation(x, [], file, "simulate") for x in simulations]
+        functions = [*map(function_data, simulations)]
     data = {
         "file": file, "passes": passes_run.get() or "", "functions": functions,
         "source": _source(file) if source is None else source.splitlines(),
