@@ -1,0 +1,169 @@
+"""Events of a trace in the JSON of Chrome, one after the other: files have gigabytes."""
+
+import codecs
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+from collir.importing.traces.loose import mapped
+from collir.importing.values import Place, ReadError
+
+_CHUNK = 2**20
+"""The bytes that are read at a time."""
+
+_LONGEST = 2**26
+"""The most characters of an event, or of another value of the file."""
+
+_SPACE = re.compile(r"[\s,]*")
+_DECODER = json.JSONDecoder()
+
+
+def opened(path: Path) -> IO[bytes]:
+    """Return a file, or what is compressed in it."""
+    stream = path.open("rb")
+    magic = stream.read(2)
+    stream.seek(0)
+    return cast("IO[bytes]", gzip.open(stream)) if magic == b"\x1f\x8b" else stream
+
+
+class ChromeTrace:
+    """The events of a file.
+
+    Attributes:
+        about: the values of the file beside its events, as far as it was read.
+        cut_off: whether the file ends in the middle of its events.
+    """
+
+    def __init__(self, stream: IO[bytes]):
+        self.about: dict[str, Any] = {}
+        self.cut_off = False
+        self._stream = stream
+        self._text = ""
+        self._at = 0
+        self._line = 1
+        self._ended = False
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Yield each event; what is cut off behind the last whole one is left out.
+
+        Raises:
+            ReadError: this is no trace of Chrome.
+        """
+        first = self._next()
+        if first == "[":  # events alone
+            self._at += 1
+            yield from self._array()
+            return
+        if first != "{":
+            raise self._error("a trace of Chrome is an object of JSON, with `traceEvents`")
+        self._at += 1
+        found = False
+        while (character := self._next()) and character != "}":
+            try:
+                key = self._key()
+                if key == "traceEvents":
+                    found = True
+                    if self._next() != "[":
+                        raise self._error("`traceEvents` is a list")
+                    self._at += 1
+                    yield from self._array()
+                else:
+                    self.about[key] = self._value()
+            except EOFError:
+                if not found:
+                    raise self._error("the file ends before its events begin") from None
+                self.cut_off = True
+                return
+        if not found:
+            raise self._error("there is no `traceEvents`: this is no trace of Chrome")
+        self.cut_off |= character != "}"
+
+    def _array(self) -> Iterator[dict[str, Any]]:
+        while character := self._next():
+            if character == "]":
+                self._at += 1
+                return
+            try:
+                value = self._value()
+            except EOFError:
+                break
+            if event := mapped(value):
+                yield event
+        self.cut_off = True
+
+    def _next(self) -> str:
+        """Return the next character that is no space or comma; nothing at the end of the file."""
+        while True:
+            match = _SPACE.match(self._text, self._at)
+            self._at = match.end() if match else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def _key(self) -> str:
+        """Return a key, and go behind its colon."""
+        if self._text[self._at] != '"':
+            raise self._error("a key is expected here")
+        key = str(self._value())
+        if self._next() != ":":
+            raise self._error("a colon is expected here")
+        self._at += 1
+        self._next()
+        return key
+
+    def _value(self) -> Any:
+        """Return a value.
+
+        Raises:
+            EOFError: the file ends in it.
+        """
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                is_open = error.msg.startswith("Unterminated") or error.pos > len(self._text) - 16
+                if not is_open:
+                    self._at = error.pos
+                    raise self._error(f"this is no JSON: {error.msg}") from error
+                self._need()
+                continue
+            except RecursionError:
+                raise self._error("values are nested too deep") from None
+            is_open = end == len(self._text) and isinstance(value, int | float)
+            if is_open and self._more():  # of a number, more may follow
+                continue
+            self._at = end
+            return value
+
+    def _need(self) -> None:
+        """Read more, of the value that begins here."""
+        if len(self._text) - self._at > _LONGEST:
+            raise self._error(f"a value is longer than {_LONGEST // 2**20} MB")
+        if not self._more():
+            raise EOFError
+
+    def _more(self) -> bool:
+        """Read more of the file, and forget what was read; return whether there was more."""
+        if self._ended:
+            return False
+        try:
+            data = self._stream.read(max(_CHUNK, len(self._text) - self._at))
+        except (EOFError, OSError, zlib.error):  # a compressed file that is cut off, or damaged
+            data = b""
+            self.cut_off = True
+        self._ended = not data
+        self._line += self._text.count("\n", 0, self._at)
+        self._text = self._text[self._at :] + self._decode(data, self._ended)
+        self._at = 0
+        return bool(data)
+
+    def _error(self, message: str) -> ReadError:
+        before = self._text[: self._at]
+        column = self._at - (before.rfind("\n") + 1) + 1
+        return ReadError(message, Place(self._line + before.count("\n"), column))

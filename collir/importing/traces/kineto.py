@@ -1,0 +1,281 @@
+"""Traces of torch's profiler (Kineto): one file of Chrome's JSON for each rank."""
+
+import json
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any
+
+from collir.importing.traces.chrome import ChromeTrace
+from collir.importing.traces.loose import integer, integers, listed, mapped, number
+from collir.importing.traces.names import elements, full_size, item_size, kind_of
+from collir.importing.traces.products import product_of
+from collir.importing.traces.trace import Product, RankTrace, Span, TracedCollective
+from collir.importing.values import MALFORMED
+
+_KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
+_ISSUES = re.compile(r"c10d::|_c10d_functional::|record_param_comms|nccl:|gloo:|mpi:|ucc:|xccl:")
+_WAITS = re.compile(r"wait_tensor|c10d::.*(?:wait|barrier)|cudaStreamSynchronize|work::wait")
+_STEP = re.compile(r"ProfilerStep#\d+")
+_RUNS = re.compile(r"(?:gloo|mpi|ucc):\s*(.+)")
+
+_SECOND = 1e-6
+"""A microsecond, the unit of the times of a trace."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the host asked for: a collective, when, and the bytes of its tensors."""
+
+    kind: str
+    label: str
+    at: float
+    sizes: frozenset[float]
+    size: float
+
+
+@dataclass
+class _Reading:
+    """What was read of a rank so far."""
+
+    made: RankTrace
+    asked: list[_Asked] = field(default_factory=list[_Asked])
+    ran: list[tuple[str, Span, float, str]] = field(
+        default_factory=list[tuple[str, Span, float, str]]
+    )
+    """On CPUs: the kind of a collective, when it ran, its bytes, and its thread."""
+    products: dict[int, Product] = field(default_factory=dict[int, Product])
+    communications: dict[int, Mapping[str, Any]] = field(
+        default_factory=dict[int, Mapping[str, Any]]
+    )
+    host: dict[str, list[tuple[Span, Product | None]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """On CPUs: the operations of each thread."""
+    kernels: list[tuple[Span, int]] = field(default_factory=list[tuple[Span, int]])
+    """Those whose operation is not known yet."""
+    has_device: bool = False
+    events: int = 0
+    ignored: int = 0
+
+
+@dataclass(frozen=True)
+class KinetoFile:
+    """What a file says.
+
+    Attributes:
+        rank, world: of the job; -1 and 0 if the file does not say.
+        groups: the ranks of process groups by name.
+        base: the seconds that its times are behind those of a clock.
+    """
+
+    made: RankTrace
+    rank: int
+    world: int
+    groups: Mapping[str, tuple[int, ...]]
+    events: int
+    ignored: int
+    cut_off: bool
+    base: float
+
+
+def read_kineto(stream: IO[bytes], file: str) -> KinetoFile:
+    """Return what the trace of a rank says.
+
+    Raises:
+        ReadError: it is no such trace.
+    """
+    chrome, reading = ChromeTrace(stream), _Reading(RankTrace(-1, file))
+    for event in chrome.events():
+        reading.events += 1
+        try:
+            used = _read(event, reading)
+        except MALFORMED:
+            used = False
+        reading.ignored += not used
+    _finish(reading)
+    base = number(chrome.about.get("baseTimeNanoseconds")) * 1e-9
+    job = mapped(chrome.about.get("distributedInfo"))
+    return KinetoFile(
+        reading.made, integer(job.get("rank"), -1), integer(job.get("world_size"), 0),
+        dict(_groups(job)), reading.events, reading.ignored, chrome.cut_off, base,
+    )  # fmt: skip
+
+
+def _groups(job: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the process groups of a job: their names, and their ranks."""
+    for group in map(mapped, listed(job.get("pg_config"))):
+        if ranks := integers(group.get("ranks")):
+            yield str(group.get("pg_name", "")), tuple(ranks)
+
+
+def _read(event: Mapping[str, Any], reading: _Reading) -> bool:
+    """Take in an event; return whether it says anything."""
+    if event.get("ph") != "X":
+        return False
+    category, name = event.get("cat"), str(event.get("name", ""))
+    start = float(event["ts"]) * _SECOND
+    span = Span(name, start, start + max(0.0, float(event.get("dur", 0))) * _SECOND)
+    arguments = mapped(event.get("args"))
+    thread = str(event.get("tid", ""))
+    if category in _KERNELS:
+        reading.has_device = True
+        _read_kernel(span, arguments, thread, reading)
+    elif category == "user_annotation":
+        if _STEP.fullmatch(name):
+            reading.made.steps.append(span)
+        elif match := _RUNS.match(name):
+            size = _sizes(arguments)
+            reading.ran.append((kind_of(match[1]), span, size[0] if size else 0.0, thread))
+        else:
+            reading.made.marks.append(span)
+    elif category == "cpu_op":
+        _read_operation(span, arguments, thread, reading)
+    else:
+        return False
+    return True
+
+
+def _read_kernel(span: Span, arguments: Mapping[str, Any], stream: str, reading: _Reading) -> None:
+    link = arguments.get("External id")
+    label = arguments.get("Collective name")
+    if label is None and not span.name.lower().startswith(("nccl", "rccl", "oneccl", "xccl")):
+        reading.kernels.append((span, link if isinstance(link, int) else -1))
+        return
+    known = arguments if label else reading.communications.get(link or -1, {})
+    reading.made.collectives.append(_collective(span, known, stream))
+
+
+def _collective(span: Span, said: Mapping[str, Any], stream: str) -> TracedCollective:
+    """Return a collective of a device from what the trace says of it."""
+    label = str(said.get("Collective name") or span.name)
+    kind, item = kind_of(label), item_size(str(said.get("dtype", "")))
+    received, sent = (number(said.get(f"{side} msg nelems")) * item for side in ("Out", "In"))
+    ranks = _ranks(said.get("Process Group Ranks"))
+    return TracedCollective(
+        kind, label, full_size(kind, received, sent), span.start, span.end, span.start, stream,
+        ranks, int(number(said.get("Group size"))) or len(ranks or ()),
+        str(said.get("Process Group Name", "")),
+    )  # fmt: skip
+
+
+def _ranks(value: Any) -> tuple[int, ...] | None:
+    """Return ranks as a trace lists them: as JSON in a text, which may be cut off with dots."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    found = integers(value)
+    return tuple(found) if found else None
+
+
+def _read_operation(
+    span: Span, arguments: Mapping[str, Any], thread: str, reading: _Reading
+) -> None:
+    link = arguments.get("External id")
+    if span.name == "record_param_comms":
+        if isinstance(link, int):
+            reading.communications[link] = arguments
+        return
+    if _WAITS.search(span.name):
+        reading.made.waits.append(span)
+        return
+    if _ISSUES.match(span.name):
+        if not span.name.startswith("_c10d_functional"):  # which asks c10d for it
+            _ask(span, arguments, reading)
+        reading.made.waits.append(span)
+        return
+    product = product_of(span.name, arguments)
+    if product and isinstance(link, int):
+        reading.products[link] = product
+    if not reading.has_device:
+        reading.host[thread].append((span, product))
+
+
+def _ask(span: Span, arguments: Mapping[str, Any], reading: _Reading) -> None:
+    """Note a collective that the host asks for."""
+    kind, sizes = kind_of(span.name), _sizes(arguments)
+    if kind == "other" or not sizes:
+        return
+    received, sent = sizes[0], sizes[1] if len(sizes) > 1 else sizes[0]
+    size = full_size(kind, received, sent)
+    reading.asked.append(_Asked(kind, span.name, span.start, frozenset(sizes), size))
+
+
+def _sizes(arguments: Mapping[str, Any]) -> list[float]:
+    """Return the bytes of each of the tensors that an operation gets."""
+    found: list[float] = []
+    dims, types = (listed(arguments.get(name)) for name in ("Input Dims", "Input type"))
+    items = [item_size(str(x)) for x in types]
+    known = next(filter(None, items), 4)
+    for sizes, dtype, item in zip(dims, types, items, strict=False):
+        count = elements(sizes)
+        if count and (item or str(dtype) == "TensorList"):
+            found.append(float(count * (item or known)))
+    return found
+
+
+def _finish(reading: _Reading) -> None:
+    """Bring together what stands apart in a trace: operations of the host and what ran."""
+    made = reading.made
+    if reading.has_device:
+        for span, link in reading.kernels:
+            made.work.add(span.name, span.start, span.end, reading.products.pop(link, None))
+    else:
+        for operations in reading.host.values():
+            for span, product in _outermost(operations):
+                made.work.add(span.name, span.start, span.end, product)
+        made.collectives += _matched(reading.asked, reading.ran)
+    made.collectives.sort(key=lambda x: x.issued)
+    made.steps.sort(key=lambda x: x.start)
+    made.marks.sort(key=lambda x: x.start)
+
+
+def _outermost(
+    operations: Sequence[tuple[Span, Product | None]],
+) -> Iterator[tuple[Span, Product | None]]:
+    """Yield the operations of a thread that are in no other one, in parts: products by themselves,
+    and what is before, between and behind them."""
+    ordered = sorted(operations, key=lambda x: (x[0].start, -x[0].end))
+    outer: Span | None = None
+    at = 0.0
+    for span, product in ordered:
+        if outer is None or span.start >= outer.end:
+            if outer is not None and outer.end > at:
+                yield Span(outer.name, at, outer.end), None
+            outer, at = span, span.start
+        if product is not None and span.start >= at:
+            if span.start > at:
+                yield Span(outer.name, at, span.start), None
+            yield span, product
+            at = span.end
+    if outer is not None and outer.end > at:
+        yield Span(outer.name, at, outer.end), None
+
+
+def _matched(
+    asked: Sequence[_Asked], ran: Sequence[tuple[str, Span, float, str]]
+) -> Iterator[TracedCollective]:
+    """Yield the collectives of CPUs: what the host asked for, and when that ran.
+
+    A library may run another collective than the one that was asked for (gloo reduces and scatters
+    by an all_reduce), so that one is found by the bytes of a tensor, in the order of both.
+    """
+    waiting: dict[float, deque[_Asked]] = defaultdict(deque)
+    for each in sorted(asked, key=lambda x: x.at):
+        for size in each.sizes:
+            waiting[size].append(each)
+    used: set[int] = set()
+    for kind, span, size, thread in sorted(ran, key=lambda x: x[1].start):
+        queue = waiting.get(size, deque[_Asked]())
+        while queue and id(queue[0]) in used:
+            queue.popleft()
+        if queue and queue[0].at <= span.end:
+            own = queue.popleft()
+            used.add(id(own))
+            yield TracedCollective(own.kind, own.label, own.size, span.start, span.end, own.at,
+                                   thread)  # fmt: skip
+        else:
+            yield TracedCollective(kind, span.name, size, span.start, span.end, span.start, thread)
