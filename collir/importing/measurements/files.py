@@ -6,7 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from collir.cost.calibration.values import Sample
-from collir.importing.measurements import csv_times, imb, logs, nccl_json, nccl_tests, osu, own
+from collir.importing.measurements import (
+    csv_times,
+    deepspeed,
+    imb,
+    json_records,
+    logs,
+    nccl_json,
+    nccl_tests,
+    nvshmem,
+    osu,
+    own,
+    torch_bench,
+)
 from collir.importing.measurements.tables import Extent, Table, Tables, collective, mesh_over
 from collir.importing.values import Place, ReadError, Remark
 from collir.machine import Fabric, Machine, level_fabrics
@@ -25,13 +37,17 @@ FORMATS = {
     "collir": Format("collir's own", own.read, re.compile(rf"^{re.escape(own.TITLE)}", re.M)),
     "nccl-tests-json": Format("nccl-tests' JSON", nccl_json.read, nccl_json.MARK),
     "nccl-tests": Format("nccl-tests'", nccl_tests.read, nccl_tests.MARK),
+    "records": Format("rccl-tests' JSON", json_records.read, json_records.MARK),
+    "torch": Format("all_reduce_bench.py's", torch_bench.read, torch_bench.MARK),
+    "deepspeed": Format("DeepSpeed's", deepspeed.read, deepspeed.MARK),
+    "nvshmem": Format("NVSHMEM's", nvshmem.read, nvshmem.MARK),
     "csv": Format("comma-separated", csv_times.read, csv_times.HEADER),
     "osu": Format("the OSU micro-benchmarks'", osu.read, osu.TITLE),
     "imb": Format("the Intel MPI Benchmarks'", imb.read, imb.MARK),
 }
 """Name of a format -> the format."""
 
-_IN_LOGS = ("nccl-tests", "osu", "imb")
+_IN_LOGS = ("nccl-tests", "torch", "deepspeed", "nvshmem", "osu", "imb")
 """Formats of which several may be in one text."""
 
 
@@ -93,8 +109,11 @@ def samples(
 def _of_hosts(machine: Machine, table: Table) -> tuple[Extent, ...]:
     """Return the levels of a run from its ranks on each host, filled from the inside outwards.
 
-    Hosts are the children of the innermost level that is a network.
+    Hosts are the children of the innermost level that is a network. A run with a rank for each
+    device is on all of the machine.
     """
+    if not table.hosts and table.ranks == machine.devices:
+        return tuple(Extent(level.name, 0) for level in machine.levels)
     if not table.hosts:
         what = (
             f"on which hosts the {table.ranks} ranks are"

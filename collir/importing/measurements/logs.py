@@ -34,6 +34,11 @@ def before_messages(line: str) -> str:
     return _NCCL.sub("", line, count=1) if "] " in line else line
 
 
+def clock_end(line: str) -> int:
+    """Return where the last time of day in a line ends, or 0."""
+    return max((match.end() for match in _CLOCK.finditer(line)), default=0)
+
+
 def stream(prefix: str) -> str:
     """Return the name of the stream whose lines have a prefix."""
     return " ".join(_CLOCK.sub(" ", prefix).split()) if prefix.strip() else ""

@@ -8,10 +8,16 @@ import re
 
 from collir.cost.collectives.table import COSTS
 
-PROGRAMS = {
-    entry.perf: kind for kind, entry in reversed(COSTS.items()) if entry.perf
-} | dict.fromkeys(("sendrecv", "hypercube", "alltoallv", "all_reduce_bias", "bisection"), "")
-"""Name of a program of nccl-tests or rccl-tests, without ``_perf`` -> its collective."""
+PROGRAMS: dict[str, str] = {
+    **{entry.perf: kind for kind, entry in reversed(COSTS.items()) if entry.perf},
+    **dict.fromkeys(("sendrecv", "hypercube", "alltoallv", "all_reduce_bias", "bisection"), ""),
+    "allreduce_test": "all_reduce",
+    "allgather_test": "all_gather",
+    "alltoall_test": "all_to_all",
+    "alltoallv_test": "",
+    "sendrecv_test": "",
+}
+"""Name of a program of nccl-tests, rccl-tests or MSCCL++, without ``_perf`` -> its collective."""
 
 _PROGRAM = re.compile(r"(?<![A-Za-z_])([a-z_]+)_perf(?:_mpi)?\b")
 _BUILD = re.compile(r"\b(?:Compiling|Linking)\b|\.(?:o|cu|cpp)\b")

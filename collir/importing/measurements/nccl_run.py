@@ -6,6 +6,7 @@ collectives that have the same columns.
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,22 @@ _REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _UNCHECKED = ("all_to_all", "")
 """Collectives whose results in place are not checked; the empty name stands for a sendrecv."""
+
+_DECIMAL = re.compile(r"\d{1,40}(?:\.(\d{0,40}))?")
+
+
+def printed_interval(text: str) -> tuple[float, float] | None:
+    """Return the least and the largest number that are printed as a text."""
+    match = _DECIMAL.fullmatch(text)
+    if not match:
+        return None
+    half = 0.5 * 10.0 ** -len(match[1] or "")
+    return float(text) - half, float(text) + half
+
+
+def out_of_bounds(count: int) -> str:
+    """Return a remark on a run that found wrong values, which may be of times that are read."""
+    return f"this run found {count} values out of bounds: its times may be wrong"
 
 
 @dataclass(frozen=True)

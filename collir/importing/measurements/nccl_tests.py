@@ -1,4 +1,4 @@
-"""Reader of the output of nccl-tests (all_reduce_perf and so on) and of rccl-tests.
+"""Reader of the output of nccl-tests (all_reduce_perf and so on), rccl-tests and MSCCL++'s tests.
 
 Sizes are those of the full buffer (doc/PERFORMANCE.md of nccl-tests). Lines of other programs, such
 as NCCL's own, are passed over; so is what a launcher writes in front of each line, except that it
@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 
 from collir.importing.measurements import logs
 from collir.importing.measurements.names import kind_of_file, kind_of_program
-from collir.importing.measurements.nccl_run import Rank, Run, Time
+from collir.importing.measurements.nccl_run import Rank, Run, Time, out_of_bounds, printed_interval
 from collir.importing.measurements.tables import MAX_SIZE, Tables, is_time
 from collir.importing.numbers import integer
 from collir.importing.values import Place, ReadError, Remark, shown
 
 _START = re.compile(r"(?:#[ \t]*)?\bnThreads?:?[ \t]+\d+[ \t]+nGpus\b")
-_HEADER = re.compile(r"(?:#[ \t]*)?\bsize[ \t]+count[ \t]+type\b")
+_HEADER = re.compile(r"(?:#[ \t]*)?\bsize[ \t]+count[ \t]+(?:type|time)\b")
 _RANK = re.compile(
     r"(?:#[ \t]*)?\bRank[ \t]+(\d{1,10})[ \t]+(?:Group[ \t]+(\d{1,10})[ \t]+)?"
     r"Pid[ \t]+(\d+)[ \t]+on[ \t]+(\S+)[ \t]+device[ \t]+(\d{1,10})\b"
 )
-_BOUNDS = re.compile(r"(?:#[ \t]*)?\bOut of bounds values\b")
+_BOUNDS = re.compile(r"(?:#[ \t]*)?\bOut of bounds values\b(?:[ \t]*:[ \t]*(\d{1,18}))?")
 _END = re.compile(r"(?:#[ \t]*)?\bAvg bus bandwidth\b")
 _LISTED = re.compile(r"\bRank[ \t]+\d+[ \t]+(?:Group|Pid)\b")
 """A line that lists a rank, maybe cut off: a process prints 2048 characters of them."""
@@ -30,16 +30,18 @@ _LISTED = re.compile(r"\bRank[ \t]+\d+[ \t]+(?:Group|Pid)\b")
 _ELIDED = re.compile(r"(.{0,200}?)[#\s]{0,80}[\[<(]{0,8}(?:\.{3,}|\u2026|snip|omitted)[\W_]*")
 _STARTING = re.compile(r"(?:#[ \t]*)?\bCollective test starting: ")
 _ROW = re.compile(r"(?<![\w.-])\d+\s+\d+\s+[a-z]\w*(?=\s|$)")
+_PLAIN_ROW = re.compile(r"(?<![\w.-])\d+\s+\d+(?:\s+[\d.]+)*\s*$")
+"""A line of a table without types, as MSCCL++'s tests print it."""
+
 _REST = re.compile(r"[\d.eE+\-NA/\s]*")
 """The rest of a line that messages of NCCL cut in two."""
 
-MARK = re.compile(r"nThreads?:?[ \t]+\d+[ \t]+nGpus\b|size[ \t]+count[ \t]+type\b")
+MARK = re.compile(r"nThreads?:?[ \t]+\d+[ \t]+nGpus\b|size[ \t]+count[ \t]+(?:type|time)\b")
 """A pattern that only these programs print."""
 
 _COUNT = re.compile(r"\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 _OPTIONAL = {"redop": re.compile(r"[a-z]\w*"), "root": re.compile(r"-?\d{1,5}")}
 """Columns that may be blank, and what they have otherwise; a time has a point or more digits."""
-_DECIMAL = re.compile(r"\d+(?:\.(\d*))?")
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
@@ -148,7 +150,9 @@ class _Reader:
         elif match := _search("Out of bounds", _BOUNDS, cut):
             if run := self._run(cut[: match.start()]):
                 run.ends += 1
-        elif match := _ROW.search(cut):
+                if count := int(match[1] or 0):
+                    self.remarks.append(Remark(out_of_bounds(count), place))
+        elif match := _ROW.search(cut) or self._plain_row(cut):
             self.finish_row()
             prefix, rest = cut[: match.start()], cut[match.start() :]
             run = self._run(prefix)
@@ -166,6 +170,14 @@ class _Reader:
             self._elided(match)
         elif "concluded" not in cut and (kind := kind_of_program(cut)) is not None:
             self.named.add(kind)
+
+    def _plain_row(self, line: str) -> re.Match[str] | None:
+        """Return the match of a line of a table without types, if it belongs to one."""
+        if all("type" in run.columns for run in self.streams.values()):
+            return None
+        match = _PLAIN_ROW.search(line, logs.clock_end(line))
+        run = self._run(line[: match.start()]) if match else None
+        return match if run and run.columns and "type" not in run.columns else None
 
     def _run(self, prefix: str) -> Run | None:
         """Return the run that a line with a prefix belongs to."""
@@ -242,7 +254,7 @@ class _Reader:
         row = self.row
         assert row is not None
         columns = row.run.columns
-        if (cells := _aligned(columns, row.cells)) is not None:
+        if (cells := _aligned(columns, row.cells, whole)) is not None:
             row.run.times += self._times(row.run, columns, cells, row.place)
         elif whole:
             text = f"this line has {len(row.cells)} of {len(columns)} columns: it is left out"
@@ -265,12 +277,13 @@ class _Reader:
             run.empty += 1
             return
         first = columns.index("time")
-        kinds = dict(zip(columns[3:first], cells[3:first], strict=True))
+        kinds = dict(zip(columns[:first], cells[:first], strict=True))
         starts = [at for at, name in enumerate(columns) if name == "time"]
         groups = [
             dict(zip(columns[start:end], cells[start:end], strict=True))
             for start, end in zip(starts, [*starts[1:], len(columns)], strict=True)
         ]
+        groups = [group for group in groups if any(group.values())]
         counted = [bool(_COUNT.fullmatch(group.get("#wrong", ""))) for group in groups]
         root = kinds.get("root", "")
         for group in groups:
@@ -284,16 +297,17 @@ class _Reader:
                 kinds["redop"] not in ("", "none") if "redop" in kinds else None,
                 int(root) if root else None,
                 counted[-1] if counted[0] and len(groups) == 2 else None,
-                _interval(group.get("algbw", "")),
-                _interval(group.get("busbw", "")),
+                printed_interval(group.get("algbw", "")),
+                printed_interval(group.get("busbw", "")),
             )
 
 
-def _aligned(columns: list[str], cells: list[str]) -> list[str] | None:
+def _aligned(columns: list[str], cells: list[str], whole: bool) -> list[str] | None:
     """Return a cell for each column; None if there are too few or too many.
 
     Programs that have no reduction, or no root, may print nothing in these columns. A time of day
-    at the end (-S) is two cells.
+    at the end (-S) is two cells. Programs that run only in place leave the other half of a whole
+    line blank; MSCCL++ also its count of wrong values, if it does not check.
     """
     if columns[-1] == "timestamp" and len(cells) > 2 and ":" in cells[-1]:
         cells = [*cells[:-2], f"{cells[-2]} {cells[-1]}"]
@@ -301,6 +315,11 @@ def _aligned(columns: list[str], cells: list[str]) -> list[str] | None:
         blank = name in _OPTIONAL and at < len(cells) < len(columns)
         if blank and not _OPTIONAL[name].fullmatch(cells[at]):
             cells = [*cells[:at], "", *cells[at:]]
+    if whole and columns.count("time") == 2 and len(cells) < len(columns):
+        half = len(columns) - columns[::-1].index("time") - 1
+        unchecked = "type" not in columns and columns[half - 1] == "#wrong"
+        if len(cells) in (half, half - unchecked):
+            cells = [*cells, *[""] * (len(columns) - len(cells))]
     return cells if len(cells) == len(columns) else None
 
 
@@ -308,16 +327,7 @@ def _wrong(values: dict[str, str]) -> str:
     """Return what is wrong with a time, or an empty text."""
     if not is_time(values["time"]):
         return f"'{shown(values['time'])}' is not a time above 0 us"
-    count = values.get("#wrong", "N/A")
+    count = values.get("#wrong") or "N/A"
     if count != "N/A" and not re.fullmatch(r"0+(?:\.0*)?(?:e[+-]0+)?", count):
         return f"{shown(count)} elements were wrong"
     return ""
-
-
-def _interval(text: str) -> tuple[float, float] | None:
-    """Return the least and the largest number that are printed as a text."""
-    match = _DECIMAL.fullmatch(text)
-    if not match:
-        return None
-    half = 0.5 * 10.0 ** -len(match[1] or "")
-    return float(text) - half, float(text) + half

@@ -70,6 +70,17 @@ class Tables:
     remarks: tuple[Remark, ...] = ()
 
 
+_LEFT_OUT = re.compile(r": (?:(?:it is|they are|this line is|this time is) )?left out$")
+
+
+def nothing_left(remarks: Sequence[Remark], place: Place) -> ReadError:
+    """Return the error of a text of whose times none is left, with the first reason."""
+    if not remarks:
+        return ReadError("there are no times that can be used here", place)
+    reason = _LEFT_OUT.sub("", remarks[0].message)
+    return ReadError(f"there are no times that can be used: {reason}", remarks[0].place)
+
+
 _NUMBER = re.compile(r"[0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?")
 
 

@@ -1,0 +1,64 @@
+"""Tables in logs: a title, the names of columns, and the lines below, without their prefix."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from collir.importing.measurements import logs
+from collir.importing.values import Place
+
+
+@dataclass
+class LogTable:
+    """A table of a log, while it is read.
+
+    Attributes:
+        place: the place of the title, or of the names of columns if there is none.
+        title: the match of the title, or None.
+        header: the line of the names of columns, from their start; empty before it is read.
+        lines: the lines below, each with its place.
+    """
+
+    place: Place
+    title: re.Match[str] | None
+    header: str = ""
+    lines: list[tuple[Place, str]] = field(default_factory=list[tuple[Place, str]])
+
+
+def log_tables(text: str, title: re.Pattern[str], header: re.Pattern[str]) -> list[LogTable]:
+    """Return the tables of a text, in order; those without names of columns too.
+
+    What stands in front of a title or of names of columns is the prefix of the lines below. Lines
+    with another prefix belong to other tables, or to none.
+    """
+    found: list[LogTable] = []
+    streams: dict[str, tuple[str, LogTable]] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        place = Place(number)
+        if match := title.search(line):
+            prefix = line[: match.start()]
+            found.append(LogTable(place, match))
+            streams[logs.stream(prefix)] = prefix, found[-1]
+        elif match := header.search(line):
+            prefix = line[: match.start()]
+            stream = logs.stream(prefix)
+            _, table = streams.get(stream, ("", None))
+            if table is None or table.header:
+                table = LogTable(place, table.title if table else None)
+                found.append(table)
+            table.header = line[match.start() :]
+            streams[stream] = prefix, table
+        else:
+            for table, rest in _belonging(streams, line):
+                table.lines.append((place, rest))
+    return found
+
+
+def _belonging(
+    streams: dict[str, tuple[str, LogTable]], line: str
+) -> Iterator[tuple[LogTable, str]]:
+    """Yield the tables that a line belongs to by its prefix, with the rest of the line."""
+    for prefix, table in streams.values():
+        rest = logs.without(prefix, line)
+        if rest is not None:
+            yield table, rest
