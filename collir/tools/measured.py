@@ -118,6 +118,7 @@ def samples_of(machine: Machine, text: MeasurementText, sources: Sources) -> lis
     """Return the times of a file; warnings on stderr name what is left out."""
     try:
         measurements = files.read(text.text, text.request.kind, text.file)
+        measurements = files.fitting(machine, measurements, text.request.over)
         samples = files.samples(machine, measurements, text.file, text.request.over)
     except ReadError as error:
         position = Position(text.file, error.place.line, error.place.column)

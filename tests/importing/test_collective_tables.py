@@ -19,17 +19,25 @@ from collective_tables import (
     NVSHMEM_JOBS,
     RECORD_NAMES,
     deepspeed_lines,
+    imb_group_lines,
     mscclpp_lines,
     mscclpp_time,
     nvshmem_lines,
+    osu_overlap_lines,
+    osu_validated_lines,
+    perftest_lines,
     records,
     torch_lines,
 )
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import collir
+from collir.dialects.machine import MachineOp
 from collir.importing.measurements import files
-from collir.importing.values import ReadError
+from collir.importing.measurements.tables import extents
+from collir.importing.values import Place, ReadError
+from collir.machine import Machine
 
 KINDS = tuple(RECORD_NAMES)
 few = settings(max_examples=15)
@@ -42,6 +50,10 @@ PRINTERS: dict[str, tuple[Printer, tuple[str, ...], tuple[str, ...]]] = {
     "mscclpp": (mscclpp_lines, ("", "unchecked"), tuple(MSCCLPP_PROGRAMS)),
     "nccl-tests": (nccl_lines, ("new", "rccl", "pasted"), KINDS),
     "osu": (osu_lines, ("5.9", "7.4 cuda full"), KINDS),
+    "osu overlap": (osu_overlap_lines, ("", "full", "persistent"), KINDS),
+    "osu validated": (osu_validated_lines, ("",), KINDS),
+    "imb groups": (imb_group_lines, ("multi", "pure", "overlap"), KINDS),
+    "perftest": (perftest_lines, ("", "old"), ("send",)),
     "imb": (lambda truth, _: imb_lines(truth), ("",), KINDS),
 }
 """Name of a program -> what prints its lines, its versions, and its collectives."""
@@ -49,7 +61,7 @@ PRINTERS: dict[str, tuple[Printer, tuple[str, ...], tuple[str, ...]]] = {
 TOLERANCE = {"torch": 0.05, "mscclpp": 1e-9}
 
 
-@pytest.mark.parametrize("program", ["torch", "deepspeed", "nvshmem", "mscclpp"])
+@pytest.mark.parametrize("program", [name for name in PRINTERS if name != "nccl-tests"])
 @few
 @given(data=st.data())
 def test_what_was_measured_is_read(program: str, data: st.DataObject) -> None:
@@ -64,11 +76,14 @@ def test_what_was_measured_is_read(program: str, data: st.DataObject) -> None:
     tables = files.read(text.replace("\r\n", "\n")).tables
     rows = [row for table in tables for row in table.rows]
     exact = mscclpp_time if program == "mscclpp" else float
+    repeated = 2 if version == "multi" else 1
     assert [(row.kind, row.size, row.seconds) for row in rows] == [
         (truth.kind, size, pytest.approx(exact(times[0]) * 1e-6, rel=TOLERANCE.get(program, 1e-3)))
         for size, times in truth.times
+        for _ in range(repeated)
     ]
-    assert {table.ranks for table in tables} <= {0, truth.all_ranks}
+    assert {table.beside for table in tables} == {repeated}
+    assert {table.ranks for table in tables} <= {0, 2 if program == "perftest" else truth.all_ranks}
     if program == "mscclpp":
         assert tables[0].hosts == (truth.ranks,) * truth.hosts
 
@@ -137,8 +152,8 @@ def test_of_a_text_cut_anywhere_the_first_times_are_read(program: str, data: st.
     except ReadError as error:
         assert error.place.line <= text.count("\n") + 1
         return
-    every = [(row.kind, row.size) for table in read.tables for row in table.rows]
-    some = [(row.kind, row.size) for table in left.tables for row in table.rows]
+    every = [replace(row, kind="") for table in read.tables for row in table.rows]
+    some = [replace(row, kind="") for table in left.tables for row in table.rows]
     assert some == every[: len(some)]
 
 
@@ -174,3 +189,63 @@ def test_garbage_is_read_or_refused(data: st.DataObject, truth: Truth, program: 
         files.read(text)
     except ReadError as error:
         assert error.message
+
+
+PAIR = """machine @pair {
+  level host[2] { port = 25 GB/s, latency = 5 us, fabric = network }
+  level gpu[4] { port = 300 GB/s, latency = 1 us }
+}"""
+
+
+def pair() -> Machine:
+    """Return a machine of two hosts of four GPUs."""
+    (machine,) = collir.parse(PAIR).ops
+    assert isinstance(machine, MachineOp)
+    return machine.value()
+
+
+def test_levels_say_which_of_several_runs_are_read() -> None:
+    lines = [
+        line
+        for ranks in (2, 4, 8)
+        for line in imb_lines(Truth("all_reduce", 1, ranks, ((64, (3.0, 3.0)),)))
+    ]
+    tables = files.read("\n".join(lines))
+    over = extents("gpu", Place(1))
+    fitting = files.fitting(pair(), tables, over)
+    assert [table.ranks for table in fitting.tables] == [4]
+    assert [remark.message for remark in fitting.remarks] == [
+        "this run has 2 ranks, not 4: it is left out",
+        "this run has 8 ranks, not 4: it is left out",
+    ]
+    (sample,) = files.samples(pair(), tables, "imb.txt", over)
+    assert sample.source.startswith("imb.txt:")
+
+
+def test_groups_at_the_same_time_are_said_by_levels() -> None:
+    truth = Truth("all_reduce", 1, 2, ((64, (3.0, 3.0)),))
+    tables = files.read("\n".join(imb_group_lines(truth, "multi")))
+    assert len(files.samples(pair(), tables, "x", extents("gpu:2+2", Place(1)))) == 2
+    with pytest.raises(ReadError, match="2 groups run at the same time"):
+        files.samples(pair(), tables, "x", extents("gpu:2", Place(1)))
+
+
+def test_a_run_on_all_devices_is_on_all_levels() -> None:
+    truth = Truth("all_reduce", 2, 4, ((64, (3.0, 3.0)),))
+    (sample,) = files.samples(pair(), files.read("\n".join(imb_lines(truth))), "x")
+    assert sample.collective.mesh.group_size(sample.collective.axes) == 8
+
+
+def test_messages_of_perftest_cross_the_network() -> None:
+    truth = Truth("send", 1, 2, ((64, (3.0, 3.0)),))
+    bandwidth = [
+        "                    RDMA_Write BW Test",
+        " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]",
+        " 65536      5000             192.10             192.00             0.747550",
+        "-" * 87,
+    ]
+    tables = files.read("\n".join([*bandwidth, *perftest_lines(truth, "")]))
+    (sample,) = files.samples(pair(), tables, "x")
+    assert sample.collective.kind == "send"
+    (remark,) = tables.remarks
+    assert "at most 24 GB/s with 65536 bytes" in remark.message

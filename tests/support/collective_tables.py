@@ -2,7 +2,7 @@
 
 import json
 
-from benchmark_outputs import Truth, number
+from benchmark_outputs import IMB_TITLES, OSU_TITLES, Truth, number
 
 from collir.cost.collectives.table import COSTS
 
@@ -155,3 +155,72 @@ def records(truth: Truth, version: str) -> str:
 def rounded(time: float) -> float:
     """Return a time as nccl-tests prints it."""
     return float(number(time, 7))
+
+
+def osu_overlap_lines(truth: Truth, version: str) -> list[str]:
+    """Return the lines of a non-blocking or persistent test of OSU; "full" has more columns."""
+    mode = "Persistent" if "persistent" in version else "Non-blocking"
+    full = "full" in version
+    lines = ["", f"# OSU MPI-CUDA {mode} {OSU_TITLES[truth.kind]} Latency Test v7.5"]
+    lines += ["# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait", "", "# Datatype: MPI_INT."]
+    names = ["Overall(us)", "Compute(us)"]
+    names += ["Coll. Init(us)", "MPI_Test(us)", "MPI_Wait(us)"] if full else []
+    lines.append("# Size    " + "".join(f"{name:>18}" for name in [*names, "Pure Comm.(us)"]))
+    lines[-1] += f"{'Overlap(%)':>18}"
+    for size, (time, _) in truth.times:
+        cells = [time * 1.5, time, *([1.0, 2.0, 3.0] if full else []), time, 33.3]
+        lines.append(f"{size:<10}" + "".join(f"{cell:18.2f}" for cell in cells))
+    return lines
+
+
+def osu_validated_lines(truth: Truth, version: str) -> list[str]:
+    """Return the lines of a test of OSU that checks its results."""
+    lines = [f"# OSU MPI {OSU_TITLES[truth.kind]} Latency Test v7.4", "# Datatype: MPI_CHAR."]
+    lines.append(f"{'# Size':<10}{'Avg Latency(us)':>18}{'Validation':>18}")
+    for size, (time, _) in truth.times:
+        lines.append(f"{size:<10}{time:18.2f}{version or 'Pass':>18}")
+    return lines
+
+
+def imb_group_lines(truth: Truth, version: str) -> list[str]:
+    """Return the lines of IMB with two groups at the same time, or of a non-blocking collective."""
+    title = IMB_TITLES[truth.kind]
+    lines = ["#-----------------------------------"]
+    if version == "multi":
+        lines += [f"# Benchmarking Multi-{title} "]
+        lines += [f"# ( 2 groups of {truth.all_ranks} processes each running simultaneous ) "]
+        lines += ["# Group  0:     0    1", "# Group  1:     2    3", lines[0]]
+        lines += ["  Group       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]"]
+    elif version == "pure":
+        lines += [f"# Benchmarking I{title.lower()}_pure ", f"# #processes = {truth.all_ranks} "]
+        lines += ["       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]"]
+    else:
+        lines += [f"# Benchmarking I{title.lower()} ", f"# #processes = {truth.all_ranks} "]
+        lines += ["       #bytes #repetitions t_ovrl[usec] t_pure[usec]  t_CPU[usec]   overlap[%]"]
+    for size, (time, _) in truth.times:
+        before = [time * 1.7, time] if version == "overlap" else [time / 2, time * 2]
+        after = [time * 3, 33.3] if version == "overlap" else [time]
+        row = f"{size:13} {1000:12} " + " ".join(f"{cell:12.2f}" for cell in [*before, *after])
+        lines += [f"{0:6} {row}", f"{1:6} {row}", ""] if version == "multi" else [row]
+    return [*lines, "", "# All processes entering MPI_Finalize"]
+
+
+def perftest_lines(truth: Truth, version: str) -> list[str]:
+    """Return the lines of a latency test of perftest; "old" has fewer columns."""
+    line = "-" * 87
+    lines = [line, "                    RDMA_Write Latency Test"]
+    lines += [
+        " Dual-port       : OFF          Device         : mlx5_0",
+        " Mtu             : 4096[B]",
+    ]
+    lines += [line, " local address: LID 0x03 QPN 0x0352 PSN 0xa7af12", line]
+    lines += [" #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]"]
+    if version != "old":
+        lines[-1] += (
+            "    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]"
+        )
+    for size, (time, _) in truth.times:
+        cells = [time / 2, time * 2, time if version == "old" else time * 0.9]
+        cells += [] if version == "old" else [time, 0.20, time, time]
+        lines.append(f" {size:<7} 1000          " + "        ".join(f"{x:.2f}" for x in cells))
+    return [*lines, line]

@@ -17,6 +17,7 @@ from collir.importing.measurements import (
     nvshmem,
     osu,
     own,
+    perftest,
     torch_bench,
 )
 from collir.importing.measurements.tables import Extent, Table, Tables, collective, mesh_over
@@ -44,11 +45,15 @@ FORMATS = {
     "csv": Format("comma-separated", csv_times.read, csv_times.HEADER),
     "osu": Format("the OSU micro-benchmarks'", osu.read, osu.TITLE),
     "imb": Format("the Intel MPI Benchmarks'", imb.read, imb.MARK),
+    "perftest": Format("perftest's", perftest.read, perftest.MARK),
 }
 """Name of a format -> the format."""
 
-_IN_LOGS = ("nccl-tests", "torch", "deepspeed", "nvshmem", "osu", "imb")
+_IN_LOGS = ("nccl-tests", "torch", "deepspeed", "nvshmem", "osu", "imb", "perftest")
 """Formats of which several may be in one text."""
+
+_TIMES_LAST = ("osu", "imb", "perftest")
+"""Formats that may have a time at the end of a line, which is another time if it is cut off."""
 
 
 def read(text: str, kind: str | None = None, file: str = "") -> Tables:
@@ -64,7 +69,14 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         raise ReadError("the file is empty", Place(1))
     formats = [name for name, format in FORMATS.items() if format.mark.search(text)]
     if formats:
+        whole = text
+        if formats[0] in _TIMES_LAST:
+            text = logs.without_cut_line(text)
         tables = FORMATS[formats[0]].read(text, kind, file)
+        if text != whole:
+            place = Place(whole.count("\n") + 1)
+            remark = Remark("the file ends in this line, which is cut off: it is left out", place)
+            tables = replace(tables, remarks=(*tables.remarks, remark))
         return _with_others(tables, text, [name for name in formats[1:] if name in _IN_LOGS])
     known = ", ".join(format.about for format in FORMATS.values())
     raise ReadError(f"these are no measurements: the formats are {known}", Place(1))
@@ -92,18 +104,53 @@ def samples(
         ReadError: the machine has no such group, or the group is not known.
     """
     result: list[Sample] = []
-    for table in tables.tables:
+    for table in fitting(machine, tables, over).tables:
         mesh = mesh_over(machine, over or table.over or _of_hosts(machine, table), table.place)
-        ranks = next(axis.size for axis in mesh.axes if axis.name == "group")
-        counted = table.ranks or sum(table.hosts)
-        if counted not in (0, ranks):
-            text = f"this run has {counted} ranks, but over=LEVELS names {ranks}"
+        sizes = {axis.name: axis.size for axis in mesh.axes}
+        counted = _counted(table)
+        if counted not in (0, sizes["group"]):
+            text = f"this run has {counted} ranks, but over=LEVELS names {sizes['group']}"
             raise ReadError(text, table.place)
+        if table.beside not in (1, sizes["beside"]):
+            raise ReadError(
+                f"{table.beside} groups run at the same time here, but over=LEVELS names "
+                f"{sizes['beside']}: a + says so, as in over={machine.levels[-1].name}:"
+                f"{counted}+{table.beside}",
+                table.place,
+            )
         result += [
             Sample(collective(mesh, row), row.seconds, f"{file}:{row.place.line}")
             for row in table.rows
         ]
     return result
+
+
+def fitting(machine: Machine, tables: Tables, over: tuple[Extent, ...]) -> Tables:
+    """Return tables without those of more or fewer ranks than ``over``, which remarks name.
+
+    If all are, none is left out, since the levels are wrong then.
+
+    Raises:
+        ReadError: the machine has no such group.
+    """
+    if not over or not tables.tables:
+        return tables
+    mesh = mesh_over(machine, over, tables.tables[0].place)
+    ranks = next(axis.size for axis in mesh.axes if axis.name == "group")
+    others = [table for table in tables.tables if _counted(table) not in (0, ranks)]
+    if not others or len(others) == len(tables.tables):
+        return tables
+    remarks = tuple(
+        Remark(f"this run has {_counted(table)} ranks, not {ranks}: it is left out", table.place)
+        for table in others
+    )
+    kept = tuple(table for table in tables.tables if table not in others)
+    return Tables(tables.about, kept, tables.remarks + remarks)
+
+
+def _counted(table: Table) -> int:
+    """Return the number of ranks that a file gives, or 0."""
+    return table.ranks or sum(table.hosts)
 
 
 def _of_hosts(machine: Machine, table: Table) -> tuple[Extent, ...]:

@@ -1,19 +1,29 @@
-"""Reader of the Intel MPI Benchmarks (IMB-MPI1): blocking collectives, and PingPong.
+"""Reader of the Intel MPI Benchmarks (IMB-MPI1, IMB-NBC): collectives, and PingPong.
 
-Of collectives the mean time of the ranks is read. The benchmarks of allgather, alltoall, gather and
-scatter print the bytes of one rank (for one other rank), the others those of the whole buffer.
+Of collectives the mean time of the ranks is read; of non-blocking ones that without a computation
+beside them. The benchmarks of allgather, alltoall, gather and scatter print the bytes of one rank
+(for one other rank), the others those of the whole buffer. With ``-multi`` several groups run at
+the same time, and each has its lines.
 """
 
 import re
 from dataclasses import dataclass, field
 
 from collir.importing.measurements import logs
-from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time
+from collir.importing.measurements.tables import (
+    MAX_SIZE,
+    Row,
+    Table,
+    Tables,
+    is_time,
+    nothing_left,
+)
 from collir.importing.numbers import integer
 from collir.importing.values import Place, ReadError, Remark, shown
 
-_TITLE = re.compile(r"(?:#[ \t]{0,8})?\bBenchmarking[ \t]+([A-Z]\w{2,40})\b")
-_COLUMNS = re.compile(r"\s*#bytes\s+#repetitions\s+(\S.*)")
+_TITLE = re.compile(r"(?:#[ \t]{0,8})?\bBenchmarking[ \t]+(?:Multi-)?([A-Z]\w{2,40})\b")
+_NONBLOCKING = re.compile(r"I(?P<name>[a-z]\w*?)(?:_pure)?")
+_COLUMNS = re.compile(r"\s*((?:Group\s+)?#bytes\s+#repetitions\s+\S.*)")
 
 MARK = re.compile(r"#bytes[ \t]+#repetitions\b")
 """A pattern that only these programs print."""
@@ -29,19 +39,25 @@ _KINDS = {
     "Scatter": ("scatter", True),
     "PingPong": ("send", False),
 }
-_TIMES = ("t_avg[usec]", "t[usec]")
+_TIMES = ("t_avg[usec]", "t_pure[usec]", "t[usec]")
 _RANKS = re.compile(r"\s*#\s*#processes\s*=\s*(\d{1,10})\b")
+_GROUPS = re.compile(r"\s*#\s*\(\s*(\d{1,10}) groups of (\d{1,10}) processes each\b")
+_TIMED_OUT = re.compile(r"\s*\d+\s+time-?out", re.IGNORECASE)
 _ROW = re.compile(r"\s*\d+\s+\d+(?:\s+[\d.eE+\-]+)+\s*")
 
 
 @dataclass
 class _Run:
-    """A benchmark, while it is read; ``time`` is the column of the time."""
+    """A benchmark, while it is read.
+
+    ``time`` is the column of the time; ``groups`` of ``ranks`` ran at the same time.
+    """
 
     place: Place
     title: str
     prefix: str
     ranks: int = 0
+    groups: int = 1
     columns: list[str] = field(default_factory=list[str])
     time: int = 0
     rows: list[Row] = field(default_factory=list[Row])
@@ -58,9 +74,9 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     for number, line in enumerate(text.split("\n"), 1):
         place = Place(number)
         if match := _TITLE.search(line):
-            runs.append(_Run(place, match[1], line[: match.start()]))
-            if match[1] not in _KINDS:
-                text = f"'{shown(match[1])}' is not read: blocking collectives are, and PingPong"
+            runs.append(_Run(place, _blocking(match[1]), line[: match.start()]))
+            if runs[-1].title not in _KINDS:
+                text = f"'{shown(match[1])}' is not read: collectives are, and PingPong"
                 remarks.append(Remark(text, place))
         elif runs and runs[-1].title in _KINDS:
             rest = logs.without(runs[-1].prefix, line)
@@ -69,6 +85,8 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     known = [run for run in runs if run.title in _KINDS]
     if not any(run.rows for run in known):
         place = (known or runs)[0].place if runs else Place(1)
+        if known and remarks:
+            raise nothing_left(remarks, place)
         raise ReadError("there is no benchmark of IMB here whose times can be used", place)
     text = "this benchmark has no times: the file may be cut off"
     remarks += [Remark(text, run.place) for run in known if not run.rows]
@@ -80,17 +98,27 @@ def _table(run: _Run, kind: str | None) -> Table:
     measured, _ = _KINDS[run.title]
     if kind not in (None, measured):
         raise ReadError(f"this benchmark is of {measured}, but {kind} is asked for", run.place)
-    return Table(tuple(run.rows), run.place, ranks=run.ranks)
+    return Table(tuple(run.rows), run.place, ranks=run.ranks, beside=run.groups)
+
+
+def _blocking(title: str) -> str:
+    """Return the title of the blocking benchmark of the same collective."""
+    match = _NONBLOCKING.fullmatch(title)
+    return match["name"].capitalize() if match else title
 
 
 def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
     if match := _RANKS.match(line):
         run.ranks = int(match[1])
+    elif match := _GROUPS.match(line):
+        run.groups, run.ranks = int(match[1]), int(match[2])
+    elif _TIMED_OUT.match(line):
+        remarks.append(Remark("this size timed out: it is left out", place))
     elif match := _COLUMNS.fullmatch(line):
-        run.columns = ["#bytes", "#repetitions", *match[1].split()]
+        run.columns = match[1].split()
         found = [name for name in _TIMES if name in run.columns]
         if not found:
-            raise ReadError(f"there is no column {' or '.join(_TIMES)}", place)
+            raise ReadError(f"there is no column of times: {', '.join(_TIMES)}", place)
         run.time = run.columns.index(found[0])
     elif run.rows and line.lstrip().startswith("#"):
         run.columns = []  # another program follows
@@ -100,8 +128,12 @@ def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
             text = f"this line has {len(cells)} of {len(run.columns)} columns: it is left out"
             remarks.append(Remark(text, place))
             return
-        size = integer(cells[0], "a size", place, 0, MAX_SIZE)
+        values = dict(zip(run.columns, cells, strict=True))
+        size = integer(values["#bytes"], "a size", place, 0, MAX_SIZE)
         if not size:
+            return
+        if is_time(defects := values.get("defects", "0")):
+            remarks.append(Remark(f"{shown(defects)} defects: this line is left out", place))
             return
         if not is_time(time := cells[run.time]):
             text = f"'{shown(time)}' is not a time above 0 us: this line is left out"

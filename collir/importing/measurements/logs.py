@@ -18,6 +18,8 @@ _CLOCK = re.compile(
 )
 """The time of day, with the date or not, or seconds since 1970."""
 
+_DECIMALS = re.compile(r"\d+(?:\.(\d*))?")
+
 _NCCL = re.compile(
     r"(?:\[[\d\-:. ]{8,30}\] )?(?<![\w.-])[\w.-]+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?"
     r"(?:NCCL )?(?:INFO|WARN|TRACE|ABORT)\b.*"
@@ -32,6 +34,30 @@ def clean(line: str) -> str:
 def before_messages(line: str) -> str:
     """Return the part of a line before a message of NCCL that another thread wrote into it."""
     return _NCCL.sub("", line, count=1) if "] " in line else line
+
+
+def without_cut_line(text: str) -> str:
+    """Return a text without its last line, if that ends in a number that seems to be cut off.
+
+    The number has fewer decimals than that above it, or than the two that benchmarks print if
+    the name of its column, with a unit, is above it.
+    """
+    head, _, line = text.rpartition("\n")
+    before, last = head.rstrip().rpartition("\n")[2].split(), line.split()
+    if not before or not last:
+        return text
+    decimals = _decimals(last[-1])
+    usual = _decimals(before[-1]) if len(before) == len(last) else None
+    if usual is None and before[-1].endswith((")", "]", "/sec")):
+        usual = 2
+    cut = decimals is not None and usual is not None and decimals < usual
+    return head if cut else text
+
+
+def _decimals(text: str) -> int | None:
+    """Return the number of decimals of a number, or None."""
+    match = _DECIMALS.fullmatch(text)
+    return len(match[1] or "") if match else None
 
 
 def clock_end(line: str) -> int:

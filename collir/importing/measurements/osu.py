@@ -1,15 +1,16 @@
-"""Reader of the OSU micro-benchmarks: blocking collectives, and the latency of messages.
+"""Reader of the OSU micro-benchmarks: collectives, and the latency of messages.
 
 The benchmarks of allgather, alltoall, gather and scatter print the bytes of one rank (for one
 other rank), the other benchmarks those of the whole buffer. ``osu_latency`` sends messages from one
-rank to another.
+rank to another. Non-blocking and persistent collectives print the time with and without a
+computation beside them; that without it is read.
 """
 
 import re
 from dataclasses import dataclass, field
 
 from collir.importing.measurements import logs
-from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time
+from collir.importing.measurements.tables import MAX_SIZE, Row, Table, Tables, is_time, nothing_left
 from collir.importing.numbers import integer
 from collir.importing.values import Place, ReadError, Remark, shown
 
@@ -28,23 +29,27 @@ _KINDS = {
     "Scatter Latency": ("scatter", True),
     "Latency": ("send", False),
 }
+_MODES = re.compile(r"\b(?:Non-?blocking|Persistent|Blocking) ?", re.IGNORECASE)
 _COLUMNS = re.compile(r"\s*#?\s*Size\s+(\S.*)")
+_PURE = "Pure Comm.(us)"
 _TIME = re.compile(r"(?:Avg )?(?:Latency|Lat) ?\(us\)")
-_ROW = re.compile(r"\s*(\d+)((?:\s+[\d.eE+\-]+)+)\s*")
+_ROW = re.compile(r"\s*(\d+)((?:\s+[\d.eE+\-]+)+(?:\s+(?:Pass|Fail)\w*)?)\s*", re.IGNORECASE)
 _NUMBERS = re.compile(r"\s*\d+\s+\d+\.\d+\b")
 
 
 @dataclass
 class _Run:
-    """A benchmark, while it is read; ``columns`` is the number of those behind the size.
+    """A benchmark, while it is read.
 
-    It is closed by a comment of another program behind its times.
+    ``columns`` is the number of those behind the size, ``time`` the one that is read. It is closed
+    by a comment of another program behind its times.
     """
 
     place: Place
     title: str
     prefix: str
     columns: int = 0
+    time: int = 0
     rows: list[Row] = field(default_factory=list[Row])
     closed: bool = False
 
@@ -62,10 +67,10 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         place = Place(number)
         if match := TITLE.search(line):
             prefix = line[: match.start()]
-            runs.append(_Run(place, match[1], prefix))
+            runs.append(_Run(place, _MODES.sub("", match[1]).strip(), prefix))
             streams[logs.stream(prefix)] = runs[-1]
             if match[1] not in _KINDS:
-                message = f"'{shown(match[1])}' is not read: blocking collectives are, and latency"
+                message = f"'{shown(match[1])}' is not read: collectives are, and latency"
                 remarks.append(Remark(message, place))
             continue
         for run in streams.values():
@@ -78,7 +83,9 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         raise ReadError("there is no benchmark of OSU here whose times can be used", place)
     message = "this benchmark has no times: the file may be cut off"
     if not any(run.rows for run in known):
-        raise ReadError(message, known[0].place)
+        raise (
+            nothing_left(remarks, known[0].place) if remarks else ReadError(message, known[0].place)
+        )
     remarks += [Remark(message, run.place) for run in known if not run.rows]
     tables = tuple(_table(run, kind) for run in known if run.rows)
     return Tables("Times of the OSU micro-benchmarks.", tables, tuple(remarks))
@@ -93,9 +100,11 @@ def _table(run: _Run, kind: str | None) -> Table:
 
 def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
     if match := _COLUMNS.fullmatch(line):
-        if not _TIME.match(match[1]):
+        if not _TIME.match(match[1]) and _PURE not in match[1]:
             raise ReadError(f"the second column is '{shown(match[1])}', not a latency in us", place)
-        run.columns = len(re.split(r"\s{2,}|\t|(?<=\))\s", match[1].strip()))
+        columns = re.split(r"\s{2,}|\t|(?<=\))\s", match[1].strip())
+        run.columns = len(columns)
+        run.time = columns.index(_PURE) if _PURE in columns else 0
     elif line.lstrip().startswith("#"):
         run.closed = bool(run.rows) and "Datatype" not in line
     elif match := _ROW.fullmatch(line):
@@ -106,11 +115,13 @@ def _line(run: _Run, line: str, place: Place, remarks: list[Remark]) -> None:
         if len(times) != run.columns:
             message = f"this line has {len(times) + 1} of {run.columns + 1} columns"
             remarks.append(Remark(f"{message}: it is left out", place))
-        elif not is_time(times[0]):
-            message = f"'{shown(times[0])}' is not a time above 0 us: this line is left out"
+        elif times[-1].lower().startswith("fail"):
+            remarks.append(Remark("its results were wrong: this line is left out", place))
+        elif not is_time(time := times[run.time]):
+            message = f"'{shown(time)}' is not a time above 0 us: this line is left out"
             remarks.append(Remark(message, place))
         elif size:
             kind, per_rank = _KINDS[run.title]
-            run.rows.append(Row(kind, size, float(times[0]) * 1e-6, place, per_rank))
+            run.rows.append(Row(kind, size, float(time) * 1e-6, place, per_rank))
     elif run.columns and _NUMBERS.match(line):
         remarks.append(Remark("this line has more than numbers: it is left out", place))

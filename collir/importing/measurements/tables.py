@@ -51,7 +51,8 @@ class Table:
     """Times that were measured on one group of ranks.
 
     ``over`` are the levels of the group, ``hosts`` the numbers of ranks on each host, and ``ranks``
-    the number of all ranks; they are empty or 0 if the file does not say it.
+    the number of all ranks; they are empty or 0 if the file does not say it. ``beside`` groups of
+    that size ran at the same time.
     """
 
     rows: tuple[Row, ...]
@@ -59,6 +60,7 @@ class Table:
     over: tuple[Extent, ...] = ()
     hosts: tuple[int, ...] = ()
     ranks: int = 0
+    beside: int = 1
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ MARK = re.compile(rf"{_TITLE.pattern}|{_HEADER.pattern}")
 """A pattern that only these programs print."""
 
 _ROW = re.compile(r"\s*\|\s*(?P<size>\d{1,20}(?:\.\d{1,9})?)(?P<unit>[KMGTPE]?)i?B\s*\|.*")
-_BANDWIDTH = re.compile(r"\s*(?:algbw:\s*)?(\d{1,12}\.(\d{1,6}))\s*GBps\b.*")
+_BANDWIDTH = re.compile(r"\s*(?:algbw:\s*)?(\d{1,20}\.(\d{1,6}))\s*GBps\b.*")
 _LATENCY = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)us")
 _UNITS = " KMGTPE"
 _LEAST_DIGITS = 0.05
