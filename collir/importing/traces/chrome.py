@@ -1,4 +1,7 @@
-"""Events of a trace in the JSON of Chrome, one after the other: files have gigabytes."""
+"""Events of a trace in the JSON of Chrome, one after the other: files have gigabytes.
+
+Other tools write a list of events into an object of JSON under another name.
+"""
 
 import codecs
 import gzip
@@ -6,8 +9,9 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from collir.importing.traces.loose import mapped
 from collir.importing.values import Place, ReadError
@@ -22,26 +26,41 @@ _SPACE = re.compile(r"[\s,]*")
 _DECODER = json.JSONDecoder()
 
 
-def opened(path: Path) -> IO[bytes]:
+def opened(path: Path) -> BufferedIOBase:
     """Return a file, or what is compressed in it."""
-    stream = path.open("rb")
-    magic = stream.read(2)
-    stream.seek(0)
-    return cast("IO[bytes]", gzip.open(stream)) if magic == b"\x1f\x8b" else stream
+    with path.open("rb") as stream:
+        magic = stream.read(2)
+    return gzip.open(path) if magic == b"\x1f\x8b" else path.open("rb")
+
+
+def read_up_to(stream: BufferedIOBase, size: int) -> tuple[bytes, bool]:
+    """Return at most so many bytes, and whether the file is damaged behind them."""
+    pieces: list[bytes] = []
+    try:
+        while size > 0 and (piece := stream.read1(size)):
+            pieces.append(piece)
+            size -= len(piece)
+    except (EOFError, OSError, zlib.error):  # a compressed file that is cut off, or damaged
+        return b"".join(pieces), True
+    return b"".join(pieces), False
 
 
 class ChromeTrace:
     """The events of a file.
+
+    Args:
+        key: the name of the list of events.
 
     Attributes:
         about: the values of the file beside its events, as far as it was read.
         cut_off: whether the file ends in the middle of its events.
     """
 
-    def __init__(self, stream: IO[bytes]):
+    def __init__(self, stream: BufferedIOBase, key: str = "traceEvents"):
         self.about: dict[str, Any] = {}
         self.cut_off = False
         self._stream = stream
+        self._events = key
         self._text = ""
         self._at = 0
         self._line = 1
@@ -52,7 +71,7 @@ class ChromeTrace:
         """Yield each event; what is cut off behind the last whole one is left out.
 
         Raises:
-            ReadError: this is no trace of Chrome.
+            ReadError: this is no such trace.
         """
         first = self._next()
         if first == "[":  # events alone
@@ -60,16 +79,16 @@ class ChromeTrace:
             yield from self._array()
             return
         if first != "{":
-            raise self._error("a trace of Chrome is an object of JSON, with `traceEvents`")
+            raise self._error(f"a trace is an object of JSON, with `{self._events}`")
         self._at += 1
         found = False
         while (character := self._next()) and character != "}":
             try:
                 key = self._key()
-                if key == "traceEvents":
+                if key == self._events:
                     found = True
                     if self._next() != "[":
-                        raise self._error("`traceEvents` is a list")
+                        raise self._error(f"`{key}` is a list")
                     self._at += 1
                     yield from self._array()
                 else:
@@ -80,7 +99,7 @@ class ChromeTrace:
                 self.cut_off = True
                 return
         if not found:
-            raise self._error("there is no `traceEvents`: this is no trace of Chrome")
+            raise self._error(f"there is no `{self._events}`: this is no such trace")
         self.cut_off |= character != "}"
 
     def _array(self) -> Iterator[dict[str, Any]]:
@@ -135,6 +154,8 @@ class ChromeTrace:
                 continue
             except RecursionError:
                 raise self._error("values are nested too deep") from None
+            except ValueError:
+                raise self._error("a number has too many digits") from None
             is_open = end == len(self._text) and isinstance(value, int | float)
             if is_open and self._more():  # of a number, more may follow
                 continue
@@ -152,12 +173,9 @@ class ChromeTrace:
         """Read more of the file, and forget what was read; return whether there was more."""
         if self._ended:
             return False
-        try:
-            data = self._stream.read(max(_CHUNK, len(self._text) - self._at))
-        except (EOFError, OSError, zlib.error):  # a compressed file that is cut off, or damaged
-            data = b""
-            self.cut_off = True
-        self._ended = not data
+        data, is_damaged = read_up_to(self._stream, max(_CHUNK, len(self._text) - self._at))
+        self.cut_off |= is_damaged
+        self._ended = is_damaged or not data
         self._line += self._text.count("\n", 0, self._at)
         self._text = self._text[self._at :] + self._decode(data, self._ended)
         self._at = 0

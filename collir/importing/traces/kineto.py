@@ -1,18 +1,35 @@
 """Traces of torch's profiler (Kineto): one file of Chrome's JSON for each rank."""
 
-import json
 import re
+from array import array
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from io import BufferedIOBase
+from typing import Any
+
+import numpy as np
 
 from collir.importing.traces.chrome import ChromeTrace
-from collir.importing.traces.loose import integer, integers, listed, mapped, number
-from collir.importing.traces.names import elements, full_size, item_size, kind_of
+from collir.importing.traces.loose import (
+    UNREADABLE,
+    finite,
+    integer,
+    integers,
+    json_list,
+    listed,
+    mapped,
+    number,
+)
+from collir.importing.traces.names import (
+    elements,
+    full_size,
+    is_collective_kernel,
+    item_size,
+    kind_of,
+)
 from collir.importing.traces.products import product_of
-from collir.importing.traces.trace import Product, RankTrace, Span, TracedCollective
-from collir.importing.values import MALFORMED
+from collir.importing.traces.trace import Product, RankTrace, Span, TracedCollective, Work
 
 _KERNELS = {"kernel", "gpu_memcpy", "gpu_memset"}
 _ISSUES = re.compile(r"c10d::|_c10d_functional::|record_param_comms|nccl:|gloo:|mpi:|ucc:|xccl:")
@@ -46,15 +63,15 @@ class _Reading:
     )
     """On CPUs: the kind of a collective, when it ran, its bytes, and its thread."""
     products: dict[int, Product] = field(default_factory=dict[int, Product])
-    communications: dict[int, Mapping[str, Any]] = field(
-        default_factory=dict[int, Mapping[str, Any]]
+    communications: dict[int, tuple[float, Mapping[str, Any]]] = field(
+        default_factory=dict[int, tuple[float, Mapping[str, Any]]]
     )
-    host: dict[str, list[tuple[Span, Product | None]]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    """On CPUs: the operations of each thread."""
-    kernels: list[tuple[Span, int]] = field(default_factory=list[tuple[Span, int]])
-    """Those whose operation is not known yet."""
+    """When the host asked a library for a collective, and what for."""
+    host: dict[str, Work] = field(default_factory=lambda: defaultdict(Work))
+    """The operations of each thread, as long as nothing ran on a device."""
+    kernels: Work = field(default_factory=Work)
+    links: "array[int]" = field(default_factory=lambda: array("q"))
+    """The numbers of the operations that the kernels belong to."""
     has_device: bool = False
     events: int = 0
     ignored: int = 0
@@ -80,7 +97,7 @@ class KinetoFile:
     base: float
 
 
-def read_kineto(stream: IO[bytes], file: str) -> KinetoFile:
+def read_kineto(stream: BufferedIOBase, file: str) -> KinetoFile:
     """Return what the trace of a rank says.
 
     Raises:
@@ -91,7 +108,7 @@ def read_kineto(stream: IO[bytes], file: str) -> KinetoFile:
         reading.events += 1
         try:
             used = _read(event, reading)
-        except MALFORMED:
+        except UNREADABLE:
             used = False
         reading.ignored += not used
     _finish(reading)
@@ -115,8 +132,8 @@ def _read(event: Mapping[str, Any], reading: _Reading) -> bool:
     if event.get("ph") != "X":
         return False
     category, name = event.get("cat"), str(event.get("name", ""))
-    start = float(event["ts"]) * _SECOND
-    span = Span(name, start, start + max(0.0, float(event.get("dur", 0))) * _SECOND)
+    start = finite(event["ts"]) * _SECOND
+    span = Span(name, start, start + max(0.0, finite(event.get("dur", 0))) * _SECOND)
     arguments = mapped(event.get("args"))
     thread = str(event.get("tid", ""))
     if category in _KERNELS:
@@ -138,23 +155,28 @@ def _read(event: Mapping[str, Any], reading: _Reading) -> bool:
 
 
 def _read_kernel(span: Span, arguments: Mapping[str, Any], stream: str, reading: _Reading) -> None:
-    link = arguments.get("External id")
+    link = integer(arguments.get("External id"), -1)
     label = arguments.get("Collective name")
-    if label is None and not span.name.lower().startswith(("nccl", "rccl", "oneccl", "xccl")):
-        reading.kernels.append((span, link if isinstance(link, int) else -1))
+    if label is None and not is_collective_kernel(span.name):
+        reading.kernels.add(span.name, span.start, span.end)
+        reading.links.append(link)
         return
-    known = arguments if label else reading.communications.get(link or -1, {})
-    reading.made.collectives.append(_collective(span, known, stream))
+    issued, known = reading.communications.get(link, (span.start, {}))
+    reading.made.collectives.append(
+        _collective(span, arguments if label else known, stream, min(issued, span.start))
+    )
 
 
-def _collective(span: Span, said: Mapping[str, Any], stream: str) -> TracedCollective:
+def _collective(
+    span: Span, said: Mapping[str, Any], stream: str, issued: float
+) -> TracedCollective:
     """Return a collective of a device from what the trace says of it."""
     label = str(said.get("Collective name") or span.name)
     kind, item = kind_of(label), item_size(str(said.get("dtype", "")))
     received, sent = (number(said.get(f"{side} msg nelems")) * item for side in ("Out", "In"))
     ranks = _ranks(said.get("Process Group Ranks"))
     return TracedCollective(
-        kind, label, full_size(kind, received, sent), span.start, span.end, span.start, stream,
+        kind, label, full_size(kind, received, sent), span.start, span.end, issued, stream,
         ranks, int(number(said.get("Group size"))) or len(ranks or ()),
         str(said.get("Process Group Name", "")),
     )  # fmt: skip
@@ -162,12 +184,7 @@ def _collective(span: Span, said: Mapping[str, Any], stream: str) -> TracedColle
 
 def _ranks(value: Any) -> tuple[int, ...] | None:
     """Return ranks as a trace lists them: as JSON in a text, which may be cut off with dots."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return None
-    found = integers(value)
+    found = integers(json_list(value))
     return tuple(found) if found else None
 
 
@@ -177,7 +194,7 @@ def _read_operation(
     link = arguments.get("External id")
     if span.name == "record_param_comms":
         if isinstance(link, int):
-            reading.communications[link] = arguments
+            reading.communications[link] = span.start, arguments
         return
     if _WAITS.search(span.name):
         reading.made.waits.append(span)
@@ -191,7 +208,7 @@ def _read_operation(
     if product and isinstance(link, int):
         reading.products[link] = product
     if not reading.has_device:
-        reading.host[thread].append((span, product))
+        reading.host[thread].add(span.name, span.start, span.end, product)
 
 
 def _ask(span: Span, arguments: Mapping[str, Any], reading: _Reading) -> None:
@@ -221,7 +238,7 @@ def _finish(reading: _Reading) -> None:
     """Bring together what stands apart in a trace: operations of the host and what ran."""
     made = reading.made
     if reading.has_device:
-        for span, link in reading.kernels:
+        for span, link in zip(reading.kernels.spans(), reading.links, strict=True):
             made.work.add(span.name, span.start, span.end, reading.products.pop(link, None))
     else:
         for operations in reading.host.values():
@@ -233,15 +250,14 @@ def _finish(reading: _Reading) -> None:
     made.marks.sort(key=lambda x: x.start)
 
 
-def _outermost(
-    operations: Sequence[tuple[Span, Product | None]],
-) -> Iterator[tuple[Span, Product | None]]:
+def _outermost(operations: Work) -> Iterator[tuple[Span, Product | None]]:
     """Yield the operations of a thread that are in no other one, in parts: products by themselves,
     and what is before, between and behind them."""
-    ordered = sorted(operations, key=lambda x: (x[0].start, -x[0].end))
+    products = dict(operations.products)
     outer: Span | None = None
     at = 0.0
-    for span, product in ordered:
+    for index in np.lexsort((-operations.end, operations.start)).tolist():
+        span, product = operations.span(index), products.get(index)
         if outer is None or span.start >= outer.end:
             if outer is not None and outer.end > at:
                 yield Span(outer.name, at, outer.end), None

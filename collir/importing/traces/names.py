@@ -7,19 +7,28 @@ from typing import Any
 from collir.importing.traces.loose import listed
 
 KINDS = (
+    ("barrier", "barrier"),
     ("reduce_scatter", "reduce_?scatter"),
     ("all_gather", "all_?gather"),
     ("all_reduce", "all_?reduce|cross-replica-sum"),
     ("all_to_all", "all_?to_?all|ragged-all-to-all"),
     ("permute", "collective_?permute"),
     ("broadcast", "broadcast|bcast"),
-    ("barrier", "barrier"),
     ("reduce", "reduce"),
     ("gather", "gather"),
     ("scatter", "scatter"),
     ("send", "send|recv|receive|sendrecv|p2p"),
 )
 """The kinds of collectives, each with what is found in their names; the first that fits counts."""
+
+STEP = re.compile(
+    r"(?:ProfilerStep#|(?:\w{1,20}[ _])?(?:step|iter|iteration|batch)[ _:#=]{0,4})\d{1,12}",
+    re.IGNORECASE,
+)
+"""Names of ranges that are steps of training."""
+
+_LIBRARIES = ("nccl", "rccl", "oneccl", "xccl")
+"""The beginnings of the names of kernels of libraries of collectives."""
 
 _SIZES = {
     "float": 4, "float32": 4, "f32": 4, "double": 8, "float64": 8, "f64": 8, "half": 2,
@@ -28,6 +37,8 @@ _SIZES = {
     "signed char": 1, "unsigned char": 1, "byte": 1, "uint8": 1, "int8": 1, "bool": 1,
     "float8_e4m3fn": 1, "float8_e5m2": 1, "c10::float8_e4m3fn": 1, "c10::float8_e5m2": 1,
     "c10::complex<float>": 8, "complexfloat": 8, "complexdouble": 16, "uint64": 8, "uint32": 4,
+    "pred": 1, "s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4, "s64": 8, "u64": 8,
+    "f8e4m3fn": 1, "f8e5m2": 1, "c64": 8, "c128": 16,
 }  # fmt: skip
 
 
@@ -38,6 +49,11 @@ def kind_of(name: str) -> str:
         if re.search(pattern.replace("-", "_"), plain):
             return kind
     return "other"
+
+
+def is_collective_kernel(name: str) -> bool:
+    """Return whether a kernel of a device is one of a library of collectives, by its name."""
+    return name.removeprefix("void ").lower().startswith(_LIBRARIES)
 
 
 def item_size(dtype: str) -> int:

@@ -109,6 +109,10 @@ class Work:
         """The products among them, by their numbers."""
         return self._products.items()
 
+    def span(self, number: int) -> Span:
+        """Return one of them."""
+        return Span(self.names[self._name[number]], self._start[number], self._end[number])
+
     def spans(self) -> Iterable[Span]:
         """Yield each of them."""
         for number, start, end in zip(self._name, self._start, self._end, strict=True):
