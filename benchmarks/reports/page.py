@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import collir
-from collir.targets.reports.page.target import page
+from collir.targets.reports.page.target import Shown, page
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
 
@@ -57,7 +57,7 @@ def main() -> None:
     for steps in map(int, sys.argv[1:] or ["100", "1000", "10000"]):
         simulations = collir.simulate(collir.parse(program(steps)))
         start = time.perf_counter()
-        text = page(simulations, "")
+        text = page([*map(Shown, simulations)], "")
         written = time.perf_counter() - start
         seconds = min(loaded(text) for _ in range(3))
         print(

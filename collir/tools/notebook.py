@@ -47,9 +47,9 @@ def framed(page: Callable[[], str], title: str) -> str | None:
 
 def html_of(simulation: "Simulation") -> str | None:
     """Return the page of a simulation in a frame."""
-    from collir.targets.reports.page.target import page
+    from collir.targets.reports.page.target import Shown, page
 
-    return framed(lambda: page([simulation], ""), repr(simulation))
+    return framed(lambda: page([Shown(simulation)], ""), repr(simulation))
 
 
 def search_html(outcome: "Outcome") -> str | None:

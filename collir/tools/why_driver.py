@@ -22,7 +22,7 @@ from collir.dialects.tensor import dist_type
 from collir.ir.auto import is_auto
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
-from collir.targets.reports.page.target import Section, page
+from collir.targets.reports.page.target import Section, Shown, page
 from collir.targets.reports.placements import placement_text
 from collir.targets.reports.text import bytes_text, percent_text, ratio_text, seconds_text, table
 from collir.tools.functions import keep_functions, reported
@@ -107,8 +107,8 @@ def run(options: argparse.Namespace) -> int:
         raise DiagnosticError(Diagnostic(f"{file} has no functions"))
     found = [(x, _whys(x, module, sources, options.top)) for x in simulations]
     if options.html:
-        sections = [_section(x, *rest) for x, rest in found]
-        write_whole(options.html, page([x for x, _ in found], file, sections, text))
+        shown = [Shown(x, sections=[_section(x, *rest)]) for x, rest in found]
+        write_whole(options.html, page(shown, file, text))
     if options.json:
         print(json.dumps([_as_json(x, *rest) for x, rest in found], indent=2))
         return 0

@@ -11,7 +11,7 @@ from collir.cost.model import CostModel
 from collir.targets.reports.page import rendered as rendered_page
 from collir.targets.reports.page.changes import changes_of
 from collir.targets.reports.page.data import exposed_spans
-from collir.targets.reports.page.target import page
+from collir.targets.reports.page.target import Shown, page
 from collir.targets.reports.page.topology import Drawing, drawings
 from collir.targets.reports.summary import sentences, waits_of
 from collir.tools.collopt import main as collopt
@@ -51,7 +51,7 @@ func @f(%g: f32[4096] partial(sum: data, model)) -> f32[4096] on @m {{
 
 
 def page_of(text: str, file: str = "") -> str:
-    return page(collir.simulate(collir.parse(text)), file)
+    return page([*map(Shown, collir.simulate(collir.parse(text)))], file)
 
 
 def test_a_summary_says_what_is_waited_for() -> None:
@@ -76,7 +76,7 @@ def test_what_is_sent_beside_nothing_is_exposed() -> None:
 def test_a_page_has_all_steps_and_those_of_loops(tmp_path: Path) -> None:
     path = tmp_path / "own.coll"
     path.write_text(STEP, encoding="utf-8")
-    text = page(collir.simulate(collir.parse(STEP, str(path))), str(path))
+    text = page([*map(Shown, collir.simulate(collir.parse(STEP, str(path))))], str(path))
     [function] = data_of(text)["functions"]
     names = [step[0] for step in function["steps"]]
     assert names == ["%y", "%s", "%l"]
@@ -95,9 +95,8 @@ def test_nothing_of_a_program_is_run_or_fetched(tmp_path: Path) -> None:
     evil = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}'
     path = tmp_path / "a' onload='x<b>.coll"
     path.write_text(f"// {evil}\n// </script><script>alert(3)</script>\n{STEP}", encoding="utf-8")
-    text = page(
-        collir.simulate(collir.parse(path.read_text(encoding="utf-8"), str(path))), str(path)
-    )
+    module = collir.parse(path.read_text(encoding="utf-8"), str(path))
+    text = page([*map(Shown, collir.simulate(module))], str(path))
     assert "<script>alert" not in text and "<img" not in text
     assert data_of(text)["source"][0] == f"// {evil}"
     assert data_of(text)["file"] == str(path)
@@ -164,7 +163,7 @@ def test_what_each_pass_changed_is_shown(tmp_path: Path) -> None:
     assert '<th scope="row">decompose</th>' in text and "<i>" not in text
     assert re.search(r'class="added">\+.*reduce_scatter %h_1 over', text) is None
     [function] = data_of(text)["functions"]
-    assert function["before"]["time"] > 0 and "before the passes" in text
+    assert function["beside"]["time"] > 0 and "before the passes" in text
 
 
 def test_functions_without_a_cost_or_that_are_new_have_a_reason() -> None:
@@ -219,9 +218,10 @@ def test_every_control_works_in_a_browser(tmp_path: Path) -> None:
     module, later = collir.parse(text), collir.parse(text)
     collir.run_passes(later, "decompose{strategy=rs-ar-ag}")
     stages = [("no pass", module), ("decompose", later)]
-    simulations = collir.simulate(later)
-    changes = [changes_of(x, stages, CostModel()) for x in simulations]
-    document = used(page(simulations, "", changes=changes), USE, tmp_path)
+    functions = [
+        Shown(x, changes=changes_of(x, stages, CostModel())) for x in collir.simulate(later)
+    ]
+    document = used(page(functions, ""), USE, tmp_path)
     assert len(re.findall(r"<tr data-step", document)) == 1 + 3  # found of @f, all of @g
     assert "on the critical path" in document
     assert document.count("uplot") >= 2 and document.count("<canvas class") == 2 + 1

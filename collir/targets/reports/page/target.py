@@ -1,10 +1,9 @@
 """Simulations as one page of HTML that a team can look at: no network, no server."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -54,12 +53,18 @@ class HtmlTarget(TimedOptions, Target):
         simulations = simulate(module, self.cost_model())
         position = next(filter(None, map(Position.of, module.ops)), None)
         file = position.file if position else ""
-        stages = history.get()
-        changes = [changes_of(x, stages, self.cost_model()) for x in simulations if stages]
+        stages, model = history.get(), self.cost_model()
         helpful = changes_by_passes(module, simulations, self)
         command = pass_text("simulate", self)
-        explained = [explanation(x, helpful[x.name], file, command) for x in simulations]
-        output.write(page(simulations, file, changes=changes, explained=explained))
+        functions = [
+            Shown(
+                x,
+                changes=changes_of(x, stages, model) if stages else None,
+                explained=explanation(x, helpful[x.name], file, command),
+            )
+            for x in simulations
+        ]
+        output.write(page(functions, file))
 
 
 @dataclass(frozen=True)
@@ -76,48 +81,68 @@ class Section:
     lines: Sequence[str] = ()
 
 
-def page(
-    simulations: Sequence[Simulation],
-    file: str,
-    sections: Sequence[Section] = (),
-    source: str | None = None,
-    changes: Sequence[Changes] = (),
-    explained: Sequence[Sequence[str]] = (),
-) -> str:
-    """Return the page of simulations.
+@dataclass(frozen=True)
+class Shown:
+    """A function that a page shows.
+
+    Attributes:
+        sentences: what is said first; by default its summary.
+        sections: tables that stand below them.
+        changes: what passes did to it.
+        explained: the lines that explain it; by default without what passes would gain.
+        beside: another timeline, on the same scale, with its title and that of the function's.
+    """
+
+    simulation: Simulation
+    sentences: Sequence[str] = ()
+    sections: Sequence[Section] = ()
+    changes: Changes | None = None
+    explained: Sequence[str] = ()
+    beside: tuple[Mapping[str, Any], str, str] | None = None
+
+    def data(self) -> dict[str, Any]:
+        """Return what the script of the page shows of it."""
+        data = function_data(self.simulation)
+        if self.sentences:
+            data["sentences"] = [*self.sentences]
+        other, *titles = self.beside or (None, "", "Timeline")
+        if self.changes and self.changes.before and not other:
+            other = timeline_data(self.changes.before, _MOST_BEFORE)
+            titles = ["Timeline before the passes", "Timeline behind the passes"]
+        return {**data, "beside": other, "titles": titles}
+
+
+def page(functions: Sequence[Shown], file: str, source: str | None = None) -> str:
+    """Return the page of functions.
 
     Args:
         file: the file of the program.
-        sections: one for each simulation, or none.
         source: the text of the program, by default that of the file, if it can be read.
-        changes: what passes did to each function, or none.
-        explained: the lines that explain each function; by default without what passes would gain.
 
     Raises:
         DiagnosticError: jinja2 is not installed, or there is no function.
     """
-    if not simulations:
+    if not functions:
         raise DiagnosticError(Diagnostic("there is no function to show"))
+    simulations = [x.simulation for x in functions]
     with drawn_on(None):
-        explained = explained or [explanation(x, [], file, "simulate") for x in simulations]
-        functions = [*map(function_data, simulations)]
+        explained = [
+            x.explained or explanation(x.simulation, [], file, "simulate") for x in functions
+        ]
+        shown = [x.data() for x in functions]
     data = {
-        "file": file, "passes": passes_run.get() or "", "functions": functions,
+        "file": file, "passes": passes_run.get() or "", "functions": shown,
         "source": _source(file) if source is None else source.splitlines(),
         "accuracy": [*accuracy_of(simulations)], "columns": StepRow._fields,
     }  # fmt: skip
-    for function, change in zip_longest(functions, changes):
-        before = change and change.before
-        function["before"] = timeline_data(before, _MOST_BEFORE) if before else None
-    rows = [rows_of(x["steps"], x["time"], _MOST_ROWS) for x in functions]
     return rendered(
         "page",
         data,
-        rows=rows,
+        rows=[rows_of(x["steps"], x["time"], _MOST_ROWS) for x in shown],
         most=_MOST_ROWS,
-        sections=[*sections],
-        drawings=[drawings(x) for x in simulations],
-        changes=[*changes],
+        sections=[x.sections for x in functions],
+        drawings=[*map(drawings, simulations)],
+        changes=[x.changes for x in functions],
         explained=explained,
     )
 

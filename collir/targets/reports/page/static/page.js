@@ -322,8 +322,8 @@
   function show(root, fn) {
     for (const part of root.querySelectorAll(".interactive")) part.hidden = false;
     let table = null;
-    const before = fn.before && new Timeline(root.querySelector(".before"), fn.before, () => {});
-    const timeline = new Timeline(root.querySelector(".after"), fn, (n) => table && table.mark(n), before);
+    const beside = fn.beside && new Timeline(root.querySelector(".beside"), fn.beside, () => {});
+    const timeline = new Timeline(root.querySelector(".own"), fn, (n) => table && table.mark(n), beside);
     table = new Table(root, fn, (n) => {
       while (timeline.open.length > 1) timeline.leave();
       timeline.select(n, true);

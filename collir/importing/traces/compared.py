@@ -1,0 +1,457 @@
+"""What ran beside what was predicted: collectives, products, waiting, and what is in no program."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from statistics import mean, median
+from typing import NamedTuple
+
+import numpy as np
+
+from collir.cost.programs.simulation import SimulatedStep, Simulation
+from collir.importing.traces.expected import ExpectedStep, expected_steps, group_of
+from collir.importing.traces.matching import Matching, matching
+from collir.importing.traces.trace import RankTrace, Span, Times, Trace, TracedCollective
+from collir.layout.mesh import Mesh
+
+_ALIKE = 0.01
+"""The part by which the operations of two products differ that are the same."""
+
+_LATE = 0.02
+"""The part of a step that ranks wait for one of them before it is named."""
+
+_BLAMED = 0.2
+"""The part of all waiting that is for a rank that is named."""
+
+_LEAST_GAP = 0.005
+"""The part of a step that a gap is long at least."""
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """A collective in a step of training, on the ranks of a group that were recorded.
+
+    Attributes:
+        complete: whether all ranks of the group are here.
+    """
+
+    ran: Mapping[int, TracedCollective]
+    complete: bool
+
+    @property
+    def last(self) -> int:
+        """The rank that came last."""
+        return max(self.ran, key=lambda rank: self.ran[rank].start)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took once all ranks were there; with one rank, as long as that waited."""
+        ends = [x.end for x in self.ran.values()]
+        if len(self.ran) == 1:
+            return next(iter(self.ran.values())).seconds
+        return max(0.0, median(ends) - self.ran[self.last].start)
+
+    @property
+    def waited(self) -> float:
+        """How long the ranks waited for the last one: half of them longer."""
+        starts = sorted(x.start for x in self.ran.values())
+        return starts[-1] - median(starts[:-1]) if len(starts) > 1 else 0.0
+
+
+@dataclass
+class CollectiveRow:
+    """A collective of a program beside what ran: once for each iteration of its loops.
+
+    Attributes:
+        rank: the first rank that runs it.
+        times: how often it runs in a step of training on that rank.
+        arrivals: of each of these, in each step of training and group.
+        predicted: the seconds of all in the simulation; ``alone``: those if nothing else runs.
+    """
+
+    step: SimulatedStep
+    path: tuple[str, ...]
+    rank: int
+    times: int = 0
+    predicted: float = 0.0
+    alone: float = 0.0
+    arrivals: list[Arrivals] = field(default_factory=list[Arrivals])
+
+    @property
+    def measured(self) -> float:
+        """The seconds of all in a step of training, without waiting where all ranks are here."""
+        return self.times * median(x.seconds for x in self.arrivals) if self.arrivals else 0.0
+
+    @property
+    def waited(self) -> float:
+        """The seconds in a step that most ranks waited for the last one."""
+        return self.times * median(x.waited for x in self.arrivals) if self.arrivals else 0.0
+
+    def taking_part(self, mesh: Mesh) -> int:
+        """Return the number of ranks of a group that take part."""
+        assert self.step.sent is not None
+        collective = self.step.sent.collective
+        return 2 if collective.route else mesh.group_size(collective.axes)
+
+    @property
+    def last(self) -> int | None:
+        """The rank that comes last most often."""
+        found = Counter(x.last for x in self.arrivals if len(x.ran) > 1)
+        return found.most_common(1)[0][0] if found else None
+
+
+@dataclass(frozen=True)
+class SumRow:
+    """Collectives that send the same bytes in other parts: of the program, and that ran."""
+
+    kind: str
+    axes: Sequence[str]
+    steps: int
+    ran: int
+    size: float
+    measured: float
+    predicted: float
+
+
+@dataclass(frozen=True)
+class ProductRow:
+    """Products of matrices with the same number of operations: how many there are in a step of
+    training, and how long one takes. None of the program, or none that ran, is 0."""
+
+    text: str
+    operations: float
+    ran: float
+    expected: int
+    measured: float
+    predicted: float
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A part of a step of training in which a rank neither computes nor sends.
+
+    Attributes:
+        seconds: how long it is, in the median of the steps.
+        before: what runs behind it; ``during``: what the host says that it does.
+    """
+
+    rank: int
+    seconds: float
+    before: str
+    during: str
+
+
+@dataclass(frozen=True)
+class Late:
+    """A rank that the others wait for.
+
+    Attributes:
+        seconds: how long they wait for it in a step of training.
+        share: of all such waiting.
+        computes, idles: by how much it computes and idles longer than the others.
+        gap: its longest gap.
+    """
+
+    rank: int
+    seconds: float
+    share: float
+    computes: float
+    idles: float
+    gap: Gap | None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How long a rank computes, sends, sends while it does not compute, and idles in a step."""
+
+    computes: float
+    sends: float
+    exposed: float
+    idles: float
+    total: float
+
+
+class Compared:
+    """A trace beside a program.
+
+    Attributes:
+        remarks: what is odd, and what could not be compared.
+    """
+
+    def __init__(self, trace: Trace, simulation: Simulation):
+        self.trace, self.simulation = trace, simulation
+        self.remarks: list[str] = [*trace.remarks]
+        self.expected = {x.rank: [*expected_steps(simulation, x.rank)] for x in trace.ranks}
+        self.steps = {x.rank: [*_steps_of(x, self._sends(x.rank))] for x in trace.ranks}
+        self.count = min(map(len, self.steps.values()))
+        if not any(x.steps for x in trace.ranks):
+            how = "is taken as one step" if self.count == 1 else f"repeats {self.count} times"
+            self.remarks.append(f"the trace marks no steps of training: it {how}")
+        self.matched: dict[tuple[int, int], Matching] = {}
+        for rank in trace.ranks:
+            for number, (_, own) in enumerate(self.steps[rank.rank][: self.count]):
+                key = rank.rank, number
+                self.matched[key] = matching(self._sends(rank.rank), own, simulation.mesh)
+
+    def _sends(self, rank: int) -> list[ExpectedStep]:
+        return [x for x in self.expected[rank] if x.step.sent]
+
+    # --- whole steps -----------------------------------------------------------------------------
+
+    @cached_property
+    def seconds(self) -> float:
+        """How long a step of training takes: the median over ranks and steps."""
+        return median(window.seconds for x in self.steps.values() for window, _ in x[: self.count])
+
+    @cached_property
+    def parts(self) -> Mapping[int, Parts]:
+        """What each rank does in a step of training, on average."""
+        found: dict[int, Parts] = {}
+        for rank in self.trace.ranks:
+            windows = [window for window, _ in self.steps[rank.rank][: self.count]]
+            start, end = windows[0].start, windows[-1].end
+            busy, sending = (x.within(start, end) for x in (rank.busy, rank.sending))
+            either = busy.together(sending)
+            total = (end - start) / self.count
+            found[rank.rank] = Parts(
+                busy.seconds / self.count, sending.seconds / self.count,
+                sending.without(busy).seconds / self.count,
+                total - either.seconds / self.count, total,
+            )  # fmt: skip
+        return found
+
+    @cached_property
+    def predicted_parts(self) -> Parts:
+        """What the first rank is predicted to do in a step."""
+        steps = self.expected[self.trace.ranks[0].rank]
+        sends = _times([x for x in steps if x.step.sent])
+        busy = _times([x for x in steps if not x.step.sent])
+        total = self.simulation.time
+        idles = total - busy.together(sends).seconds
+        return Parts(busy.seconds, sends.seconds, sends.without(busy).seconds, idles, total)
+
+    # --- collectives -----------------------------------------------------------------------------
+
+    @cached_property
+    def collectives(self) -> Sequence[CollectiveRow]:
+        """The collectives of the program that ran, those that take longest first."""
+        rows: dict[tuple[str, ...], CollectiveRow] = {}
+        groups: dict[_Instance, dict[int, TracedCollective]] = defaultdict(dict)
+        for (rank, number), matched in self.matched.items():
+            steps, (_, ran) = self._sends(rank), self.steps[rank][number]
+            ordinals = _ordinals(steps)
+            own = Counter(steps[a].path for a, _ in matched.pairs)
+            for a, b in matched.pairs:
+                step = steps[a]
+                row = rows.setdefault(step.path, CollectiveRow(step.step, step.path, rank))
+                if (row.rank, number) == (rank, 0):
+                    row.times = own[step.path]
+                    row.predicted += step.end - step.start
+                    row.alone += step.alone
+                group = tuple(group_of(self.simulation.mesh, step.axes, rank).items())
+                groups[_Instance(step.path, number, ordinals[a], group)][rank] = ran[b]
+        for instance, ran in groups.items():
+            row = rows[instance.path]
+            row.arrivals.append(Arrivals(ran, len(ran) == row.taking_part(self.simulation.mesh)))
+        return sorted(rows.values(), key=lambda x: -x.measured - x.waited)
+
+    @cached_property
+    def sums(self) -> Sequence[SumRow]:
+        """Collectives that are in other parts than those of the program, on the first rank."""
+        rank = self.trace.ranks[0].rank
+        steps, (_, ran) = self._sends(rank), self.steps[rank][0]
+        return [
+            SumRow(
+                steps[a[0]].kind, self.simulation.mesh.short(steps[a[0]].axes), len(a), len(b),
+                sum(steps[x].size for x in a), sum(ran[x].seconds for x in b),
+                sum(steps[x].end - steps[x].start for x in a),
+            )
+            for a, b in self.matched[rank, 0].sums
+        ]  # fmt: skip
+
+    @cached_property
+    def extra(self) -> Sequence[tuple[str, float, int, float, float]]:
+        """Collectives that are in no program, on the first rank: label, bytes, ranks, how many in a
+        step, seconds together."""
+        rank = self.trace.ranks[0].rank
+        _, ran = self.steps[rank][0]
+        found: dict[tuple[str, float, int], list[float]] = defaultdict(list)
+        for number in self.matched[rank, 0].extra:
+            each = ran[number]
+            found[each.label, each.size, each.group_size].append(each.seconds)
+        return [(*key, len(x), sum(x)) for key, x in found.items()]
+
+    @cached_property
+    def missing(self) -> Sequence[tuple[ExpectedStep, int]]:
+        """The collectives of the program that did not run on the first rank: one of each, and how
+        often it runs."""
+        rank = self.trace.ranks[0].rank
+        steps = self._sends(rank)
+        found: dict[tuple[str, ...], list[ExpectedStep]] = defaultdict(list)
+        for number in self.matched[rank, 0].missing:
+            found[steps[number].path].append(steps[number])
+        return [(x[0], len(x)) for x in found.values()]
+
+    @property
+    def share_matched(self) -> float:
+        """The part of the collectives that ran which are steps of the program."""
+        total = sum(len(own) for x in self.steps.values() for _, own in x[: self.count])
+        pairs = sum(len(x.pairs) + sum(len(b) for _, b in x.sums) for x in self.matched.values())
+        return pairs / total if total else 1.0
+
+    # --- waiting ---------------------------------------------------------------------------------
+
+    @cached_property
+    def late(self) -> Sequence[Late]:
+        """The ranks that others wait for, the worst first."""
+        caused: dict[int, float] = defaultdict(float)
+        for row in self.collectives:
+            for arrivals in row.arrivals:
+                caused[arrivals.last] += arrivals.waited / self.count
+        total, found = sum(caused.values()), list[Late]()
+        for rank, seconds in sorted(caused.items(), key=lambda x: -x[1]):
+            if seconds < _LATE * self.seconds:
+                continue
+            others = [x for number, x in self.parts.items() if number != rank]
+            own = self.parts[rank]
+            gaps = [x for x in self.gaps if x.rank == rank]
+            if seconds < _BLAMED * total:
+                continue
+            found.append(Late(
+                rank, seconds, seconds / total, own.computes - mean(x.computes for x in others),
+                own.idles - mean(x.idles for x in others), gaps[0] if gaps else None,
+            ))  # fmt: skip
+        return found
+
+    @cached_property
+    def gaps(self) -> Sequence[Gap]:
+        """The longest parts in which a rank neither computes nor sends, for each rank."""
+        return sorted(
+            (gap for rank in self.trace.ranks for gap in self._gaps(rank)),
+            key=lambda x: -x.seconds,
+        )
+
+    def _gaps(self, rank: RankTrace) -> Iterator[Gap]:
+        """Yield the gaps of a rank by what is behind them, the longest first."""
+        windows = [window for window, _ in self.steps[rank.rank][: self.count]]
+        used = rank.busy.together(rank.sending)
+        work_at, names = rank.work.start, rank.work.name
+        order = np.argsort(work_at, kind="stable")
+        sends = sorted((x.start, x.label) for x in rank.collectives)
+        found: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for window in windows:
+            whole = Times(np.array([window.start]), np.array([window.end]))
+            for start, end in zip(*_parts_of(whole.without(used)), strict=True):
+                if end - start < _LEAST_GAP * window.seconds:
+                    continue
+                at = int(np.searchsorted(work_at[order], end - 1e-9))
+                name = rank.work.names[names[order[at]]] if at < len(order) else ""
+                begins = work_at[order[at]] if at < len(order) else np.inf
+                name = next((x for t, x in sends if end - 1e-9 <= t < begins), name)
+                found[name, _during(rank.marks, start, end)].append(float(end - start))
+        for (before, during), seconds in found.items():
+            most = sorted(seconds, reverse=True)[: self.count]
+            typical = median([*most, *[0.0] * (self.count - len(most))])
+            if typical >= _LEAST_GAP * self.seconds:
+                yield Gap(rank.rank, typical, before, during)
+
+    # --- products --------------------------------------------------------------------------------
+
+    @cached_property
+    def products(self) -> Sequence[ProductRow]:
+        """Products of matrices, those that take longest first: on the first rank."""
+        rank = self.trace.ranks[0]
+        ran: dict[float, list[tuple[str, float]]] = defaultdict(list)
+        start, end = rank.work.start, rank.work.end
+        windows = [window for window, _ in self.steps[rank.rank][: self.count]]
+        begin, until = windows[0].start, windows[-1].end
+        for number, product in rank.work.products:
+            if begin <= start[number] < until:
+                key = _near(ran, product.operations)
+                ran[key].append((product.text, float(end[number] - start[number])))
+        expected: dict[float, list[float]] = defaultdict(list)
+        for step in self.expected[rank.rank]:
+            if step.operations:
+                expected[_near(ran, step.operations)].append(step.end - step.start)
+        rows = [
+            ProductRow(
+                Counter(text for text, _ in ran[key]).most_common(1)[0][0] if key in ran else "",
+                key, len(ran.get(key, ())) / self.count, len(expected.get(key, ())),
+                median(x for _, x in ran[key]) if key in ran else 0.0,
+                mean(expected[key]) if key in expected else 0.0,
+            )
+            for key in {**ran, **expected}
+        ]  # fmt: skip
+        return sorted(rows, key=lambda x: -max(x.ran * x.measured, x.expected * x.predicted))
+
+    @cached_property
+    def rest(self) -> tuple[float, float]:
+        """The seconds in a step of what computes and is no product: measured and predicted."""
+        products = sum(x.ran * x.measured for x in self.products if x.ran)
+        expected = sum(x.expected * x.predicted for x in self.products)
+        own = self.parts[self.trace.ranks[0].rank].computes
+        return max(0.0, own - products), max(0.0, self.predicted_parts.computes - expected)
+
+
+class _Instance(NamedTuple):
+    """A collective of a group in a step of training, and how many iterations were before."""
+
+    path: tuple[str, ...]
+    number: int
+    ordinal: int
+    group: tuple[tuple[str, int], ...]
+
+
+def _ordinals(steps: Sequence[ExpectedStep]) -> list[int]:
+    """Return of each step how many iterations of it were before."""
+    count: Counter[tuple[str, ...]] = Counter()
+    found: list[int] = []
+    for step in steps:
+        found.append(count[step.path])
+        count[step.path] += 1
+    return found
+
+
+def _times(steps: Sequence[ExpectedStep]) -> Times:
+    return Times.of(np.array([x.start for x in steps]), np.array([x.end for x in steps]))
+
+
+def _parts_of(times: Times) -> tuple[Sequence[float], Sequence[float]]:
+    return times.start.tolist(), times.end.tolist()
+
+
+def _during(marks: Sequence[Span], start: float, end: float) -> str:
+    """Return the narrowest mark that has most of a gap in it."""
+    inside = [x for x in marks if min(end, x.end) - max(start, x.start) > 0.5 * (end - start)]
+    return min(inside, key=lambda x: x.seconds).name if inside else ""
+
+
+def _near(known: Mapping[float, object], operations: float) -> float:
+    """Return the number of operations that is the same up to rounding, if there is one."""
+    close = (x for x in known if abs(x - operations) <= _ALIKE * operations)
+    return next(close, operations)
+
+
+def _steps_of(
+    rank: RankTrace, expected: Sequence[ExpectedStep]
+) -> Iterator[tuple[Span, list[TracedCollective]]]:
+    """Yield the steps of training of a rank: when they are, and the collectives of each.
+
+    Devices run behind their hosts, so collectives are divided by their number where that goes.
+    """
+    ran = [x for x in rank.collectives if x.kind not in ("barrier", "other")]
+    windows = rank.steps
+    if not windows:
+        count = len(ran) // len(expected) if expected and len(ran) % len(expected) == 0 else 1
+        whole, count = rank.window, max(1, count)
+        each = len(ran) // count
+        starts = [whole.start, *(ran[n * each].issued for n in range(1, count)), whole.end]
+        windows = [Span("", *x) for x in pairwise(starts)]
+    each, left = divmod(len(ran), len(windows))
+    parts = [ran[n * each : (n + 1) * each] for n in range(len(windows))]
+    kinds = [[(x.kind, x.size) for x in part] for part in parts]
+    if left or any(sorted(x) != sorted(kinds[0]) for x in kinds[1:]):
+        parts = [[x for x in ran if w.start <= x.issued < w.end] for w in windows]
+    yield from zip(windows, parts, strict=True)

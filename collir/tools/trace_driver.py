@@ -1,0 +1,90 @@
+"""The work of ``collir compare TRACE... PROGRAM``: put what ran beside what was predicted."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from xdsl.dialects.builtin import ModuleOp
+
+import collir
+from collir.cost.programs.simulation import Simulation
+from collir.importing.traces.compared import Compared
+from collir.importing.traces.files import read_traces
+from collir.importing.values import ReadError
+from collir.ir.auto import is_auto
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
+from collir.ir.functions import functions_of
+from collir.targets.reports.page.rendered import check_installed
+from collir.tools.functions import keep_functions, reported
+from collir.tools.shell import UsageError, write_whole
+from collir.tools.trace_output import as_json, report
+from collir.tools.trace_page import html
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the comparison; return the exit status."""
+    if options.html:
+        check_installed()
+    *traces, program = options.subjects
+    module, simulation = _simulated(options, program)
+    compared = compared_with(traces, simulation)
+    if options.calibrate:
+        # Imported here because it needs scipy.
+        from collir.tools.trace_calibration import calibrated
+
+        compared = calibrated(compared, module, options)
+    if options.html:
+        write_whole(options.html, html(compared, program))
+    if options.json:
+        print(json.dumps(as_json(compared), indent=2))
+    else:
+        print("\n".join(report(compared)))
+    return 0
+
+
+def compared_with(traces: Sequence[str], simulation: Simulation) -> Compared:
+    """Return traces of one or all ranks beside a program.
+
+    Raises:
+        DiagnosticError: a file is no trace, or it is one of another number of ranks.
+    """
+    try:
+        trace = read_traces([Path(x) for x in traces])
+    except ReadError as error:
+        raise DiagnosticError(Diagnostic(error.message)) from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DiagnosticError(Diagnostic(f"cannot read {error.filename}: {reason}")) from error
+    devices, mesh = simulation.mesh.devices, simulation.mesh.name
+    ranks = max(trace.world, max(x.rank for x in trace.ranks) + 1)
+    if (trace.world and trace.world != devices) or ranks > devices:
+        message = f"the trace is of {ranks} ranks, and mesh @{mesh} has {devices} devices"
+        raise DiagnosticError(Diagnostic(f"{message}: write the program for as many"))
+    if not trace.world:
+        trace.remarks.append("the trace does not say how many ranks there are")
+    try:
+        return Compared(trace, simulation)
+    except OverflowError as error:
+        raise DiagnosticError(Diagnostic(str(error))) from error
+
+
+def _simulated(options: argparse.Namespace, program: str) -> tuple[ModuleOp, Simulation]:
+    """Return the program behind its passes, and the simulation of the function that ran."""
+    module = collir.parse(Path(program), sources=Sources())
+    names = [options.function] if options.function else []
+    keep_functions(module, names)
+    passes = options.passes or "propagate" * any(map(is_auto, functions_of(module)))
+    if passes:
+        _ = collir.run_passes(module, passes)
+    chosen = reported(module, names)
+    settings = options.model, options.algorithm, options.order
+    simulations = [x for x in collir.simulate(module, *settings) if x.name in chosen]
+    if not simulations:
+        raise DiagnosticError(Diagnostic(f"{program} has no functions"))
+    if len(simulations) > 1 and len(steps := [x for x in simulations if x.name == "step"]) == 1:
+        simulations = steps  # what an import calls a step of training
+    if len(simulations) > 1:
+        listed = ", ".join(f"@{x.name}" for x in simulations)
+        raise UsageError(f"{program} has several functions: say --function, one of {listed}")
+    return module, simulations[0]
