@@ -7,6 +7,7 @@ from xdsl.utils.target import Target
 from collir.ir.lazy import Lazy
 
 TARGETS: dict[str, Callable[[], type[Target]]] = {
+    "chakra": Lazy("collir.targets.traces.chakra", "ChakraTarget"),
     "coll": Lazy("collir.targets.code.coll", "CollTarget"),
     "cost": Lazy("collir.targets.reports.cost", "CostTarget"),
     "cost-json": Lazy("collir.targets.reports.cost", "CostJsonTarget"),

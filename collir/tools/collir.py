@@ -36,6 +36,12 @@ def _compare() -> Command:
     return compare
 
 
+def _export() -> Command:
+    from collir.tools import export
+
+    return export
+
+
 def _import() -> Command:
     from collir.tools import imports
 
@@ -76,6 +82,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "machine": ("the machines that ship with collir, or that others describe", _machine),
     "new": ("a program to start from, for a cluster of yours", _new),
     "import": ("your own model, as a program", _import),
+    "export": ("a program for other simulators", _export),
     "calibrate": ("machines fitted to measurements", _calibrate),
     "compare": ("measured times beside predicted ones", _compare),
     "why": ("what each collective of a program costs, and what would remove it", _why),

@@ -152,22 +152,23 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def write_whole(path: str, text: str) -> None:
+def write_whole(path: str, contents: str | bytes) -> None:
     """Write a file that appears whole or not at all; of a link, the file it leads to.
 
     Raises:
         DiagnosticError: the file cannot be written.
     """
     target = Path(path)
+    data = contents.encode("utf-8") if isinstance(contents, str) else contents
     try:
         if target.exists() and not target.is_file():  # a device or a pipe
-            target.write_text(text, encoding="utf-8")
+            target.write_bytes(data)
             return
         target = Path(os.path.realpath(target))
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
             mask = os.umask(0)
             os.umask(mask)
             Path(temporary).chmod(0o666 & ~mask)

@@ -6,6 +6,7 @@ again. Such sets of children are found by refinement: they start as those of one
 and are split until the children of a set run each step with children of the same sets.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import product
@@ -92,6 +93,12 @@ class Children:
         """Return the coordinate of a child on a sub-axis of the level."""
         step, size = self._steps[axis]
         return child // step % size
+
+    def set_at(self, rank: int) -> int:
+        """Return the number of the set of the child that a device is below."""
+        levels = self.mesh.machine.levels
+        inside = math.prod(level.size for level in levels[self.level + 1 :])
+        return self.set_of[rank // inside % levels[self.level].size]
 
     def _together(self, coupling: Coupling) -> list[frozenset[int]]:
         """Return, for each child, the sets of the children that it runs steps with."""

@@ -59,11 +59,31 @@ def simulate(module: ModuleOp, model: CostModel | None = None) -> list[Simulatio
             levels, an algorithm that does not fit its group, a computation on a device without a
             rate; with its position.
     """
+    functions = functions_that_run(module)
+    with meshes_remembered():
+        return [simulate_function(function, model or CostModel()) for function in functions]
+
+
+def functions_that_run(module: ModuleOp) -> list[FuncOp]:
+    """Return the functions of a module that are simulated, as they run, in order.
+
+    Raises:
+        DiagnosticError: one has other operations than those of our dialects.
+    """
     tasks, ready = task_names(module), as_run(module)
     functions = [op for op in functions_of(ready) if op.sym_name.data not in tasks]
     check_programs(functions, "cannot be simulated", nested=True)
-    with meshes_remembered():
-        return [simulate_function(function, model or CostModel()) for function in functions]
+    return functions
+
+
+def classes_of_function(function: FuncOp) -> Classes:
+    """Return the classes of devices that the simulation of a function tells apart.
+
+    Raises:
+        CostError: devices differ in kind, and the mesh is not placed on levels.
+    """
+    held = [dist_type(argument) for argument in function.args]
+    return classes_of(function.body.ops, mesh_of(function), by_kind=True, arguments=held)
 
 
 TaskSimulations = dict[tuple[FuncOp, Attribute | None], Simulation]
@@ -82,9 +102,8 @@ def simulate_function(
     Raises:
         DiagnosticError: see ``simulate``.
     """
-    held = [dist_type(argument) for argument in function.args]
     try:
-        classes = classes_of(function.body.ops, mesh_of(function), by_kind=True, arguments=held)
+        classes = classes_of_function(function)
         compiled = runs_compiled(function.body.block)
         simulation = _simulated(function, model, classes, compiled, known)
         simulation = _with_call(simulation, function) if called else simulation
@@ -252,7 +271,7 @@ def _step(
     step = SimulatedStep(
         where.names[op.result], does, task, instance.at, instance.sites, instance.kinds
     )
-    return replace(step, line=_line(op))
+    return replace(step, line=_line(op), place=dist_type(op.result).place)
 
 
 def _with_kernels(
@@ -350,7 +369,8 @@ def _copies(
                 last[device_class] = len(before) + len(copies)
                 task = StepTask(phases, len(mesh.machine.levels), tuple(after), on=(device_class,))
                 at = classes.text(device_class)
-                copies.append(SimulatedStep(where.names[value], does, task, at, kinds=kinds))
+                step = SimulatedStep(where.names[value], does, task, at, kinds=kinds)
+                copies.append(replace(step, place=dist_type(value).place))
     return copies
 
 

@@ -38,7 +38,7 @@ from collir.cost.programs.memory import (
 from collir.cost.programs.schedule import Interval, StepTask, TimeSpan, longest_chain
 from collir.cost.programs.timeline import Timeline, busy_seconds, straight_timeline, timeline
 from collir.dialects.nested import RepeatOp
-from collir.layout import Mesh
+from collir.layout import Mesh, Place
 from collir.machine import Machine
 
 
@@ -134,6 +134,7 @@ class SimulatedStep:
         iterations: the numbers of the iterations that it is in, from 0, outermost first.
         line: the line of the program that it comes from; 0 if that is not known.
         of_pipeline: whether it is a task or a send of a pipeline.
+        place: of a local step, the coordinates of the devices that hold its result.
     """
 
     result: str
@@ -145,6 +146,7 @@ class SimulatedStep:
     iterations: tuple[int, ...] = ()
     line: int = 0
     of_pipeline: bool = False
+    place: Place = ()
 
     @property
     def name(self) -> str:

@@ -1,0 +1,1 @@
+"""What other simulators replay: execution traces of all ranks."""
