@@ -26,6 +26,7 @@ from collir.importing.models.torch_models import import_torch
 from collir.importing.models.training import OPTIMIZERS
 from collir.importing.stablehlo.program import import_stablehlo
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.targets.reports.text import seconds_text
 from collir.tools.hlo import import_hlo
 from collir.tools.hlo_options import add_mesh, axes_of, text_of
 from collir.tools.shell import UsageError, write_whole
@@ -80,6 +81,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     hlo.add_argument("file", metavar="FILE", help="the text of a module; - for standard input")
     add_mesh(hlo)
+    trace = kinds.add_parser(
+        "trace", help="a trace of a program that ran",
+        description="A step of training of a trace: its computing as it was, its collectives as "
+        "steps, on a machine whose network is fitted to them.",
+    )  # fmt: skip
+    trace.add_argument("files", nargs="+", metavar="FILE", help="traces of one or all ranks")
+    trace.add_argument(
+        "--mesh", metavar="AXES", help="the axes of the mesh, in order, as in data=2,model=4 "
+        "(default: the coarsest that explain all groups)",
+    )  # fmt: skip
+    trace.add_argument("--machine", default="", help="default: @dgx_h100 of as many devices, or "
+                       "processes of a host if CPUs ran it")  # fmt: skip
     stablehlo = kinds.add_parser(
         "stablehlo", help="a module of StableHLO, from its text",
         description="The main function of a module of StableHLO, as jax.jit(f).lower(...).as_text("
@@ -113,7 +126,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="give experts places for FACTOR times an even share of the words, and drop others "
             "(default: all experts compute all words)",
         )  # fmt: skip
-    for kind in (torch, jax, hf, hlo, stablehlo):
+    for kind in (torch, jax, hf, hlo, stablehlo, trace):
         kind.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
         kind.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
         kind.add_argument("--force", action="store_true", help="overwrite FILE")
@@ -130,6 +143,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_jax(options)
     if options.kind == "hlo":
         return _run_hlo(options)
+    if options.kind == "trace":
+        return _run_trace(options)
     if options.kind == "stablehlo":
         return _run_stablehlo(options)
     torch = _needed("torch")
@@ -177,6 +192,26 @@ def _run_jax(options: argparse.Namespace) -> int:
         comment=f"{options.factory}, by\n  {_command(options)}",
     )  # fmt: skip
     return _checked(imported, options.output)
+
+
+def _run_trace(options: argparse.Namespace) -> int:
+    """Write the program of a trace, and say what of it is fitted."""
+    # Imported here because it needs scipy.
+    from collir.tools.trace_driver import trace_of
+    from collir.tools.trace_import import import_trace
+
+    words = ["collir", "import", "trace", *options.files]
+    words += ["--mesh", options.mesh] if options.mesh else []
+    words += ["--machine", options.machine] if options.machine else []
+    trace = trace_of(options.files)
+    imported = import_trace(trace, options.machine, options.mesh, shlex.join(words))
+    file = options.files[0]
+    took, takes = seconds_text(imported.measured), seconds_text(imported.predicted)
+    print(f"{file}: remark: a step took {took}, and takes {takes} here", file=sys.stderr)
+    for remark in imported.remarks:
+        print(f"{file}: remark: {remark}", file=sys.stderr)
+    _write(imported.text, options.output)
+    return 0
 
 
 def _run_hlo(options: argparse.Namespace) -> int:

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
@@ -38,7 +38,7 @@ def calibrated(compared: Compared, module: ModuleOp, options: argparse.Namespace
     """
     machine = compared.simulation.mesh.machine
     [op] = [x for x in module.ops if isinstance(x, MachineOp) and x.sym_name.data == machine.name]
-    samples = [*_samples(compared)][:_MOST_SAMPLES]
+    samples = collective_samples(compared)
     fit = Calibration(machine, (), (), ())
     if samples:
         try:
@@ -67,14 +67,17 @@ def calibrated(compared: Compared, module: ModuleOp, options: argparse.Namespace
     return found
 
 
-def _samples(compared: Compared) -> Iterator[Sample]:
+def collective_samples(compared: Compared) -> list[Sample]:
+    """Return the collectives of which all ranks are here, each with the time that it took."""
+    samples: list[Sample] = []
     for row in compared.collectives:
-        sent = row.step.sent
-        for arrivals in row.arrivals if sent else ():
+        assert row.step.sent is not None
+        for arrivals in row.arrivals:
             if arrivals.complete and arrivals.seconds > 0:
                 label = next(iter(arrivals.ran.values())).label
-                assert sent is not None
-                yield Sample(sent.collective, arrivals.seconds, label)
+                samples.append(Sample(row.step.sent.collective, arrivals.seconds, label))
+    step = -(-len(samples) // _MOST_SAMPLES)
+    return samples[::step] if samples else samples
 
 
 def _simulated(

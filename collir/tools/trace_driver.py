@@ -11,6 +11,7 @@ import collir
 from collir.cost.programs.simulation import Simulation
 from collir.importing.traces.compared import Compared
 from collir.importing.traces.files import read_traces
+from collir.importing.traces.trace import Trace
 from collir.importing.values import ReadError
 from collir.ir.auto import is_auto
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
@@ -49,13 +50,7 @@ def compared_with(traces: Sequence[str], simulation: Simulation) -> Compared:
     Raises:
         DiagnosticError: a file is no trace, or it is one of another number of ranks.
     """
-    try:
-        trace = read_traces([Path(x) for x in traces])
-    except ReadError as error:
-        raise DiagnosticError(Diagnostic(error.message)) from error
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise DiagnosticError(Diagnostic(f"cannot read {error.filename}: {reason}")) from error
+    trace = trace_of(traces)
     devices, mesh = simulation.mesh.devices, simulation.mesh.name
     ranks = max(trace.world, max(x.rank for x in trace.ranks) + 1)
     if (trace.world and trace.world != devices) or ranks > devices:
@@ -67,6 +62,21 @@ def compared_with(traces: Sequence[str], simulation: Simulation) -> Compared:
         return Compared(trace, simulation)
     except OverflowError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
+
+
+def trace_of(files: Sequence[str]) -> Trace:
+    """Return the trace of a job, of files of one or all ranks.
+
+    Raises:
+        DiagnosticError: a file cannot be read, or is no trace.
+    """
+    try:
+        return read_traces([Path(x) for x in files])
+    except ReadError as error:
+        raise DiagnosticError(Diagnostic(error.message)) from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DiagnosticError(Diagnostic(f"cannot read {error.filename}: {reason}")) from error
 
 
 def _simulated(options: argparse.Namespace, program: str) -> tuple[ModuleOp, Simulation]:

@@ -131,6 +131,15 @@ def of_lists(groups: Sequence[Sequence[int]], devices: int) -> Digits:
     return _factored(offsets, [*first])
 
 
+def digits_of_group(ranks: Sequence[int]) -> Digits:
+    """Return the digits that a single group runs over.
+
+    Raises:
+        GroupsError: it is no product of digits.
+    """
+    return _factored([x - ranks[0] for x in ranks], ranks)
+
+
 def _factored(offsets: Sequence[int], group: Sequence[int]) -> Digits:
     made: list[Digit] = []
     rest = list(offsets)

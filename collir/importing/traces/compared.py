@@ -184,7 +184,7 @@ class Compared:
         self.trace, self.simulation = trace, simulation
         self.remarks: list[str] = [*trace.remarks]
         self.expected = {x.rank: [*expected_steps(simulation, x.rank)] for x in trace.ranks}
-        self.steps = {x.rank: [*_steps_of(x, self._sends(x.rank))] for x in trace.ranks}
+        self.steps = {x.rank: [*steps_of(x, self._sends(x.rank))] for x in trace.ranks}
         self.count = min(map(len, self.steps.values()))
         if not any(x.steps for x in trace.ranks):
             how = "is taken as one step" if self.count == 1 else f"repeats {self.count} times"
@@ -434,7 +434,7 @@ def _near(known: Mapping[float, object], operations: float) -> float:
     return next(close, operations)
 
 
-def _steps_of(
+def steps_of(
     rank: RankTrace, expected: Sequence[ExpectedStep]
 ) -> Iterator[tuple[Span, list[TracedCollective]]]:
     """Yield the steps of training of a rank: when they are, and the collectives of each.

@@ -1,0 +1,176 @@
+"""A trace as a program, whose prediction on the machine that ran is the time of the trace."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from statistics import median
+
+from xdsl.dialects.builtin import ModuleOp
+
+import collir
+from collir.cost.calibration import Calibration, CalibrationError, calibrate
+from collir.cost.model import CostModel
+from collir.cost.programs.simulation import Simulation
+from collir.dialects.machine import MachineOp
+from collir.importing.hlo.devices import Declared, machine_of
+from collir.importing.traces.compared import Compared, steps_of
+from collir.importing.traces.program import TracedProgram, UnsuitableTraceError, traced_program
+from collir.importing.traces.trace import Trace
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.syntax.reader import read
+from collir.targets.reports.text import seconds_text
+from collir.tools.calibration_output import Result, machine_text
+from collir.tools.foreign import comment
+from collir.tools.hlo_options import axes_of
+from collir.tools.trace_calibration import collective_samples
+
+NAME = "step"
+"""The name of the function."""
+
+_RATE = 1e12
+"""The operations per second of a device that the machine does not know."""
+
+_HALVINGS = 24
+"""The times that an interval is halved in which the scale of computing is."""
+
+
+@dataclass(frozen=True)
+class ImportedTrace:
+    """A trace as a program.
+
+    Attributes:
+        text: the program, in ``.coll``.
+        measured: the seconds of a step of training in the trace; ``predicted``: of the program.
+        remarks: what of it is fitted, and what it has not.
+    """
+
+    text: str
+    measured: float
+    predicted: float
+    remarks: tuple[str, ...]
+
+
+def import_trace(
+    trace: Trace, machine: str = "", mesh: str = "", command: str = ""
+) -> ImportedTrace:
+    """Return a trace as a program in ``.coll``.
+
+    Args:
+        machine: a reference to a machine, such as ``@dgx_h100(nodes = 2)``; by default hosts of 8
+            H100, or of CPUs one level, if these ran it. Its network is fitted to the trace.
+        mesh: the axes of the mesh, such as ``data=4,model=2``.
+
+    Raises:
+        DiagnosticError: the trace has no collectives whose bytes and groups are known, or the
+            machine or the mesh has another number of devices.
+    """
+    devices = trace.world or max(x.rank for x in trace.ranks) + 1
+    rank = trace.ranks[0]
+    declared = _declared(trace, machine, devices)
+    rate = _rate(declared)
+    steps = [*steps_of(rank, ())]
+    typical = median(window.seconds for window, _ in steps)
+    window, ran = min(steps, key=lambda x: abs(x[0].seconds - typical))
+    try:
+        program = traced_program(rank, window, ran, devices, declared.levels, axes_of(mesh), rate)
+    except UnsuitableTraceError as error:
+        raise DiagnosticError(Diagnostic(f"{rank.file}: {error}")) from error
+    mesh_text = f"mesh @m on @cluster {{ {program.pieces.text} }}\n"
+
+    def module_of(on: str, scale: float = 1.0, rest: float = 0.0) -> ModuleOp:
+        return read(f"{on}\n\n{mesh_text}\n{program.text(NAME, scale, rest)}", "<trace>")
+
+    compared = Compared(trace, _simulation(module_of(declared.text)))
+    fitted, count = _fitted(declared, compared)
+    scale, rest = _adjusted(lambda s, r: _simulation(module_of(fitted, s, r)).time, typical)
+    module = module_of(fitted, scale, rest)
+    predicted = _simulation(module).time
+    remarks = [*trace.remarks, *_remarks(program, count, scale, rest, typical)]
+    said = [f"A step of {seconds_text(typical)} of a trace of {trace.tool}: {rank.file}"]
+    said += [f"by {command}"] if command else []
+    head = [line for x in (*said, *remarks) for line in comment(x)]
+    text = program.text(NAME, scale, rest)
+    return ImportedTrace("\n".join([*head, fitted, "", mesh_text, text]), typical, predicted,
+                         tuple(remarks))  # fmt: skip
+
+
+def _declared(trace: Trace, machine: str, devices: int) -> Declared:
+    on_cpus = any(x.label.startswith(("c10d::", "gloo")) for x in trace.ranks[0].collectives)
+    if machine or not on_cpus:
+        return machine_of(machine, devices, Position(trace.ranks[0].file, 1, 1))
+    text = (
+        f"machine @cluster {{\n  device {{ compute f32 = {_RATE / 1e12:g} TFLOP/s }}\n"
+        f"  level rank[{devices}] {{ port = 1 GB/s, latency = 50 us, fabric = memory }}\n}}"
+    )
+    return Declared(text, (("rank", devices),))
+
+
+def _rate(declared: Declared) -> float:
+    """Return the operations in f32 of a device in a second.
+
+    Raises:
+        DiagnosticError: the machine has no such rate.
+    """
+    [op] = read(declared.text, "<machine>").ops
+    assert isinstance(op, MachineOp)
+    device = op.value().slowest
+    rate = dict(device.compute).get("f32") if device else None
+    if not rate:
+        message = "the machine has no rate for f32, in which computing is written: `compute f32`"
+        raise DiagnosticError(Diagnostic(message))
+    return rate
+
+
+def _simulation(module: ModuleOp) -> Simulation:
+    [simulation] = collir.simulate(module)
+    return simulation
+
+
+def _fitted(declared: Declared, compared: Compared) -> tuple[str, int]:
+    """Return the machine whose network explains the collectives, and to how many it is fitted."""
+    samples = [*collective_samples(compared)]
+    if not samples:
+        return declared.text, 0
+    [op] = read(declared.text, "<machine>").ops
+    assert isinstance(op, MachineOp)
+    model = CostModel()
+    try:
+        fit: Calibration = calibrate(op.value(), samples, model, held_back=0.0)
+    except CalibrationError as error:
+        raise DiagnosticError(Diagnostic(str(error))) from error
+    files = tuple(x.file for x in compared.trace.ranks)
+    return machine_text(op, replace(Result(fit, model, files))).rstrip(), len(samples)
+
+
+def _adjusted(time: Callable[[float, float], float], measured: float) -> tuple[float, float]:
+    """Return by how much computing is scaled, and what is added, for a prediction as measured."""
+    predicted = time(1.0, 0.0)
+    if predicted <= measured:
+        return 1.0, measured - predicted
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if time(middle, 0.0) < measured else (low, middle)
+    return low, 0.0
+
+
+def _remarks(
+    program: TracedProgram, count: int, scale: float, rest: float, measured: float
+) -> Iterator[str]:
+    yield (
+        f"{seconds_text(program.computes)} of computing and {seconds_text(program.idles)} of gaps "
+        "are those of the trace, as `compute`"
+    )
+    if count:
+        yield f"ports and latencies are fitted to {count} collectives"
+    else:
+        yield "no collective has all its ranks here: the machine's network is as it was"
+    if rest > 0:
+        share = rest / measured
+        yield (
+            f"%rest, {seconds_text(rest)} ({share:.0%} of the step), is fitted: what its "
+            "collectives, computing and gaps do not explain, such as waiting for late ranks"
+        )
+    if scale < 1:
+        yield f"computing is {scale:.3g} times as long as in the trace, so that the step is as long"
+    for what, number in program.left_out.items():
+        yield f"{number} of {what}: left out"
