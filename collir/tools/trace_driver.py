@@ -14,13 +14,16 @@ from collir.importing.traces.files import read_traces
 from collir.importing.traces.trace import Trace
 from collir.importing.values import ReadError
 from collir.ir.auto import is_auto
-from collir.ir.diagnostics import Diagnostic, DiagnosticError, Sources
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.functions import functions_of
 from collir.targets.reports.page.rendered import check_installed
 from collir.tools.functions import keep_functions, reported
 from collir.tools.shell import UsageError, write_whole
 from collir.tools.trace_output import as_json, report
 from collir.tools.trace_page import html
+
+_SHOWN = 2**24
+"""The most bytes of a file of which a diagnostic shows a line."""
 
 
 def run(options: argparse.Namespace) -> int:
@@ -51,6 +54,10 @@ def compared_with(traces: Sequence[str], simulation: Simulation) -> Compared:
         DiagnosticError: a file is no trace, or it is one of another number of ranks.
     """
     trace = trace_of(traces)
+    if not any(len(x.work) or x.collectives for x in trace.ranks):
+        said = "".join(f" ({x})" for x in trace.remarks[:1])
+        message = f"{trace.ranks[0].file} has no kernels and no collectives{said}"
+        raise DiagnosticError(Diagnostic(message))
     devices, mesh = simulation.mesh.devices, simulation.mesh.name
     ranks = max(trace.world, max(x.rank for x in trace.ranks) + 1)
     if (trace.world and trace.world != devices) or ranks > devices:
@@ -73,10 +80,21 @@ def trace_of(files: Sequence[str]) -> Trace:
     try:
         return read_traces([Path(x) for x in files])
     except ReadError as error:
-        raise DiagnosticError(Diagnostic(error.message)) from error
+        raise DiagnosticError(_located(error, files)) from error
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DiagnosticError(Diagnostic(f"cannot read {error.filename}: {reason}")) from error
+
+
+def _located(error: ReadError, files: Sequence[str]) -> Diagnostic:
+    """Return a diagnostic at its place, if the error is in one of the files."""
+    for file in files:
+        message, place = error.message.removeprefix(f"{file}: "), error.place
+        if message != error.message:
+            is_small = Path(file).stat().st_size <= _SHOWN  # of which the line is shown
+            at = Position(file, place.line, place.column)
+            return Diagnostic(message, at) if is_small else Diagnostic(f"{message} ({at})")
+    return Diagnostic(error.message)
 
 
 def _simulated(options: argparse.Namespace, program: str) -> tuple[ModuleOp, Simulation]:

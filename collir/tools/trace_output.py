@@ -28,10 +28,10 @@ def sentences(compared: Compared) -> Iterator[str]:
     measured, predicted = compared.seconds, compared.simulation.time
     off = predicted / measured - 1 if measured else 0.0
     apart = f"{abs(off):.1%} {'less' if off < 0 else 'more'}" if abs(off) > _CLOSE else "as long"
+    ranks = _count(len(compared.trace.ranks), "rank")
     yield (
-        f"A step takes {seconds_text(measured)} (the median of {compared.count} on "
-        f"{len(compared.trace.ranks)} ranks), and @{compared.simulation.name} is predicted to take "
-        f"{seconds_text(predicted)}, {apart}."
+        f"A step takes {seconds_text(measured)} (the median of {compared.count} on {ranks}), and "
+        f"@{compared.simulation.name} is predicted to take {seconds_text(predicted)}, {apart}."
     )
     if compared.late:
         yield " ".join(map(_late_text, compared.late))
@@ -44,6 +44,10 @@ def sentences(compared: Compared) -> Iterator[str]:
         f"({seconds_text(should.exposed)} predicted), and idles for "
         f"{seconds_text(own.idles)} ({seconds_text(should.idles)} predicted)."
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _late_text(late: Late) -> str:
@@ -126,9 +130,9 @@ def tables(compared: Compared) -> Iterator[Table]:
     if compared.gaps:
         yield (
             "Gaps, in which a rank neither computes nor sends",
-            ["rank", "time", "before", "the host says"],
+            ["before", "the host says", "rank", "time"],
             [
-                [str(x.rank), seconds_text(x.seconds), x.before or "the end of the step", x.during]
+                [x.before or "the end of the step", x.during, str(x.rank), seconds_text(x.seconds)]
                 for x in compared.gaps
             ],
         )
@@ -159,14 +163,16 @@ def report(compared: Compared) -> list[str]:
     """Return the lines of a report."""
     trace, simulation = compared.trace, compared.simulation
     lines = wrapped(
-        f"{trace.tool}: {len(trace.ranks)} ranks, {trace.events:,} events, beside "
+        f"{trace.tool}: {_count(len(trace.ranks), 'rank')}, {trace.events:,} events, beside "
         f"@{simulation.name} on @{simulation.mesh.machine.name}, costed "
         f"{simulation.model.how(simulation.mesh.machine)}"
     )
     lines += [f"  {line}" for x in sentences(compared) for line in wrapped(x, 2)]
     for title, head, rows in tables(compared):
+        if not rows:
+            continue
         lines.append(f"  {title.lower()}:")
-        left = 2 if title.startswith("Collectives") else 1
+        left = 2 if title.startswith(("Collectives", "Gaps")) else 1
         lines += [f"    {line}" for line in table(head, rows[:LISTED], left)]
         if len(rows) > LISTED:
             lines.append(f"    ... and {len(rows) - LISTED} more (--json has all)")

@@ -35,6 +35,8 @@ def html(compared: Compared, file: str) -> str:
 
 def _sections(compared: Compared) -> Iterator[Section]:
     for title, columns, rows in tables(compared):
+        if not rows:
+            continue
         left = len(rows) - _MOST_ROWS
         lines = [f"... and {left} more (--json has all)"] if left > 0 else []
         yield Section(title, columns, rows[:_MOST_ROWS], lines)

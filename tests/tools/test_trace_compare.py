@@ -1,0 +1,89 @@
+"""`collir compare TRACE... PROGRAM` and `collir import trace` on the traces of an example."""
+
+import json
+from pathlib import Path
+
+import pytest
+from browser import data_of, needs_browser, used
+from predicted_traces import STEP, traced
+
+import collir
+from collir.importing.traces.compared import Compared
+from collir.tools import collir as tool
+from collir.tools.trace_page import html
+
+TRACES = Path(__file__).parents[2] / "examples" / "traces"
+FILES = [str(TRACES / f"rank{rank}.json.gz") for rank in range(4)]
+PROGRAM = str(TRACES / "ddp.coll")
+
+
+def run(*words: str) -> int:
+    return tool.main(["compare", *FILES, PROGRAM, *words])
+
+
+def test_the_slow_rank_and_its_gap_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    [late] = found["late"]
+    assert late["rank"] == 2 and late["during"] == "load data" and late["share"] > 0.9
+    assert late["idles_longer_s"] == pytest.approx(0.03, rel=0.2)  # what was planted
+    assert found["matched"] == 1 and not found["did_not_run"] and not found["not_in_program"]
+    assert {x["last"] for x in found["collectives"]} == {2}
+    [product] = found["products"]
+    assert product["ran"] == product["in_program"] == 12
+    assert len(found["ranks"]) == 4 and found["steps"] == 2
+
+
+def test_the_machine_that_is_written_explains_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy")
+    machine = tmp_path / "fitted.coll"
+    assert run("--json", "--calibrate", str(machine)) == 0
+    found = json.loads(capsys.readouterr().out)
+    [product] = found["products"]
+    assert product["predicted_s"] == pytest.approx(product["measured_s"], rel=0.02)
+    own, should = found["ranks"][0], found["predicted"]
+    assert should["computes_s"] == pytest.approx(own["computes_s"], rel=0.05)
+    [op] = collir.parse(machine).ops
+    assert op.name == "machine.machine"
+
+
+def test_a_trace_becomes_a_program_that_takes_as_long(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy")
+    path = tmp_path / "step.coll"
+    assert tool.main(["import", "trace", *FILES, "-o", str(path)]) == 0
+    assert "remark: a step took 97.8 ms, and takes 97.8 ms here" in capsys.readouterr().err
+    [simulation] = collir.simulate(collir.parse(path))
+    assert simulation.time == pytest.approx(0.0978, rel=0.01)
+    assert len(simulation.collectives) == 5
+
+
+def test_one_rank_alone_is_compared_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert tool.main(["compare", FILES[1], PROGRAM]) == 0
+    text = capsys.readouterr().out
+    assert "1 of 4 ranks are here (1)" in text and "wait" not in text.splitlines()[1]
+
+
+USE = """
+  for (const x of document.querySelectorAll("button")) x.click();
+  for (const canvas of document.querySelectorAll(".timeline"))
+    for (const key of "ArrowDown + ArrowRight - 0".split(" "))
+      canvas.dispatchEvent(new KeyboardEvent("keydown", { key }));
+"""
+
+
+@needs_browser
+def test_the_page_has_both_timelines(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2")
+    [simulation] = collir.simulate(collir.parse(STEP))
+    trace = traced(simulation, late={3: 0.05})
+    trace.remarks.append("</script><img src=x onerror=alert(1)>")
+    page = html(Compared(trace, simulation), "step.coll")
+    assert "<img" not in page
+    [function] = data_of(page)["functions"]
+    assert len(function["beside"]["lanes"]) == 8
+    document = used(page, USE, tmp_path)
+    assert "Timeline of the trace" in document and "for rank 3" in document
