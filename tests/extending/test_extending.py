@@ -181,6 +181,9 @@ SUBJECTS = {
     "importing/measurements/names.py": "what programs and people call them",
     "importing/measurements/nccl_run.py": "what the programs of nccl-tests print",
     "importing/measurements/osu.py": "what the benchmarks of OSU call them",
+    "importing/traces/names.py": "what traces call them",
+    "importing/traces/program.py": "the types of blocks of which only bytes are known",
+    "importing/traces/xla_collectives.py": "what XLA calls them",
     "semantics/reference/chunks.py": "the five collectives of P²",
     "synthesis/p2/dsl.py": "the five collectives of P²",
     "synthesis/programs/fixed.py": "fixed strategies, by the steps they are made of",
@@ -192,6 +195,7 @@ SUBJECTS = {
     "ir/origins.py": "what to write where only the order of shards is wrong",
     "targets/code/c_main.py": "a main reduces what it measures",
     "targets/reports/strategies.py": "P² has strategies for an all_reduce",
+    "syntax/chakra/messages.py": "what Chakra calls them",
     "tools/measure.py": "those that are measured",
 }
 """The files that are about particular collectives, with the reason."""
