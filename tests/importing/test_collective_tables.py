@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from benchmark_outputs import (
+    PREFIXES,
     REDOPS,
     Truth,
     imb_lines,
@@ -61,6 +62,12 @@ PRINTERS: dict[str, tuple[Printer, tuple[str, ...], tuple[str, ...]]] = {
 TOLERANCE = {"torch": 0.05, "mscclpp": 1e-9}
 
 
+def printable(program: str, truth: Truth) -> Truth:
+    """Return measurements of sizes of which ranks have parts, and bandwidths enough digits."""
+    shift = 21 if program in ("torch", "deepspeed") else 0
+    return replace(truth, times=tuple((size << shift, times) for size, times in truth.times))
+
+
 @pytest.mark.parametrize("program", [name for name in PRINTERS if name != "nccl-tests"])
 @few
 @given(data=st.data())
@@ -68,9 +75,7 @@ def test_what_was_measured_is_read(program: str, data: st.DataObject) -> None:
     printer, versions, kinds = PRINTERS[program]
     truth = data.draw(truths(kinds))
     assume(truth.all_ranks & truth.all_ranks - 1 == 0)
-    # large enough for parts of ranks, and for bandwidths with two digits
-    shift = 21 if program in ("torch", "deepspeed") else 0
-    truth = replace(truth, times=tuple((size << shift, times) for size, times in truth.times))
+    truth = printable(program, truth)
     version = data.draw(st.sampled_from(versions))
     text, _ = data.draw(logs(printer(truth, version)))
     tables = files.read(text.replace("\r\n", "\n")).tables
@@ -189,6 +194,104 @@ def test_garbage_is_read_or_refused(data: st.DataObject, truth: Truth, program: 
         files.read(text)
     except ReadError as error:
         assert error.message
+
+
+COUNTERS = ("{number:6}\t", "{number}:", "[{number:5}.123456] ", "{number}.5s ", "{number:03} | ")
+
+
+@pytest.mark.parametrize("program", PRINTERS)
+@few
+@given(data=st.data())
+def test_numbers_in_front_of_lines_that_count_are_passed_over(
+    program: str, data: st.DataObject
+) -> None:
+    printer, versions, kinds = PRINTERS[program]
+    truth = data.draw(truths(kinds))
+    lines = printer(truth, data.draw(st.sampled_from(versions)))
+    counter, step = data.draw(st.sampled_from(COUNTERS)), data.draw(st.integers(1, 3))
+    end = data.draw(st.sampled_from(["\n", "\r\n"]))
+    counted = [counter.format(number=7 + step * at) + line for at, line in enumerate(lines)]
+    try:
+        tables = files.read("\n".join(lines), truth.kind).tables
+    except ReadError:
+        return
+    assert files.read(end.join(counted), truth.kind).tables == tables
+
+
+@few
+@given(st.data(), truths(KINDS))
+def test_a_prefix_of_all_lines_is_passed_over(data: st.DataObject, truth: Truth) -> None:
+    lines = ["size(B),time(us)", *(f"{size},{times[0]}" for size, times in truth.times)]
+    prefix = data.draw(st.sampled_from([p for p in PREFIXES if p.strip().endswith((":", "]"))]))
+    written = [prefix.format(second=at) + line for at, line in enumerate(lines)]
+    text = data.draw(st.sampled_from(["\n", "\r\n"])).join(written)
+    assert files.read(text, truth.kind).tables == files.read("\n".join(lines), truth.kind).tables
+
+
+@pytest.mark.parametrize("program", PRINTERS)
+@few
+@given(data=st.data())
+def test_runs_at_the_same_time_are_told_apart(program: str, data: st.DataObject) -> None:
+    printer, versions, kinds = PRINTERS[program]
+    version = data.draw(st.sampled_from(versions))
+    both = data.draw(st.lists(truths(kinds), min_size=2, max_size=2))
+    alone = ["\n".join(printer(printable(program, truth), version)) for truth in both]
+    left = [[f"[{rank}] {line}" for line in text.split("\n")] for rank, text in enumerate(alone)]
+    written: list[str] = []
+    while any(left):
+        written.append(data.draw(st.sampled_from([lines for lines in left if lines])).pop(0))
+    try:
+        expected = [
+            (row.kind, row.size, row.seconds)
+            for text in alone
+            for table in files.read(text).tables
+            for row in table.rows
+        ]
+        tables = files.read("\n".join(written)).tables
+    except ReadError as error:  # columns may not tell the collective
+        assert "it is not said" in error.message or "ranks are listed" in error.message
+        return
+    read = [(row.kind, row.size, row.seconds) for table in tables for row in table.rows]
+    assert sorted(read) == sorted(expected)
+
+
+def messages(text: str, kind: str | None = None) -> list[tuple[int, str]]:
+    """Return the remarks on a text, with their lines."""
+    return [(remark.place.line, remark.message) for remark in files.read(text, kind).remarks]
+
+
+def test_two_runs_of_the_same_are_two_samples() -> None:
+    truth = Truth("all_reduce", 1, 4, ((64, (3.0, 3.0)),))
+    lines = nccl_lines(truth, "new")
+    assert messages("\n".join(lines)) == []
+    second = len(lines) + next(at for at, line in enumerate(lines, 1) if "nThread" in line)
+    first = second - len(lines)
+    text = f"this run measured the same as that of line {first}: both are read"
+    assert messages("\n".join([*lines, *lines])) == [(second, text)]
+    other = nccl_lines(Truth("all_gather", 1, 4, truth.times), "new")
+    assert messages("\n".join([*lines, *other])) == []
+
+
+@pytest.mark.parametrize("program", [name for name in PRINTERS if name != "torch"])
+def test_lines_that_were_cut_out_are_remarked(program: str) -> None:
+    printer, versions, kinds = PRINTERS[program]
+    truth = Truth(kinds[0], 1, 2, tuple((1 << at, (3.0, 3.0)) for at in (20, 21, 22)))
+    lines = ["[1,0]<stdout>:" + line for line in printer(truth, versions[0])]
+    at = next(at for at, line in enumerate(lines) if str(1 << 21) in line.split(":", 1)[1])
+    for elided in ("...", "[1,0]<stdout>:  [...]", "<snip>"):
+        remarks = messages("\n".join([*lines[:at], elided, *lines[at + 1 :]]))
+        assert (at + 1, "lines were cut out here: the times in them are missing") in remarks
+
+
+def test_failures_of_programs_are_remarked() -> None:
+    lines = nccl_lines(Truth("all_reduce", 1, 4, ((64, (3.0, 3.0)),)), "new")
+    lines = [line.replace("values : 0 OK", "values : 3 FAILED") for line in lines]
+    lines += ["node-0:900:912 [0] misc/socket.cc:484 NCCL WARN retrying", "Segmentation fault"]
+    assert [text for _, text in messages("\n".join(lines))] == [
+        "this run found 3 values out of bounds: its times may be wrong",
+        "NCCL warned here: retrying; times may be of a run that did not go as intended",
+        "a program failed here: runs may be cut off",
+    ]
 
 
 PAIR = """machine @pair {

@@ -16,6 +16,10 @@ PREFIXES = (
     "[0] ",
     "0: ",
     " 0: ",
+    "[rank0]:",
+    "[default0]:",
+    "[node-1:0]:",
+    "[job-1234,rank 0] ",
     "> ",
     "> > ",
     "    ",
@@ -206,6 +210,7 @@ NOISE = (
     "[1678205653.808236] [node-0:903  :0]  ucc_coll.c:255  UCC_COLL INFO  coll_init: Barrier",
     "+ mpirun -np 8 -x NCCL_DEBUG=INFO run.sh",
     "libibverbs: Warning: couldn't load driver",
+    "  3%|\u258e         | 1/30 [00:00<00:12,  2.31it/s]\r 10%|\u2588         | 3/30 [00:01<00:11]",
     "",
 )
 

@@ -82,7 +82,7 @@ def deepspeed_lines(truth: Truth, version: str) -> list[str]:
         shown = f"{part}" if version == "raw" else f"{part / 1024:.2f} KB"
         duration = f"{time:.3f}" if version == "raw" else f"{time / 1000:.6f} ms"
         lines.append(f"{shown:<20} {part}x1   {duration:<20} {rate:<20.6f} {rate:<20.6f}")
-    return lines
+    return [*lines, ""]
 
 
 def nvshmem_lines(truth: Truth, version: str) -> list[str]:

@@ -77,6 +77,8 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         if not line.strip():
             continue
         cells = [cell.strip() for cell in next(csv.reader([line]))]
+        if cells == header:
+            raise ReadError("a second table begins here: make two files", place)
         if len(cells) < len(header):
             message = f"this line has {len(cells)} of {len(header)} columns: it is left out"
             remarks.append(Remark(message, place))

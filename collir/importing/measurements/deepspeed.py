@@ -50,6 +50,7 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     remarks: list[Remark] = []
     tables: list[Table] = []
     found = log_tables(text, _TITLE, _HEADER)
+    end = 0 if text.endswith("\n") else text.count("\n") + 1
     for table in found:
         own = table.title[1] if table.title else kind
         if not own:
@@ -69,6 +70,9 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             for place, line in table.lines
             if (row := _row(line, place, own, ranks, table, remarks))
         ]
+        if rows and own in _OF_A_RANK and rows[-1].place.line == end:
+            message = "the file ends in this line, whose bandwidth may be cut off: it is left out"
+            remarks.append(Remark(message, rows.pop().place))
         if rows:
             tables.append(Table(tuple(rows), table.place, ranks=ranks))
         else:
@@ -95,7 +99,7 @@ def _row(
     seconds = float(match[3]) * _MICROSECONDS[match[4] or "us"] * 1e-6
     parts = _parts(kind, ranks, size / seconds, match[5], "Gbps" in table.header)
     if not parts:
-        message = "the bandwidth is not that of this size and this time: this line is left out"
+        message = "busbw does not tell that this size took this time: this line is left out"
         remarks.append(Remark(message, place))
         return None
     return Row(kind, size * parts, seconds, place)
@@ -105,7 +109,7 @@ def _parts(kind: str, ranks: int, rate: float, busbw: str, bits: bool) -> int:
     """Return how many times the printed size the full buffer has: 1, or the number of ranks.
 
     ``rate`` is the printed size divided by the time, in bytes/second. It is 0 if ``busbw`` fits
-    neither; without ranks nothing is compared.
+    neither, or cannot tell; without ranks nothing is compared.
     """
     interval = printed_interval(busbw)
     usual = ranks if kind in _OF_A_RANK else 1
@@ -113,8 +117,10 @@ def _parts(kind: str, ranks: int, rate: float, busbw: str, bits: bool) -> int:
         return usual
     unit = 1e9 / 8 if bits else 1e9
     one_rank = rate * COSTS[kind].busbw(ranks)
-    for parts in (usual, 1, ranks):
-        low, high = (unit * bound for bound in interval)
-        if low * (1 - _NEAR) <= one_rank * parts <= high * (1 + _NEAR):
-            return parts
-    return 0
+    low, high = (unit * bound for bound in interval)
+    fitting = [
+        parts for parts in (1, ranks) if low * (1 - _NEAR) <= one_rank * parts <= high * (1 + _NEAR)
+    ]
+    if kind not in _OF_A_RANK and usual in fitting:
+        return usual
+    return fitting[0] if len(fitting) == 1 else 0

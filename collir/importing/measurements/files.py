@@ -18,8 +18,10 @@ from collir.importing.measurements import (
     osu,
     own,
     perftest,
+    prefixes,
     torch_bench,
 )
+from collir.importing.measurements.oddities import oddities
 from collir.importing.measurements.tables import Extent, Table, Tables, collective, mesh_over
 from collir.importing.values import Place, ReadError, Remark
 from collir.machine import Fabric, Machine, level_fabrics
@@ -64,10 +66,14 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
     Raises:
         ReadError: the text has none of the formats, or is malformed.
     """
-    text = "\n".join(map(logs.clean, text.split("\n")))
+    lines = prefixes.without_counter([logs.clean(line) for line in text.split("\n")], _is_known)
+    text = "\n".join(lines)
     if not text.strip():
         raise ReadError("the file is empty", Place(1))
-    formats = [name for name, format in FORMATS.items() if format.mark.search(text)]
+    formats = _formats(text)
+    if not formats:
+        text = "\n".join(prefixes.without_common(lines))
+        formats = _formats(text)
     if formats:
         whole = text
         if formats[0] in _TIMES_LAST:
@@ -77,9 +83,21 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
             place = Place(whole.count("\n") + 1)
             remark = Remark("the file ends in this line, which is cut off: it is left out", place)
             tables = replace(tables, remarks=(*tables.remarks, remark))
-        return _with_others(tables, text, [name for name in formats[1:] if name in _IN_LOGS])
+        tables = _with_others(tables, text, [name for name in formats[1:] if name in _IN_LOGS])
+        remarks = (*tables.remarks, *oddities(lines, tables.tables))
+        return replace(tables, remarks=tuple(sorted(remarks, key=lambda remark: remark.place)))
     known = ", ".join(format.about for format in FORMATS.values())
     raise ReadError(f"these are no measurements: the formats are {known}", Place(1))
+
+
+def _formats(text: str) -> list[str]:
+    """Return the names of the formats that a text has."""
+    return [name for name, format in FORMATS.items() if format.mark.search(text)]
+
+
+def _is_known(line: str) -> bool:
+    """Return True if a line is one that programs print before their times."""
+    return any(FORMATS[name].mark.search(line) for name in _IN_LOGS)
 
 
 def _with_others(tables: Tables, text: str, formats: list[str]) -> Tables:

@@ -70,18 +70,22 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         ReadError: no benchmark can be used, or a benchmark has other columns.
     """
     runs: list[_Run] = []
+    streams: dict[str, _Run] = {}
     remarks: list[Remark] = []
     for number, line in enumerate(text.split("\n"), 1):
         place = Place(number)
         if match := _TITLE.search(line):
-            runs.append(_Run(place, _blocking(match[1]), line[: match.start()]))
+            prefix = line[: match.start()]
+            runs.append(_Run(place, _blocking(match[1]), prefix))
+            logs.begin(streams, prefix, runs[-1])
             if runs[-1].title not in _KINDS:
                 text = f"'{shown(match[1])}' is not read: collectives are, and PingPong"
                 remarks.append(Remark(text, place))
-        elif runs and runs[-1].title in _KINDS:
-            rest = logs.without(runs[-1].prefix, line)
-            if rest is not None:
-                _line(runs[-1], rest, place, remarks)
+            continue
+        for run in streams.values():
+            rest = logs.without(run.prefix, line)
+            if rest is not None and run.title in _KINDS:
+                _line(run, rest, place, remarks)
     known = [run for run in runs if run.title in _KINDS]
     if not any(run.rows for run in known):
         place = (known or runs)[0].place if runs else Place(1)

@@ -38,16 +38,15 @@ def log_tables(text: str, title: re.Pattern[str], header: re.Pattern[str]) -> li
         if match := title.search(line):
             prefix = line[: match.start()]
             found.append(LogTable(place, match))
-            streams[logs.stream(prefix)] = prefix, found[-1]
+            logs.begin(streams, prefix, (prefix, found[-1]))
         elif match := header.search(line):
             prefix = line[: match.start()]
-            stream = logs.stream(prefix)
-            _, table = streams.get(stream, ("", None))
+            _, table = streams.get(logs.stream(prefix), ("", None))
             if table is None or table.header:
                 table = LogTable(place, table.title if table else None)
                 found.append(table)
             table.header = line[match.start() :]
-            streams[stream] = prefix, table
+            logs.begin(streams, prefix, (prefix, table))
         else:
             for table, rest in _belonging(streams, line):
                 table.lines.append((place, rest))

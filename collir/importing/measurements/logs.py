@@ -6,6 +6,11 @@ front of a line's known text, without the time of day, names the stream that the
 """
 
 import re
+from typing import TypeVar
+
+_T = TypeVar("_T")
+_MOST_STREAMS = 64
+"""The most streams at the same time, so that reading takes time in proportion to the text."""
 
 _TERMINAL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\ufeff")
 _TIME = r"(?<!\d)\d{1,2}:\d\d:\d\d(?:[.,]\d+)?(?:\s?[AP]M\b)?"
@@ -19,6 +24,15 @@ _CLOCK = re.compile(
 """The time of day, with the date or not, or seconds since 1970."""
 
 _DECIMALS = re.compile(r"\d+(?:\.(\d*))?")
+
+_UNIT = re.compile(r"(?:\([a-z%]+\)|\[[a-z%]+\]|/sec)$")
+
+_LEADING_CLOCK = re.compile(rf"\s*\[?(?:{_CLOCK.pattern})\]?\s?")
+
+ELIDED = re.compile(
+    r"(.{0,200}?)[#\s]{0,80}[\[<(]{0,8}(?:\.{3,}|\u2026|snip|omitted)[\W_]*", re.IGNORECASE
+)
+"""A line that stands for lines that were cut out, and what is in front of it."""
 
 _NCCL = re.compile(
     r"(?:\[[\d\-:. ]{8,30}\] )?(?<![\w.-])[\w.-]+:\d+:\d+ \[\d+\] (?:\S+:\d+ )?"
@@ -48,7 +62,7 @@ def without_cut_line(text: str) -> str:
         return text
     decimals = _decimals(last[-1])
     usual = _decimals(before[-1]) if len(before) == len(last) else None
-    if usual is None and before[-1].endswith((")", "]", "/sec")):
+    if usual is None and _UNIT.search(before[-1]):
         usual = 2
     cut = decimals is not None and usual is not None and decimals < usual
     return head if cut else text
@@ -60,6 +74,12 @@ def _decimals(text: str) -> int | None:
     return len(match[1] or "") if match else None
 
 
+def leading_clock(line: str) -> int:
+    """Return where the time of day at the start of a line ends, or 0."""
+    match = _LEADING_CLOCK.match(line)
+    return match.end() if match else 0
+
+
 def clock_end(line: str) -> int:
     """Return where the last time of day in a line ends, or 0."""
     return max((match.end() for match in _CLOCK.finditer(line)), default=0)
@@ -68,6 +88,14 @@ def clock_end(line: str) -> int:
 def stream(prefix: str) -> str:
     """Return the name of the stream whose lines have a prefix."""
     return " ".join(_CLOCK.sub(" ", prefix).split()) if prefix.strip() else ""
+
+
+def begin(streams: dict[str, _T], prefix: str, run: _T) -> None:
+    """Make a run the one that goes on in the stream of a prefix, and forget old streams."""
+    streams.pop(stream(prefix), None)
+    streams[stream(prefix)] = run
+    if len(streams) > _MOST_STREAMS:
+        del streams[next(iter(streams))]
 
 
 def without(prefix: str, line: str) -> str | None:

@@ -18,6 +18,9 @@ from collir.importing.values import Place, ReadError, Remark
 MOST_RANKS = 4096
 """The most ranks that the digits of busbw / algbw are taken to tell."""
 
+_MOST_LISTED = 10**6
+"""The most ranks of which a part may be listed."""
+
 _REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 _UNCHECKED = ("all_to_all", "")
@@ -192,7 +195,7 @@ class Run:
         if not ranks:
             return ()
         # What is printed must tell how many ranks each host has
-        sizes = range(1, count + 1)
+        sizes = range(1, count + 1) if count <= _MOST_LISTED else ()
         even = [size for size in sizes if _on_each_host(ranks, count, size)]
         if not count or len(even) != 1:
             told = f"{len(ranks)} of {count or 'more'} ranks are listed"

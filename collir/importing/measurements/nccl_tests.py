@@ -27,7 +27,6 @@ _END = re.compile(r"(?:#[ \t]*)?\bAvg bus bandwidth\b")
 _LISTED = re.compile(r"\bRank[ \t]+\d+[ \t]+(?:Group|Pid)\b")
 """A line that lists a rank, maybe cut off: a process prints 2048 characters of them."""
 
-_ELIDED = re.compile(r"(.{0,200}?)[#\s]{0,80}[\[<(]{0,8}(?:\.{3,}|\u2026|snip|omitted)[\W_]*")
 _STARTING = re.compile(r"(?:#[ \t]*)?\bCollective test starting: ")
 _ROW = re.compile(r"(?<![\w.-])\d+\s+\d+\s+[a-z]\w*(?=\s|$)")
 _PLAIN_ROW = re.compile(r"(?<![\w.-])\d+\s+\d+(?:\s+[\d.]+)*\s*$")
@@ -150,6 +149,7 @@ class _Reader:
         elif match := _search("Out of bounds", _BOUNDS, cut):
             if run := self._run(cut[: match.start()]):
                 run.ends += 1
+                run.ended = run.ended or "type" not in run.columns  # MSCCL++'s last line
                 if count := int(match[1] or 0):
                     self.remarks.append(Remark(out_of_bounds(count), place))
         elif match := _ROW.search(cut) or self._plain_row(cut):
@@ -166,7 +166,7 @@ class _Reader:
             rest = self.row.own(logs.without(self.row.prefix, cut) or "")
             if _REST.fullmatch(rest):
                 self._cells(rest, whole=False)
-        elif match := _search("Rank", _LISTED, cut) or _ELIDED.fullmatch(cut):
+        elif match := _search("Rank", _LISTED, cut) or logs.ELIDED.fullmatch(cut):
             self._elided(match)
         elif "concluded" not in cut and (kind := kind_of_program(cut)) is not None:
             self.named.add(kind)
@@ -210,7 +210,8 @@ class _Reader:
     def _rank(self, match: re.Match[str], line: str, place: Place) -> None:
         prefix = line[: match.start()]
         run = self._run(prefix)
-        if run is None or run.columns:
+        other = logs.stream(prefix) not in self.streams  # MSCCL++ prints no line before ranks
+        if run is None or run.columns or (other and run.ranks and not int(match[1])):
             run = self._begin(logs.stream(prefix), place)
         if match[2] and int(match[2]):
             raise ReadError(
@@ -286,6 +287,10 @@ class _Reader:
         groups = [group for group in groups if any(group.values())]
         counted = [bool(_COUNT.fullmatch(group.get("#wrong", ""))) for group in groups]
         root = kinds.get("root", "")
+        if root and not _OPTIONAL["root"].fullmatch(root):
+            message = f"'{shown(root)}' is not a root: this line is left out"
+            self.remarks.append(Remark(message, place))
+            return
         for group in groups:
             if wrong := _wrong(group):
                 self.remarks.append(Remark(f"{wrong}: this time is left out", place))

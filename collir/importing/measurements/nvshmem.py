@@ -53,10 +53,11 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         if kind not in (None, own):
             raise ReadError(f"this table is of {own}, but {kind} is asked for", table.place)
         run = Run(table.place, own)
+        before = len(remarks)
         _read_lines(table, run, remarks)
         if run.times:
             tables.append(run.table(None, remarks))
-        else:
+        elif len(remarks) == before:
             message = "this table has no times that can be used: the file may be cut off"
             remarks.append(Remark(message, table.place))
     if not tables:

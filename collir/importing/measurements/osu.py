@@ -68,8 +68,8 @@ def read(text: str, kind: str | None = None, file: str = "") -> Tables:
         if match := TITLE.search(line):
             prefix = line[: match.start()]
             runs.append(_Run(place, _MODES.sub("", match[1]).strip(), prefix))
-            streams[logs.stream(prefix)] = runs[-1]
-            if match[1] not in _KINDS:
+            logs.begin(streams, prefix, runs[-1])
+            if runs[-1].title not in _KINDS:
                 message = f"'{shown(match[1])}' is not read: collectives are, and latency"
                 remarks.append(Remark(message, place))
             continue
