@@ -18,6 +18,8 @@ from types import ModuleType
 from typing import Any
 
 import collir
+from collir.importing.chakra.program import program_of
+from collir.importing.chakra.traces import read_traces
 from collir.importing.models.export import DTYPES
 from collir.importing.models.hugging_face import HeadError, model_of
 from collir.importing.models.imported import MACHINE, MESH, PRECISIONS, Imported
@@ -93,6 +95,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     trace.add_argument("--machine", default="", help="default: @dgx_h100 of as many devices, or "
                        "processes of a host if CPUs ran it")  # fmt: skip
+    chakra = kinds.add_parser(
+        "chakra", help="execution traces of Chakra, of all ranks",
+        description="Execution traces of Chakra of ranks that run the same: computations as they "
+        "were, collectives as steps.",
+    )  # fmt: skip
+    chakra.add_argument("files", nargs="+", metavar="FILE", help="NAME.0.et, NAME.1.et and so on, "
+                        "and NAME.json with the groups; or NAME alone")  # fmt: skip
+    add_mesh(chakra)
     stablehlo = kinds.add_parser(
         "stablehlo", help="a module of StableHLO, from its text",
         description="The main function of a module of StableHLO, as jax.jit(f).lower(...).as_text("
@@ -126,7 +136,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="give experts places for FACTOR times an even share of the words, and drop others "
             "(default: all experts compute all words)",
         )  # fmt: skip
-    for kind in (torch, jax, hf, hlo, stablehlo, trace):
+    for kind in (torch, jax, hf, hlo, stablehlo, trace, chakra):
         kind.add_argument("--debug", action="store_true", help="show tracebacks of our errors")
         kind.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
         kind.add_argument("--force", action="store_true", help="overwrite FILE")
@@ -145,6 +155,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_hlo(options)
     if options.kind == "trace":
         return _run_trace(options)
+    if options.kind == "chakra":
+        return _run_chakra(options)
     if options.kind == "stablehlo":
         return _run_stablehlo(options)
     torch = _needed("torch")
@@ -208,6 +220,26 @@ def _run_trace(options: argparse.Namespace) -> int:
     file = options.files[0]
     took, takes = seconds_text(imported.measured), seconds_text(imported.predicted)
     print(f"{file}: remark: a step took {took}, and takes {takes} here", file=sys.stderr)
+    for remark in imported.remarks:
+        print(f"{file}: remark: {remark}", file=sys.stderr)
+    _write(imported.text, options.output)
+    return 0
+
+
+def _run_chakra(options: argparse.Namespace) -> int:
+    """Write the program of execution traces."""
+    words = ["collir", "import", "chakra", *options.files]
+    for name in ("mesh", "machine"):
+        words += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
+    traces = read_traces(options.files)
+    file = traces.ranks[0].file
+    name = re.sub(r"\W", "_", Path(file).name.removesuffix(".0.et")) or "step"
+    imported = program_of(
+        traces, f"_{name}" if name[0].isdigit() else name, machine=options.machine,
+        axes=axes_of(options.mesh), comment=f"Traces of {len(traces.ranks)} ranks, by\n  "
+        f"{shlex.join(words)}",
+    )  # fmt: skip
+    collir.parse(imported.text, options.output or "<imported>")
     for remark in imported.remarks:
         print(f"{file}: remark: {remark}", file=sys.stderr)
     _write(imported.text, options.output)

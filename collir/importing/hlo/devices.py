@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from collir.dialects.machine import MachineOp
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.machine import Device
 from collir.syntax.machines import PRESETS
 from collir.syntax.reader import read
 
@@ -19,10 +20,12 @@ class Declared:
     Attributes:
         text: its declaration in ``.coll``.
         levels: its levels, the outermost first, each with its children.
+        device: its slowest device, if it says what its devices do.
     """
 
     text: str
     levels: tuple[tuple[str, int], ...]
+    device: Device | None = None
 
 
 def machine_of(machine: str, count: int, at: Position) -> Declared:
@@ -34,7 +37,9 @@ def machine_of(machine: str, count: int, at: Position) -> Declared:
     text = _declaration(machine, count, at)
     [own] = read(text, "<machine>").ops
     assert isinstance(own, MachineOp)
-    return Declared(text, tuple((level.name, level.size) for level in own.value().levels))
+    declared = own.value()
+    levels = tuple((level.name, level.size) for level in declared.levels)
+    return Declared(text, levels, declared.slowest)
 
 
 def _declaration(machine: str, count: int, at: Position) -> str:
