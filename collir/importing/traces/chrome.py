@@ -110,6 +110,7 @@ class ChromeTrace:
             try:
                 value = self._value()
             except EOFError:
+                self._at = len(self._text)
                 break
             if event := mapped(value):
                 yield event
@@ -126,11 +127,17 @@ class ChromeTrace:
                 return ""
 
     def _key(self) -> str:
-        """Return a key, and go behind its colon."""
+        """Return a key, and go behind its colon.
+
+        Raises:
+            EOFError: the file ends before.
+        """
         if self._text[self._at] != '"':
             raise self._error("a key is expected here")
         key = str(self._value())
-        if self._next() != ":":
+        if (character := self._next()) != ":":
+            if not character:
+                raise EOFError
             raise self._error("a colon is expected here")
         self._at += 1
         self._next()

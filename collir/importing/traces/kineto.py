@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BufferedIOBase
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -173,11 +174,13 @@ def _collective(
     """Return a collective of a device from what the trace says of it."""
     label = str(said.get("Collective name") or span.name)
     kind, item = kind_of(label), item_size(str(said.get("dtype", "")))
-    received, sent = (number(said.get(f"{side} msg nelems")) * item for side in ("Out", "In"))
+    received, sent = (
+        max(0.0, number(said.get(f"{side} msg nelems"))) * item for side in ("Out", "In")
+    )
     ranks = _ranks(said.get("Process Group Ranks"))
     return TracedCollective(
-        kind, label, full_size(kind, received, sent), span.start, span.end, issued, stream,
-        ranks, int(number(said.get("Group size"))) or len(ranks or ()),
+        kind, label, number(full_size(kind, received, sent)), span.start, span.end, issued, stream,
+        ranks, integer(said.get("Group size"), 0) or len(ranks or ()),
         str(said.get("Process Group Name", "")),
     )  # fmt: skip
 
@@ -229,8 +232,8 @@ def _sizes(arguments: Mapping[str, Any]) -> list[float]:
     known = next(filter(None, items), 4)
     for sizes, dtype, item in zip(dims, types, items, strict=False):
         count = elements(sizes)
-        if count and (item or str(dtype) == "TensorList"):
-            found.append(float(count * (item or known)))
+        if count > 0 and (item or str(dtype) == "TensorList"):
+            found.append(finite(count * (item or known)))
     return found
 
 
@@ -252,11 +255,19 @@ def _finish(reading: _Reading) -> None:
 
 def _outermost(operations: Work) -> Iterator[tuple[Span, Product | None]]:
     """Yield the operations of a thread that are in no other one, in parts: products by themselves,
-    and what is before, between and behind them."""
+    and what is before, between and behind them.
+
+    A product in another one is what was computed: DTensor's has the sizes of all ranks outside.
+    """
     products = dict(operations.products)
+    order: list[int] = np.lexsort((-operations.end, operations.start)).tolist()
+    found = [x for x in order if x in products]
+    for before, index in pairwise(found):
+        if operations.span(index).start < operations.span(before).end:
+            del products[before]
     outer: Span | None = None
     at = 0.0
-    for index in np.lexsort((-operations.end, operations.start)).tolist():
+    for index in order:
         span, product = operations.span(index), products.get(index)
         if outer is None or span.start >= outer.end:
             if outer is not None and outer.end > at:

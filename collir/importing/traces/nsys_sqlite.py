@@ -38,6 +38,9 @@ _NCCL_RANGE = re.compile(r"nccl[A-Z]\w*")
 _OPERATION = re.compile(r"aten::|autograd::|.*(?:, seq = |, op_id = )")
 """Ranges of torch's ``emit_nvtx``: there are as many as operations."""
 
+_DAMAGED = (sqlite3.Error, UnicodeError)
+"""What reading a damaged database raises: even the text of an error may be damaged."""
+
 _Row = tuple[object, ...]
 _Tables = Mapping[str, frozenset[str]]
 _Key = tuple[int, str]
@@ -84,7 +87,7 @@ def is_nsys_sqlite(path: Path, head: str) -> bool:
     try:
         with closing(_connected(path)) as database:
             return not _tables(database).keys().isdisjoint((_KERNELS, _RANGES, *_COPIES))
-    except sqlite3.Error:
+    except _DAMAGED:
         return False
 
 
@@ -103,7 +106,7 @@ def read_nsys_sqlite(path: Path) -> Profile:
             _read_ranges(database, tables, reading)
             numbers = _ranks(database, tables)
             reading.profile.base = _base(database, tables)
-    except sqlite3.Error as error:
+    except _DAMAGED as error:
         raise ReadError(f"the database is cut off or damaged: {error}", Place(1)) from error
     _match(reading)
     profile, keys = reading.profile, sorted(reading.devices, key=lambda x: (x[1], x[0]))

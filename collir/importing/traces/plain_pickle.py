@@ -50,11 +50,11 @@ def _run(name: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> No
         stack.append(_CONSTANTS[name])
     elif name == "MARK":
         stack.append(_MARK)
-    elif name in ("BINPUT", "LONG_BINPUT"):
+    elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
         memo[argument] = stack[-1]
     elif name == "MEMOIZE":
         memo[len(memo)] = stack[-1]
-    elif name in ("BINGET", "LONG_BINGET"):
+    elif name in ("BINGET", "LONG_BINGET", "GET"):
         stack.append(memo[argument])
     elif name == "EMPTY_LIST":
         stack.append([])

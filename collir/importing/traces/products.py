@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from collir.importing.traces.loose import integers, listed
+from collir.importing.traces.loose import finite, integers, listed
 from collir.importing.traces.trace import Product
 
 
@@ -12,7 +12,7 @@ def product_of(name: str, arguments: Mapping[str, Any]) -> Product | None:
     """Return the product that an operation is, if it is one and its shapes are recorded."""
     if not name.startswith("aten::"):
         return None
-    shapes = [x for x in map(integers, listed(arguments.get("Input Dims"))) if x]
+    shapes = [x for x in map(integers, listed(arguments.get("Input Dims"))) if x and min(x) >= 0]
     operation = name.removeprefix("aten::")
     match operation:
         case "mm" | "addmm" | "_scaled_mm":
@@ -36,7 +36,9 @@ def _matrices(pair: Sequence[Sequence[int]], rank: int) -> Product | None:
     (*batch, rows, inner), (*_, columns) = pair
     count = math.prod(batch)
     times = f"{count} of " if batch and count > 1 else ""
-    return Product(2.0 * count * rows * inner * columns, f"{times}{rows} x {inner} x {columns}")
+    return Product(
+        finite(2 * count * rows * inner * columns), f"{times}{rows} x {inner} x {columns}"
+    )
 
 
 def _attention(operation: str, shapes: Sequence[Sequence[int]]) -> Product | None:
@@ -48,6 +50,6 @@ def _attention(operation: str, shapes: Sequence[Sequence[int]]) -> Product | Non
     query, key = shapes[backward], shapes[backward + 1]
     batch, heads, rows, width = query
     columns = key[2]
-    work = 2.0 * batch * heads * rows * columns * width * (5 if backward else 2)
+    work = finite(2 * batch * heads * rows * columns * width * (5 if backward else 2))
     text = f"attention of {batch} x {heads} x {rows} x {columns} x {width}"
     return Product(work, f"gradient of {text}" if backward else text)

@@ -11,16 +11,17 @@ from collir.importing.traces.names import full_size, item_size, kind_of
 from collir.importing.traces.trace import Span, TracedCollective
 
 _COPY = r"(?:\.(?:\d+|clone|remat\w*))*"
-_NAME = re.compile(
+_WORDS = (
     r"(?:ragged-)?(?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute|"
-    r"collective-broadcast|send|recv)(?:-scatter)?(-start|-done)?" + _COPY
+    r"collective-broadcast|send|recv)(?:-scatter)?(-start|-done)?"
 )
+_NAME = re.compile(_WORDS + _COPY)
 """A collective by its name or category in HLO; a ``reduce`` is a reduction of a device."""
 
 CONTAINER = re.compile(r"(?:while|call|conditional|async-(?:start|update|done))" + _COPY)
 """Operations that consist of others."""
 
-_OPERATION = re.compile(r"[\w-]*(?:all-|-all|reduce-scatter|collective-|send|recv)[\w-]*\(")
+_OPERATION = re.compile(rf"(?<=\s){_WORDS}\(")
 _ARRAY = re.compile(r"([a-z][a-z0-9]{1,14})\[([0-9,]{0,200})\]")
 _LISTED = re.compile(r"replica_groups=\{\{([0-9, ]+)\}")
 _TABLE = re.compile(r"replica_groups=\[\d{1,9},(\d{1,9})\]<=")
