@@ -126,6 +126,22 @@ def test_counters_are_in_order_and_of_a_port_never_more_than_all() -> None:
     }
 
 
+def test_arrows_lead_from_inside_a_slice_to_where_one_begins() -> None:
+    slices = [x for x in events() if x["ph"] == "X" and x["tid"] % 2 == 0]
+    arrows: dict[str, list[dict[str, Any]]] = {}
+    for event in events():
+        if event["ph"] in "sf":
+            arrows.setdefault(event["id"], []).append(event)
+    assert arrows
+    for start, end in arrows.values():
+        assert (start["ph"], end["ph"], end["bp"]) == ("s", "f", "e")
+        assert (start["pid"], start["tid"]) != (end["pid"], end["tid"])
+        for event in (start, end):
+            own = [x for x in slices if (x["pid"], x["tid"]) == (event["pid"], event["tid"])]
+            assert any(x["ts"] <= event["ts"] <= x["ts"] + x["dur"] for x in own)
+        assert start["ts"] <= end["ts"]
+
+
 # --- charts -------------------------------------------------------------------------------------
 
 

@@ -23,9 +23,10 @@ class TraceTarget(CostOptions, Target):
     """A simulation as a trace that Perfetto and chrome://tracing show.
 
     Each level of the machine is a process with the steps of its stream, the phases of each step
-    (waiting for messages, sending, reducing), and the used share of its ports and links. A
-    device is a process with the steps that send nothing and the memory it holds. Each function
-    has processes of its own, and starts at 0.
+    (waiting for messages, sending, reducing), and the used share of its ports and links. Arrows
+    lead to a step from those of other streams that it waits for. A device is a process with the
+    steps that send nothing and the memory it holds. Each function has processes of its own, and
+    starts at 0.
     """
 
     name = "trace"
@@ -55,6 +56,7 @@ def _events(simulation: Simulation, first: int, prefix: str) -> Iterator[dict[st
                 name = {"name": f"{rows} at {place}" if place else rows}
                 yield {**process, "tid": 2 * lane + row, "name": "thread_name", "args": name}
     yield from _steps(simulation, first)
+    yield from _flows(simulation, first)
     yield from _phases(simulation, first)
     yield from _uses(simulation, first)
     for time, sizes in memory_series(simulation):
@@ -77,6 +79,25 @@ def _steps(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
         name = f"{step.kind} over {step.over(simulation.mesh)}" if step.sent else step.kind
         at = first + step.task.stream, 2 * step.lane
         yield _slice(*at, name, step.kind, (start, end), arguments)
+
+
+def _flows(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
+    """Yield an arrow to each step from those of other streams that it waits for."""
+    for number, (step, (begin, _)) in enumerate(
+        zip(simulation.steps, simulation.spans, strict=True)
+    ):
+        for source in step.task.after:
+            other, (start, end) = simulation.steps[source], simulation.spans[source]
+            ends = (other.task.stream, other.lane), (step.task.stream, step.lane)
+            if ends[0] == ends[1] or end == start:
+                continue
+            event = {"name": "needs", "cat": "flow", "id": f"{first}.{source}.{number}"}
+            (stream, lane), (to, row) = ends
+            last = max(_nanoseconds(start), _nanoseconds(end) - 1)  # which is in the slice
+            yield {**event, "ph": "s", "pid": first + stream, "tid": 2 * lane,
+                   "ts": _microseconds(last)}  # fmt: skip
+            yield {**event, "ph": "f", "bp": "e", "pid": first + to, "tid": 2 * row,
+                   "ts": _microseconds(_nanoseconds(begin))}  # fmt: skip
 
 
 def _phases(simulation: Simulation, first: int) -> Iterator[dict[str, Any]]:
