@@ -34,10 +34,12 @@ class Arrivals:
     """A collective in a step of training, on the ranks of a group that were recorded.
 
     Attributes:
+        number: that of the step.
         complete: whether all ranks of the group are here.
     """
 
     ran: Mapping[int, TracedCollective]
+    number: int
     complete: bool
 
     @property
@@ -148,7 +150,7 @@ class Late:
     """A rank that the others wait for.
 
     Attributes:
-        seconds: how long they wait for it in a step of training.
+        seconds: how long they wait for it in a step of training: the median.
         share: of all such waiting.
         computes, idles: by how much it computes and idles longer than the others.
         gap: its longest gap.
@@ -254,7 +256,8 @@ class Compared:
                 groups[_Instance(step.path, number, ordinals[a], group)][rank] = ran[b]
         for instance, ran in groups.items():
             row = rows[instance.path]
-            row.arrivals.append(Arrivals(ran, len(ran) == row.taking_part(self.simulation.mesh)))
+            is_complete = len(ran) == row.taking_part(self.simulation.mesh)
+            row.arrivals.append(Arrivals(ran, instance.number, is_complete))
         return sorted(rows.values(), key=lambda x: -x.measured - x.waited)
 
     @cached_property
@@ -306,10 +309,11 @@ class Compared:
     @cached_property
     def late(self) -> Sequence[Late]:
         """The ranks that others wait for, the worst first."""
-        caused: dict[int, float] = defaultdict(float)
+        by_step: dict[int, list[float]] = defaultdict(lambda: [0.0] * self.count)
         for row in self.collectives:
             for arrivals in row.arrivals:
-                caused[arrivals.last] += arrivals.waited / self.count
+                by_step[arrivals.last][arrivals.number] += arrivals.waited
+        caused = {rank: median(seconds) for rank, seconds in by_step.items()}
         total, found = sum(caused.values()), list[Late]()
         for rank, seconds in sorted(caused.items(), key=lambda x: -x[1]):
             if seconds < _LATE * self.seconds:
