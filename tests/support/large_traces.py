@@ -46,11 +46,11 @@ def step(number: int) -> Ran:
     return Ran(0, 2, kernels, sent, ((at, at + GAP),))
 
 
-def _events(kind: str, number: int) -> list[Any]:
+def _events(kind: str, number: int, with_stacks: bool) -> list[Any]:
     match kind:
         case "kineto":
             events = kineto(step(number))["traceEvents"]
-            for event in events:
+            for event in events if with_stacks else ():
                 event.setdefault("args", {})["Call stack"] = _STACK
             return events
         case "recorder":
@@ -59,15 +59,18 @@ def _events(kind: str, number: int) -> list[Any]:
             return xla([step(number)], "GPU")["traceEvents"]
 
 
-def large_json(kind: str, size: int) -> Iterator[bytes]:
+def large_json(kind: str, size: int, with_stacks: bool = False) -> Iterator[bytes]:
     """Yield the pieces of a file of so many bytes: ``kineto``, ``xla`` or ``recorder``.
 
     The same 100 steps are there again and again.
     """
     key = "entries" if kind == "recorder" else "traceEvents"
-    steps = ",\n".join(json.dumps(x) for number in range(100) for x in _events(kind, number))
+    steps = ",\n".join(
+        json.dumps(x) for number in range(100) for x in _events(kind, number, with_stacks)
+    )
     piece = steps.encode()
-    yield f'{{"schemaVersion": 1, "{key}": ['.encode()
+    about = '"schemaVersion": 1, ' if kind == "kineto" else ""
+    yield f'{{{about}"{key}": ['.encode()
     for number in range(-(-size // len(piece))):
         yield b",\n" + piece if number else piece
     yield b"]}"

@@ -15,7 +15,7 @@ SIZE = 200 * 10**6
 @pytest.mark.turns
 def test_memory_of_a_large_trace() -> None:
     """The trace of a GPU with its stacks takes a fraction of its size."""
-    stream = Pieces(large_json("kineto", SIZE))
+    stream = Pieces(large_json("kineto", SIZE, with_stacks=True))
     tracemalloc.start()
     try:
         read = read_kineto(io.BufferedReader(stream, 2**16), "large")
