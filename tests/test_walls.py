@@ -20,7 +20,7 @@ ORDER = [
     "ir",
     "syntax",
     "localize",
-    ("cost", "semantics", "search"),
+    ("algorithms", "cost", "semantics", "search"),
     ("synthesis", "problems"),
     ("passes", "targets", "importing", "models"),
     "tools",

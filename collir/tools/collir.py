@@ -30,6 +30,12 @@ def _calibrate() -> Command:
     return calibrate
 
 
+def _check() -> Command:
+    from collir.tools import check
+
+    return check
+
+
 def _compare() -> Command:
     from collir.tools import compare
 
@@ -85,6 +91,7 @@ COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "export": ("a program for other simulators", _export),
     "calibrate": ("machines fitted to measurements", _calibrate),
     "compare": ("measured times beside predicted ones", _compare),
+    "check": ("whether an algorithm of another tool implements its collective", _check),
     "why": ("what each collective of a program costs, and what would remove it", _why),
     "sweep": ("the fastest way to run a training step on a machine", _sweep),
     "search": ("exact search of trees", _search),

@@ -1,0 +1,1 @@
+"""Algorithms of collectives that other tools write."""

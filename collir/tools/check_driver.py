@@ -1,0 +1,99 @@
+"""The work of ``collir check``: read an algorithm, prove it, and say which runtimes take it."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from collir.algorithms.checking import Checked, check
+from collir.importing.algorithms.msccl_xml import MscclFile, read_msccl_xml
+from collir.importing.values import ReadError
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.tools.shell import UsageError
+
+_KINDS = {
+    "form": "steps that do not fit together",
+    "deadlock": "blocks that wait for ever",
+    "race": "races",
+    "value": "values that are not there, or added twice",
+    "result": "chunks of outputs that are wrong",
+}
+"""What problems of each kind are, in words."""
+
+
+_MOST_STEPS = 50_000
+"""The most steps of a program that is run again with fewer messages."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what was proven, or what is wrong; return the exit status."""
+    if options.capacity < 1:
+        raise UsageError("--capacity is a positive number")
+    file = options.file
+    try:
+        found = read_msccl_xml(Path(file).read_bytes(), options.collective or "")
+    except ReadError as error:
+        at = Position(file, error.place.line, error.place.column)
+        raise DiagnosticError(Diagnostic(error.message, at)) from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DiagnosticError(Diagnostic(f"cannot read {file}: {reason}")) from error
+    checked = check(found.program, options.capacity)
+    if options.json:
+        print(json.dumps(_as_json(found, checked), indent=2))
+        return 0 if checked.is_right else 1
+    if not checked.is_right:
+        raise DiagnosticError([*_diagnostics(file, checked)])
+    print("\n".join(_report(found, checked, options.capacity)))
+    return 0
+
+
+def _diagnostics(file: str, checked: Checked) -> Iterator[Diagnostic]:
+    causes = [x for x in checked.problems if x.kind != "result"]
+    for problem in causes or checked.problems:
+        at = Position(file, problem.line, 1) if problem.line else None
+        yield Diagnostic(problem.message, at)
+    for kind, count in checked.counts.items():
+        shown = sum(x.kind == kind for x in causes or checked.problems)
+        if count > shown:
+            yield Diagnostic(f"{count - shown} {'more ' * bool(shown)}{_KINDS[kind]}")
+
+
+def _report(found: MscclFile, checked: Checked, capacity: int) -> Iterator[str]:
+    program = found.program
+    name = f"{program.name}: " if program.name else ""
+    yield (
+        f"{name}{program.collective} on {len(program.ranks)} ranks, {program.step_count:,} steps, "
+        f"{checked.messages:,} messages"
+    )
+    yield "  proven: every chunk of every output has each of its contributions once"
+    yield (
+        f"  no race, and no deadlock where a connection holds {capacity} messages"
+        f"{_needed(found, capacity)}"
+    )
+    for runtime, reasons in found.refused.items():
+        yield f"  {runtime} takes it" if not reasons else f"  {runtime} does not take it:"
+        yield from (f"    {reason}" for reason in reasons)
+
+
+def _needed(found: MscclFile, capacity: int) -> str:
+    """Return how many messages a connection has to hold, in words, if that is found soon."""
+    if found.program.step_count > _MOST_STEPS:
+        return ""
+    least = next(n for n in range(1, capacity + 1) if check(found.program, n).is_right)
+    return f" (it needs {least})"
+
+
+def _as_json(found: MscclFile, checked: Checked) -> dict[str, object]:
+    program = found.program
+    return {
+        "name": program.name,
+        "collective": program.collective,
+        "ranks": len(program.ranks),
+        "steps": program.step_count,
+        "messages": checked.messages,
+        "right": checked.is_right,
+        "counts": checked.counts,
+        "problems": [x._asdict() for x in checked.problems],
+        "refused": {name: [*reasons] for name, reasons in found.refused.items()},
+    }
