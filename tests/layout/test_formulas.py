@@ -1,5 +1,6 @@
 """Formulas have one normal form, and sizes are integers that carry it."""
 
+import contextlib
 import copy
 import math
 import pickle
@@ -95,10 +96,11 @@ def test_sizes_compute_as_integers_do(rng: random.Random) -> None:
             assert exact
             assert size_at(result.formula, values) == result
             sizes.append(result)
-        elif exact:  # the formula is lost only where it is a constant
+        elif exact:  # the formula is lost only where it is a constant, or too long
             both = [formula_of(x), formula_of(y)]
             python = {"+": "__add__", "-": "__sub__", "*": "__mul__", "//": "__truediv__"}
-            assert not getattr(both[0], python[operation])(both[1]).parameters
+            with contextlib.suppress(FormulaError):
+                assert not getattr(both[0], python[operation])(both[1]).parameters
 
 
 def test_a_size_is_its_integer() -> None:
