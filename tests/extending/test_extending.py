@@ -173,6 +173,8 @@ TABLES = {
 """The files that name every collective."""
 
 SUBJECTS = {
+    "algorithms/collectives.py": "what each makes of which chunks, written apart from the types",
+    "importing/algorithms/msccl_xml.py": "what MSCCL calls them",
     "importing/models/by_hand.py": "what JAX calls them",
     "tools/settings_jax.py": "what flags of XLA call them",
     "importing/hlo/rules.py": "what XLA calls them",
