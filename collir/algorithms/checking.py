@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collir.algorithms.collectives import Value, aliases, expected_outputs, sizes_of
+from collir.algorithms.collectives import Value, aliases, expected_outputs, has_one_input, sizes_of
 from collir.algorithms.program import DOES, Buffer, ChunkProgram, Chunks, ChunkStep, ThreadBlock
 
 CAPACITY = 8
@@ -217,8 +217,7 @@ class _Run:
             self.out[x.index] = self.into[receiver.index] = _Connection(x, receiver)
 
     def _inputs(self, rank: int) -> dict[tuple[Buffer, int], Value]:
-        has_input = self.program.collective not in ("broadcast", "scatter")
-        if not has_input and rank != self.program.root:
+        if has_one_input(self.program.collective) and rank != self.program.root:
             return {}
         count = self.program.ranks[rank].sizes.get(Buffer.INPUT, 0)
         if self.aliases.get(rank, (Buffer.OUTPUT, 0))[0] is Buffer.INPUT:

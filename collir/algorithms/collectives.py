@@ -44,6 +44,11 @@ def sizes_of(collective: str, ranks: int, chunks: int) -> tuple[int, int]:
             return chunks, chunks
 
 
+def has_one_input(collective: str) -> bool:
+    """Return whether only the root has an input."""
+    return collective in ("broadcast", "scatter")
+
+
 def expected_outputs(
     collective: str, ranks: int, chunks: int, root: int
 ) -> Iterator[tuple[int, int, Value]]:
