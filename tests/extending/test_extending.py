@@ -179,7 +179,7 @@ SUBJECTS = {
     "tools/settings_jax.py": "what flags of XLA call them",
     "importing/hlo/rules.py": "what XLA calls them",
     "importing/hlo/written.py": "what XLA calls them",
-    "importing/chakra/program.py": "what ranks have that all have sent to each other",
+    "importing/chakra/program.py": "one name of Chakra is another one",
     "importing/measurements/deepspeed.py": "what DeepSpeed's benchmark counts of each",
     "importing/measurements/nvshmem.py": "what the benchmarks of NVSHMEM call them",
     "importing/measurements/torch_bench.py": "what scripts of people measure",
