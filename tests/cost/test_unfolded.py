@@ -16,7 +16,6 @@ from collir.cost.model import CostModel
 from collir.cost.programs import unfolded
 from collir.cost.programs.communicators import members
 from collir.cost.programs.simulate import (
-    classes_of_function,
     functions_that_run,
     simulate_function,
 )
@@ -30,10 +29,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def programs_of(module: ModuleOp) -> list[RankPrograms]:
     with meshes_remembered():
-        return [
-            RankPrograms(simulate_function(f, CostModel()), classes_of_function(f))
-            for f in functions_that_run(module)
-        ]
+        return [RankPrograms(simulate_function(f, CostModel())) for f in functions_that_run(module)]
 
 
 def partners(programs: RankPrograms, rank: int, part: Part) -> object:

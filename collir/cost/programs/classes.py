@@ -104,6 +104,30 @@ class _Site(NamedTuple):
     kinds: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Lookup:
+    """The class of each device, without the program that tells classes apart.
+
+    Attributes:
+        places, sets, children: see ``Classes``.
+    """
+
+    mesh: Mesh
+    places: Sequence[Mapping[str, int]]
+    sets: Sequence[int]
+    children: Children | None
+
+    def class_of(self, rank: int) -> int:
+        """Return the number of the class of a device."""
+        for number, place in enumerate(self.places):
+            if self.children is not None and self.sets[number] != self.children.set_at(rank):
+                continue
+            subs = ((self.mesh.by_name[axis], at) for axis, at in place.items())
+            if all(rank // sub.stride % sub.size == at for sub, at in subs):
+                return number
+        raise AssertionError(f"device {rank} is in no class")
+
+
 class Classes:
     """The classes of devices of a program.
 
@@ -191,15 +215,10 @@ class Classes:
     def _told_apart(self) -> bool:
         return bool(self.axes) or self.children is not None
 
-    def class_of(self, rank: int) -> int:
-        """Return the number of the class of a device."""
-        for number, place in enumerate(self.places):
-            if self.children is not None and self.sets[number] != self.children.set_at(rank):
-                continue
-            subs = ((self.mesh.by_name[axis], at) for axis, at in place.items())
-            if all(rank // sub.stride % sub.size == at for sub, at in subs):
-                return number
-        raise AssertionError(f"device {rank} is in no class")
+    @property
+    def lookup(self) -> Lookup:
+        """The class of each device."""
+        return Lookup(self.mesh, self.places, self.sets, self.children)
 
     def text(self, number: int) -> str:
         """Return the coordinates of a class as in a ``.coll`` file, and its kind of devices; empty

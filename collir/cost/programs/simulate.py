@@ -76,7 +76,7 @@ def functions_that_run(module: ModuleOp) -> list[FuncOp]:
     return functions
 
 
-def classes_of_function(function: FuncOp) -> Classes:
+def _classes_of_function(function: FuncOp) -> Classes:
     """Return the classes of devices that the simulation of a function tells apart.
 
     Raises:
@@ -103,7 +103,7 @@ def simulate_function(
         DiagnosticError: see ``simulate``.
     """
     try:
-        classes = classes_of_function(function)
+        classes = _classes_of_function(function)
         compiled = runs_compiled(function.body.block)
         simulation = _simulated(function, model, classes, compiled, known)
         simulation = _with_call(simulation, function) if called else simulation
@@ -202,7 +202,9 @@ def _simulated(
     )
     places = tuple(classes.text(number) for number in range(len(classes.places)))
     kinds = tuple(classes.kinds_of((number,)) for number in range(len(classes.places)))
-    return Simulation(function.sym_name.data, mesh, model, tuple(steps), buffers, places, kinds)
+    lookup = classes.lookup if len(places) > 1 else None
+    name = function.sym_name.data
+    return Simulation(name, mesh, model, tuple(steps), buffers, places, kinds, lookup)
 
 
 def _pipeline(

@@ -8,13 +8,13 @@ which takes part in all steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from collir.cost.collectives.phases import Phase
 from collir.cost.model import CostModel, StepCost, step_cost
 from collir.cost.network.loads import Resource
-from collir.cost.programs.classes import Sites
+from collir.cost.programs.classes import Lookup, Sites
 from collir.cost.programs.kinds import seen_by
 from collir.cost.programs.local_steps import (
     COPY,
@@ -223,6 +223,7 @@ class Simulation:
         held: the buffers that a device of each class holds, by the places of steps in the program.
         places: the place of each class, as a report shows it; empty if there is one class.
         kinds: the kinds of devices of each class, if the machine has several.
+        lookup: the class of each device; None if there is one class.
     """
 
     name: str
@@ -232,10 +233,15 @@ class Simulation:
     held: tuple[tuple[Buffer, ...], ...]
     places: tuple[str, ...] = ("",)
     kinds: tuple[tuple[str, ...], ...] = ((),)
+    lookup: Lookup | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         count, machine = self.mesh.machine.devices, self.mesh.machine.name
         return f"<Simulation of @{self.name}: {self.time:.6g} s on {count} devices of @{machine}>"
+
+    def class_of(self, rank: int) -> int:
+        """Return the number of the class of a device."""
+        return self.lookup.class_of(rank) if self.lookup else 0
 
     @cached_property
     def steps(self) -> tuple[SimulatedStep, ...]:

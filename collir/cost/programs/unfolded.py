@@ -13,7 +13,6 @@ from enum import Enum, auto
 
 from collir.cost.collectives.collective import Collective
 from collir.cost.model import StepCost
-from collir.cost.programs.classes import Classes
 from collir.cost.programs.communicators import is_at, members, peers, place_of
 from collir.cost.programs.local_steps import (
     COPY,
@@ -225,9 +224,9 @@ class RankPrograms:
         listed: those whose messages are listed, which become sends and receives.
     """
 
-    def __init__(self, simulation: Simulation, classes: Classes):
-        """Take a simulation, and the classes that it tells apart."""
-        self.simulation, self.mesh, self._classes = simulation, simulation.mesh, classes
+    def __init__(self, simulation: Simulation):
+        """Take a simulation."""
+        self.simulation, self.mesh = simulation, simulation.mesh
         steps = [*_flat(simulation.program)]
         sent = dict.fromkeys(step.sent.collective for step in steps if step.sent)
         self._places = {*map(place_of, sent), *(step.place for step in steps if not step.sent)}
@@ -248,7 +247,7 @@ class RankPrograms:
         """
         places = frozenset(place for place in self._places if is_at(self.mesh, rank, place))
         sides = {x: self._sides(x, rank) for x in self.listed}
-        key = self._classes.class_of(rank), places, tuple(sides.values())
+        key = self.simulation.class_of(rank), places, tuple(sides.values())
         if key not in self._known:
             self._known[key] = _Unfolding(key[0], places, sides).run(self.simulation)
         return self._known[key]

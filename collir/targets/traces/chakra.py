@@ -23,7 +23,6 @@ from collir.cost.network.group import CostError
 from collir.cost.options import CostOptions
 from collir.cost.programs.communicators import coordinate, members
 from collir.cost.programs.simulate import (
-    classes_of_function,
     functions_that_run,
     simulate_function,
 )
@@ -210,7 +209,7 @@ def traces_of(module: ModuleOp, model: CostModel) -> Sequence[ExecutionTraces]:
         for function in functions_that_run(module):
             try:
                 simulation = simulate_function(function, model)
-                programs = RankPrograms(simulation, classes_of_function(function))
+                programs = RankPrograms(simulation)
                 programs.check()
             except UnfoldedError:
                 message = (
