@@ -1,7 +1,9 @@
 """Traces beside programs: what happens as predicted is found so, and what is planted is named."""
 
 import random
+import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,9 @@ import collir
 from collir.cost.programs.simulation import Simulation
 from collir.importing.traces.compared import Compared
 from collir.importing.traces.expected import expected_steps
-from collir.importing.traces.trace import Span, TracedCollective
+from collir.importing.traces.matching import matching
+from collir.importing.traces.trace import Span, TracedCollective, Work
+from collir.tools.trace_output import report
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -156,6 +160,143 @@ def test_steps_that_are_not_marked_are_told_by_what_repeats() -> None:
     compared = Compared(trace, simulation)
     assert compared.count == 3 and compared.share_matched == 1.0
     assert "repeats 3 times" in compared.remarks[-1]
+
+
+def test_what_only_another_rank_or_a_later_step_has_is_said() -> None:
+    simulation = simulation_of(STEP)
+
+    def other(rank: int, step: int, ran: TracedCollective) -> TracedCollective:
+        if (rank, step) == (2, 1) and ran.size == 4:
+            return replace(ran, kind="all_gather", label="gathers")
+        return ran
+
+    compared = Compared(traced(simulation, change=other), simulation)
+    [(label, size, ranks, times, _)] = compared.extra
+    assert (label, size, ranks, times) == ("gathers", 4, 2, 1)
+
+
+def test_a_collective_that_the_first_step_has_not_is_counted_in_the_next() -> None:
+    simulation = simulation_of(STEP)
+
+    def skipped(rank: int, step: int, ran: TracedCollective) -> TracedCollective | None:
+        return None if step == 0 and ran.size == 4 else ran
+
+    compared = Compared(traced(simulation, steps=3, change=skipped), simulation)
+    [row] = [x for x in compared.collectives if x.path == ("%l",)]
+    assert row.times == 1 and row.measured == pytest.approx(row.predicted, rel=1e-6)
+
+
+def test_waiting_at_the_same_time_counts_once() -> None:
+    simulation = simulation_of(STEP)
+    trace = traced(simulation, late={3: 0.1})
+    for rank in trace.ranks:  # all collectives of a step are asked for where the first one is
+        first = [x for x in rank.collectives if x.size > 4]
+        for number, own in enumerate(first):
+            own.start = first[number // 3 * 3].start
+    [late] = Compared(trace, simulation).late
+    assert late.rank == 3 and late.seconds == pytest.approx(0.1, rel=0.01)
+
+
+def test_a_trace_that_takes_no_time_is_reported() -> None:
+    simulation = simulation_of(STEP)
+    trace = traced(simulation, steps=1)
+    for rank in trace.ranks:
+        rank.steps, rank.work = [], Work()
+        rank.collectives = [replace(x, start=1.0, end=1.0, issued=1.0) for x in rank.collectives]
+    compared = Compared(trace, simulation)
+    assert not compared.late and not compared.gaps and report(compared)
+
+
+KINDS = """
+machine @mixed {
+  device fast { compute f32 = 20 TFLOP/s; memory = 40 GB @ 1 TB/s }
+  device slow { compute f32 = 10 TFLOP/s; memory = 40 GB @ 1 TB/s }
+  level node[4] { port = 25 GB/s, latency = 10 us, devices = [1 fast, 3 slow] }
+  level gpu[2]  { port = 300 GB/s, latency = 3 us }
+}
+mesh @m on @mixed { data = node:4 * gpu:2 }
+func @step(%x: f32[64@data]) -> f32[64@data] on @m {
+  %y = repeat 3 carry(%h = %x) {
+    %f = compute %h flops 20000000000
+    yield %f
+  }
+  return %y
+}
+"""
+
+
+def test_a_rank_is_expected_to_compute_as_fast_as_its_kind_of_device() -> None:
+    simulation = simulation_of(KINDS)
+    for rank in range(8):
+        steps = [x for x in expected_steps(simulation, rank) if x.kind == "compute"]
+        assert [x.path for x in steps] == [("%y", "%f")] * 3
+        seconds = 1e-3 if rank < 2 else 2e-3
+        assert all(x.end - x.start == pytest.approx(seconds) for x in steps)
+
+
+STAGES = """
+machine @box {
+  device { compute f32 = 10 TFLOP/s }
+  level node[2] { port = 25 GB/s, latency = 10 us }
+  level gpu[2]  { port = 300 GB/s, latency = 3 us }
+}
+mesh @m on @box { stage = node:2, model = gpu:2 }
+func @step(%x: f32[4096] root(stage)) -> f32[4096] root(stage) on @m {
+  %y = repeat 96 carry(%h = %x) {
+    %f = compute %h flops 6000000000
+    %s = send %f over stage from 0 to 1
+    %g = compute %s flops 6000000000
+    %b = send %g over stage from 1 to 0
+    yield %b
+  }
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_iterations_that_are_not_simulated_are_expected_too(rank: int) -> None:
+    simulation = simulation_of(STAGES)
+    assert simulation.timeline.cuts
+    steps = [*expected_steps(simulation, rank)]
+    own = "%f" if rank < 2 else "%g"
+    computes = [x for x in steps if x.path == ("%y", own)]
+    assert len(computes) == 96 and len(steps) == 3 * 96
+    assert computes[-1].end <= simulation.time
+    for earlier, later in pairwise(computes):
+        assert later.start - earlier.start == pytest.approx(simulation.time / 96, rel=1e-3)
+
+
+def test_what_only_the_root_computes_is_not_expected_elsewhere() -> None:
+    simulation = simulation_of(
+        STEP.partition("func")[0]
+        + "func @step(%x: f32[4096] root(data)) -> f32[4096] root(data) on @m {\n"
+        "  %f = compute %x flops 6000000000\n  return %f\n}\n"
+    )
+    assert [bool([*expected_steps(simulation, rank)]) for rank in range(4)] == [1, 1, 0, 0]
+
+
+def test_many_collectives_of_many_sizes_are_matched_in_time() -> None:
+    simulation = simulation_of(STEP)
+    [first, *_] = [x for x in expected_steps(simulation, 0) if x.step.sent]
+    sent = first.step.sent
+    assert sent is not None
+    count = 20_000
+    sizes = [4.0 * (1 + x * 7919 % count) for x in range(count)]
+    steps = [
+        replace(first, step=replace(first.step, does=replace(sent, collective=replace(
+            sent.collective, size=size
+        ))))
+        for size in sizes
+    ]  # fmt: skip
+    ran = [
+        TracedCollective("all_reduce", "all_reduce", size, 0.0, 0.0, 0.0)
+        for size in reversed(sizes)
+    ]
+    start = time.process_time()
+    found = matching(steps, ran, simulation.mesh)
+    assert time.process_time() - start < 10
+    assert found.pairs == [(x, count - 1 - x) for x in range(count)]
 
 
 SPANS = st.lists(

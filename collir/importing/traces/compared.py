@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from statistics import mean, median
 from typing import NamedTuple
@@ -186,7 +186,10 @@ class Compared:
         self.trace, self.simulation = trace, simulation
         self.remarks: list[str] = [*trace.remarks]
         self.expected = {x.rank: [*expected_steps(simulation, x.rank)] for x in trace.ranks}
-        self.steps = {x.rank: [*steps_of(x, self._sends(x.rank))] for x in trace.ranks}
+        self._sends = {
+            rank: [x for x in steps if x.step.sent] for rank, steps in self.expected.items()
+        }
+        self.steps = {x.rank: [*steps_of(x, self._sends[x.rank])] for x in trace.ranks}
         self.count = min(map(len, self.steps.values()))
         if not any(x.steps for x in trace.ranks):
             how = "is taken as one step" if self.count == 1 else f"repeats {self.count} times"
@@ -195,10 +198,7 @@ class Compared:
         for rank in trace.ranks:
             for number, (_, own) in enumerate(self.steps[rank.rank][: self.count]):
                 key = rank.rank, number
-                self.matched[key] = matching(self._sends(rank.rank), own, simulation.mesh)
-
-    def _sends(self, rank: int) -> list[ExpectedStep]:
-        return [x for x in self.expected[rank] if x.step.sent]
+                self.matched[key] = matching(self._sends[rank.rank], own, simulation.mesh)
 
     # --- whole steps -----------------------------------------------------------------------------
 
@@ -239,63 +239,78 @@ class Compared:
     @cached_property
     def collectives(self) -> Sequence[CollectiveRow]:
         """The collectives of the program that ran, those that take longest first."""
+        mesh = self.simulation.mesh
         rows: dict[tuple[str, ...], CollectiveRow] = {}
+        counted: dict[tuple[str, ...], tuple[int, int]] = {}  # the step of which a row has times
         groups: dict[_Instance, dict[int, TracedCollective]] = defaultdict(dict)
+        ordinals = {rank: _ordinals(steps) for rank, steps in self._sends.items()}
+
+        @cache
+        def group_at(axes: tuple[str, ...], rank: int) -> tuple[tuple[str, int], ...]:
+            return tuple(group_of(mesh, axes, rank).items())
+
         for (rank, number), matched in self.matched.items():
-            steps, (_, ran) = self._sends(rank), self.steps[rank][number]
-            ordinals = _ordinals(steps)
-            own = Counter(steps[a].path for a, _ in matched.pairs)
+            steps, (_, ran) = self._sends[rank], self.steps[rank][number]
             for a, b in matched.pairs:
                 step = steps[a]
                 row = rows.setdefault(step.path, CollectiveRow(step.step, step.path, rank))
-                if (row.rank, number) == (rank, 0):
-                    row.times = own[step.path]
+                if counted.setdefault(step.path, (rank, number)) == (rank, number):
+                    row.times += 1
                     row.predicted += step.end - step.start
                     row.alone += step.alone
-                group = tuple(group_of(self.simulation.mesh, step.axes, rank).items())
-                groups[_Instance(step.path, number, ordinals[a], group)][rank] = ran[b]
+                group = group_at(tuple(step.axes), rank)
+                groups[_Instance(step.path, number, ordinals[rank][a], group)][rank] = ran[b]
         for instance, ran in groups.items():
             row = rows[instance.path]
-            is_complete = len(ran) == row.taking_part(self.simulation.mesh)
+            is_complete = len(ran) == row.taking_part(mesh)
             row.arrivals.append(Arrivals(ran, instance.number, is_complete))
         return sorted(rows.values(), key=lambda x: -x.measured - x.waited)
 
     @cached_property
     def sums(self) -> Sequence[SumRow]:
-        """Collectives that are in other parts than those of the program, on the first rank."""
-        rank = self.trace.ranks[0].rank
-        steps, (_, ran) = self._sends(rank), self.steps[rank][0]
-        return [
-            SumRow(
-                steps[a[0]].kind, self.simulation.mesh.short(steps[a[0]].axes), len(a), len(b),
-                sum(steps[x].size for x in a), sum(ran[x].seconds for x in b),
-                sum(steps[x].end - steps[x].start for x in a),
-            )
-            for a, b in self.matched[rank, 0].sums
-        ]  # fmt: skip
+        """Collectives that are in other parts than those of the program."""
+        found: dict[tuple[str, Sequence[str]], SumRow] = {}
+        for (rank, number), matched in self._in_order:
+            steps, (_, ran) = self._sends[rank], self.steps[rank][number]
+            for a, b in matched.sums:
+                kind, axes = steps[a[0]].kind, tuple(self.simulation.mesh.short(steps[a[0]].axes))
+                found.setdefault((kind, axes), SumRow(
+                    kind, axes, len(a), len(b),
+                    sum(steps[x].size for x in a), sum(ran[x].seconds for x in b),
+                    sum(steps[x].end - steps[x].start for x in a),
+                ))  # fmt: skip
+        return [*found.values()]
 
     @cached_property
-    def extra(self) -> Sequence[tuple[str, float, int, float, float]]:
-        """Collectives that are in no program, on the first rank: label, bytes, ranks, how many in a
-        step, seconds together."""
-        rank = self.trace.ranks[0].rank
-        _, ran = self.steps[rank][0]
-        found: dict[tuple[str, float, int], list[float]] = defaultdict(list)
-        for number in self.matched[rank, 0].extra:
-            each = ran[number]
-            found[each.label, each.size, each.group_size].append(each.seconds)
-        return [(*key, len(x), sum(x)) for key, x in found.items()]
+    def extra(self) -> Sequence[tuple[str, float, int, int, float]]:
+        """Collectives that are in no program: label, bytes, ranks, how many there are in the first
+        step that has such, seconds together."""
+        found: dict[tuple[str, float, int], tuple[int, float]] = {}
+        for (rank, number), matched in self._in_order:
+            _, ran = self.steps[rank][number]
+            own: dict[tuple[str, float, int], list[float]] = defaultdict(list)
+            for x in matched.extra:
+                own[ran[x].label, ran[x].size, ran[x].group_size].append(ran[x].seconds)
+            for key, seconds in own.items():
+                found.setdefault(key, (len(seconds), sum(seconds)))
+        return [(*key, *x) for key, x in found.items()]
 
     @cached_property
     def missing(self) -> Sequence[tuple[ExpectedStep, int]]:
-        """The collectives of the program that did not run on the first rank: one of each, and how
-        often it runs."""
-        rank = self.trace.ranks[0].rank
-        steps = self._sends(rank)
-        found: dict[tuple[str, ...], list[ExpectedStep]] = defaultdict(list)
-        for number in self.matched[rank, 0].missing:
-            found[steps[number].path].append(steps[number])
-        return [(x[0], len(x)) for x in found.values()]
+        """The collectives of the program that did not run in the first step on the first rank that
+        has them: one of each, and how often it should have."""
+        found: dict[tuple[str, ...], list[ExpectedStep]] = {}
+        for rank, steps in self._sends.items():
+            own: dict[tuple[str, ...], list[ExpectedStep]] = {x.path: [] for x in steps}
+            for x in self.matched[rank, 0].missing:
+                own[steps[x].path].append(steps[x])
+            found = own | found
+        return [(x[0], len(x)) for x in found.values() if x]
+
+    @property
+    def _in_order(self) -> Sequence[tuple[tuple[int, int], Matching]]:
+        """What is matched by rank and step, the first step of all ranks first."""
+        return sorted(self.matched.items(), key=lambda x: x[0][::-1])
 
     @property
     def share_matched(self) -> float:
@@ -309,11 +324,16 @@ class Compared:
     @cached_property
     def late(self) -> Sequence[Late]:
         """The ranks that others wait for, the worst first."""
-        by_step: dict[int, list[float]] = defaultdict(lambda: [0.0] * self.count)
+        waits: dict[int, list[list[Span]]] = defaultdict(lambda: [[] for _ in range(self.count)])
         for row in self.collectives:
             for arrivals in row.arrivals:
-                by_step[arrivals.last][arrivals.number] += arrivals.waited
-        caused = {rank: median(seconds) for rank, seconds in by_step.items()}
+                if (waited := arrivals.waited) > 0:
+                    end = arrivals.ran[arrivals.last].start
+                    waits[arrivals.last][arrivals.number].append(Span("", end - waited, end))
+        caused = {
+            rank: median(Times.of_spans(spans).seconds for spans in by_step)
+            for rank, by_step in waits.items()
+        }
         total, found = sum(caused.values()), list[Late]()
         for rank, seconds in sorted(caused.items(), key=lambda x: -x[1]):
             if seconds < _LATE * self.seconds:

@@ -1,9 +1,10 @@
 """What a rank is predicted to run, step by step in the order of its program."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from collir.cost.collectives.collective import Collective
+from collir.cost.programs.communicators import coordinate, is_at, place_of
 from collir.cost.programs.local_steps import LocalStep
 from collir.cost.programs.simulation import SimulatedStep, Simulation
 from collir.layout.mesh import Mesh, index_over
@@ -59,62 +60,85 @@ def expected_steps(simulation: Simulation, rank: int) -> Iterator[ExpectedStep]:
     Raises:
         OverflowError: there are more than ``MOST_STEPS``.
     """
-    coordinate = coordinates(simulation.mesh, rank)
-    for number, step in enumerate(_unfolded(simulation, class_of(simulation, coordinate), (), 0.0)):
+    unfolded = _unfolded(simulation, rank, simulation.class_of(rank), (), 0.0)
+    for number, step in enumerate(unfolded):
         if number >= MOST_STEPS:
             raise OverflowError(f"a rank runs more than {MOST_STEPS:,} steps")
-        if step.step.sent is None or _takes_part(step.step.sent.collective, coordinate):
-            yield step
-
-
-def _takes_part(collective: Collective, coordinate: Mapping[str, int]) -> bool:
-    """Return whether a device of a class that runs a collective takes part in it."""
-    mesh, base = collective.mesh, coordinates(collective.mesh, collective.base)
-    if any(coordinate[name] != base[name] for name in collective.at_root):
-        return False
-    return collective.route is None or index_over(mesh, collective.axes, coordinate) in (
-        collective.route
-    )
+        yield step
 
 
 def _unfolded(
-    simulation: Simulation, runs: int, path: tuple[str, ...], begin: float
+    simulation: Simulation, rank: int, runs: int, path: tuple[str, ...], begin: float
 ) -> Iterator[ExpectedStep]:
-    for step, (start, end) in zip(simulation.steps, simulation.spans, strict=True):
-        if runs not in step.task.on:
+    """Yield the steps of a rank of a class, with those of iterations that are not simulated."""
+    if not simulation.timeline.cuts:
+        for _, step in _simulated(simulation, rank, runs, path, begin):
+            yield step
+        return
+    placed = simulation.timeline.placed
+    seconds = {x.cut.place: x.cut.seconds for x in simulation.timeline.cuts}
+    earlier: dict[int, list[ExpectedStep]] = defaultdict(list)
+    length: Counter[int] = Counter()
+    for number, step in _simulated(simulation, rank, runs, path, begin):
+        loop, iterations = placed[number].path[0], placed[number].iterations
+        length[loop] += iterations[:1] == (0,)
+        if (skipped := placed[number].skipped) and loop in seconds:
+            each = seconds.pop(loop) / skipped
+            last = earlier.pop(loop)[-length[loop] :]
+            for later in range(1, skipped + 1):
+                for x in last:
+                    yield replace(x, start=x.start + later * each, end=x.end + later * each)
+        if loop in seconds:
+            earlier[loop].append(step)
+        yield step
+
+
+def _simulated(
+    simulation: Simulation, rank: int, runs: int, path: tuple[str, ...], begin: float
+) -> Iterator[tuple[int, ExpectedStep]]:
+    """Yield the steps of a rank of a class that are simulated, with their numbers there."""
+    mesh, spans = simulation.mesh, simulation.spans
+    for number, (step, (start, end)) in enumerate(zip(simulation.steps, spans, strict=True)):
+        if runs not in step.task.on or not _takes_part(step, mesh, rank):
             continue
         at = begin + start
-        if step.loop is not None and end > start:
+        if step.loop is not None:
             each = (end - start) / step.loop.times
-            for number in range(step.loop.times):
+            for iteration in range(step.loop.times):
                 inside = (*path, f"%{step.result}")
-                yield from _unfolded(step.loop.body, 0, inside, at + number * each)
+                inner = _unfolded(step.loop.body, rank, 0, inside, at + iteration * each)
+                yield from ((number, x) for x in inner)
         elif step.pipelined is not None:
-            yield from _unfolded(step.pipelined.body, 0, (*path, step.kind), at)
+            inner = _unfolded(step.pipelined.body, rank, 0, (*path, step.kind), at)
+            yield from ((number, x) for x in inner)
         elif step.sent or end > start:
-            yield ExpectedStep(step, (*path, f"%{step.result}"), at, begin + end, step.task.time)
+            own = (*path, *_loops_around(simulation, number), f"%{step.result}")
+            yield number, ExpectedStep(step, own, at, begin + end, step.task.time)
 
 
-def coordinates(mesh: Mesh, rank: int) -> Mapping[str, int]:
-    """Return the coordinates of a rank on the sub-axes of a mesh."""
-    return {name: rank // axis.stride % axis.size for name, axis in mesh.by_name.items()}
+def _loops_around(simulation: Simulation, number: int) -> Iterator[str]:
+    """Yield the names of the loops that a simulated step is in, if several classes run them."""
+    if not simulation.timeline.placed:
+        return
+    program = simulation.program
+    for place in simulation.timeline.placed[number].path[:-1]:
+        loop = program[place]
+        yield f"%{loop.result}"
+        assert loop.loop
+        program = loop.loop.body.program
 
 
-def class_of(simulation: Simulation, coordinate: Mapping[str, int]) -> int:
-    """Return the class of the devices with a coordinate."""
-    for number, place in enumerate(simulation.places):
-        entries = [entry.split(" = ") for entry in place.split(", ") if " = " in entry]
-        if all(_is_at(simulation.mesh, coordinate, name, int(index)) for name, index in entries):
-            return number
-    return 0
-
-
-def _is_at(mesh: Mesh, coordinate: Mapping[str, int], name: str, index: int) -> bool:
-    axes = mesh.named(name) or ()
-    return index_over(mesh, axes, coordinate) == index
+def _takes_part(step: SimulatedStep, mesh: Mesh, rank: int) -> bool:
+    """Return whether a rank of a class that runs a step takes part in it."""
+    if step.sent is None:
+        return is_at(mesh, rank, step.place)
+    collective = step.sent.collective
+    if not is_at(mesh, rank, place_of(collective)):
+        return False
+    own = {axis: coordinate(mesh, rank, axis) for axis in collective.axes}
+    return collective.route is None or index_over(mesh, collective.axes, own) in collective.route
 
 
 def group_of(mesh: Mesh, axes: Sequence[str], rank: int) -> Mapping[str, int]:
     """Return the coordinates that all ranks of the group of a rank over sub-axes have."""
-    own = coordinates(mesh, rank)
-    return {name: index for name, index in own.items() if name not in axes}
+    return {name: coordinate(mesh, rank, name) for name in mesh.by_name if name not in axes}

@@ -1,7 +1,8 @@
 """Which steps of a program collectives are that ran: by kind, group, size and order."""
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from collir.importing.traces.expected import ExpectedStep
@@ -54,10 +55,10 @@ def matching(
     found = Matching()
     steps, ran = [*range(len(expected))], [*range(len(traced))]
     for tolerance in (_SAME, _PADDED):
-        pairs = _in_order(expected, traced, steps, ran, _alike(expected, traced, mesh, tolerance))
+        pairs = _in_order(expected, traced, steps, ran, mesh, tolerance)
         found.pairs += pairs
-        steps = [x for x in steps if x not in {a for a, _ in pairs}]
-        ran = [x for x in ran if x not in {b for _, b in pairs}]
+        steps = _without(steps, [a for a, _ in pairs])
+        ran = _without(ran, [b for _, b in pairs])
     for kind, size in dict.fromkeys(_key(expected[x], mesh) for x in steps):
         own = [x for x in steps if _key(expected[x], mesh) == (kind, size)]
         those = [x for x in ran if traced[x].kind == kind and traced[x].group_size in (0, size)]
@@ -67,32 +68,20 @@ def matching(
         sent = more + sum(traced[x].size for x in those)
         if min(wanted, sent) >= (1 - _SUMS) * max(wanted, sent):
             found.sums.append((own, those))
-            steps, ran = [x for x in steps if x not in own], [x for x in ran if x not in those]
+            steps, ran = _without(steps, own), _without(ran, those)
     found.pairs.sort()
     found.extra = [x for x in ran if traced[x].kind not in ("barrier", "other")]
     found.missing = steps
     return found
 
 
+def _without(numbers: Sequence[int], removed: Sequence[int]) -> list[int]:
+    gone = {*removed}
+    return [x for x in numbers if x not in gone]
+
+
 def _key(step: ExpectedStep, mesh: Mesh) -> tuple[str, int]:
     return step.kind, mesh.group_size(step.axes)
-
-
-def _alike(
-    expected: Sequence[ExpectedStep],
-    traced: Sequence[TracedCollective],
-    mesh: Mesh,
-    tolerance: float,
-) -> Callable[[int, int], bool]:
-    """Return whether a step may be a collective that ran."""
-
-    def alike(a: int, b: int) -> bool:
-        step, ran = expected[a], traced[b]
-        if step.kind != ran.kind or ran.group_size not in (0, mesh.group_size(step.axes)):
-            return False
-        return not ran.size or abs(step.size - ran.size) <= tolerance * max(step.size, ran.size)
-
-    return alike
 
 
 def _in_order(
@@ -100,17 +89,59 @@ def _in_order(
     traced: Sequence[TracedCollective],
     steps: Sequence[int],
     ran: Sequence[int],
-    alike: Callable[[int, int], bool],
+    mesh: Mesh,
+    tolerance: float,
 ) -> list[tuple[int, int]]:
-    """Return pairs of a step and a collective that are alike, each the first of those left."""
-    by_kind: dict[str, deque[int]] = defaultdict(deque)
-    for a in steps:
-        by_kind[expected[a].kind].append(a)
+    """Return pairs of a step and a collective that are alike, each the first of those left.
+
+    Args:
+        tolerance: the part of the larger size by which sizes may differ.
+    """
+    by_key: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for number in steps:
+        by_key[_key(expected[number], mesh)].append(number)
+    groups: dict[str, dict[int, _Unmatched]] = defaultdict(dict)
+    for (kind, size), own in by_key.items():
+        groups[kind][size] = _Unmatched(own, [expected[x].size for x in own])
     pairs: list[tuple[int, int]] = []
-    for b in ran:
-        queue = by_kind.get(traced[b].kind, deque[int]())
-        chosen = next((a for a in queue if alike(a, b)), None)
-        if chosen is not None:
-            queue.remove(chosen)
-            pairs.append((chosen, b))
+    for number in ran:
+        collective, by_size = traced[number], groups[traced[number].kind]
+        of = collective.group_size
+        pools = [by_size[of]] if of in by_size else [] if of else [*by_size.values()]
+        heads = [(x.first(collective.size, tolerance), x) for x in pools]
+        known = [(step, pool) for step, pool in heads if step is not None]
+        if known:
+            step, pool = min(known, key=lambda x: x[0])
+            pool.take(step)
+            pairs.append((step, number))
     return pairs
+
+
+class _Unmatched:
+    """Steps of one kind over groups of one size that are no collective yet."""
+
+    def __init__(self, numbers: Sequence[int], sizes: Sequence[float]):
+        self._all = deque(numbers)
+        self._of_size: dict[float, deque[int]] = defaultdict(deque)
+        for number, size in zip(numbers, sizes, strict=True):
+            self._of_size[size].append(number)
+        self._sizes = sorted(self._of_size)
+        self._taken: set[int] = set()
+
+    def first(self, size: float, tolerance: float) -> int | None:
+        """Return the first step of about a size; of any size if it is 0."""
+        if not size:
+            return self._head(self._all)
+        start = bisect_left(self._sizes, size * (1 - tolerance))
+        end = bisect_right(self._sizes, size / (1 - tolerance))
+        heads = [self._head(self._of_size[x]) for x in self._sizes[start:end]]
+        return min((x for x in heads if x is not None), default=None)
+
+    def take(self, number: int) -> None:
+        """Match a step."""
+        self._taken.add(number)
+
+    def _head(self, queue: deque[int]) -> int | None:
+        while queue and queue[0] in self._taken:
+            queue.popleft()
+        return queue[0] if queue else None
