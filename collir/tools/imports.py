@@ -164,10 +164,11 @@ def run(options: argparse.Namespace) -> int:
         warnings.simplefilter("ignore")
         if options.kind == "torch":
             module, args, kwargs = _made(options.factory, options.args, torch)
-            what = options.factory
+            what = subject = options.factory
         else:
             module, args, kwargs = _configured(options, torch)
-            what = f"{type(module).__name__} of {options.config}"
+            subject = options.config
+            what = f"{type(module).__name__} of {subject}"
             if options.pad_vocab > 1:
                 count = module.get_output_embeddings().weight.shape[0]
                 remark = f"the scores of words are {count}; those that were added get no chance"
@@ -176,7 +177,7 @@ def run(options: argparse.Namespace) -> int:
             module, args, kwargs, optimizer=options.optimizer or "",
             precision=options.precision or "", clip=options.clip, capacity=options.capacity,
             machine=options.machine, mesh=options.mesh,
-            comment=f"{what}, by\n  {_command(options)}",
+            comment=f"{what}, by\n  {_command(options, subject)}",
         )  # fmt: skip
     collir.parse(imported.text, options.output or "<imported>")
     if imported.has_experts and not options.capacity:
@@ -201,7 +202,7 @@ def _run_jax(options: argparse.Namespace) -> int:
     imported = import_jax(
         function, *args, optimizer=options.optimizer or "", precision=options.precision or "",
         clip=options.clip, machine=options.machine, mesh=options.mesh,
-        comment=f"{options.factory}, by\n  {_command(options)}",
+        comment=f"{options.factory}, by\n  {_command(options, options.factory)}",
     )  # fmt: skip
     return _checked(imported, options.output)
 
@@ -212,72 +213,57 @@ def _run_trace(options: argparse.Namespace) -> int:
     from collir.tools.trace_driver import trace_of
     from collir.tools.trace_import import import_trace
 
-    words = ["collir", "import", "trace", *options.files]
-    words += ["--mesh", options.mesh] if options.mesh else []
-    words += ["--machine", options.machine] if options.machine else []
     trace = trace_of(options.files)
-    imported = import_trace(trace, options.machine, options.mesh, shlex.join(words))
-    file = options.files[0]
+    imported = import_trace(trace, options.machine, options.mesh, _command(options, *options.files))
     took, takes = seconds_text(imported.measured), seconds_text(imported.predicted)
-    print(f"{file}: remark: a step took {took}, and takes {takes} here", file=sys.stderr)
-    for remark in imported.remarks:
-        print(f"{file}: remark: {remark}", file=sys.stderr)
-    _write(imported.text, options.output)
-    return 0
+    said = f"a step took {took}, and takes {takes} here"
+    return _written(imported.text, [said, *imported.remarks], options, options.files[0])
 
 
 def _run_chakra(options: argparse.Namespace) -> int:
     """Write the program of execution traces."""
-    words = ["collir", "import", "chakra", *options.files]
-    for name in ("mesh", "machine"):
-        words += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
     traces = read_traces(options.files)
     file = traces.ranks[0].file
     name = re.sub(r"\W", "_", Path(file).name.removesuffix(".0.et")) or "step"
     imported = program_of(
         traces, f"_{name}" if name[0].isdigit() else name, machine=options.machine,
         axes=axes_of(options.mesh), comment=f"Traces of {len(traces.ranks)} ranks, by\n  "
-        f"{shlex.join(words)}",
+        f"{_command(options, *options.files)}",
     )  # fmt: skip
     collir.parse(imported.text, options.output or "<imported>")
-    for remark in imported.remarks:
-        print(f"{file}: remark: {remark}", file=sys.stderr)
-    _write(imported.text, options.output)
-    return 0
+    return _written(imported.text, imported.remarks, options, file)
 
 
 def _run_hlo(options: argparse.Namespace) -> int:
     """Write a program of XLA, and say what of it is typed."""
     file, text = text_of(options.file)
-    words = ["collir", "import", "hlo", file]
-    words += ["--mesh", options.mesh] if options.mesh else []
-    words += ["--machine", options.machine] if options.machine else []
     imported = import_hlo(
         text, file, mesh=axes_of(options.mesh), machine=options.machine,
-        comment=f"{file}, by\n  {shlex.join(words)}",
+        comment=f"{file}, by\n  {_command(options, file)}",
     )  # fmt: skip
     what = f"{imported.typed} of {imported.sent} collectives are typed"
     print(f"{file}: remark: {what}", file=sys.stderr)
     for problem in imported.problems:
         print(f"{file}: warning: {problem}", file=sys.stderr)
-    for remark in imported.remarks:
-        print(f"{file}: remark: {remark}", file=sys.stderr)
-    _write(imported.text, options.output)
-    return 0
+    return _written(imported.text, imported.remarks, options, file)
 
 
 def _run_stablehlo(options: argparse.Namespace) -> int:
     """Write the program of a module of StableHLO."""
     file, text = text_of(options.file)
-    words = ["collir", "import", "stablehlo", file]
-    for name in ("mesh", "machine", "optimizer"):
-        words += [f"--{name}", getattr(options, name)] if getattr(options, name) else []
-    words += ["--clip"] * options.clip
     imported = import_stablehlo(
         text, file, optimizer=options.optimizer or "", clip=options.clip, machine=options.machine,
-        mesh=axes_of(options.mesh), comment=f"{file}, by\n  {shlex.join(words)}",
+        mesh=axes_of(options.mesh), comment=f"{file}, by\n  {_command(options, file)}",
     )  # fmt: skip
     return _checked(imported, options.output)
+
+
+def _written(text: str, remarks: Sequence[str], options: argparse.Namespace, file: str) -> int:
+    """Write a program, and say what is to be said of it; return the exit status."""
+    for remark in remarks:
+        print(f"{file}: remark: {remark}", file=sys.stderr)
+    _write(text, options.output)
+    return 0
 
 
 def _checked(imported: Imported, output: str | None) -> int:
@@ -296,10 +282,10 @@ def _write(text: str, output: str | None) -> None:
     write_whole(output, text)
 
 
-def _command(options: argparse.Namespace) -> str:
-    """Return the command line that makes the program again, but for its output."""
-    words = ["collir", "import", options.kind]
-    words.append(options.config if options.kind == "hf" else options.factory)
+def _command(options: argparse.Namespace, *subjects: str) -> str:
+    """Return the command line that makes the program of files or a factory again, but for its
+    output."""
+    words = ["collir", "import", options.kind, *subjects]
     for name in ("args", "head", "batch", "seq", "pad_vocab", "optimizer", "precision",
                  "capacity", "machine", "mesh"):  # fmt: skip
         value = getattr(options, name, None)
@@ -308,7 +294,7 @@ def _command(options: argparse.Namespace) -> str:
                 f"--{name.replace('_', '-')}",
                 *(value if isinstance(value, list) else [str(value)]),
             ]
-    return shlex.join([*words, *(["--clip"] if options.clip else [])])
+    return shlex.join(words + ["--clip"] * getattr(options, "clip", False))
 
 
 def _factor(text: str) -> float:
