@@ -8,9 +8,10 @@ from pathlib import Path
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
+from collir.cost.model import CostModel
 from collir.cost.programs.simulation import Simulation
 from collir.importing.traces.compared import Compared
-from collir.importing.traces.files import read_traces
+from collir.importing.traces.files import is_trace, read_traces
 from collir.importing.traces.trace import Trace
 from collir.importing.values import ReadError
 from collir.ir.auto import is_auto
@@ -31,6 +32,11 @@ def run(options: argparse.Namespace) -> int:
     if options.html:
         check_installed()
     *traces, program = options.subjects
+    _check_files(traces, program)
+    try:
+        CostModel(options.model, options.algorithm, options.order)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
     module, simulation = _simulated(options, program)
     compared = compared_with(traces, simulation)
     if options.calibrate:
@@ -45,6 +51,18 @@ def run(options: argparse.Namespace) -> int:
     else:
         print("\n".join(report(compared)))
     return 0
+
+
+def _check_files(traces: Sequence[str], program: str) -> None:
+    """Check that the program is the last file, and the only one.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if is_trace(Path(program)):
+        raise UsageError(f"{program} is a trace: behind the traces, give the program that ran")
+    if others := [x for x in traces if x.endswith(".coll")]:
+        raise UsageError(f"{others[0]} is no trace: give one program, behind the traces")
 
 
 def compared_with(traces: Sequence[str], simulation: Simulation) -> Compared:

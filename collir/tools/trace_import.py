@@ -1,6 +1,7 @@
 """A trace as a program, whose prediction on the machine that ran is the time of the trace."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -66,12 +67,14 @@ def import_trace(
     devices = trace.world or max(x.rank for x in trace.ranks) + 1
     rank = trace.ranks[0]
     declared = _declared(trace, machine, devices)
+    axes = axes_of(mesh)
+    _check_devices(declared, axes, devices)
     rate = _rate(declared)
     steps = [*steps_of(rank, ())]
     typical = median(window.seconds for window, _ in steps)
     window, ran = min(steps, key=lambda x: abs(x[0].seconds - typical))
     try:
-        program = traced_program(rank, window, ran, devices, declared.levels, axes_of(mesh), rate)
+        program = traced_program(rank, window, ran, devices, declared.levels, axes, rate)
     except UnsuitableTraceError as error:
         raise DiagnosticError(Diagnostic(f"{rank.file}: {error}")) from error
     mesh_text = f"mesh @m on @cluster {{ {program.pieces.text} }}\n"
@@ -102,6 +105,24 @@ def _declared(trace: Trace, machine: str, devices: int) -> Declared:
         f"  level rank[{devices}] {{ port = 1 GB/s, latency = 50 us, fabric = memory }}\n}}"
     )
     return Declared(text, (("rank", devices),))
+
+
+def _check_devices(declared: Declared, axes: Mapping[str, int], devices: int) -> None:
+    """Check that the machine and the mesh have as many devices as the trace has ranks.
+
+    Raises:
+        DiagnosticError: they have not.
+    """
+    on_levels = math.prod(size for _, size in declared.levels)
+    for what, option, count in (
+        ("the machine has", "--machine", on_levels),
+        ("the axes have", "--mesh", math.prod(axes.values()) if axes else devices),
+    ):
+        if count != devices:
+            raise DiagnosticError(Diagnostic(
+                f"the trace is of {devices} rank{'s' * (devices != 1)}, and {what} {count} devices:"
+                f" give {option} with as many"
+            ))  # fmt: skip
 
 
 def _rate(declared: Declared) -> float:

@@ -67,6 +67,38 @@ def test_one_rank_alone_is_compared_and_said(capsys: pytest.CaptureFixture[str])
     assert "1 of 4 ranks are here (1)" in text and "wait" not in text.splitlines()[1]
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([*FILES], "is a trace: behind the traces, give the program that ran"),
+        ([FILES[0], PROGRAM, PROGRAM], "is no trace: give one program, behind the traces"),
+        ([FILES[0], PROGRAM, "--model", "nope"], "model is one of auto, alpha-beta, p2, nccl"),
+        ([FILES[0], PROGRAM, "--algorithm", "nope"], "algorithm is one of auto"),
+    ],
+)
+def test_wrong_arguments_are_usage_errors(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool.main(["compare", *words]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--machine", "@dgx_h100(nodes = 1)"],
+         "the trace is of 4 ranks, and the machine has 8 devices: give --machine with as many"),
+        (["--mesh", "data=2"],
+         "the trace is of 4 ranks, and the axes have 2 devices: give --mesh with as many"),
+    ],
+)  # fmt: skip
+def test_a_machine_or_a_mesh_of_another_number_of_ranks_is_an_error(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool.main(["import", "trace", *FILES, *words]) == 1
+    assert message in capsys.readouterr().err
+
+
 USE = """
   for (const x of document.querySelectorAll("button")) x.click();
   for (const canvas of document.querySelectorAll(".timeline"))
