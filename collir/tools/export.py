@@ -1,6 +1,8 @@
-"""``collir export``: a program as other simulators read it."""
+"""``collir export``: programs and algorithms as other tools read them."""
 
 import argparse
+
+from collir.algorithms.table import ALGORITHMS
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,11 +23,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name in ("model", "algorithm", "order"):
         chakra.add_argument(f"--{name}", default="auto", metavar="NAME",
                             help="as the option of -t simulate (default: auto)")  # fmt: skip
+    msccl = kinds.add_parser(
+        "msccl", help="an algorithm of a collective, for NCCL's and RCCL's runtimes of MSCCL",
+        description="An algorithm in MSCCL's XML, which is read back and proven before it is "
+        "written.",
+    )  # fmt: skip
+    msccl.add_argument("--collective", required=True, choices=sorted({c for c, _ in ALGORITHMS}))
+    msccl.add_argument("--algorithm", default="ring", choices=sorted({a for _, a in ALGORITHMS}),
+                       help="default: ring")  # fmt: skip
+    msccl.add_argument("--ranks", required=True, type=int, metavar="N", help="how many ranks")
+    msccl.add_argument("--runtime", default="rccl", choices=("rccl", "msccl"),
+                       help="which parser reads it: names differ (default: rccl)")  # fmt: skip
+    msccl.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    # Imported here because it is slow and the tools start fast.
+    # Imported here because they are slow and the tools start fast.
+    if options.kind == "msccl":
+        from collir.tools import export_msccl
+
+        return export_msccl.run(options)
     from collir.tools import export_driver
 
     return export_driver.run(options)

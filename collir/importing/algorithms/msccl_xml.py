@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
+from collir.algorithms.msccl_xml import BUFFERS, COLLECTIVES, KINDS
 from collir.algorithms.program import (
     DOES,
-    Buffer,
     ChunkProgram,
     Chunks,
     ChunkStep,
@@ -25,22 +25,6 @@ MOST_BYTES = 2**28
 
 _MOST_STEPS = 5_000_000
 _MOST_CHUNKS = 2**20
-
-_KINDS = {
-    "s": "send", "r": "receive", "rcs": "receive_copy_send", "rrs": "receive_reduce_send",
-    "rrc": "receive_reduce_copy", "rrcs": "receive_reduce_copy_send", "cpy": "copy",
-    "re": "reduce", "nop": "nop",
-}  # fmt: skip
-"""The kinds of steps by their names in a file; ``ra`` of microsoft/msccl is not known here."""
-
-_BUFFERS = {"i": Buffer.INPUT, "o": Buffer.OUTPUT, "s": Buffer.SCRATCH}
-
-_COLLECTIVES = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "reduce_scatter": "reduce_scatter",
-    "reducescatter": "reduce_scatter", "alltoall": "all_to_all", "broadcast": "broadcast",
-    "reduce": "reduce", "gather": "gather", "scatter": "scatter", "custom": "custom",
-}  # fmt: skip
-"""The collectives by their names in a file."""
 
 _PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
 
@@ -175,9 +159,9 @@ def _parsed(text: bytes) -> tuple[_Element, int]:
 
 def _program(algorithm: _Element, collective: str) -> ChunkProgram:
     name = algorithm.values.get("coll", "")
-    known = _COLLECTIVES.get(name)
+    known = COLLECTIVES.get(name)
     if known is None:
-        listed = ", ".join(_COLLECTIVES)
+        listed = ", ".join(COLLECTIVES)
         message = f"`coll` is one of {listed}, not '{shown(name)}'"
         raise ReadError(message, algorithm.place)
     if known == "custom" and not collective:
@@ -212,7 +196,7 @@ def _program(algorithm: _Element, collective: str) -> ChunkProgram:
 
 
 def _rank(gpu: _Element) -> RankProgram:
-    sizes = {_BUFFERS[letter]: gpu.number(f"{letter}_chunks", 0, low=0) for letter in "ios"}
+    sizes = {BUFFERS[letter]: gpu.number(f"{letter}_chunks", 0, low=0) for letter in "ios"}
     blocks = [_block(x) for x in gpu.children]
     for number, block in enumerate(sorted(blocks, key=lambda x: x.number)):
         if block.number != number:
@@ -237,9 +221,9 @@ def _block(tb: _Element) -> ThreadBlock:
 
 def _step(element: _Element) -> ChunkStep:
     name = element.values.get("type", "")
-    kind = _KINDS.get(name)
+    kind = KINDS.get(name)
     if kind is None:
-        message = f"`type` is one of {', '.join(_KINDS)}, not '{shown(name)}'"
+        message = f"`type` is one of {', '.join(KINDS)}, not '{shown(name)}'"
         raise ReadError(message, element.place)
     depends = element.number("depid", -1), element.number("deps", -1)
     after = (depends,) if min(depends) >= 0 else ()
@@ -257,11 +241,11 @@ def _step(element: _Element) -> ChunkStep:
 
 def _chunks(element: _Element, buffer: str, offset: str, count: int) -> Chunks | None:
     letter = element.values.get(buffer, "")
-    if letter not in _BUFFERS:
+    if letter not in BUFFERS:
         if letter:
             raise ReadError(f"`{buffer}` is i, o or s, not '{shown(letter)}'", element.place)
         return None
-    return Chunks(_BUFFERS[letter], element.number(offset), count)
+    return Chunks(BUFFERS[letter], element.number(offset), count)
 
 
 def _refused(
