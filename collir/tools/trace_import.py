@@ -30,8 +30,11 @@ NAME = "step"
 _RATE = 1e12
 """The operations per second of a device that the machine does not know."""
 
-_HALVINGS = 24
-"""The times that an interval is halved in which the scale of computing is."""
+_MOST_TRIES = 24
+"""The most simulations for the scale of computing."""
+
+_EXACT = 1e-4
+"""The part by which a prediction may be off the time that was measured."""
 
 
 @dataclass(frozen=True)
@@ -167,10 +170,18 @@ def _adjusted(time: Callable[[float, float], float], measured: float) -> tuple[f
     predicted = time(1.0, 0.0)
     if predicted <= measured:
         return 1.0, measured - predicted
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if time(middle, 0.0) < measured else (low, middle)
+    low, high, below, above = 0.0, 1.0, time(0.0, 0.0) - measured, predicted - measured
+    if below >= 0:
+        return 0.0, 0.0
+    for _ in range(_MOST_TRIES):  # the Illinois method: where a line between both is 0
+        middle = low + (high - low) * below / (below - above)
+        off = time(middle, 0.0) - measured
+        if abs(off) <= _EXACT * measured:
+            return middle, 0.0
+        if off < 0:
+            low, below, above = middle, off, above / 2
+        else:
+            high, above, below = middle, off, below / 2
     return low, 0.0
 
 
@@ -191,7 +202,14 @@ def _remarks(
             f"%rest, {seconds_text(rest)} ({share:.0%} of the step), is fitted: what its "
             "collectives, computing and gaps do not explain, such as waiting for late ranks"
         )
-    if scale < 1:
+    if scale == 0:
+        yield "its collectives alone take longer than the step did: its computing is left out"
+    elif scale < 1:
         yield f"computing is {scale:.3g} times as long as in the trace, so that the step is as long"
+    if program.ungrouped:
+        yield (
+            f"the trace does not say the ranks of {program.ungrouped} collectives: they are taken "
+            "to be all ranks"
+        )
     for what, number in program.left_out.items():
         yield f"{number} of {what}: left out"

@@ -1,6 +1,7 @@
 """Traces as programs: the same collectives, and the time of the trace."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from predicted_traces import STEP, traced
 
 import collir
-from collir.importing.traces.trace import TracedCollective
+from collir.importing.traces.trace import RankTrace, Span, Trace, TracedCollective
 from collir.tools.trace_import import import_trace
 
 pytest.importorskip("scipy")
@@ -30,7 +31,7 @@ def test_a_program_takes_as_long_as_its_trace(late: dict[int, float]) -> None:
     assert again.time == pytest.approx(imported.measured, rel=0.05)
     assert again.time == pytest.approx(imported.predicted)
     sent = [(x.collective.kind, x.collective.size, x.collective.ranks) for x in again.collectives]
-    assert sent == [("all_reduce", 1 << 20, 2)] * 3 + [("all_reduce", 8, 2)]
+    assert sent == [("all_reduce", 1 << 20, 2)] * 3 + [("all_reduce", 4, 2)]
     assert "level gpu[4]" in imported.text and "a = gpu:2, b = gpu:2" in imported.text
     assert any("fitted to" in x for x in imported.remarks)
 
@@ -53,6 +54,49 @@ def test_what_has_no_bytes_or_no_group_is_left_out_and_said() -> None:
 
     imported = import_trace(traced(simulation, change=unknown))
     assert any("1 of nccl:all_reduce, whose bytes" in x for x in imported.remarks)
+
+
+def test_that_the_ranks_of_collectives_are_not_known_is_said() -> None:
+    [simulation] = collir.simulate(collir.parse(STEP))
+    imported = import_trace(traced(simulation, groups=False))
+    assert any(
+        "the ranks of 4 collectives: they are taken to be all" in x for x in imported.remarks
+    )
+
+
+def overlapping(computes: float) -> Trace:
+    """Return a trace of two collectives of 10 ms that run at the same time, and of computing
+    behind them."""
+    trace = Trace("a test", [], 4)
+    for rank in range(4):
+        made = RankTrace(rank, f"rank{rank}.json", steps=[Span("step", 1.0, 1.011 + computes)])
+        for at in (1.0, 1.001):
+            made.collectives.append(TracedCollective(
+                "all_reduce", "all_reduce", 2.0**20, at, at + 0.01, at, "net", (0, 1, 2, 3), 4,
+            ))  # fmt: skip
+        made.work.add("gemm", 1.011, 1.011 + computes)
+        trace.ranks.append(made)
+    return trace
+
+
+def test_computing_is_scaled_in_few_simulations(monkeypatch: pytest.MonkeyPatch) -> None:
+    count, simulate = 0, collir.simulate
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal count
+        count += 1
+        return simulate(*arguments)
+
+    monkeypatch.setattr(collir, "simulate", counted)
+    imported = import_trace(overlapping(0.02))
+    assert imported.predicted == pytest.approx(imported.measured, rel=1e-3)
+    assert any("computing is 0." in x for x in imported.remarks) and count < 10
+
+
+def test_collectives_that_take_longer_than_the_step_are_said() -> None:
+    imported = import_trace(overlapping(0.005))
+    assert imported.predicted > imported.measured
+    assert any("its collectives alone take longer" in x for x in imported.remarks)
 
 
 def test_a_trace_without_collectives_is_one_error() -> None:

@@ -15,6 +15,8 @@ _NEAR = 0.05
 _LEAST = 1e-7
 """The shortest computing that is written, in seconds."""
 
+_CUTS = ("reduce_scatter", "all_gather", "all_to_all")
+"""The collectives whose buffers are cut into as many blocks as there are ranks."""
 
 _SECONDS = "seconds "
 """What stands before the seconds of a line, until they are written as operations."""
@@ -36,6 +38,7 @@ class TracedProgram:
         computes, waits, idles: the seconds of its computing, of gaps that collectives end, and of
             others, which are written as computing.
         left_out: collectives that it has not, each with why, and how many.
+        ungrouped: the number of those whose ranks the trace does not say, taken to be all.
     """
 
     pieces: Pieces
@@ -48,6 +51,7 @@ class TracedProgram:
     idles: float = 0.0
     left_out: Counter[str] = field(default_factory=Counter[str])
     collectives: int = 0
+    ungrouped: int = 0
 
     def text(self, name: str, scale: float = 1.0, rest: float = 0.0) -> str:
         """Return the function.
@@ -212,7 +216,8 @@ class _Writer:
         """Write a collective, which runs beside what is computed behind it."""
         count = math.prod(self.made.pieces.pieces[n].digit.size for n in pieces)
         over = self.made.pieces.listed(pieces)
-        elements = max(count, math.ceil(x.size / 4 / count) * count)
+        cut = count if x.kind in _CUTS else 1
+        elements = max(cut, math.ceil(x.size / 4 / cut) * cut)
         types = _types(x.kind, elements, count, over)
         if types is None:
             self.made.left_out[f"{x.label}, which differs by rank"] += 1
@@ -220,6 +225,7 @@ class _Writer:
         taken, given, rest = types
         self._write()
         self.made.collectives += 1
+        self.made.ungrouped += x.ranks is None and not x.group_size
         number = self.made.collectives
         self.made.arguments.append(f"%x{number}: {taken}")
         result = f"%r{number}"
