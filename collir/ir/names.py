@@ -61,7 +61,8 @@ def unique_names(function: FuncOp, hidden: Container[SSAValue] = ()) -> dict[SSA
     number = 0
     # Names in the signature come first, in the order of the signature. What is not written comes
     # last, so that names are the same where it is hidden.
-    first = (x for x, name in fixed.items() if name or x in function.args)
+    arguments = {*function.args}
+    first = (x for x, name in fixed.items() if name or x in arguments)
     written = (x for x in hints if not (auto and _is_implied(x)))
     for value in [*first, *written, *hints]:
         if value in names:
