@@ -1,5 +1,6 @@
 """The page of `-t html`: what stands in it, that nothing of a program is run, and in a browser."""
 
+import json
 import re
 from pathlib import Path
 
@@ -13,10 +14,13 @@ from collir.targets.reports.page.changes import changes_of
 from collir.targets.reports.page.data import exposed_spans
 from collir.targets.reports.page.target import Shown, page
 from collir.targets.reports.page.topology import Drawing, drawings
+from collir.targets.reports.pass_costs import FunctionAt
 from collir.targets.reports.summary import sentences, waits_of
 from collir.tools.collopt import main as collopt
 
 jinja2 = pytest.importorskip("jinja2")
+
+ROOT = Path(__file__).parents[2]
 
 MACHINE = """
 machine @box {
@@ -52,6 +56,33 @@ func @f(%g: f32[4096] partial(sum: data, model)) -> f32[4096] on @m {{
 
 def page_of(text: str, file: str = "") -> str:
     return page([*map(Shown, collir.simulate(collir.parse(text)))], file)
+
+
+def test_a_page_and_a_trace_of_a_pipeline_have_the_streams_of_its_sends(tmp_path: Path) -> None:
+    module = collir.parse(ROOT / "tests" / "filecheck" / "targets" / "pipelines.coll")
+    [simulation] = collir.simulate(module)
+    [function] = data_of(page([Shown(simulation)], ""))["functions"]
+    lanes = [function["lanes"][step[8]] for step in function["steps"] if step[1] == "send"]
+    assert lanes and {*lanes} == {"sends, stage = 0"}
+    trace = tmp_path / "trace.json"
+    assert collopt([str(ROOT / "examples" / "models" / "pipeline.coll"), "-p",
+                    "pipeline{microbatches=4}", "-t", "trace", "-o", str(trace)]) == 0  # fmt: skip
+    events = json.loads(trace.read_text())["traceEvents"]
+    titles = [(x["pid"], x["args"]["name"]) for x in events if x["name"] == "process_name"]
+    assert len({pid for pid, _ in titles}) == len(titles)
+    assert {x["pid"] for x in events} == {pid for pid, _ in titles}
+    assert any(name == "@step sends" for _, name in titles)
+
+
+def test_the_collectives_of_the_tasks_of_a_pipeline_count() -> None:
+    module = collir.parse(ROOT / "examples" / "models" / "pipeline.coll")
+    [simulation] = [
+        x for x in collir.simulate(collir.run_passes(module, "pipeline{microbatches=4}"))
+        if x.name == "step"
+    ]  # fmt: skip
+    alone = len(simulation.collectives)
+    inside = [x.pipelined.body for x in simulation.program if x.pipelined]
+    assert inside and FunctionAt.of(simulation).collectives > alone + len(inside)
 
 
 def test_a_summary_says_what_is_waited_for() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from collir.cost.model import StepCost, step_estimate
+from collir.cost.model import step_estimate
 from collir.cost.network.wires import Array
 from collir.cost.programs.simulation import Simulation
 from collir.machine import Level, LinkKind
@@ -28,7 +28,7 @@ def link_seconds(simulation: Simulation, number: int) -> LinkSeconds:
     if not level.wires or level.parents:
         return found
     total: Array | None = None
-    for step, times in _sent(simulation):
+    for step, times in simulation.all_collectives():
         for part in step_estimate(step.collective, simulation.model)[1].rounds:
             links = part.loads[number].links
             if links is None:
@@ -41,17 +41,6 @@ def link_seconds(simulation: Simulation, number: int) -> LinkSeconds:
         pair = min(a, b), max(a, b)
         found[pair] = max(found.get(pair, 0.0), size * level.wires / level.port)
     return found
-
-
-def _sent(simulation: Simulation, times: int = 1) -> Iterator[tuple[StepCost, int]]:
-    """Yield the collectives of a function and how often each runs."""
-    for step in simulation.program:
-        if step.loop:
-            yield from _sent(step.loop.body, times * step.loop.times)
-        elif step.pipelined:
-            yield from _sent(step.pipelined.body, times)
-        elif step.sent:
-            yield step.sent, times
 
 
 def _each(level: Level, loads: Array) -> Array:

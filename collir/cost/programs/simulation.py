@@ -259,6 +259,24 @@ class Simulation:
         """The costs of its collectives, each alone, without those inside of loops."""
         return tuple(step.sent for step in self.program if step.sent)
 
+    def all_collectives(self, times: int = 1) -> Iterator[tuple[StepCost, int]]:
+        """Yield the costs of its collectives and of those in loops and tasks, each alone, and how
+        often each runs."""
+        for step in self.program:
+            if step.loop:
+                yield from step.loop.body.all_collectives(times * step.loop.times)
+            elif step.pipelined:
+                yield from step.pipelined.body.all_collectives(times)
+            elif step.sent:
+                yield step.sent, times
+
+    @cached_property
+    def streams(self) -> int:
+        """The number of streams: one for each level, that of local steps, and one for the sends of
+        pipelines between each two places."""
+        own = (step.task.stream for step in self.steps)
+        return 1 + max(len(self.mesh.machine.levels), *own)
+
     @property
     def overlaps(self) -> bool:
         """True if steps may run at the same time."""

@@ -1,6 +1,6 @@
 """The savings of passes: the cost of every function before the first pass and after each."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.passes import ModulePass
 
-from collir.cost.model import CostModel, StepCost
+from collir.cost.model import CostModel
 from collir.cost.programs.simulate import simulate_function
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import meshes_remembered
@@ -48,7 +48,7 @@ class FunctionAt:
         """Return the figures of a simulation."""
         mesh, machine = simulation.mesh, simulation.mesh.machine
         level = next((i for i, x in enumerate(machine.levels) if x.size > 1), 0)
-        sent = list(_sent(simulation))
+        sent = [*simulation.all_collectives()]
         return FunctionAt(
             f"{mesh_title(mesh)}, costed {simulation.model.how(machine)}",
             simulation.time,
@@ -57,15 +57,6 @@ class FunctionAt:
             simulation.peak,
             sum(times for _, times in sent),
         )
-
-
-def _sent(simulation: Simulation, times: int = 1) -> Iterator[tuple[StepCost, int]]:
-    """Yield the collectives of a function and how often each runs."""
-    for step in simulation.program:
-        if step.loop:
-            yield from _sent(step.loop.body, times * step.loop.times)
-        elif step.sent:
-            yield step.sent, times
 
 
 Figure = FunctionAt | str

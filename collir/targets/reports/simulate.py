@@ -63,9 +63,12 @@ class SimulateJsonTarget(CostOptions, Target):
 
 
 def stream_name(simulation: Simulation, stream: int) -> str:
-    """Return the level of a stream, or ``device`` for the stream of local steps."""
+    """Return the level of a stream, ``device`` for the stream of local steps, or ``sends`` for one
+    of the sends of a pipeline."""
     levels = simulation.mesh.machine.levels
-    return levels[stream].name if stream < len(levels) else "device"
+    if stream < len(levels):
+        return levels[stream].name
+    return "device" if stream == len(levels) else "sends"
 
 
 def lane_name(simulation: Simulation, step: SimulatedStep) -> str:

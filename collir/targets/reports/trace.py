@@ -34,21 +34,22 @@ class TraceTarget(CostOptions, Target):
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         simulations = simulate(module, self.cost_model())
         events: list[dict[str, Any]] = []
-        for number, simulation in enumerate(simulations):
-            first = number * (1 + max(len(x.mesh.machine.levels) for x in simulations))
+        first = 0
+        for simulation in simulations:
             events += _events(
                 simulation, first, f"@{simulation.name} " if len(simulations) > 1 else ""
             )
+            first += simulation.streams
         json.dump({"displayTimeUnit": "ns", "traceEvents": events}, output, indent=1)
         output.write("\n")
 
 
 def _events(simulation: Simulation, first: int, prefix: str) -> Iterator[dict[str, Any]]:
     levels = simulation.mesh.machine.levels
-    for stream in range(len(levels) + 1):
+    for stream in range(simulation.streams):
         process = {"ph": "M", "pid": first + stream, "tid": 0}
         name = stream_name(simulation, stream)
-        title = f"{prefix}level {name}" if stream < len(levels) else f"{prefix}device"
+        title = f"{prefix}level {name}" if stream < len(levels) else f"{prefix}{name}"
         yield {**process, "name": "process_name", "args": {"name": title}}
         yield {**process, "name": "process_sort_index", "args": {"sort_index": first + stream}}
         for lane, place in enumerate(simulation.places):

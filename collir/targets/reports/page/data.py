@@ -78,10 +78,9 @@ class StepRow(NamedTuple):
 
 def _lane_names(simulation: Simulation) -> list[str]:
     """Return the names of the rows of a timeline: a stream of the devices of each place."""
-    count = len(simulation.mesh.machine.levels) + 1
     return [
         ", ".join(filter(None, (stream_name(simulation, stream), place)))
-        for stream in range(count)
+        for stream in range(simulation.streams)
         for place in simulation.places
     ]
 
