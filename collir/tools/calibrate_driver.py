@@ -23,7 +23,7 @@ from collir.tools.measured import (
     read,
     samples_of,
 )
-from collir.tools.shell import BAD_INPUT, UsageError, write_whole
+from collir.tools.shell import BAD_INPUT, UsageError, check_folders, write_whole
 
 MAX_POINTS = 2000
 """The largest number of times of a fit; on several levels more take minutes and add nothing."""
@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace, sources: Sources) -> None:
     if options.html:
         check_installed()
+    check_folders(options.output, options.html, options.report, options.save)
     if options.device:
         _check_scipy()
         run_device(options, sources)

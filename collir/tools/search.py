@@ -25,7 +25,7 @@ from collir.tools.own_problems import own_subject
 from collir.tools.search_output import Outcome, as_json, as_text
 from collir.tools.search_page import advice, html
 from collir.tools.search_subjects import SUBJECTS, Options, Parser, Subject, at_least_one
-from collir.tools.shell import Arguments, UsageError, write_whole
+from collir.tools.shell import Arguments, UsageError, check_folders, write_whole
 
 
 def _common(parser: Parser) -> None:
@@ -160,6 +160,7 @@ def _problem(options: Options) -> tuple[Any, Exception | None]:
     try:
         if options.html:
             check_installed()
+        check_folders(options.html, options.profile)
         return _subject(options.problem).problem(options), None
     except SearchError as error:
         return None, UsageError(str(error))

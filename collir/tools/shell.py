@@ -152,6 +152,18 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def check_folders(*paths: str | None) -> None:
+    """Check that the folders of files are there, before what is written takes long.
+
+    Raises:
+        DiagnosticError: one is not.
+    """
+    for path in filter(None, paths):
+        if not (folder := Path(path).parent).is_dir():
+            message = f"cannot write {path}: there is no folder {folder}"
+            raise DiagnosticError(Diagnostic(message))
+
+
 def write_whole(path: str, contents: str | bytes) -> None:
     """Write a file that appears whole or not at all; of a link, the file it leads to.
 

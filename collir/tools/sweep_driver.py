@@ -29,7 +29,7 @@ from collir.tools.deadline import Deadline
 from collir.tools.engines import ENGINES
 from collir.tools.executors import Workers, workers_at
 from collir.tools.measured import machines_of
-from collir.tools.shell import UsageError, write_whole
+from collir.tools.shell import UsageError, check_folders, write_whole
 from collir.tools.sweep_estimates import ProgressLine, estimated
 from collir.tools.sweep_explain import compared, explained
 from collir.tools.sweep_measure import MEASURING, measured_seconds, measured_text
@@ -211,6 +211,9 @@ def _check_output(options: argparse.Namespace, model: Model, space: Space) -> No
         check_installed()
     if options.html:
         check_page()
+    check_folders(
+        options.csv, options.plot, options.html, options.settings_output, options.output
+    )
     first = next(space.configurations(Counter()), None)
     if first and options.sort not in (names := columns(model, first)):
         raise UsageError(f"--sort {options.sort}: the columns are {', '.join(names)}")

@@ -19,7 +19,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.functions import functions_of
 from collir.targets.reports.page.rendered import check_installed
 from collir.tools.functions import keep_functions, reported
-from collir.tools.shell import UsageError, write_whole
+from collir.tools.shell import UsageError, check_folders, write_whole
 from collir.tools.trace_output import as_json, report
 from collir.tools.trace_page import html
 
@@ -31,6 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the comparison; return the exit status."""
     if options.html:
         check_installed()
+    check_folders(options.html, options.calibrate)
     *traces, program = options.subjects
     _check_files(traces, program)
     try:

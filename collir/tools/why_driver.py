@@ -28,7 +28,7 @@ from collir.targets.reports.text import bytes_text, percent_text, ratio_text, se
 from collir.tools.functions import keep_functions, reported
 from collir.tools.hlo import import_hlo
 from collir.tools.hlo_options import axes_of, text_of
-from collir.tools.shell import UsageError, write_whole
+from collir.tools.shell import UsageError, check_folders, write_whole
 
 CHANGES = (
     "place{again=true limit=10}",
@@ -86,6 +86,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the report; return the exit status."""
     if options.top < 1:
         raise UsageError("--top is a positive number")
+    check_folders(options.html)
     file, text = text_of(options.file)
     sources: Mapping[str, str] = {}
     if text.lstrip().startswith("HloModule"):

@@ -83,6 +83,14 @@ def test_wrong_arguments_are_usage_errors(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--html", "--calibrate"])
+def test_a_folder_that_is_not_there_is_said_before_files_are_read(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tool.main(["compare", "none.json", "none.coll", option, "none/x"]) == 1
+    assert "error: cannot write none/x: there is no folder none" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
