@@ -74,6 +74,12 @@ def test_a_page_and_a_trace_of_a_pipeline_have_the_streams_of_its_sends(tmp_path
     assert any(name == "@step sends" for _, name in titles)
 
 
+def test_a_function_without_steps_has_a_page() -> None:
+    text = f"{MACHINE}\nfunc @f(%x: f32[4]) -> f32[4] on @m {{ return %x }}\n"
+    [function] = data_of(page_of(text))["functions"]
+    assert function["time"] == 0 and not function["steps"]
+
+
 def test_the_collectives_of_the_tasks_of_a_pipeline_count() -> None:
     module = collir.parse(ROOT / "examples" / "models" / "pipeline.coll")
     [simulation] = [

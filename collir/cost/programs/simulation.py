@@ -274,8 +274,8 @@ class Simulation:
     def streams(self) -> int:
         """The number of streams: one for each level, that of local steps, and one for the sends of
         pipelines between each two places."""
-        own = (step.task.stream for step in self.steps)
-        return 1 + max(len(self.mesh.machine.levels), *own)
+        own = [step.task.stream for step in self.steps]
+        return 1 + max([len(self.mesh.machine.levels), *own])
 
     @property
     def overlaps(self) -> bool:
