@@ -211,6 +211,8 @@ def machine_text(op: MachineOp, result: Result) -> str:
 
 def _head(result: Result) -> Iterator[str]:
     fit, model = result.fit, result.model
+    if not fit.fitted:
+        return
     kept = f", {len(fit.held_back)} more were held back" if fit.held_back else ""
     yield from comment(
         f"Fitted by `collir calibrate` to {len(fit.fitted)} times of {', '.join(result.files)}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from xdsl.dialects.builtin import ArrayAttr, ModuleOp
 
 import collir
-from collir.cost.calibration import Calibration, CalibrationError, Sample, calibrate
+from collir.cost.calibration import CalibrationError, Sample, calibrate, unfitted
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import LevelAttr, MachineOp, device_properties
 from collir.importing.traces.compared import Compared
@@ -39,7 +39,7 @@ def calibrated(compared: Compared, module: ModuleOp, options: argparse.Namespace
     machine = compared.simulation.mesh.machine
     [op] = [x for x in module.ops if isinstance(x, MachineOp) and x.sym_name.data == machine.name]
     samples = collective_samples(compared)
-    fit = Calibration(machine, (), (), ())
+    fit = unfitted(machine, "no collective has all its ranks")
     if samples:
         try:
             fit = calibrate(machine, samples, compared.simulation.model)

@@ -49,6 +49,17 @@ def test_the_machine_that_is_written_explains_the_work(
     assert op.name == "machine.machine"
 
 
+def test_one_rank_alone_tells_the_devices_and_keeps_the_network(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy")
+    machine = tmp_path / "fitted.coll"
+    assert tool.main(["compare", FILES[0], PROGRAM, "--calibrate", str(machine)]) == 0
+    assert "Fitted to a trace, its devices to" in capsys.readouterr().err
+    text = machine.read_text(encoding="utf-8")
+    assert "level rank[4] { port = 1 GB/s, latency = 50 us, fabric = memory }" in text
+
+
 def test_a_trace_becomes_a_program_that_takes_as_long(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,6 +70,8 @@ def test_a_trace_becomes_a_program_that_takes_as_long(
     [simulation] = collir.simulate(collir.parse(path))
     assert simulation.time == pytest.approx(0.0978, rel=0.01)
     assert len(simulation.collectives) == 5
+    port = simulation.mesh.machine.levels[0].port
+    assert port == 1e9 or "Port: fitted" in path.read_text(encoding="utf-8")
 
 
 def test_one_rank_alone_is_compared_and_said(capsys: pytest.CaptureFixture[str]) -> None:

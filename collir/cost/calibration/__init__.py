@@ -4,7 +4,15 @@
 accurate the numbers are.
 """
 
-from collir.cost.calibration.fit import Calibration, calibrate
+from collir.cost.calibration.fit import Calibration, calibrate, unfitted
 from collir.cost.calibration.values import CalibrationError, FittedParameter, Residual, Sample
 
-__all__ = ["Calibration", "CalibrationError", "FittedParameter", "Residual", "Sample", "calibrate"]
+__all__ = [
+    "Calibration",
+    "CalibrationError",
+    "FittedParameter",
+    "Residual",
+    "Sample",
+    "calibrate",
+    "unfitted",
+]

@@ -126,8 +126,20 @@ def calibrate(
         )
     fit = _Fit(FitProblem(machine, used, model, knobs), frozenset(fixed))
     fit.run()
-    fitted = machine_with_settings(machine, knobs, fit.settings)
+    moved = [n for n in range(len(knobs)) if fit.settings[n] != fit.given[n]]
+    fitted = machine_with_settings(
+        machine, [knobs[n] for n in moved], [fit.settings[n] for n in moved]
+    )
     return Calibration(fitted, fit.parameters(), _residuals(fit, used), _residuals(fit, kept))
+
+
+def unfitted(machine: Machine, reason: str) -> Calibration:
+    """Return a machine as it is, with the reason why its numbers were not fitted."""
+    values = [(knob.name, knob.machine_value(machine)) for knob in knobs_of(machine)]
+    parameters = [
+        FittedParameter(name, value, 0.0, math.inf, False, value, reason) for name, value in values
+    ]
+    return Calibration(machine, tuple(parameters), (), ())
 
 
 def split_samples(
