@@ -46,10 +46,14 @@ def check_as_predicted(simulation: Simulation) -> None:
     parts, should = compared.parts[first], compared.predicted_parts
     assert parts.computes == pytest.approx(should.computes, abs=1e-8)
     assert parts.exposed == pytest.approx(should.exposed, abs=1e-8)
+    assert should.idles == 0 or should.idles > 1e-9 * should.total
 
 
 def test_a_trace_of_what_was_predicted_is_as_predicted() -> None:
-    check_as_predicted(simulation_of(STEP))
+    simulation = simulation_of(STEP)
+    check_as_predicted(simulation)
+    compared = Compared(traced(simulation), simulation)
+    assert all(row.last is None for row in compared.collectives)
 
 
 @pytest.mark.parametrize("name", ["train", "stages", "towers", "reshard"])

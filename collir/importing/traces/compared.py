@@ -99,8 +99,8 @@ class CollectiveRow:
 
     @property
     def last(self) -> int | None:
-        """The rank that comes last most often."""
-        found = Counter(x.last for x in self.arrivals if len(x.ran) > 1)
+        """The rank that is waited for most often, if one is for more than a nanosecond."""
+        found = Counter(x.last for x in self.arrivals if x.waited > 1e-9)
         return found.most_common(1)[0][0] if found else None
 
 
@@ -220,7 +220,7 @@ class Compared:
             found[rank.rank] = Parts(
                 busy.seconds / self.count, sending.seconds / self.count,
                 sending.without(busy).seconds / self.count,
-                total - either.seconds / self.count, total,
+                _left(total, either.seconds / self.count), total,
             )  # fmt: skip
         return found
 
@@ -231,7 +231,7 @@ class Compared:
         sends = _times([x for x in steps if x.step.sent])
         busy = _times([x for x in steps if not x.step.sent])
         total = self.simulation.time
-        idles = total - busy.together(sends).seconds
+        idles = _left(total, busy.together(sends).seconds)
         return Parts(busy.seconds, sends.seconds, sends.without(busy).seconds, idles, total)
 
     # --- collectives -----------------------------------------------------------------------------
@@ -436,6 +436,11 @@ def _ordinals(steps: Sequence[ExpectedStep]) -> list[int]:
         found.append(count[step.path])
         count[step.path] += 1
     return found
+
+
+def _left(total: float, used: float) -> float:
+    """Return what is left of some seconds; 0 if that is rounding."""
+    return total - used if total - used > 1e-9 * total else 0.0
 
 
 def _times(steps: Sequence[ExpectedStep]) -> Times:
