@@ -1,5 +1,6 @@
 """`collir compare TRACE... PROGRAM` and `collir import trace` on the traces of an example."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from predicted_traces import STEP, traced
 
 import collir
 from collir.importing.traces.compared import Compared
+from collir.importing.traces.files import read_traces
 from collir.tools import collir as tool
 from collir.tools.trace_page import html
 
@@ -118,6 +120,15 @@ def test_a_machine_or_a_mesh_of_another_number_of_ranks_is_an_error(
 ) -> None:
     assert tool.main(["import", "trace", *FILES, *words]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_what_ran_is_not_given_to_wrong_requests_where_a_file_is_cut_off(tmp_path: Path) -> None:
+    text = gzip.decompress(Path(FILES[1]).read_bytes())
+    path = tmp_path / "rank1.json"
+    path.write_bytes(text[: text.rindex(b'"gloo:all_reduce"') - 2000])
+    [rank] = read_traces([path]).ranks
+    assert rank.collectives
+    assert all(x.issued == x.start and x.label.startswith("gloo:") for x in rank.collectives)
 
 
 USE = """

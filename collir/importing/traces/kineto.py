@@ -112,6 +112,8 @@ def read_kineto(stream: BufferedIOBase, file: str) -> KinetoFile:
         except UNREADABLE:
             used = False
         reading.ignored += not used
+    if chrome.cut_off:  # what ran may be missing for what was asked for
+        reading.asked.clear()
     _finish(reading)
     base = number(chrome.about.get("baseTimeNanoseconds")) * 1e-9
     job = mapped(chrome.about.get("distributedInfo"))
