@@ -15,8 +15,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collir.algorithms.collectives import Value, aliases, expected_outputs, has_one_input, sizes_of
-from collir.algorithms.program import DOES, Buffer, ChunkProgram, Chunks, ChunkStep, ThreadBlock
+from collir.algorithms.collectives import (
+    Contributions,
+    aliases,
+    expected_outputs,
+    has_one_input,
+    sizes_of,
+)
+from collir.algorithms.program import (
+    DOES,
+    ChunkBuffer,
+    ChunkProgram,
+    ChunkRange,
+    ChunkStep,
+    ThreadBlock,
+)
 
 CAPACITY = 8
 """The messages that a connection holds: the steps of NCCL's buffers (``NCCL_STEPS``)."""
@@ -27,8 +40,8 @@ MOST_PROBLEMS = 20
 Clock = npt.NDArray[np.int32]
 
 
-class Problem(NamedTuple):
-    """What is wrong, in words that name the rank, the step and the chunk; and the line of the file.
+class AlgorithmProblem(NamedTuple):
+    """A fault, in words that name the rank, the step and the chunk, and its line of the file.
 
     Attributes:
         kind: ``form``, ``deadlock``, ``race``, ``value`` or ``result``.
@@ -40,37 +53,37 @@ class Problem(NamedTuple):
 
 
 @dataclass
-class Checked:
-    """What a check found.
+class CheckedAlgorithm:
+    """The faults that a check found.
 
     Attributes:
         problems: some of each kind; ``counts`` has how many there were.
         messages: how many were sent.
     """
 
-    problems: list[Problem] = field(default_factory=list[Problem])
+    problems: list[AlgorithmProblem] = field(default_factory=list[AlgorithmProblem])
     counts: dict[str, int] = field(default_factory=dict[str, int])
     messages: int = 0
 
     @property
     def is_right(self) -> bool:
-        """Whether the program implements its collective."""
+        """True if the program implements its collective."""
         return not self.problems
 
     def add(self, kind: str, message: str, line: int = 0) -> None:
-        """Note a problem."""
+        """Add a problem, unless enough of its kind are known."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if self.counts[kind] <= MOST_PROBLEMS:
-            self.problems.append(Problem(kind, message, line))
+            self.problems.append(AlgorithmProblem(kind, message, line))
 
 
-def check(program: ChunkProgram, capacity: int = CAPACITY) -> Checked:
+def check(program: ChunkProgram, capacity: int = CAPACITY) -> CheckedAlgorithm:
     """Return what is wrong with a program, for its collective.
 
     Args:
         capacity: the messages that a connection holds.
     """
-    found = Checked()
+    found = CheckedAlgorithm()
     for problem in _malformed(program):
         found.add("form", *problem)
     if not found.problems:
@@ -163,8 +176,8 @@ class _Connection:
 
     sender: _Block
     receiver: _Block
-    messages: deque[tuple[Sequence[Value | None], Clock | None, int, int]] = field(
-        default_factory=deque[tuple[Sequence["Value | None"], "Clock | None", int, int]]
+    messages: deque[tuple[Sequence[Contributions | None], Clock | None, int, int]] = field(
+        default_factory=deque[tuple[Sequence["Contributions | None"], "Clock | None", int, int]]
     )
 
 
@@ -180,11 +193,11 @@ class _Used:
 class _Run:
     """A run of a program."""
 
-    def __init__(self, program: ChunkProgram, capacity: int, found: Checked):
+    def __init__(self, program: ChunkProgram, capacity: int, found: CheckedAlgorithm):
         self.program, self.capacity, self.found = program, capacity, found
         self.aliases = aliases(program)
-        self.memory: list[dict[tuple[Buffer, int], Value]] = []
-        self.used: list[dict[tuple[Buffer, int], _Used]] = [{} for _ in program.ranks]
+        self.memory: list[dict[tuple[ChunkBuffer, int], Contributions]] = []
+        self.used: list[dict[tuple[ChunkBuffer, int], _Used]] = [{} for _ in program.ranks]
         self.blocks: list[_Block] = []
         self.of: dict[tuple[int, int], _Block] = {}
         for rank, own in enumerate(program.ranks):
@@ -216,24 +229,27 @@ class _Run:
             receiver = receivers[x.rank, x.block.sends_to, x.block.channel]
             self.out[x.index] = self.into[receiver.index] = _Connection(x, receiver)
 
-    def _inputs(self, rank: int) -> dict[tuple[Buffer, int], Value]:
+    def _inputs(self, rank: int) -> dict[tuple[ChunkBuffer, int], Contributions]:
         if has_one_input(self.program.collective) and rank != self.program.root:
             return {}
-        count = self.program.ranks[rank].sizes.get(Buffer.INPUT, 0)
-        if self.aliases.get(rank, (Buffer.OUTPUT, 0))[0] is Buffer.INPUT:
+        count = self.program.ranks[rank].sizes.get(ChunkBuffer.INPUT, 0)
+        if self.aliases.get(rank, (ChunkBuffer.OUTPUT, 0))[0] is ChunkBuffer.INPUT:
             count = max(count, self._input_size())
-        return {self.place(rank, Buffer.INPUT, n): Value(n, 1 << rank) for n in range(count)}
+        return {
+            self.place(rank, ChunkBuffer.INPUT, n): Contributions(n, 1 << rank)
+            for n in range(count)
+        }
 
     def _input_size(self) -> int:
         name = self.program.collective
         return sizes_of(name, len(self.program.ranks), self.program.chunks)[0]
 
-    def place(self, rank: int, buffer: Buffer, number: int) -> tuple[Buffer, int]:
+    def place(self, rank: int, buffer: ChunkBuffer, number: int) -> tuple[ChunkBuffer, int]:
         """Return where a chunk of a buffer lies."""
         inner, offset = self.aliases.get(rank, (None, 0))
         if buffer is not inner:
             return buffer, number
-        other = Buffer.OUTPUT if inner is Buffer.INPUT else Buffer.INPUT
+        other = ChunkBuffer.OUTPUT if inner is ChunkBuffer.INPUT else ChunkBuffer.INPUT
         return other, number + offset
 
     def run(self) -> None:
@@ -251,7 +267,7 @@ class _Run:
         for x in self._cycle(stuck) if stuck else ():
             at = where(x.rank, x.block, x.done)
             line = x.block.steps[x.done].line
-            self.found.add("deadlock", f"{at} waits for ever: {self._reason(x)}", line)
+            self.found.add("deadlock", f"{at} waits for ever: {self._blocked(x)}", line)
         for x in () if stuck else self.out.values():
             if x.messages:
                 _, _, rank, number = x.messages[0]
@@ -292,9 +308,6 @@ class _Run:
             )
         return None
 
-    def _reason(self, x: _Block) -> str:
-        return self._blocked(x) or ""
-
     def _cycle(self, stuck: Sequence[_Block]) -> Sequence[_Block]:
         """Return blocks that wait for each other, or one that waits for what never comes."""
         seen: dict[int, int] = {}
@@ -326,7 +339,7 @@ class _Run:
         for other, number in step.after:
             if x.clock is not None:
                 np.maximum(x.clock, self.of[x.rank, other].kept[number], out=x.clock)
-        values: Sequence[Value | None] | None = None
+        values: Sequence[Contributions | None] | None = None
         if does.receives:
             values, clock, rank, number = self.into[x.index].messages.popleft()
             if x.clock is not None and clock is not None:
@@ -356,8 +369,8 @@ class _Run:
     def _note(self, x: _Block, step: ChunkStep, kind: str, message: str) -> None:
         self.found.add(kind, f"{where(x.rank, x.block, x.done)} {message}", step.line)
 
-    def _read(self, x: _Block, step: ChunkStep, part: Chunks) -> list[Value | None]:
-        found: list[Value | None] = []
+    def _read(self, x: _Block, step: ChunkStep, part: ChunkRange) -> list[Contributions | None]:
+        found: list[Contributions | None] = []
         memory = self.memory[x.rank]
         for n in range(part.offset, part.offset + part.size):
             place = self.place(x.rank, part.buffer, n)
@@ -370,7 +383,7 @@ class _Run:
         return found
 
     def _write(
-        self, x: _Block, step: ChunkStep, part: Chunks, values: Sequence[Value | None]
+        self, x: _Block, step: ChunkStep, part: ChunkRange, values: Sequence[Contributions | None]
     ) -> None:
         memory = self.memory[x.rank]
         for n, value in zip(range(part.offset, part.offset + part.size), values, strict=False):
@@ -383,10 +396,10 @@ class _Run:
                 memory[place] = value
 
     def _reduced(
-        self, x: _Block, step: ChunkStep, own: Sequence[Value | None],
-        other: Sequence[Value | None],
-    ) -> list[Value | None]:  # fmt: skip
-        made: list[Value | None] = []
+        self, x: _Block, step: ChunkStep, own: Sequence[Contributions | None],
+        other: Sequence[Contributions | None],
+    ) -> list[Contributions | None]:  # fmt: skip
+        made: list[Contributions | None] = []
         for a, b in zip(own, other, strict=False):
             if a is None or b is None:
                 made.append(None)
@@ -400,19 +413,21 @@ class _Run:
                     x, step, "value",
                     f"adds chunk {a.chunk} of {_ranks_text(twice)} a second time",
                 )  # fmt: skip
-            made.append(Value(a.chunk, a.ranks | b.ranks))
+            made.append(Contributions(a.chunk, a.ranks | b.ranks))
         return made
 
     # --- races -----------------------------------------------------------------------------------
 
-    def _reads(self, x: _Block, step: ChunkStep, place: tuple[Buffer, int], name: str) -> None:
+    def _reads(self, x: _Block, step: ChunkStep, place: tuple[ChunkBuffer, int], name: str) -> None:
         used = self.used[x.rank].setdefault(place, _Used())
         assert x.clock is not None
         if used.writer not in (-1, x.index) and x.clock[used.writer] <= used.written:
             self._race(x, step, name, "reads", used.writer, used.written, "writes")
         used.readers[x.index] = x.done
 
-    def _writes(self, x: _Block, step: ChunkStep, place: tuple[Buffer, int], name: str) -> None:
+    def _writes(
+        self, x: _Block, step: ChunkStep, place: tuple[ChunkBuffer, int], name: str
+    ) -> None:
         used = self.used[x.rank].setdefault(place, _Used())
         assert x.clock is not None
         if used.writer not in (-1, x.index) and x.clock[used.writer] <= used.written:
@@ -442,7 +457,7 @@ class _Run:
         ranks = len(program.ranks)
         outputs = expected_outputs(program.collective, ranks, program.chunks, program.root)
         for rank, number, expected in outputs:
-            place = self.place(rank, Buffer.OUTPUT, number)
+            place = self.place(rank, ChunkBuffer.OUTPUT, number)
             value = self.memory[rank].get(place)
             if value == expected:
                 continue
@@ -451,7 +466,7 @@ class _Run:
             self.found.add("result", message, line)
 
 
-def _wrong(value: Value | None, expected: Value) -> str:
+def _wrong(value: Contributions | None, expected: Contributions) -> str:
     """Return what is wrong with the value of a chunk of an output."""
     if value is None:
         return f"is not written: it is chunk {expected.chunk} of {_ranks_text(expected.ranks)}"

@@ -1,13 +1,13 @@
-"""What each collective makes of which chunks: the contributions to each chunk of an output."""
+"""The contributions to each chunk of an output that each collective makes."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from collir.algorithms.program import Buffer, ChunkProgram
+from collir.algorithms.program import ChunkBuffer, ChunkProgram
 
 
-class Value(NamedTuple):
-    """What a chunk holds: the same chunk of the inputs of some ranks, reduced.
+class Contributions(NamedTuple):
+    """The same chunk of the inputs of some ranks, reduced: what a chunk of a buffer holds.
 
     Attributes:
         chunk: its number in these inputs.
@@ -17,9 +17,6 @@ class Value(NamedTuple):
     chunk: int
     ranks: int
 
-
-Place = tuple[Buffer, int]
-"""A buffer of a rank, and the number of a chunk."""
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
                "gather", "scatter")  # fmt: skip
@@ -44,6 +41,12 @@ def sizes_of(collective: str, ranks: int, chunks: int) -> tuple[int, int]:
             return chunks, chunks
 
 
+def divisions(collective: str, ranks: int) -> int:
+    """Return into how many parts of as many chunks the full buffer is divided: as many as ranks, or
+    one where the full buffer is that of a rank."""
+    return 1 if collective in ("all_reduce", "reduce", "broadcast") else ranks
+
+
 def has_one_input(collective: str) -> bool:
     """Return whether only the root has an input."""
     return collective in ("broadcast", "scatter")
@@ -51,7 +54,7 @@ def has_one_input(collective: str) -> bool:
 
 def expected_outputs(
     collective: str, ranks: int, chunks: int, root: int
-) -> Iterator[tuple[int, int, Value]]:
+) -> Iterator[tuple[int, int, Contributions]]:
     """Yield each chunk of an output that a collective makes: rank, number, and its value.
 
     Raises:
@@ -63,31 +66,33 @@ def expected_outputs(
     for rank in range(ranks):
         match collective:
             case "all_reduce":
-                made = ((n, Value(n, all_ranks)) for n in range(chunks))
+                made = ((n, Contributions(n, all_ranks)) for n in range(chunks))
             case "reduce":
-                made = ((n, Value(n, all_ranks)) for n in range(chunks if rank == root else 0))
+                made = (
+                    (n, Contributions(n, all_ranks)) for n in range(chunks if rank == root else 0)
+                )
             case "broadcast":
-                made = ((n, Value(n, 1 << root)) for n in range(chunks))
+                made = ((n, Contributions(n, 1 << root)) for n in range(chunks))
             case "reduce_scatter":
-                made = ((n, Value(rank * chunks + n, all_ranks)) for n in range(chunks))
+                made = ((n, Contributions(rank * chunks + n, all_ranks)) for n in range(chunks))
             case "all_gather" | "gather":
                 takes = ranks if collective == "all_gather" or rank == root else 0
                 made = (
-                    (source * chunks + n, Value(n, 1 << source))
+                    (source * chunks + n, Contributions(n, 1 << source))
                     for source in range(takes) for n in range(chunks)
                 )  # fmt: skip
             case "scatter":
-                made = ((n, Value(rank * chunks + n, 1 << root)) for n in range(chunks))
+                made = ((n, Contributions(rank * chunks + n, 1 << root)) for n in range(chunks))
             case _:
                 made = (
-                    (source * chunks + n, Value(rank * chunks + n, 1 << source))
+                    (source * chunks + n, Contributions(rank * chunks + n, 1 << source))
                     for source in range(ranks) for n in range(chunks)
                 )  # fmt: skip
         for number, value in made:
             yield rank, number, value
 
 
-def aliases(program: ChunkProgram) -> Mapping[int, tuple[Buffer, int]]:
+def aliases(program: ChunkProgram) -> Mapping[int, tuple[ChunkBuffer, int]]:
     """Return of each rank which buffer lies in which, from where on: the inner one begins at an
     offset of the other, where a program is in place.
 
@@ -98,8 +103,8 @@ def aliases(program: ChunkProgram) -> Mapping[int, tuple[Buffer, int]]:
     chunks = program.chunks
     match program.collective:
         case "all_gather" | "gather":
-            return {rank: (Buffer.INPUT, rank * chunks) for rank in range(len(program.ranks))}
+            return {rank: (ChunkBuffer.INPUT, rank * chunks) for rank in range(len(program.ranks))}
         case "reduce_scatter" | "scatter":
-            return {rank: (Buffer.OUTPUT, rank * chunks) for rank in range(len(program.ranks))}
+            return {rank: (ChunkBuffer.OUTPUT, rank * chunks) for rank in range(len(program.ranks))}
         case _:
-            return dict.fromkeys(range(len(program.ranks)), (Buffer.INPUT, 0))
+            return dict.fromkeys(range(len(program.ranks)), (ChunkBuffer.INPUT, 0))

@@ -8,11 +8,11 @@ their place. All else follows from the rounds: who sends what, the chunk program
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from collir.algorithms.collectives import sizes_of
+from collir.algorithms.collectives import divisions, sizes_of
 from collir.algorithms.program import (
-    Buffer,
+    ChunkBuffer,
     ChunkProgram,
-    Chunks,
+    ChunkRange,
     ChunkStep,
     RankProgram,
     ThreadBlock,
@@ -21,7 +21,7 @@ from collir.algorithms.program import (
 
 @dataclass(frozen=True)
 class Round:
-    """What all ranks do at the same time.
+    """A move of all ranks at the same time.
 
     Attributes:
         peer: the rank that a rank sends to; itself if it sends nothing.
@@ -61,7 +61,7 @@ def program_of(algorithm: Algorithm, ranks: int) -> ChunkProgram:
     """
     if not algorithm.fits(ranks):
         raise ValueError(f"{algorithm.name} is no {algorithm.collective} of {ranks} ranks")
-    row = Buffer.INPUT if algorithm.collective == _IN_INPUT else Buffer.OUTPUT
+    row = ChunkBuffer.INPUT if algorithm.collective == _IN_INPUT else ChunkBuffer.OUTPUT
     writers = [_Writer(rank, row) for rank in range(ranks)]
     channels: dict[tuple[int, ...], int] = {}
     used: dict[tuple[int, int, int], tuple[int, ...]] = {}
@@ -78,15 +78,12 @@ def program_of(algorithm: Algorithm, ranks: int) -> ChunkProgram:
                 () if source is None else each.blocks(source), each.reduces, channel,
             )  # fmt: skip
     count = algorithm.blocks(ranks)
-    chunks = count if algorithm.collective in _WHOLE else count // ranks
+    chunks = count // divisions(algorithm.collective, ranks)
     taken, given = sizes_of(algorithm.collective, ranks, chunks)
-    sizes = {Buffer.INPUT: taken, Buffer.OUTPUT: given}
+    sizes = {ChunkBuffer.INPUT: taken, ChunkBuffer.OUTPUT: given}
     made = [RankProgram(writer.done(), sizes) for writer in writers]
     return ChunkProgram(algorithm.name, algorithm.collective, made, chunks, in_place=True)
 
-
-_WHOLE = {"all_reduce", "reduce", "broadcast"}
-"""The collectives whose full buffer is that of a rank."""
 
 _IN_INPUT = "reduce_scatter"
 """The collective whose full buffer is the input; others have it as output."""
@@ -113,7 +110,7 @@ def _channel(
 class _Writer:
     """The thread blocks of a rank, as its rounds are written."""
 
-    def __init__(self, rank: int, row: Buffer):
+    def __init__(self, rank: int, row: ChunkBuffer):
         self.rank, self.row = rank, row
         self.steps: dict[tuple[int, int, int], list[ChunkStep]] = {}
         self.last: tuple[int, int] | None = None
@@ -146,10 +143,10 @@ class _Writer:
         )
 
 
-def _runs(row: Buffer, blocks: Sequence[int]) -> Iterator[Chunks]:
+def _runs(row: ChunkBuffer, blocks: Sequence[int]) -> Iterator[ChunkRange]:
     """Yield neighbouring blocks together."""
     start = 0
     for at in range(1, len(blocks) + 1):
         if at == len(blocks) or blocks[at] != blocks[at - 1] + 1:
-            yield Chunks(row, blocks[start], at - start)
+            yield ChunkRange(row, blocks[start], at - start)
             start = at

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from xml.sax.saxutils import quoteattr
 
-from collir.algorithms.program import Buffer, ChunkProgram, Chunks, ThreadBlock
+from collir.algorithms.collectives import divisions
+from collir.algorithms.program import ChunkBuffer, ChunkProgram, ChunkRange, ThreadBlock
 
 KINDS = {
     "s": "send", "r": "receive", "rcs": "receive_copy_send", "rrs": "receive_reduce_send",
@@ -12,7 +13,7 @@ KINDS = {
 }  # fmt: skip
 """The kinds of steps by their names in a file; ``ra`` of microsoft/msccl is not known here."""
 
-BUFFERS = {"i": Buffer.INPUT, "o": Buffer.OUTPUT, "s": Buffer.SCRATCH}
+BUFFERS = {"i": ChunkBuffer.INPUT, "o": ChunkBuffer.OUTPUT, "s": ChunkBuffer.SCRATCH}
 
 COLLECTIVES = {
     "allreduce": "all_reduce", "allgather": "all_gather", "reduce_scatter": "reduce_scatter",
@@ -43,8 +44,7 @@ def _lines(program: ChunkProgram, runtime: str) -> Iterator[str]:
         raise ValueError(f"MSCCL has no {program.collective}")
     name = names[-1] if runtime == "rccl" else names[0]
     ranks = len(program.ranks)
-    whole = program.collective in ("all_reduce", "reduce", "broadcast")
-    loop = program.chunks * (1 if whole else ranks)
+    loop = program.chunks * divisions(program.collective, ranks)
     channels = 1 + max((x.channel for r in program.ranks for x in r.blocks), default=0)
     yield (
         f'<algo name={quoteattr(program.name)} proto="Simple" nchannels="{channels}" '
@@ -83,6 +83,6 @@ def _steps(block: ThreadBlock, waited: set[tuple[int, int]]) -> Iterator[str]:
         )
 
 
-def _part(which: str, chunks: Chunks | None) -> str:
+def _part(which: str, chunks: ChunkRange | None) -> str:
     letter, offset = (_LETTERS[chunks.buffer], chunks.offset) if chunks else ("i", -1)
     return f'{which}buf="{letter}" {which}off="{offset}"'

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 
-class Buffer(StrEnum):
+class ChunkBuffer(StrEnum):
     """The memory of a rank that a step uses."""
 
     INPUT = "input"
@@ -18,10 +18,10 @@ class Buffer(StrEnum):
     SCRATCH = "scratch"
 
 
-class Chunks(NamedTuple):
+class ChunkRange(NamedTuple):
     """Neighbouring chunks of a buffer, from an offset on."""
 
-    buffer: Buffer
+    buffer: ChunkBuffer
     offset: int
     size: int
 
@@ -31,8 +31,8 @@ class Chunks(NamedTuple):
 
 
 class Does(NamedTuple):
-    """What a kind of steps does: whether it receives, adds what lies in its source, keeps the
-    result in its target, and sends."""
+    """A kind of steps: whether it receives, adds what lies in its source, keeps the result in its
+    target, and sends."""
 
     receives: bool = False
     reduces: bool = False
@@ -67,8 +67,8 @@ class ChunkStep:
     """
 
     kind: str
-    source: Chunks | None = None
-    target: Chunks | None = None
+    source: ChunkRange | None = None
+    target: ChunkRange | None = None
     after: tuple[tuple[int, int], ...] = ()
     line: int = 0
 
@@ -105,7 +105,7 @@ class RankProgram:
     """
 
     blocks: tuple[ThreadBlock, ...]
-    sizes: dict[Buffer, int]
+    sizes: dict[ChunkBuffer, int]
     line: int = 0
 
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from collir.algorithms.checking import Checked, check
+from collir.algorithms.checking import CheckedAlgorithm, check
 from collir.importing.algorithms.msccl_xml import MscclFile, read_msccl_xml
 from collir.importing.values import ReadError
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _diagnostics(file: str, checked: Checked) -> Iterator[Diagnostic]:
+def _diagnostics(file: str, checked: CheckedAlgorithm) -> Iterator[Diagnostic]:
     causes = [x for x in checked.problems if x.kind != "result"]
     for problem in causes or checked.problems:
         at = Position(file, problem.line, 1) if problem.line else None
@@ -59,7 +59,7 @@ def _diagnostics(file: str, checked: Checked) -> Iterator[Diagnostic]:
             yield Diagnostic(f"{count - shown} {'more ' * bool(shown)}{_KINDS[kind]}")
 
 
-def _report(found: MscclFile, checked: Checked, capacity: int) -> Iterator[str]:
+def _report(found: MscclFile, checked: CheckedAlgorithm, capacity: int) -> Iterator[str]:
     program = found.program
     name = f"{program.name}: " if program.name else ""
     yield (
@@ -84,7 +84,7 @@ def _needed(found: MscclFile, capacity: int) -> str:
     return f" (it needs {least})"
 
 
-def _as_json(found: MscclFile, checked: Checked) -> dict[str, object]:
+def _as_json(found: MscclFile, checked: CheckedAlgorithm) -> dict[str, object]:
     program = found.program
     return {
         "name": program.name,

@@ -50,7 +50,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PointsTable:
     """The table of points.
 
     Attributes:
@@ -106,7 +106,7 @@ def worst_of(points: Sequence[Point]) -> list[int]:
     return order[:MOST_WORST]
 
 
-def shown(points: Sequence[Point]) -> Shown:
+def shown(points: Sequence[Point]) -> PointsTable:
     """Return the table of points."""
     worst = worst_of(points)
     places = {number: place for place, number in enumerate(worst, 1)}
@@ -121,7 +121,7 @@ def shown(points: Sequence[Point]) -> Shown:
         for n, point in enumerate(points)
     ]
     columns = [*points[0].cells, "measured", "predicted", "ratio", "furthest off"]
-    return Shown(columns, rows, [_line(points[n]) for n in worst])
+    return PointsTable(columns, rows, [_line(points[n]) for n in worst])
 
 
 def _line(point: Point) -> str:

@@ -211,9 +211,7 @@ def _check_output(options: argparse.Namespace, model: Model, space: Space) -> No
         check_installed()
     if options.html:
         check_page()
-    check_folders(
-        options.csv, options.plot, options.html, options.settings_output, options.output
-    )
+    check_folders(options.csv, options.plot, options.html, options.settings_output, options.output)
     first = next(space.configurations(Counter()), None)
     if first and options.sort not in (names := columns(model, first)):
         raise UsageError(f"--sort {options.sort}: the columns are {', '.join(names)}")

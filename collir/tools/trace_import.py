@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
-from collir.cost.calibration import Calibration, CalibrationError, calibrate
+from collir.cost.calibration import CalibrationError, calibrate
 from collir.cost.model import CostModel
 from collir.cost.programs.simulation import Simulation
 from collir.dialects.machine import MachineOp
-from collir.importing.hlo.devices import Declared, machine_of
+from collir.importing.hlo.devices import Declared, declared_by, machine_of
 from collir.importing.traces.compared import Compared, steps_of
 from collir.importing.traces.program import TracedProgram, UnsuitableTraceError, traced_program
 from collir.importing.traces.trace import Trace
@@ -107,7 +107,7 @@ def _declared(trace: Trace, machine: str, devices: int) -> Declared:
         f"machine @cluster {{\n  device {{ compute f32 = {_RATE / 1e12:g} TFLOP/s }}\n"
         f"  level rank[{devices}] {{ port = 1 GB/s, latency = 50 us, fabric = memory }}\n}}"
     )
-    return Declared(text, (("rank", devices),))
+    return declared_by(text)
 
 
 def _check_devices(declared: Declared, axes: Mapping[str, int], devices: int) -> None:
@@ -134,10 +134,7 @@ def _rate(declared: Declared) -> float:
     Raises:
         DiagnosticError: the machine has no such rate.
     """
-    [op] = read(declared.text, "<machine>").ops
-    assert isinstance(op, MachineOp)
-    device = op.value().slowest
-    rate = dict(device.compute).get("f32") if device else None
+    rate = dict(declared.device.compute).get("f32") if declared.device else None
     if not rate:
         message = "the machine has no rate for f32, in which computing is written: `compute f32`"
         raise DiagnosticError(Diagnostic(message))
@@ -151,18 +148,18 @@ def _simulation(module: ModuleOp) -> Simulation:
 
 def _fitted(declared: Declared, compared: Compared) -> tuple[str, int]:
     """Return the machine whose network explains the collectives, and to how many it is fitted."""
-    samples = [*collective_samples(compared)]
+    samples = collective_samples(compared)
     if not samples:
         return declared.text, 0
     [op] = read(declared.text, "<machine>").ops
     assert isinstance(op, MachineOp)
     model = CostModel()
     try:
-        fit: Calibration = calibrate(op.value(), samples, model, held_back=0.0)
+        fit = calibrate(op.value(), samples, model, held_back=0.0)
     except CalibrationError as error:
         raise DiagnosticError(Diagnostic(str(error))) from error
     files = tuple(x.file for x in compared.trace.ranks)
-    return machine_text(op, replace(Result(fit, model, files))).rstrip(), len(samples)
+    return machine_text(op, Result(fit, model, files)).rstrip(), len(samples)
 
 
 def _adjusted(time: Callable[[float, float], float], measured: float) -> tuple[float, float]:

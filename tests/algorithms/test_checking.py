@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collir.algorithms.checking import check
-from collir.algorithms.program import Buffer, ChunkProgram, RankProgram, ThreadBlock
+from collir.algorithms.program import ChunkBuffer, ChunkProgram, RankProgram, ThreadBlock
 
-IN, OUT = Buffer.INPUT, Buffer.OUTPUT
+IN, OUT = ChunkBuffer.INPUT, ChunkBuffer.OUTPUT
 
 
 @given(st.sampled_from(PROGRAMS), st.integers(2, 9), st.integers(0, 1000))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collir.algorithms.checking import check
-from collir.algorithms.program import Buffer, ChunkProgram, Chunks
+from collir.algorithms.program import ChunkBuffer, ChunkProgram, ChunkRange
 from collir.importing.algorithms.msccl_xml import read_msccl_xml
 from collir.importing.values import ReadError
 
@@ -30,7 +30,10 @@ def xml_of(program: ChunkProgram) -> str:
         'outofplace="1" minBytes="0" maxBytes="0">'
     ]
     for rank, own in enumerate(program.ranks):
-        sizes = [own.sizes.get(x, 0) for x in (Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH)]
+        sizes = [
+            own.sizes.get(x, 0)
+            for x in (ChunkBuffer.INPUT, ChunkBuffer.OUTPUT, ChunkBuffer.SCRATCH)
+        ]
         lines.append('<gpu id="{}" i_chunks="{}" o_chunks="{}" s_chunks="{}">'.format(rank, *sizes))
         depended = {x for block in own.blocks for step in block.steps for x in step.after}
         for block in own.blocks:
@@ -48,7 +51,7 @@ def xml_of(program: ChunkProgram) -> str:
     return "\n".join([*lines, "</algo>"])
 
 
-def part(which: str, chunks: Chunks | None) -> str:
+def part(which: str, chunks: ChunkRange | None) -> str:
     letter, offset = (chunks.buffer[0], chunks.offset) if chunks else ("i", 0)
     return f'{which}buf="{letter}" {which}off="{offset}"'
 

@@ -6,25 +6,25 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from collir.algorithms.program import (
-    Buffer,
+    ChunkBuffer,
     ChunkProgram,
-    Chunks,
+    ChunkRange,
     ChunkStep,
     RankProgram,
     ThreadBlock,
 )
 
-IN, OUT, SCRATCH = Buffer.INPUT, Buffer.OUTPUT, Buffer.SCRATCH
+IN, OUT, SCRATCH = ChunkBuffer.INPUT, ChunkBuffer.OUTPUT, ChunkBuffer.SCRATCH
 
 
 def step(
     kind: str,
-    source: tuple[Buffer, int] | None = None,
-    target: tuple[Buffer, int] | None = None,
+    source: tuple[ChunkBuffer, int] | None = None,
+    target: tuple[ChunkBuffer, int] | None = None,
     *after: tuple[int, int],
 ) -> ChunkStep:
     """Return a step of one chunk."""
-    parts = [Chunks(*part, 1) if part else None for part in (source, target)]
+    parts = [ChunkRange(*part, 1) if part else None for part in (source, target)]
     return ChunkStep(kind, parts[0], parts[1], after)
 
 
@@ -103,12 +103,12 @@ def results(program: ChunkProgram, rng: random.Random, capacity: int) -> list[di
     n, c = len(program.ranks), program.chunks
     inner = {"all_gather": (IN, OUT), "all_reduce": (IN, OUT)}.get(program.collective)
 
-    def at(rank: int, buffer: Buffer, k: int) -> tuple[int, Buffer, int]:
+    def at(rank: int, buffer: ChunkBuffer, k: int) -> tuple[int, ChunkBuffer, int]:
         if program.in_place and inner and buffer is inner[0]:
             return rank, inner[1], k + (rank * c if program.collective == "all_gather" else 0)
         return rank, buffer, k
 
-    memory: dict[tuple[int, Buffer, int], int] = {}
+    memory: dict[tuple[int, ChunkBuffer, int], int] = {}
     for rank, own in enumerate(program.ranks):
         for k in range(own.sizes[IN]):
             memory[at(rank, IN, k)] = number_of(rank, k)
@@ -130,7 +130,7 @@ def results(program: ChunkProgram, rng: random.Random, capacity: int) -> list[di
                 continue
             values = into.popleft() if receives else None
 
-            def read(part: Chunks | None, rank: int = rank) -> list[int]:
+            def read(part: ChunkRange | None, rank: int = rank) -> list[int]:
                 assert part is not None
                 return [memory.get(at(rank, part.buffer, part.offset + k), 1 << 300)
                         for k in range(part.size)]  # fmt: skip
@@ -223,7 +223,7 @@ def _changed(
                 yield replace(each, kind=kinds.get(each.kind, each.kind), target=target)
 
 
-def _moved(part: Chunks | None, own: RankProgram, rng: random.Random) -> Chunks | None:
+def _moved(part: ChunkRange | None, own: RankProgram, rng: random.Random) -> ChunkRange | None:
     if part is None:
         return None
-    return Chunks(part.buffer, rng.randrange(max(1, own.sizes.get(part.buffer, 1))), part.size)
+    return ChunkRange(part.buffer, rng.randrange(max(1, own.sizes.get(part.buffer, 1))), part.size)

@@ -12,12 +12,12 @@ import sys
 import numpy as np
 from mpi4py import MPI
 from collir.algorithms.moves import program_of
-from collir.algorithms.program import DOES, Buffer
+from collir.algorithms.program import DOES, ChunkBuffer
 from collir.algorithms.table import ALGORITHMS
 
 comm, size = MPI.COMM_WORLD, 3
 n, me = comm.size, comm.rank
-IN, OUT = Buffer.INPUT, Buffer.OUTPUT
+IN, OUT = ChunkBuffer.INPUT, ChunkBuffer.OUTPUT
 for (collective, name), algorithm in ALGORITHMS.items():
     if not algorithm.fits(n):
         continue

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
+from collir.algorithms.collectives import divisions
 from collir.algorithms.msccl_xml import BUFFERS, COLLECTIVES, KINDS
 from collir.algorithms.program import (
     DOES,
     ChunkProgram,
-    Chunks,
+    ChunkRange,
     ChunkStep,
     RankProgram,
     ThreadBlock,
@@ -30,7 +31,7 @@ _PARENTS = {"algo": "", "gpu": "algo", "tb": "gpu", "step": "tb"}
 
 
 @dataclass(frozen=True)
-class Runtime:
+class RuntimeLimits:
     """What a runtime takes.
 
     Attributes:
@@ -50,10 +51,10 @@ class Runtime:
 
 
 RUNTIMES = (
-    Runtime("msccl", 256, 216, 32, 71, None, (),
+    RuntimeLimits("msccl", 256, 216, 32, 71, None, (),
             frozenset({"allreduce", "allgather", "reduce", "broadcast", "alltoall",
                        "reduce_scatter", "custom"})),
-    Runtime("rccl", 64, 64, 32, 71, 4096, ("minBytes", "maxBytes", "inplace", "outofplace"),
+    RuntimeLimits("rccl", 64, 64, 32, 71, 4096, ("minBytes", "maxBytes", "inplace", "outofplace"),
             frozenset({"reduce", "broadcast", "allreduce", "reducescatter", "allgather", "gather",
                        "scatter", "alltoall"})),
 )  # fmt: skip
@@ -184,14 +185,14 @@ def _program(algorithm: _Element, collective: str) -> ChunkProgram:
     whole = algorithm.number("nchunksperloop", low=1)
     if max(whole, *(n for x in ranks for n in x.sizes.values())) > _MOST_CHUNKS:
         raise ReadError(f"a buffer has more than {_MOST_CHUNKS:,} chunks", algorithm.place)
-    chunks = whole
-    if collective not in ("all_reduce", "reduce", "broadcast"):
-        chunks, left = divmod(whole, count)
-        if left:
-            message = f"`nchunksperloop` is {whole}, which {count} ranks do not divide"
-            raise ReadError(message, algorithm.place)
+    chunks, left = divmod(whole, divisions(collective, count))
+    if left:
+        message = f"`nchunksperloop` is {whole}, which {count} ranks do not divide"
+        raise ReadError(message, algorithm.place)
     in_place = bool(algorithm.number("inplace", 0, low=0))
     root = algorithm.number("root", 0, low=0)
+    if root >= count:
+        raise ReadError(f"`root` is {root}, and there are {count} ranks", algorithm.place)
     return ChunkProgram(algorithm.values.get("name", ""), collective, ranks, chunks, in_place, root)
 
 
@@ -239,17 +240,17 @@ def _step(element: _Element) -> ChunkStep:
     return ChunkStep(kind, source, target, after, element.place.line)
 
 
-def _chunks(element: _Element, buffer: str, offset: str, count: int) -> Chunks | None:
+def _chunks(element: _Element, buffer: str, offset: str, count: int) -> ChunkRange | None:
     letter = element.values.get(buffer, "")
     if letter not in BUFFERS:
         if letter:
             raise ReadError(f"`{buffer}` is i, o or s, not '{shown(letter)}'", element.place)
         return None
-    return Chunks(BUFFERS[letter], element.number(offset), count)
+    return ChunkRange(BUFFERS[letter], element.number(offset), count)
 
 
 def _refused(
-    runtime: Runtime, algorithm: _Element, program: ChunkProgram, elements: int
+    runtime: RuntimeLimits, algorithm: _Element, program: ChunkProgram, elements: int
 ) -> Iterator[str]:
     """Yield why a runtime does not take a file."""
     for name in runtime.needed:

@@ -34,7 +34,11 @@ def machine_of(machine: str, count: int, at: Position) -> Declared:
     Raises:
         DiagnosticError: none is named, and hosts do not make as many devices.
     """
-    text = _declaration(machine, count, at)
+    return declared_by(_declaration(machine, count, at))
+
+
+def declared_by(text: str) -> Declared:
+    """Return the machine that a text declares."""
     [own] = read(text, "<machine>").ops
     assert isinstance(own, MachineOp)
     declared = own.value()

@@ -336,13 +336,11 @@ class Compared:
         }
         total, found = sum(caused.values()), list[Late]()
         for rank, seconds in sorted(caused.items(), key=lambda x: -x[1]):
-            if seconds < _LATE * self.seconds:
+            if seconds < max(_LATE * self.seconds, _BLAMED * total):
                 continue
             others = [x for number, x in self.parts.items() if number != rank]
             own = self.parts[rank]
             gaps = [x for x in self.gaps if x.rank == rank]
-            if seconds < _BLAMED * total:
-                continue
             found.append(Late(
                 rank, seconds, seconds / total, own.computes - mean(x.computes for x in others),
                 own.idles - mean(x.idles for x in others), gaps[0] if gaps else None,
