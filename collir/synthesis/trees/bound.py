@@ -1,0 +1,143 @@
+"""The bandwidth that trees from some roots can reach, exactly, and capacities in whole trees.
+
+The data of the roots in a set S of nodes leave it over the links out of S. So a root sends to all
+others at the rate min (bandwidth out of S) / |roots in S| at most, over all S that lack a device
+(ForestColl, arXiv 2402.06787, section 4). Trees reach it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from collir.synthesis.trees.flows import FlowNetwork
+from collir.synthesis.trees.graph import CapacityGraph, Link
+
+
+@dataclass(frozen=True)
+class TreeScale:
+    """How many trees begin at each root, and how many cross each link at most.
+
+    Attributes:
+        trees: the trees of each root.
+        bandwidth: of a tree, in bytes/second.
+        capacities: of each link, in trees.
+    """
+
+    trees: int
+    bandwidth: Fraction
+    capacities: dict[Link, int]
+
+
+def root_bandwidth(graph: CapacityGraph, roots: Sequence[int]) -> Fraction:
+    """Return the rate in bytes/second at which each root can send to all devices at the same time.
+
+    Some set of nodes is the bottleneck. A source sends x to each root; if less than x |roots|
+    reach a device, the minimum cut is a tighter set, whose ratio is the next x (Newton's method;
+    Dinkelbach 1967). A device that receives enough does so for smaller x too.
+    """
+    rate = Fraction(min(_out_of(graph, {root}) for root in roots))
+    for sink in range(graph.ranks):
+        while True:
+            network, source = _with_source(
+                graph.nodes,
+                {link: c * rate.denominator for link, c in graph.capacities.items()},
+                dict.fromkeys(roots, rate.numerator),
+            )
+            wanted = rate.numerator * len(roots)
+            if network.flow(source, sink, wanted) == wanted:
+                break
+            inside = network.source_side(source)
+            rate = Fraction(_out_of(graph, inside), len(inside.intersection(roots)))
+    return rate * graph.unit
+
+
+def exact_scale(graph: CapacityGraph, roots: Sequence[int], rate: Fraction) -> TreeScale:
+    """Return the fewest trees whose sum is exactly the rate of a root.
+
+    All bandwidths are multiples of that of a tree: it is their greatest common divisor.
+    """
+    rates = [rate, *(x.bandwidth for x in graph.links.values())]
+    whole = math.lcm(*(x.denominator for x in rates))
+    tree = Fraction(math.gcd(*(int(x * whole) for x in rates)), whole)
+    capacities = {link: int(x.bandwidth / tree) for link, x in graph.links.items()}
+    return TreeScale(int(rate / tree), tree, capacities)
+
+
+def fixed_scale(
+    graph: CapacityGraph, roots: Sequence[int], rate: Fraction, trees: int
+) -> TreeScale:
+    """Return the fastest trees, where each root has a given number of them.
+
+    A link of bandwidth b carries floor(b / y) trees of bandwidth y, which only grows as y falls.
+    The largest y that suffices divides some b; it is found by bisection.
+
+    Args:
+        rate: the rate of a root in bytes/second that no trees exceed.
+    """
+    links = {link: x.bandwidth for link, x in graph.links.items()}
+    distinct = set(links.values())
+
+    def suffices(tree: Fraction) -> bool:
+        counts = {link: int(b / tree) for link, b in links.items()}
+        return carries(graph.nodes, graph.ranks, counts, dict.fromkeys(roots, trees))
+
+    high = rate / trees
+    # A cut loses less than one tree for each of its links, and each pair of parts has as many.
+    low = high / 2
+    while not suffices(low):
+        low /= 2
+    low = _slowest_alike(distinct, low)
+    while low < high:
+        middle = (low + high) / 2
+        if suffices(middle):
+            low = _slowest_alike(distinct, middle)
+        else:
+            # As many trees cross each link down to the next bandwidth at which one more does.
+            high = max(b / (int(b / middle) + 1) for b in distinct)
+    return TreeScale(trees, low, {link: int(b / low) for link, b in links.items() if b >= low})
+
+
+def _slowest_alike(bandwidths: set[Fraction], tree: Fraction) -> Fraction:
+    """Return the largest bandwidth of a tree at which as many cross each link."""
+    return min(b / count for b in bandwidths if (count := int(b / tree)))
+
+
+def carries(
+    nodes: int, ranks: int, capacities: Mapping[Link, int], demands: Mapping[int, int]
+) -> bool:
+    """Return whether every device can receive the trees of all roots: by Edmonds' theorem, whether
+    trees exist.
+
+    Args:
+        demands: the trees of each root.
+    """
+    network, source = _with_source(nodes, capacities, demands)
+    wanted = sum(demands.values())
+    return all(network.flow(source, sink, wanted) == wanted for sink in range(ranks))
+
+
+def least_received(
+    nodes: int, ranks: int, capacities: Mapping[Link, int], demands: Mapping[int, int]
+) -> int:
+    """Return the trees that the device with the fewest can receive."""
+    network, source = _with_source(nodes, capacities, demands)
+    least = sum(demands.values())
+    for sink in range(ranks):
+        least = min(least, network.flow(source, sink, sum(demands.values())))
+    return least
+
+
+def _with_source(
+    nodes: int, capacities: Mapping[Link, int], demands: Mapping[int, int]
+) -> tuple[FlowNetwork, int]:
+    """Return a network with a source that sends to each root what it demands, and the source."""
+    network = FlowNetwork(nodes + 1, ((a, b, c) for (a, b), c in capacities.items() if c))
+    for root, demand in demands.items():
+        network.add(nodes, root, demand)
+    return network, nodes
+
+
+def _out_of(graph: CapacityGraph, inside: set[int]) -> int:
+    """Return the capacity out of a set of nodes, in units."""
+    return sum(c for (a, b), c in graph.capacities.items() if a in inside and b not in inside)

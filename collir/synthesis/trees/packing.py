@@ -1,0 +1,185 @@
+"""Edge-disjoint spanning trees, as many from each root as it demands (Edmonds 1973).
+
+Trees grow in batches of equal ones. A link x -> y may be added to trees of a batch as long as every
+set of nodes can still be entered by all trees that have no node in it. How many may take it is a
+minimum cut (Berczi and Frank 2010; ForestColl, arXiv 2402.06787, section 5.4). Once none may, none
+ever may, so a link is tried once for each batch. All batches grow by one depth before the next.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from collir.synthesis.trees.flows import FlowNetwork
+from collir.synthesis.trees.graph import Link
+
+
+@dataclass(frozen=True)
+class SpanningTree:
+    """Equal trees from a root to all ranks.
+
+    Attributes:
+        count: how many trees are alike.
+        parents: the parent of each rank; -1 for the root.
+    """
+
+    root: int
+    count: int
+    parents: tuple[int, ...]
+
+    @property
+    def links(self) -> list[Link]:
+        """The links, those near the root first."""
+        return [(self.parents[x], x) for x in self.order[1:]]
+
+    @property
+    def order(self) -> list[int]:
+        """The ranks, those near the root first."""
+        children: dict[int, list[int]] = {}
+        for rank, parent in enumerate(self.parents):
+            children.setdefault(parent, []).append(rank)
+        order = [self.root]
+        for rank in order:  # the loop appends to the order
+            order += children.get(rank, [])
+        return order
+
+    @property
+    def depths(self) -> list[int]:
+        """The number of links from the root to each rank."""
+        depths = [0] * len(self.parents)
+        for parent, rank in self.links:
+            depths[rank] = depths[parent] + 1
+        return depths
+
+    @property
+    def depth(self) -> int:
+        """The largest number of links from the root to a rank."""
+        return max(self.depths)
+
+
+@dataclass
+class _Batch:
+    """Equal trees that grow.
+
+    Attributes:
+        parents: of the ranks in them, in the order in which they were added.
+        tried: the links from ranks of the current depth that are yet to be tried, the best last.
+    """
+
+    root: int
+    count: int
+    parents: dict[int, int]
+    depths: dict[int, int]
+    tried: list[Link] = field(default_factory=list[Link])
+
+    def copy(self, count: int) -> "_Batch":
+        """Return so many of the trees as another batch."""
+        return _Batch(self.root, count, {**self.parents}, {**self.depths}, [*self.tried])
+
+
+def packed_trees(
+    ranks: int, capacities: Mapping[Link, int], demands: Mapping[int, int]
+) -> list[SpanningTree]:
+    """Return spanning trees that use each link at most as often as its capacity.
+
+    Args:
+        capacities: of links between ranks; enough for trees to exist, as ``carries`` tells.
+        demands: the trees of each root.
+    """
+    return _Packing(ranks, capacities, demands).run()
+
+
+class _Packing:
+    """Trees as they grow, and the capacities that are left."""
+
+    def __init__(self, ranks: int, capacities: Mapping[Link, int], demands: Mapping[int, int]):
+        self.ranks = ranks
+        self.left = {link: c for link, c in capacities.items() if c}
+        self.batches = [_Batch(r, n, {r: -1}, {r: 0}) for r, n in demands.items() if n]
+
+    def run(self) -> list[SpanningTree]:
+        """Grow all trees, and return them in the order of their roots."""
+        for depth in range(self.ranks - 1):
+            growing = deque(b for b in self.batches if len(b.parents) < self.ranks)
+            for batch in growing:
+                batch.tried = self._links_at(batch, depth)
+            while growing:
+                batch = growing.popleft()
+                if rest := self._grow(batch, depth):
+                    self.batches.append(rest)
+                    growing.append(rest)
+                if batch.tried and len(batch.parents) < self.ranks:
+                    growing.append(batch)
+        assert all(len(b.parents) == self.ranks for b in self.batches), "a tree does not span"
+        trees = [
+            SpanningTree(b.root, b.count, tuple(b.parents[x] for x in range(self.ranks)))
+            for b in self.batches
+        ]
+        return sorted(_merged(trees), key=lambda tree: tree.root)
+
+    def _links_at(self, batch: _Batch, depth: int) -> list[Link]:
+        """Return the links from ranks at a depth of a batch to others, the widest last."""
+        n, root = self.ranks, batch.root
+        links = [
+            (x, y) for x, at in batch.depths.items() if at == depth
+            for y in range(n) if y not in batch.parents and (x, y) in self.left
+        ]  # fmt: skip
+        return sorted(
+            links,
+            key=lambda link: (
+                min(self.left[link], batch.count), -((link[1] - root) % n), (link[0] - root) % n
+            ),
+        )  # fmt: skip
+
+    def _grow(self, batch: _Batch, depth: int) -> _Batch | None:
+        """Add one link to a batch, if one can be; return the trees that could not take it, if any
+        could."""
+        while batch.tried:
+            x, y = batch.tried.pop()
+            if y in batch.parents or not (most := min(batch.count, self.left.get((x, y), 0))):
+                continue
+            count = self._allowed(batch, x, y, most)
+            if not count:
+                continue
+            rest = batch.copy(batch.count - count) if count < batch.count else None
+            batch.count = count
+            batch.parents[y], batch.depths[y] = x, depth + 1
+            self.left[x, y] -= count
+            return rest
+        return None
+
+    def _allowed(self, batch: _Batch, x: int, y: int, most: int) -> int:
+        """Return how many trees of a batch may take a link, ``most`` at most.
+
+        For each set of nodes with y and without x, the capacity into it must suffice for the trees
+        of other batches that have no node in it. Sets without a node of this batch always have
+        enough: there are none besides, if x is its only node.
+        """
+        if len(batch.parents) == 1:
+            return most
+        network = FlowNetwork(
+            self.ranks, ((a, b, c) for (a, b), c in self.left.items() if c and b != x)
+        )
+        outside: dict[tuple[int, ...], int] = {}
+        for other in self.batches:
+            if other is not batch and y not in other.parents:
+                members = tuple(sorted(other.parents))
+                outside[members] = outside.get(members, 0) + other.count
+        needed = 0
+        for members, count in outside.items():
+            needed += count
+            if x not in members or len(members) > 1:
+                node = network.add_node()
+                network.add(x, node, count)
+                for member in members:
+                    network.add(node, member, count)
+        return max(0, network.flow(x, y, needed + most) - needed)
+
+
+def _merged(trees: list[SpanningTree]) -> list[SpanningTree]:
+    """Return trees with equal ones together."""
+    counts: dict[tuple[int, tuple[int, ...]], int] = {}
+    for tree in trees:
+        key = tree.root, tree.parents
+        counts[key] = counts.get(key, 0) + tree.count
+    return [SpanningTree(root, count, parents) for (root, parents), count in counts.items()]

@@ -1,0 +1,144 @@
+"""Switches replaced by links between the devices at their ports, without a loss for trees.
+
+A link u -> w into a switch and a link w -> t out of it become a link u -> t. It can be done for all
+links of a switch, as each node has links of the same capacity in and out (Bang-Jensen, Frank and
+Jackson 1995; ForestColl, arXiv 2402.06787, section 5.3).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from collir.synthesis.trees.bound import carries, least_received
+from collir.synthesis.trees.graph import CapacityGraph, Link
+
+
+@dataclass(frozen=True)
+class DirectLinks:
+    """Links between devices, with their capacities in trees.
+
+    Attributes:
+        through: for each link, the capacity by way of each switch, and of -1: without one.
+    """
+
+    capacities: dict[Link, int]
+    through: dict[Link, dict[int, int]]
+
+
+def without_switches(
+    graph: CapacityGraph, capacities: Mapping[Link, int], demands: Mapping[int, int]
+) -> DirectLinks:
+    """Return links between devices that carry as many trees.
+
+    Args:
+        capacities: of the links of the graph, in trees.
+        demands: the trees of each root.
+    """
+    left = defaultdict[Link, int](int, capacities)
+    through: dict[Link, dict[int, int]] = {
+        link: {-1: c} for link, c in capacities.items() if max(link) < graph.ranks
+    }
+    for switch, below in zip(graph.switches, graph.below, strict=True):
+        trees = left.copy()
+        taken = _evenly(graph.ranks, switch, below, trees)
+        if not carries(graph.nodes, graph.ranks, trees, demands):
+            trees = left.copy()
+            taken = _exactly(graph, switch, below, trees, demands)
+        left = trees
+        for link, count in taken.items():
+            if count:
+                through.setdefault(link, {})[switch] = count
+    direct = {link: c for link, c in left.items() if c and max(link) < graph.ranks}
+    return DirectLinks(direct, through)
+
+
+def _evenly(ranks: int, switch: int, below: int, left: dict[Link, int]) -> dict[Link, int]:
+    """Replace a switch by links that are as even as possible; return them.
+
+    Each of its links in is paired with links out in several rounds, one tree at a time, so that
+    devices below other ports come first, and the same place below a port before other ones.
+    """
+    taken: dict[Link, int] = {}
+    devices = [node for node in range(ranks) if left.get((node, switch))]
+    pairs = [*_pairs(devices, below)]
+    while pairs:
+        part = min(
+            _equal_part(switch, pairs, left, 0), _equal_part(switch, pairs, left, 1)
+        )  # fmt: skip
+        for a, b in pairs:
+            count = min(part, left[a, switch], left[switch, b])
+            taken[a, b] = taken.get((a, b), 0) + count
+            _split(left, a, switch, b, count)
+        pairs = [(a, b) for a, b in pairs if left[a, switch] and left[switch, b]]
+    _drop(switch, left)
+    return taken
+
+
+def _equal_part(switch: int, pairs: list[Link], left: dict[Link, int], end: int) -> int:
+    """Return the trees that each pair can take of the links of the device at one end; 1 at
+    least."""
+    count: dict[int, int] = {}
+    for pair in pairs:
+        count[pair[end]] = count.get(pair[end], 0) + 1
+    links = {node: (switch, node) if end else (node, switch) for node in count}
+    return max(1, min(left[links[node]] // n for node, n in count.items()))
+
+
+def _pairs(devices: list[int], below: int) -> Iterator[Link]:
+    """Yield the pairs of different devices below a switch: the same place below the next port,
+    the port after that, and so on, then other places; those below one port come last."""
+    count, blocks = len(devices), len(devices) // below
+    for place in range(below):
+        for port in range(1, blocks):
+            for at in range(count):
+                block, own = divmod(at, below)
+                to = (block + port) % blocks * below + (own + place) % below
+                yield devices[at], devices[to]
+    for place in range(1, below):
+        for at in range(count):
+            block, own = divmod(at, below)
+            yield devices[at], devices[block * below + (own + place) % below]
+
+
+def _exactly(
+    graph: CapacityGraph, switch: int, below: int, left: dict[Link, int], demands: Mapping[int, int]
+) -> dict[Link, int]:
+    """Replace a switch by links with a check of each, and return them.
+
+    A first round gives each pair its even part at most, a second one all that is left.
+    """
+    taken: dict[Link, int] = {}
+    wanted = sum(demands.values())
+    devices = [node for node in range(graph.ranks) if left.get((node, switch))]
+    pairs = [*_pairs(devices, below)] if not len(devices) % below else []
+    pairs = pairs or [(a, b) for a in devices for b in devices if a != b]
+    for limited in (True, False):
+        for a, b in [*pairs, *((a, a) for a in devices if not limited)]:
+            count = min(left[a, switch], left[switch, b])
+            if limited:
+                count = min(count, -(-left[switch, b] // (len(devices) - 1)))
+            if not count:
+                continue
+            _split(left, a, switch, b, count)
+            # A cut that lost capacity lost all of what is missing, so that much is given back.
+            lost = wanted - least_received(graph.nodes, graph.ranks, left, demands)
+            _split(left, a, switch, b, -lost)
+            if a != b:
+                taken[a, b] = taken.get((a, b), 0) + count - lost
+    assert not any(c for link, c in left.items() if switch in link), "a switch is not split off"
+    _drop(switch, left)
+    return taken
+
+
+def _split(left: dict[Link, int], a: int, switch: int, b: int, count: int) -> None:
+    """Move capacity from the way through a switch to a link; a way back is given up."""
+    left[a, switch] -= count
+    left[switch, b] -= count
+    if a != b:
+        left[a, b] = left.get((a, b), 0) + count
+
+
+def _drop(switch: int, left: dict[Link, int]) -> None:
+    """Remove the links of a switch."""
+    for link in [link for link in left if switch in link]:
+        del left[link]
