@@ -78,6 +78,12 @@ def _sweep() -> Command:
     return sweep
 
 
+def _synthesize() -> Command:
+    from collir.tools import synthesize
+
+    return synthesize
+
+
 def _why() -> Command:
     from collir.tools import why
 
@@ -92,6 +98,10 @@ COMMANDS: dict[str, tuple[str, Callable[[], Command]]] = {
     "calibrate": ("machines fitted to measurements", _calibrate),
     "compare": ("measured times beside predicted ones", _compare),
     "check": ("whether an algorithm of another tool implements its collective", _check),
+    "synthesize": (
+        "algorithms of trees that reach the bound of a collective on links",
+        _synthesize,
+    ),
     "why": ("what each collective of a program costs, and what would remove it", _why),
     "sweep": ("the fastest way to run a training step on a machine", _sweep),
     "search": ("exact search of trees", _search),

@@ -19,12 +19,12 @@ class TreeScale:
     """How many trees begin at each root, and how many cross each link at most.
 
     Attributes:
-        trees: the trees of each root.
+        demands: the trees of each root.
         bandwidth: of a tree, in bytes/second.
         capacities: of each link, in trees.
     """
 
-    trees: int
+    demands: dict[int, int]
     bandwidth: Fraction
     capacities: dict[Link, int]
 
@@ -52,16 +52,19 @@ def root_bandwidth(graph: CapacityGraph, roots: Sequence[int]) -> Fraction:
     return rate * graph.unit
 
 
-def exact_scale(graph: CapacityGraph, roots: Sequence[int], rate: Fraction) -> TreeScale:
-    """Return the fewest trees whose sum is exactly the rate of a root.
+def exact_scale(graph: CapacityGraph, rates: Mapping[int, Fraction]) -> TreeScale:
+    """Return the fewest trees whose sum is exactly the rate of each root.
 
     All bandwidths are multiples of that of a tree: it is their greatest common divisor.
+
+    Args:
+        rates: the bytes/second of the trees of each root.
     """
-    rates = [rate, *(x.bandwidth for x in graph.links.values())]
-    whole = math.lcm(*(x.denominator for x in rates))
-    tree = Fraction(math.gcd(*(int(x * whole) for x in rates)), whole)
+    all_rates = [*rates.values(), *(x.bandwidth for x in graph.links.values())]
+    whole = math.lcm(*(x.denominator for x in all_rates))
+    tree = Fraction(math.gcd(*(int(x * whole) for x in all_rates)), whole)
     capacities = {link: int(x.bandwidth / tree) for link, x in graph.links.items()}
-    return TreeScale(int(rate / tree), tree, capacities)
+    return TreeScale({root: int(x / tree) for root, x in rates.items()}, tree, capacities)
 
 
 def fixed_scale(
@@ -78,9 +81,11 @@ def fixed_scale(
     links = {link: x.bandwidth for link, x in graph.links.items()}
     distinct = set(links.values())
 
+    demands = dict.fromkeys(roots, trees)
+
     def suffices(tree: Fraction) -> bool:
         counts = {link: int(b / tree) for link, b in links.items()}
-        return carries(graph.nodes, graph.ranks, counts, dict.fromkeys(roots, trees))
+        return carries(graph.nodes, graph.ranks, counts, demands)
 
     high = rate / trees
     # A cut loses less than one tree for each of its links, and each pair of parts has as many.
@@ -95,7 +100,7 @@ def fixed_scale(
         else:
             # As many trees cross each link down to the next bandwidth at which one more does.
             high = max(b / (int(b / middle) + 1) for b in distinct)
-    return TreeScale(trees, low, {link: int(b / low) for link, b in links.items() if b >= low})
+    return TreeScale(demands, low, {link: int(b / low) for link, b in links.items() if b >= low})
 
 
 def _slowest_alike(bandwidths: set[Fraction], tree: Fraction) -> Fraction:
@@ -126,6 +131,24 @@ def least_received(
     for sink in range(ranks):
         least = min(least, network.flow(source, sink, sum(demands.values())))
     return least
+
+
+def tightest_cut(graph: CapacityGraph, rates: Mapping[int, Fraction]) -> set[int] | None:
+    """Return nodes whose links carry the least of what their roots have to send, if it is less.
+
+    Args:
+        rates: of the trees of each root, in units; a part in a million too much is ignored.
+    """
+    parts = 10**9
+    capacities = {link: c * parts for link, c in graph.capacities.items()}
+    demands = {root: int(rate * parts) for root, rate in rates.items()}
+    network, source = _with_source(graph.nodes, capacities, demands)
+    wanted = least = sum(demands.values())
+    cut: set[int] | None = None
+    for sink in range(graph.ranks):
+        if (flow := network.flow(source, sink, wanted)) < least and wanted - flow > wanted // 10**6:
+            least, cut = flow, network.source_side(source) - {source}
+    return cut
 
 
 def _with_source(

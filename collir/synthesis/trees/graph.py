@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 
 from collir.cost.network.wires import neighbours
 from collir.machine import Level, LinkKind, Machine
@@ -38,8 +39,8 @@ class CapacityGraph:
     Attributes:
         ranks: the number of devices, which are the nodes from 0 on; further nodes are switches.
         links: the links. A switch has links to devices only.
-        below: for each switch, the size of the blocks of neighbouring devices that are below one
-            of its ports.
+        below: for each switch, the number of neighbouring devices that are below each of its ports;
+            1 if ports have different numbers.
 
     Raises:
         NoTreesError: fewer than two devices, or a device that others cannot reach.
@@ -74,6 +75,13 @@ class CapacityGraph:
         """The nodes that are switches."""
         return range(self.ranks, self.nodes)
 
+    def latency(self, a: int, b: int, switch: int) -> float:
+        """Return the latency of a link between devices in seconds; of a switch, if it is not -1,
+        the larger one of both ports."""
+        if switch == -1:
+            return self.links[a, b].latency
+        return max(self.links[a, switch].latency, self.links[switch, b].latency)
+
     @cached_property
     def unit(self) -> Fraction:
         """The largest bandwidth of which those of all links are multiples, in bytes/second."""
@@ -98,7 +106,7 @@ def graph_of_machine(machine: Machine) -> CapacityGraph:
     if outer:
         starts = (*outer.starts, machine.levels[0].size)
         below = machine.devices // machine.levels[0].size
-        blocks = [range(a * below, b * below) for a, b in zip(starts, starts[1:], strict=False)]
+        blocks = [range(a * below, b * below) for a, b in pairwise(starts)]
         graph.add_switch(outer.level, blocks, _ports(outer.level))
         for block in blocks:
             children = [block[i : i + below] for i in range(0, len(block), below)]
@@ -159,7 +167,8 @@ class _GraphBuilder:
         if len(children) == 1:
             return
         switch = self.ranks + len(self.below)
-        self.below.append(len(children[0]))
+        sizes = {len(child) for child in children}
+        self.below.append(sizes.pop() if len(sizes) == 1 else 1)
         for child, port in zip(children, ports, strict=True):
             rate = Fraction(port) / len(child) / Fraction(level.taper)
             for device in child:

@@ -56,6 +56,17 @@ class SpanningTree:
         """The largest number of links from the root to a rank."""
         return max(self.depths)
 
+    def latency(self, latencies: Mapping[Link, float]) -> float:
+        """Return the latency in seconds from the root to the rank that is reached last.
+
+        Args:
+            latencies: of each link.
+        """
+        times = [0.0] * len(self.parents)
+        for parent, rank in self.links:
+            times[rank] = times[parent] + latencies[parent, rank]
+        return max(times)
+
 
 @dataclass
 class _Batch:

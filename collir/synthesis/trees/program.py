@@ -39,10 +39,12 @@ class ProgramLimits(NamedTuple):
     Attributes:
         size: the chunks that a step moves at most.
         steps: the steps of a thread block at most; a connection with more gets several channels.
+        connections: over which a rank sends on a channel at most.
     """
 
     size: int = 71
     steps: int = 64
+    connections: int = 32
 
 
 class _Message(NamedTuple):
@@ -101,7 +103,8 @@ class _ProgramWriter:
     """The thread blocks of all ranks, as messages are written one after the other."""
 
     def __init__(self, ranks: int, row: ChunkBuffer, limits: ProgramLimits):
-        self.row, self.limits = row, limits
+        self.row, self.limits, self.ranks = row, limits, ranks
+        self.channels = self._channel(ranks - 1, 0) + 1
         self.steps: list[dict[tuple[int, int, int], list[ChunkStep]]] = [{} for _ in range(ranks)]
         self.written: list[dict[int, tuple[int, int]]] = [{} for _ in range(ranks)]
         self.sent: dict[tuple[int, int], int] = {}
@@ -111,13 +114,18 @@ class _ProgramWriter:
         sender, receiver, first, size, adds = message
         number = self.sent.get((sender, receiver), 0)
         self.sent[sender, receiver] = number + 1
-        channel = number // self.limits.steps
+        channel = number // self.limits.steps * self.channels
+        channel += self._channel(receiver, sender)
         part = ChunkRange(self.row, first, size)
         self._step(sender, (receiver, -1, channel), "send", part, None, first)
         kind = "receive_reduce_copy" if adds else "receive"
         source = part if adds else None
         at = self._step(receiver, (-1, sender, channel), kind, source, part, first)
         self.written[receiver][first] = at
+
+    def _channel(self, receiver: int, sender: int) -> int:
+        """Return a channel for a connection, so that none has too many of one rank."""
+        return (receiver - sender) % self.ranks // self.limits.connections
 
     def _step(
         self, rank: int, block: tuple[int, int, int], kind: str, source: ChunkRange | None,

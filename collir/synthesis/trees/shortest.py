@@ -6,6 +6,8 @@ of the same latency load the links less.
 
 from collections.abc import Sequence
 from fractions import Fraction
+from heapq import heappop, heappush
+from math import inf
 from typing import NamedTuple
 
 from collir.synthesis.trees.graph import CapacityGraph, Link
@@ -17,10 +19,12 @@ class ShortestTrees(NamedTuple):
 
     Attributes:
         bandwidth: of a tree, in bytes/second, if all run at the same time.
+        latencies: in seconds, of the links of trees.
     """
 
     trees: list[SpanningTree]
     bandwidth: Fraction
+    latencies: dict[Link, float]
 
 
 class _Way(NamedTuple):
@@ -36,7 +40,8 @@ def shortest_trees(graph: CapacityGraph, roots: Sequence[int]) -> ShortestTrees:
     loads: dict[Link, int] = {}
     trees = [_tree(graph, root, ways, loads) for root in roots]
     bandwidth = min(graph.links[link].bandwidth / load for link, load in loads.items())
-    return ShortestTrees(trees, bandwidth)
+    latencies = {(a, b): way.latency for a, own in enumerate(ways) for b, way in own.items()}
+    return ShortestTrees(trees, bandwidth, latencies)
 
 
 def _ways(graph: CapacityGraph) -> list[dict[int, _Way]]:
@@ -51,9 +56,8 @@ def _ways(graph: CapacityGraph) -> list[dict[int, _Way]]:
     for switch, devices in into.items():
         for a in devices:
             for b in devices:
-                latency = max(graph.links[a, switch].latency, graph.links[switch, b].latency)
-                way = _Way(latency, ((a, switch), (switch, b)))
-                if a != b and (b not in ways[a] or latency < ways[a][b].latency):
+                way = _Way(graph.latency(a, b, switch), ((a, switch), (switch, b)))
+                if a != b and (b not in ways[a] or way.latency < ways[a][b].latency):
                     ways[a][b] = way
     return ways
 
@@ -62,21 +66,36 @@ def _tree(
     graph: CapacityGraph, root: int, ways: list[dict[int, _Way]], loads: dict[Link, int]
 ) -> SpanningTree:
     """Return a tree from a root, and add it to the loads of links."""
-    parents = dict.fromkeys([root], -1)
-    best: dict[int, tuple[float, int]] = {root: (0.0, 0)}
     n = graph.ranks
-    while len(parents) < n:
-        # The next rank has the least latency, then the fewest hops, then the least loaded way.
-        latency, hops, _, _, x, y = min(
-            (best[x][0] + way.latency, best[x][1] + 1, _load(graph, way, loads), (y - x) % n, x, y)
-            for x in parents for y, way in ways[x].items() if y not in parents
-        )  # fmt: skip
-        parents[y], best[y] = x, (latency, hops)
+    times = _least_times(root, ways)
+    parents = [-1] * n
+    for y in sorted(range(n), key=lambda rank: (times[rank], (rank - root) % n))[1:]:
+        before = [x for x in range(n) if y in ways[x] and _after(times[x], ways[x][y]) == times[y]]
+        x = min(before, key=lambda x: (_load(graph, ways[x][y], loads), (y - x) % n))
+        parents[y] = x
         for link in ways[x][y].links:
             loads[link] = loads.get(link, 0) + 1
-    return SpanningTree(root, 1, tuple(parents[x] for x in range(n)))
+    return SpanningTree(root, 1, tuple(parents))
 
 
-def _load(graph: CapacityGraph, way: _Way, loads: dict[Link, int]) -> Fraction:
-    """Return the seconds a byte of every tree takes over the slowest link of a way."""
-    return max(Fraction(loads.get(x, 0) + 1) / graph.links[x].bandwidth for x in way.links)
+def _least_times(root: int, ways: list[dict[int, _Way]]) -> list[tuple[float, int]]:
+    """Return the least latency to each rank, and the fewest hops that take as long (Dijkstra)."""
+    times: list[tuple[float, int]] = [(inf, 0)] * len(ways)
+    times[root] = 0.0, 0
+    queue = [(times[root], root)]
+    while queue:
+        time, x = heappop(queue)
+        for y, way in ways[x].items() if time == times[x] else ():
+            if (later := _after(time, way)) < times[y]:
+                times[y] = later
+                heappush(queue, (later, y))
+    return times
+
+
+def _after(time: tuple[float, int], way: _Way) -> tuple[float, int]:
+    return time[0] + way.latency, time[1] + 1
+
+
+def _load(graph: CapacityGraph, way: _Way, loads: dict[Link, int]) -> float:
+    """Return the trees over the busiest link of a way, one more than now, per unit of capacity."""
+    return max((loads.get(link, 0) + 1) / graph.capacities[link] for link in way.links)

@@ -5,6 +5,7 @@ links of a switch, as each node has links of the same capacity in and out (Bang-
 Jackson 1995; ForestColl, arXiv 2402.06787, section 5.3).
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -39,9 +40,15 @@ def without_switches(
         link: {-1: c} for link, c in capacities.items() if max(link) < graph.ranks
     }
     for switch, below in zip(graph.switches, graph.below, strict=True):
-        trees = left.copy()
-        taken = _evenly(graph.ranks, switch, below, trees)
-        if not carries(graph.nodes, graph.ranks, trees, demands):
+        # Links for all trees of each root come first, as these then need not part. Trees of one
+        # root should: they are less deep.
+        together = math.gcd(*demands.values()) if len(demands) > 1 else 1
+        for unit in dict.fromkeys((together, 1)):
+            trees = left.copy()
+            taken = _evenly(graph.ranks, switch, below, trees, unit)
+            if carries(graph.nodes, graph.ranks, trees, demands):
+                break
+        else:
             trees = left.copy()
             taken = _exactly(graph, switch, below, trees, demands)
         left = trees
@@ -52,36 +59,35 @@ def without_switches(
     return DirectLinks(direct, through)
 
 
-def _evenly(ranks: int, switch: int, below: int, left: dict[Link, int]) -> dict[Link, int]:
+def _evenly(
+    ranks: int, switch: int, below: int, left: dict[Link, int], unit: int
+) -> dict[Link, int]:
     """Replace a switch by links that are as even as possible; return them.
 
-    Each of its links in is paired with links out in several rounds, one tree at a time, so that
-    devices below other ports come first, and the same place below a port before other ones.
+    All pairs of devices get as much, or the first ones a unit of trees where that is less.
     """
     taken: dict[Link, int] = {}
     devices = [node for node in range(ranks) if left.get((node, switch))]
-    pairs = [*_pairs(devices, below)]
+    pairs: list[Link] = list(_pairs(devices, below))
     while pairs:
-        part = min(
-            _equal_part(switch, pairs, left, 0), _equal_part(switch, pairs, left, 1)
-        )  # fmt: skip
+        equal = min(_equal_part(switch, pairs, left, end) for end in (0, 1))
+        part = max(unit, equal // unit * unit)
         for a, b in pairs:
             count = min(part, left[a, switch], left[switch, b])
             taken[a, b] = taken.get((a, b), 0) + count
             _split(left, a, switch, b, count)
-        pairs = [(a, b) for a, b in pairs if left[a, switch] and left[switch, b]]
+        pairs = [pair for pair in pairs if left[pair[0], switch] and left[switch, pair[1]]]
     _drop(switch, left)
     return taken
 
 
 def _equal_part(switch: int, pairs: list[Link], left: dict[Link, int], end: int) -> int:
-    """Return the trees that each pair can take of the links of the device at one end; 1 at
-    least."""
+    """Return the trees that each pair can take of the links of the device at one end."""
     count: dict[int, int] = {}
     for pair in pairs:
         count[pair[end]] = count.get(pair[end], 0) + 1
     links = {node: (switch, node) if end else (node, switch) for node in count}
-    return max(1, min(left[links[node]] // n for node, n in count.items()))
+    return min(left[links[node]] // n for node, n in count.items())
 
 
 def _pairs(devices: list[int], below: int) -> Iterator[Link]:
@@ -110,8 +116,7 @@ def _exactly(
     taken: dict[Link, int] = {}
     wanted = sum(demands.values())
     devices = [node for node in range(graph.ranks) if left.get((node, switch))]
-    pairs = [*_pairs(devices, below)] if not len(devices) % below else []
-    pairs = pairs or [(a, b) for a in devices for b in devices if a != b]
+    pairs = list(_pairs(devices, below))
     for limited in (True, False):
         for a, b in [*pairs, *((a, a) for a in devices if not limited)]:
             count = min(left[a, switch], left[switch, b])

@@ -1,0 +1,154 @@
+"""Schedules of trees for a collective, with their predicted times, and the choice among them.
+
+The time of a schedule is that of a pipeline with small pieces: the latency of its deepest tree, and
+the bytes of a tree divided by its bandwidth. An all_reduce takes both twice: up and down the trees.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from collir.synthesis.trees.bound import (
+    TreeScale,
+    exact_scale,
+    fixed_scale,
+    root_bandwidth,
+)
+from collir.synthesis.trees.graph import CapacityGraph, Link
+from collir.synthesis.trees.packing import SpanningTree, packed_trees
+from collir.synthesis.trees.reducing import all_reduce_rate, root_weights
+from collir.synthesis.trees.shortest import shortest_trees
+from collir.synthesis.trees.splitting import without_switches
+
+MOST_SPREAD = 64
+"""The most trees that trees of less depth are tried with."""
+
+
+@dataclass(frozen=True)
+class TreeSchedule:
+    """Spanning trees that all run at the same time.
+
+    Attributes:
+        latency: in seconds, of one chunk on the way that takes longest.
+        bandwidth: bytes/second of the whole buffer: its size divided by the time, without latency.
+    """
+
+    name: str
+    trees: tuple[SpanningTree, ...]
+    latency: float
+    bandwidth: float
+
+    @property
+    def count(self) -> int:
+        """The number of all trees."""
+        return sum(tree.count for tree in self.trees)
+
+    @property
+    def depth(self) -> int:
+        """The largest number of links from a root to a rank."""
+        return max(tree.depth for tree in self.trees)
+
+    def seconds(self, size: float) -> float:
+        """Return the predicted time for a buffer of some bytes."""
+        return self.latency + size / self.bandwidth
+
+
+@dataclass(frozen=True)
+class TreeProblem:
+    """A collective of all devices of a graph.
+
+    Attributes:
+        root: of a broadcast or reduce.
+    """
+
+    graph: CapacityGraph
+    collective: str
+    root: int = 0
+
+    @property
+    def roots(self) -> Sequence[int]:
+        """The ranks whose data all others get, or get to."""
+        if self.collective in ("broadcast", "reduce"):
+            return [self.root]
+        return range(self.graph.ranks)
+
+    @property
+    def passes(self) -> int:
+        """How often data cross the trees: up and down for an all_reduce."""
+        return 2 if self.collective == "all_reduce" else 1
+
+    @property
+    def per_bus(self) -> float:
+        """The busbw of nccl-tests for each byte/second of the whole buffer."""
+        n = self.graph.ranks
+        return self.passes * (n - 1) / n if len(self.roots) > 1 else 1.0
+
+    @cached_property
+    def bound(self) -> float:
+        """The bytes/second of the whole buffer that no schedule exceeds."""
+        if self.collective == "all_reduce":
+            return all_reduce_rate(self.graph)
+        return float(len(self.roots) * self._rate)
+
+    @cached_property
+    def _rate(self) -> Fraction:
+        """The bytes/second of the trees of a root, if those of all roots are alike."""
+        return root_bandwidth(self.graph, self.roots)
+
+    @cached_property
+    def _rates(self) -> dict[int, Fraction]:
+        """The bytes/second of the trees of each root."""
+        alike = dict.fromkeys(self.roots, self._rate)
+        half = float(sum(alike.values())) / 2
+        if self.collective != "all_reduce" or half >= self.bound * (1 - 1e-9):
+            return alike
+        return max(alike, root_weights(self.graph) or {}, key=lambda rates: sum(rates.values()))
+
+    def fastest(self) -> TreeSchedule:
+        """Return trees of the largest bandwidth that trees have."""
+        return self._packed("full bandwidth", exact_scale(self.graph, self._rates))
+
+    def spread(self) -> TreeSchedule | None:
+        """Return more trees from one root, of the same bandwidth in all, which may be less deep;
+        None for several roots, or if they were many.
+
+        The root of a switch then sends another part to each rank, which passes it on.
+        """
+        scale = exact_scale(self.graph, self._rates)
+        times = self.graph.ranks - 1
+        if len(self.roots) > 1 or scale.demands[self.root] * times > MOST_SPREAD:
+            return None
+        demands = {root: count * times for root, count in scale.demands.items()}
+        capacities = {link: c * times for link, c in scale.capacities.items()}
+        more = TreeScale(demands, scale.bandwidth / times, capacities)
+        return self._packed("full bandwidth, less deep", more)
+
+    def with_trees(self, count: int) -> TreeSchedule:
+        """Return trees of the largest bandwidth where each root has as many."""
+        scale = fixed_scale(self.graph, self.roots, self._rate, count)
+        return self._packed(f"{count} tree{'s' * (count > 1)} per root", scale)
+
+    def shortest(self) -> TreeSchedule:
+        """Return trees of least latency, one from each root."""
+        trees, bandwidth, latencies = shortest_trees(self.graph, self.roots)
+        whole = float(len(self.roots) * bandwidth) / self.passes
+        return self._schedule("least latency", trees, latencies, whole)
+
+    def _packed(self, name: str, scale: TreeScale) -> TreeSchedule:
+        """Return trees of a scale."""
+        direct = without_switches(self.graph, scale.capacities, scale.demands)
+        trees = packed_trees(self.graph.ranks, direct.capacities, scale.demands)
+        latencies = {
+            (a, b): max(self.graph.latency(a, b, switch) for switch in ways)
+            for (a, b), ways in direct.through.items()
+        }
+        whole = float(sum(scale.demands.values()) * scale.bandwidth) / self.passes
+        return self._schedule(name, trees, latencies, whole)
+
+    def _schedule(
+        self, name: str, trees: Sequence[SpanningTree], latencies: Mapping[Link, float],
+        bandwidth: float,
+    ) -> TreeSchedule:  # fmt: skip
+        longest = max(tree.latency(latencies) for tree in trees)
+        return TreeSchedule(name, tuple(trees), self.passes * longest, bandwidth)
