@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from collir.algorithms.checking import check
-from collir.algorithms.moves import program_of
+from collir.algorithms.chunks import program_of
 from collir.algorithms.msccl_xml import text_of
 from collir.algorithms.program import ChunkProgram
 from collir.algorithms.table import ALGORITHMS

@@ -53,7 +53,10 @@ LOCAL_PROOFS = "collir/semantics/symbolic/local.py"
 RUN = "collir/semantics/reference/collectives.py"
 STEPS = "collir/semantics/reference/steps.py"
 TABLE = "collir/cost/collectives/table.py"
-ROUNDS = "collir/cost/collectives/algorithms.py"
+METER = "collir/cost/collectives/meter.py"
+ROUNDS = "collir/cost/collectives/rounds.py"
+DOUBLING = "collir/algorithms/halving_doubling.py"
+BRUCK = "collir/algorithms/bruck.py"
 SCHEDULE = "collir/cost/programs/schedule.py"
 PACKING = "collir/synthesis/scheduling/packing.py"
 ORDER = "collir/synthesis/scheduling/ordering.py"
@@ -383,30 +386,30 @@ MUTANTS = [
         "costs",
         "a ring is one hop shorter",
         ROUNDS,
-        "size * (p - 1) / p)], reduced)",
-        "size * (p - 2) / p)], reduced)",
+        "whole = part * each.times",
+        "whole = part * (each.times - 1)",
         COSTS,
     ),
     Mutant(
         "costs",
         "recursive doubling sends the same in every round",
-        ROUNDS,
-        "meter.add_exchange(bit, size / meter.group.size * 2**bit)",
-        "meter.add_exchange(bit, size / meter.group.size)",
+        DOUBLING,
+        "        first = rank >> bit << bit\n        return range(first, first + (1 << bit))",
+        "        first = rank >> bit << bit\n        return range(first, first + 1)",
         COSTS,
     ),
     Mutant(
         "costs",
         "Bruck's all_to_all sends half of all blocks in every round",
-        ROUNDS,
-        "max(0, p % (2 * distance) - distance)",
-        "0",
+        BRUCK,
+        "if block & distance]",
+        "][: ranks // 2]",
         COSTS,
     ),
     Mutant(
         "costs",
         "reducing is free",
-        ROUNDS,
+        METER,
         "return size / device.reduction if device and device.reduction else 0.0",
         "return 0.0",
         COSTS,

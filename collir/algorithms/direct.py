@@ -1,42 +1,62 @@
-"""Direct exchanges: every rank sends to every other one by itself, to one after the other."""
+"""Direct messages: every rank sends to every other one, one after the other, and waits for none.
+
+alltoall_intra_scattered.c of MPICH.
+"""
 
 from collections.abc import Iterator
-from functools import partial
 
-from collir.algorithms.moves import Algorithm, Round
-
-
-def reduce_scatter(ranks: int) -> Iterator[Round]:
-    """Yield the rounds in which each rank sends another one its block."""
-
-    def after(distance: int, rank: int) -> int:
-        return (rank + distance) % ranks
-
-    def owned(distance: int, rank: int) -> list[int]:
-        return [after(distance, rank)]
-
-    for distance in range(1, ranks):
-        yield Round(partial(after, distance), partial(owned, distance), True)
+from collir.algorithms.moves import Algorithm, LocalCopy, Round, Waits
+from collir.algorithms.pairwise import INPUT, OUTPUT, own_block
+from collir.algorithms.patterns import AllPairs, Shape, Star
 
 
-def all_gather(ranks: int) -> Iterator[Round]:
-    """Yield the rounds in which each rank sends another one the block that it has."""
-
-    def after(distance: int, rank: int) -> int:
-        return (rank + distance) % ranks
-
-    for distance in range(1, ranks):
-        yield Round(partial(after, distance), lambda rank: [rank])
+def _of_peer(turn: int, rank: int, peer: int) -> list[int]:
+    return [peer]
 
 
-def all_reduce(ranks: int) -> Iterator[Round]:
+def _of_rank(turn: int, rank: int, peer: int) -> list[int]:
+    return [rank]
+
+
+def reduce_scatter(shape: Shape) -> Iterator[Round]:
+    """Yield the messages in which each rank sends another one its block."""
+    yield Round(AllPairs(), _of_peer, reduces=True, waits=Waits.NOTHING)
+
+
+def all_gather(shape: Shape) -> Iterator[Round]:
+    """Yield the messages in which each rank sends another one the block that it has."""
+    yield Round(AllPairs(), _of_rank, waits=Waits.NOTHING)
+
+
+def all_reduce(shape: Shape) -> Iterator[Round]:
     """Yield a reduce_scatter and an all_gather."""
-    yield from reduce_scatter(ranks)
-    yield from all_gather(ranks)
+    yield from reduce_scatter(shape)
+    yield from all_gather(shape)
+
+
+def all_to_all(shape: Shape) -> Iterator[Round | LocalCopy]:
+    """Yield the messages in which each rank sends another one the block for it."""
+    yield own_block()
+    yield Round(
+        AllPairs(), _of_peer, _of_rank, waits=Waits.NOTHING, source=INPUT, target=OUTPUT
+    )  # fmt: skip
+
+
+def gather(shape: Shape) -> Iterator[Round]:
+    """Yield the messages to rank 0."""
+    yield Round(Star(to_root=True), _of_rank, waits=Waits.NOTHING)
+
+
+def scatter(shape: Shape) -> Iterator[Round]:
+    """Yield the messages from rank 0."""
+    yield Round(Star(), _of_peer, waits=Waits.NOTHING)
 
 
 ALGORITHMS = [
+    Algorithm("direct", "all_reduce", all_reduce),
     Algorithm("direct", "reduce_scatter", reduce_scatter),
     Algorithm("direct", "all_gather", all_gather),
-    Algorithm("direct", "all_reduce", all_reduce),
+    Algorithm("direct", "all_to_all", all_to_all),
+    Algorithm("direct", "gather", gather),
+    Algorithm("direct", "scatter", scatter),
 ]

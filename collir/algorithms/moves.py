@@ -2,36 +2,86 @@
 
 A rank has one row of blocks: those of its full buffer, where its input and its output lie. In a
 round it sends some of them to a peer, and what comes from another one is added to its own, or takes
-their place. All else follows from the rounds: who sends what, the chunk program, and the proof.
+their place. All else follows from the rounds: their price, the chunk program, its proof, and code.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-from collir.algorithms.collectives import divisions, sizes_of
-from collir.algorithms.program import (
-    ChunkBuffer,
-    ChunkProgram,
-    ChunkRange,
-    ChunkStep,
-    RankProgram,
-    ThreadBlock,
-)
+import numpy as np
+
+from collir.algorithms.patterns import Pattern, Ranks, Shape
+from collir.algorithms.program import ChunkBuffer
+
+
+class Waits(StrEnum):
+    """What a message waits for, which decides how latencies add up."""
+
+    ROUND = "round"
+    """All messages of the round before."""
+    DATA = "data"
+    """The message that brings what it passes on: rounds overlap, as chunks of a block flow."""
+    NOTHING = "nothing"
+    """That its sender is free: a rank sends one message after the other."""
+
+
+class Cyclic(Sequence[int]):
+    """Blocks in steps, modulo their number: ``start``, ``start + step``, ..."""
+
+    def __init__(self, start: int, length: int, modulus: int, step: int = 1):
+        self.start, self.length, self.modulus, self.step = start, length, modulus, step
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        return (self.start + index * self.step) % self.modulus
+
+
+Blocks = Callable[[int, int, int], Sequence[int]]
+"""A function of a turn, a rank and the peer to which it sends then that returns blocks."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """A move of all ranks at the same time.
+    """Moves of all ranks at the same time.
 
     Attributes:
-        peer: the rank that a rank sends to; itself if it sends nothing.
-        blocks: the blocks that a rank sends.
+        pattern: which ranks send to which.
+        blocks: the blocks that a rank sends; nothing is sent where there are none.
+        into: where they lie at the peer, if not at the same numbers.
         reduces: whether they are added to those of the peer.
+        times: how many rounds alike follow each other; turns count on.
+        waits: what its messages wait for.
+        source, target: the buffers in which the blocks lie; by default that of the full buffer.
+        counts: the number of blocks that each of some ranks sends, where they differ.
     """
 
-    peer: Callable[[int], int]
-    blocks: Callable[[int], Sequence[int]]
+    pattern: Pattern
+    blocks: Blocks
+    into: Blocks | None = None
     reduces: bool = False
+    times: int = 1
+    waits: Waits = Waits.ROUND
+    source: ChunkBuffer | None = None
+    target: ChunkBuffer | None = None
+    counts: Callable[[Ranks], Ranks] | None = None
+
+
+@dataclass(frozen=True)
+class LocalCopy:
+    """Copies of blocks from one buffer of a rank to another one.
+
+    Attributes:
+        pairs: a function of a rank that returns the blocks, each with where it goes.
+    """
+
+    pairs: Callable[[int], Iterable[tuple[int, int]]]
+    source: ChunkBuffer
+    target: ChunkBuffer
 
 
 @dataclass(frozen=True)
@@ -39,114 +89,81 @@ class Algorithm:
     """An algorithm of one collective.
 
     Attributes:
-        rounds: the rounds for a number of ranks.
-        fits: whether it is one for a number of ranks.
-        blocks: the blocks of the full buffer, for a number of ranks; by default as many as ranks.
+        rounds: the rounds of a group of a shape.
+        power_of_two: whether it needs 2^k ranks.
+        instead: of one that does, those that do not.
+        blocks: the blocks of the full buffer, for a group; by default as many as ranks.
+        scratch: the blocks of memory besides, for a group.
     """
 
     name: str
     collective: str
-    rounds: Callable[[int], Iterable[Round]]
-    fits: Callable[[int], bool] = lambda ranks: ranks > 1
-    blocks: Callable[[int], int] = lambda ranks: ranks
+    rounds: Callable[[Shape], Iterable[Round | LocalCopy]]
+    power_of_two: bool = False
+    instead: str = ""
+    blocks: Callable[[Shape], int] = lambda shape: shape.ranks
+    scratch: Callable[[Shape], int] = lambda _: 0
+
+    def fits(self, ranks: int) -> bool:
+        """Return whether it is one for a number of ranks."""
+        return not (self.power_of_two and ranks & (ranks - 1))
+
+    def check(self, ranks: int) -> None:
+        """Check that it is one for a number of ranks.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if not self.fits(ranks):
+            raise ValueError(
+                f"the {self.name} {self.collective} needs a group of 2^k ranks, and this one has "
+                f"{ranks}: use {self.instead}"
+            )
 
 
-def program_of(algorithm: Algorithm, ranks: int) -> ChunkProgram:
-    """Return the program of an algorithm for a number of ranks, in place.
+def row_of(collective: str) -> ChunkBuffer:
+    """Return the buffer that is the full one."""
+    full_input = collective in ("reduce_scatter", "scatter")
+    return ChunkBuffer.INPUT if full_input else ChunkBuffer.OUTPUT
 
-    A thread block serves a pair of peers. The steps of a rank run one round after the other.
+
+@dataclass(frozen=True)
+class Turn:
+    """The messages of ranks at a time, one from each at most.
+
+    Attributes:
+        round: the round that it is a part of.
+        number: its number in it.
+        peers: to whom each rank sends; itself if it sends nothing.
+    """
+
+    round: Round
+    number: int
+    peers: Sequence[int]
+
+    def sent(self, rank: int) -> Sequence[int]:
+        """Return the blocks that a rank sends."""
+        peer = self.peers[rank]
+        return self.round.blocks(self.number, rank, peer) if peer != rank else ()
+
+    def stored(self, rank: int) -> Sequence[int]:
+        """Return where at its peer the blocks lie that a rank sends."""
+        peer, into = self.peers[rank], self.round.into or self.round.blocks
+        return into(self.number, rank, peer) if peer != rank else ()
+
+
+def turns_of(algorithm: Algorithm, shape: Shape) -> Iterator[Turn | LocalCopy]:
+    """Yield what the ranks of a group do, turn by turn.
 
     Raises:
         ValueError: the algorithm is none for as many ranks.
     """
-    if not algorithm.fits(ranks):
-        raise ValueError(f"{algorithm.name} is no {algorithm.collective} of {ranks} ranks")
-    row = ChunkBuffer.INPUT if algorithm.collective == _IN_INPUT else ChunkBuffer.OUTPUT
-    writers = [_Writer(rank, row) for rank in range(ranks)]
-    channels: dict[tuple[int, ...], int] = {}
-    used: dict[tuple[int, int, int], tuple[int, ...]] = {}
-    for each in algorithm.rounds(ranks):
-        peers = tuple(each.peer(rank) for rank in range(ranks))
-        channel = _channel(peers, channels, used)
-        senders = {to: rank for rank, to in enumerate(peers) if to != rank}
-        for writer in writers:
-            rank, source = writer.rank, senders.get(writer.rank)
-            to = peers[rank] if peers[rank] != rank else -1
-            writer.round(
-                to, each.blocks(rank) if to >= 0 else (),
-                -1 if source is None else source,
-                () if source is None else each.blocks(source), each.reduces, channel,
-            )  # fmt: skip
-    count = algorithm.blocks(ranks)
-    chunks = count // divisions(algorithm.collective, ranks)
-    taken, given = sizes_of(algorithm.collective, ranks, chunks)
-    sizes = {ChunkBuffer.INPUT: taken, ChunkBuffer.OUTPUT: given}
-    made = [RankProgram(writer.done(), sizes) for writer in writers]
-    return ChunkProgram(algorithm.name, algorithm.collective, made, chunks, in_place=True)
-
-
-_IN_INPUT = "reduce_scatter"
-"""The collective whose full buffer is the input; others have it as output."""
-
-
-def _channel(
-    peers: tuple[int, ...],
-    channels: dict[tuple[int, ...], int],
-    used: dict[tuple[int, int, int], tuple[int, ...]],
-) -> int:
-    """Return the channel of a round: one on which no pair of ranks has other partners."""
-    if peers in channels:
-        return channels[peers]
-    pairs = [(rank, to) for rank, to in enumerate(peers) if to != rank]
-    channel = 0
-    while any((*pair, channel) in used for pair in pairs):
-        channel += 1
-    for pair in pairs:
-        used[(*pair, channel)] = peers
-    channels[peers] = channel
-    return channel
-
-
-class _Writer:
-    """The thread blocks of a rank, as its rounds are written."""
-
-    def __init__(self, rank: int, row: ChunkBuffer):
-        self.rank, self.row = rank, row
-        self.steps: dict[tuple[int, int, int], list[ChunkStep]] = {}
-        self.last: tuple[int, int] | None = None
-
-    def round(
-        self, to: int, sent: Sequence[int], source: int, received: Sequence[int], reduces: bool,
-        channel: int,
-    ) -> None:  # fmt: skip
-        """Write a round: the blocks that are sent, and those that come."""
-        if to < 0 and source < 0:
-            return
-        key = to, source, channel
-        number = [*self.steps].index(key) if key in self.steps else len(self.steps)
-        steps = self.steps.setdefault(key, [])
-        after = () if self.last is None or self.last[0] == number else (self.last,)
-        for part in _runs(self.row, sent):
-            steps.append(ChunkStep("send", part, None, after))
-            after = ()
-        kind = "receive_reduce_copy" if reduces else "receive"
-        for part in _runs(self.row, received):
-            steps.append(ChunkStep(kind, part if reduces else None, part, after))
-            after = ()
-        self.last = number, len(steps) - 1
-
-    def done(self) -> tuple[ThreadBlock, ...]:
-        """Return the thread blocks."""
-        return tuple(
-            ThreadBlock(number, tuple(steps), *key)
-            for number, (key, steps) in enumerate(self.steps.items())
-        )
-
-
-def _runs(row: ChunkBuffer, blocks: Sequence[int]) -> Iterator[ChunkRange]:
-    """Yield neighbouring blocks together."""
-    start = 0
-    for at in range(1, len(blocks) + 1):
-        if at == len(blocks) or blocks[at] != blocks[at - 1] + 1:
-            yield ChunkRange(row, blocks[start], at - start)
-            start = at
+    algorithm.check(shape.ranks)
+    everyone = np.arange(shape.ranks)
+    for each in algorithm.rounds(shape):
+        if isinstance(each, LocalCopy):
+            yield each
+            continue
+        for number in range(each.times * each.pattern.turns(shape)):
+            peers = each.pattern.targets(everyone, number, shape)
+            yield Turn(each, number, peers.tolist())

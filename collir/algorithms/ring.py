@@ -1,42 +1,57 @@
 """Rings: every rank passes a block on to the next one, n - 1 times.
 
+Where the children of a level have links of their own, half of each block goes round in either
+direction, as links are full duplex.
+
 Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 """
 
 from collections.abc import Iterator
-from functools import partial
 
-from collir.algorithms.moves import Algorithm, Round
+from collir.algorithms.moves import Algorithm, Round, Waits
+from collir.algorithms.patterns import BothWays, Shape, Shift
 
 
-def _around(ranks: int, first: int, reduces: bool) -> Iterator[Round]:
+def _around(shape: Shape, first: int, reduces: bool) -> Iterator[Round]:
     """Yield the rounds in which rank r sends block r + first, then the one before it, and so on."""
+    ranks = shape.ranks
 
-    def block(back: int, rank: int) -> list[int]:
-        return [(rank + first - back) % ranks]
+    def block(turn: int, rank: int, _: int) -> list[int]:
+        return [(rank + first - turn) % ranks]
 
-    for back in range(ranks - 1):
-        yield Round(lambda rank: (rank + 1) % ranks, partial(block, back), reduces)
+    def half(turn: int, rank: int, _: int) -> list[int]:
+        back, way = divmod(turn, 2)
+        return [2 * ((rank - first + back if way else rank + first - back) % ranks) + way]
+
+    if shape.wired:
+        yield Round(BothWays(), half, reduces=reduces, times=ranks - 1, waits=Waits.DATA)
+    else:
+        yield Round(Shift(1), block, reduces=reduces, times=ranks - 1, waits=Waits.DATA)
 
 
-def reduce_scatter(ranks: int) -> Iterator[Round]:
+def reduce_scatter(shape: Shape) -> Iterator[Round]:
     """Yield the rounds after which rank r has block r of all ranks."""
-    return _around(ranks, -1, True)
+    return _around(shape, -1, True)
 
 
-def all_gather(ranks: int) -> Iterator[Round]:
+def all_gather(shape: Shape) -> Iterator[Round]:
     """Yield the rounds after which all ranks have all blocks, of which rank r has block r."""
-    return _around(ranks, 0, False)
+    return _around(shape, 0, False)
 
 
-def all_reduce(ranks: int) -> Iterator[Round]:
+def all_reduce(shape: Shape) -> Iterator[Round]:
     """Yield a reduce_scatter and an all_gather."""
-    yield from reduce_scatter(ranks)
-    yield from all_gather(ranks)
+    yield from reduce_scatter(shape)
+    yield from all_gather(shape)
+
+
+def blocks(shape: Shape) -> int:
+    """Return the blocks of the full buffer: two for each rank if it is cut in halves."""
+    return shape.ranks * (2 if shape.wired else 1)
 
 
 ALGORITHMS = [
-    Algorithm("ring", "reduce_scatter", reduce_scatter),
-    Algorithm("ring", "all_gather", all_gather),
-    Algorithm("ring", "all_reduce", all_reduce),
+    Algorithm("ring", "all_reduce", all_reduce, blocks=blocks),
+    Algorithm("ring", "reduce_scatter", reduce_scatter, blocks=blocks),
+    Algorithm("ring", "all_gather", all_gather, blocks=blocks),
 ]

@@ -16,8 +16,8 @@ from typing import Literal, get_args
 
 from collir.cost.bounds import Bound, collective_bound
 from collir.cost.collectives import nccl
-from collir.cost.collectives.algorithms import Algorithm, Estimate, Meter
 from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.meter import Estimate, Estimated, Meter
 from collir.cost.collectives.permutation import pattern_of
 from collir.cost.collectives.phases import Phase, phases_of, single_phase
 from collir.cost.collectives.table import COSTS, NcclKind
@@ -230,7 +230,7 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
     return metered_estimate(group, entry.algorithms[algorithm], collective.size_for(algorithm))
 
 
-def metered_estimate(group: Group, algorithm: Algorithm, size: float) -> Estimate:
+def metered_estimate(group: Group, algorithm: Estimated, size: float) -> Estimate:
     """Return the estimate of an algorithm on a full buffer of ``size`` bytes.
 
     Raises:

@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from collir.algorithms.checking import check
-from collir.algorithms.moves import program_of
+from collir.algorithms.chunks import program_of
 from collir.algorithms.msccl_xml import text_of
 from collir.algorithms.table import ALGORITHMS
 from collir.importing.algorithms.msccl_xml import read_msccl_xml

@@ -8,8 +8,8 @@ from algorithms import ALGORITHMS
 
 import collir
 from collir.cost.collectives import nccl
-from collir.cost.collectives.algorithms import Meter
 from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.meter import Meter
 from collir.cost.collectives.table import COSTS
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError, Group

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from machines import steps
 from messages import Network, groups, time_of
 
-from collir.cost.collectives.algorithms import Meter
+from collir.cost.collectives.meter import Meter
 from collir.cost.network.group import CostError, Group
 from collir.layout import Mesh
 

@@ -16,8 +16,8 @@ from seeds import fresh
 from topologies import kinds_of, shapes, some_level, some_parents
 
 from collir.cost.bounds import collective_bound
-from collir.cost.collectives.algorithms import Meter
 from collir.cost.collectives.collective import Collective
+from collir.cost.collectives.meter import Meter
 from collir.cost.model import CostModel, algorithm_estimate, step_cost
 from collir.cost.network.disjoint_rings import edge_disjoint_rings
 from collir.cost.network.group import CostError, Group

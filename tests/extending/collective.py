@@ -4,10 +4,14 @@ In collir itself each part is an entry of the table that it is added to here. do
 quotes this file, cases.py tests it, and test_extending.py counts its parts.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from collir.algorithms.binomial import broadcast, reduce
+from collir.algorithms.moves import Algorithm, Round
+from collir.algorithms.patterns import Shape
 from collir.cost.collectives import mpich
-from collir.cost.collectives.algorithms import Meter, binomial_broadcast, binomial_reduce
+from collir.cost.collectives.rounds import ByRounds
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.layout import DistType, Mesh, rules
 from collir.layout.coll import row
@@ -32,11 +36,13 @@ row(
 
 
 # 2. The cost entry: that of an all_reduce, but with other algorithms and runtimes.
-def binomial(meter: Meter, size: float) -> None:
-    """Run trees to the root and back: 2 ceil(lg p) (a + n b) + ceil(lg p) n g."""
-    binomial_reduce(meter, size)
-    binomial_broadcast(meter, size)
+def trees(shape: Shape) -> Iterator[Round]:
+    """Yield the rounds of a tree to the root, and back: 2 ceil(lg p) (a + n b) + ceil(lg p) n g."""
+    yield from reduce(shape)
+    yield from broadcast(shape)
 
+
+binomial = ByRounds(Algorithm("binomial", "reduce_broadcast", trees, blocks=lambda _: 1))
 
 COSTS["reduce_broadcast"] = replace(
     COSTS["all_reduce"],

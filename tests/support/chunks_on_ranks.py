@@ -11,7 +11,7 @@ SCRIPT = """
 import sys
 import numpy as np
 from mpi4py import MPI
-from collir.algorithms.moves import program_of
+from collir.algorithms.chunks import program_of
 from collir.algorithms.program import DOES, ChunkBuffer
 from collir.algorithms.table import ALGORITHMS
 
@@ -23,12 +23,15 @@ for (collective, name), algorithm in ALGORITHMS.items():
         continue
     program = program_of(algorithm, n)
     chunks, row = program.chunks, program.ranks[me].sizes
-    base = IN if collective == "reduce_scatter" else OUT
-    data = np.zeros((row[base], size))
+    memory = {buffer: np.zeros((count, size)) for buffer, count in row.items()}
     own = np.random.default_rng(me).integers(-99, 99, (row[IN], size)).astype(float)
-    begin = me * chunks if collective == "all_gather" else 0
-    if collective != "broadcast" or me == 0:
-        data[begin : begin + row[IN]] = own
+    if program.in_place:
+        base = IN if collective in ("reduce_scatter", "scatter") else OUT
+        inner = OUT if base is IN else IN
+        begin = me * chunks if row[inner] < row[base] else 0
+        memory[inner] = memory[base][begin : begin + row[inner]]
+    if collective not in ("broadcast", "scatter") or me == 0:
+        memory[IN][:] = own
     at = [0] * len(program.ranks[me].blocks)
     pending = []
     while any(a < len(b.steps) for a, b in zip(at, program.ranks[me].blocks)):
@@ -40,19 +43,22 @@ for (collective, name), algorithm in ALGORITHMS.items():
                 continue
             does, part = DOES[step.kind], step.target or step.source
             cut = slice(part.offset, part.offset + part.size)
+            data = memory[part.buffer]
             if does.receives:
                 if not comm.Iprobe(block.receives_from, block.channel):
                     continue
                 came = np.empty((part.size, size))
                 comm.Recv(came, block.receives_from, block.channel)
                 data[cut] = data[cut] + came if does.reduces else came
+            elif does.keeps:
+                source = step.source
+                data[cut] = memory[source.buffer][source.offset : source.offset + part.size]
             if does.sends:
                 sent = data[cut].copy()
                 pending.append((sent, comm.Isend(sent, block.sends_to, block.channel)))
             at[k] += 1
     MPI.Request.Waitall([request for _, request in pending])
-    begin = me * chunks if collective == "reduce_scatter" else 0
-    mine = data[begin : begin + row[OUT]]
+    mine = memory[OUT]
     want = np.zeros((row[OUT], size))
     match collective:
         case "all_reduce":
@@ -61,6 +67,13 @@ for (collective, name), algorithm in ALGORITHMS.items():
             comm.Allgather(own, want)
         case "reduce_scatter":
             comm.Reduce_scatter_block(own, want)
+        case "all_to_all":
+            comm.Alltoall(own, want)
+        case "gather":
+            comm.Gather(own, want)
+            mine = mine if me == 0 else want
+        case "scatter":
+            comm.Scatter(own, want)
         case "broadcast":
             want[:] = own if me == 0 else 0
             comm.Bcast(want)

@@ -55,11 +55,16 @@ def _all(count: int) -> tuple[Block, ...]:
     return tuple((b,) for b in range(count))
 
 
-def _ring(p: int, gathers: bool) -> Rounds:
-    """Return rounds in which blocks go around a ring, one half of each in either direction."""
+def _ring(p: int, gathers: bool, ways: int = 2) -> Rounds:
+    """Return rounds in which blocks go around a ring, one half of each in either direction, or
+    both halves in one."""
     rounds: Rounds = []
     for k in range(p - 1):
         offset = k if gathers else k + 1
+        if ways == 1:
+            halves = [tuple(((i - offset) % p, half) for half in (0, 1)) for i in range(p)]
+            rounds.append([Send(i, (i + 1) % p, halves[i], not gathers) for i in range(p)])
+            continue
         ahead = [Send(i, (i + 1) % p, (((i - offset) % p, 0),), not gathers) for i in range(p)]
         back = [Send(i, (i - 1) % p, (((i + offset) % p, 1),), not gathers) for i in range(p)]
         rounds.append(ahead + back)
@@ -176,8 +181,8 @@ def _pairs(p: int, block: Callable[[int, int], Block], adds: bool = False) -> Ro
     ]
 
 
-def _ring_all_reduce(p: int) -> Rounds:
-    return _ring(p, False) + _ring(p, True)
+def _ring_all_reduce(p: int, ways: int = 2) -> Rounds:
+    return _ring(p, False, ways) + _ring(p, True, ways)
 
 
 def _halving_doubling(p: int) -> Rounds:
@@ -217,13 +222,14 @@ _POWERS_OF_TWO = (
 )
 
 
-def moves(kind: str, name: str, p: int) -> Moves | None:
-    """Return the messages of a group of p ranks; None if the algorithm is not known here for p."""
+def moves(kind: str, name: str, p: int, ways: int = 2) -> Moves | None:
+    """Return the messages of a group of p ranks, and rings in one direction or two; None if the
+    algorithm is not known here for p."""
     if (kind, name) in _POWERS_OF_TWO and p & (p - 1):
         return None
     match kind, name:
         case "all_reduce", "ring":
-            return Moves(_ring_all_reduce(p), 2 * p)
+            return Moves(_ring_all_reduce(p, ways), 2 * p)
         case "all_reduce", "recursive_doubling":
             return Moves(_doubling_all_reduce(p), _core(p))
         case "all_reduce", "halving_doubling":
@@ -232,13 +238,13 @@ def moves(kind: str, name: str, p: int) -> Moves | None:
             gather = _pairs(p, lambda i, _: (i,))
             return Moves(_pairs(p, lambda _, j: (j,), True) + gather, p)
         case "reduce_scatter", "ring":
-            return Moves(_ring(p, False), 2 * p)
+            return Moves(_ring(p, False, ways), 2 * p)
         case "reduce_scatter", "recursive_halving":
             return Moves(_halves(p, True), p)
         case "reduce_scatter", "pairwise" | "direct":
             return Moves(_pairs(p, lambda _, j: (j,), True), p)
         case "all_gather", "ring":
-            return Moves(_ring(p, True), 2 * p)
+            return Moves(_ring(p, True, ways), 2 * p)
         case "all_gather", "recursive_doubling":
             return Moves(_halves(p, False), p)
         case "all_gather", "bruck":

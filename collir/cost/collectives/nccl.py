@@ -24,12 +24,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import itemgetter
 
-from collir.cost.collectives.algorithms import double_tree_all_reduce
+from collir.algorithms.patterns import BothWays
 from collir.cost.collectives.phases import Latencies
+from collir.cost.collectives.pipelines import double_tree_all_reduce
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
 from collir.cost.network.loads import ResourceKind, resource_seconds
-from collir.cost.network.rings import Ring
+from collir.cost.network.rings import loads_of
 from collir.machine import Fabric, level_fabrics, parents_fabric
 
 RING, TREE, NVLS, NVLS_TREE = "ring", "double_binary_tree", "nvls", "nvls_tree"
@@ -167,7 +168,7 @@ def _shape(group: Group) -> _Shape:
     inside = between = 0.0
     parents = group.levels[0].parents
     hosts = parents_fabric(group.levels) is Fabric.NETWORK
-    for (level, kind, _), seconds in resource_seconds(group, Ring().loads(group)):
+    for (level, kind, _), seconds in resource_seconds(group, loads_of(BothWays(), group)):
         if level < networks or (hosts and kind is ResourceKind.PARENT):
             between = max(between, seconds)
         else:

@@ -8,10 +8,11 @@ from typing import cast
 
 import numpy as np
 
+from collir.algorithms.patterns import Shift
 from collir.cost.collectives.collective import Collective
 from collir.cost.network.group import CostError, Group
 from collir.cost.network.loads import Array
-from collir.cost.network.traffic import MAX_LISTED, Listed, Pattern, Shift
+from collir.cost.network.traffic import MAX_LISTED, Listed
 from collir.layout import DistType, Mesh
 
 
@@ -71,7 +72,7 @@ def permute_pattern(collective: Collective) -> Listed:
 
 
 @lru_cache(maxsize=64)
-def pattern_of(collective: Collective) -> Pattern:
+def pattern_of(collective: Collective) -> Shift | Listed:
     """Return the messages of a collective whose layouts or arguments say who sends what.
 
     Raises:

@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from collir.cost.collectives import algorithms as by
+from collir.algorithms.patterns import Shift
+from collir.algorithms.table import ALGORITHMS
 from collir.cost.collectives import mpich
-from collir.cost.collectives.algorithms import Algorithm, Meter
+from collir.cost.collectives import pipelines as by
+from collir.cost.collectives.meter import Estimated, Meter
+from collir.cost.collectives.rounds import ByRounds
 from collir.cost.network import link_bounds
 from collir.cost.network.group import Group
-from collir.cost.network.traffic import Shift
 from collir.layout.operation_table import OperationTable
 from collir.machine import Level
 
@@ -89,7 +91,7 @@ class CollectiveCost:
             of the entry only ``busbw`` is used.
     """
 
-    algorithms: Mapping[str, Algorithm]
+    algorithms: Mapping[str, Estimated]
     ways: int
     into: Callable[[float, Bytes, Bytes, bool, bool], Bytes]
     between: Callable[[float, int, int], float]
@@ -97,8 +99,8 @@ class CollectiveCost:
     links: Callable[[Level, float, float, int], float]
     busbw: Callable[[int], float]
     mpich: Callable[[Group, float], str]
-    p2: tuple[str, Algorithm]
-    nccl: NcclKind | Algorithm
+    p2: tuple[str, Estimated]
+    nccl: NcclKind | Estimated
     listed: bool = False
     around: tuple[str, ...] = ()
     perf: str | None = None
@@ -214,6 +216,10 @@ def _pass_around(meter: Meter, size: float) -> None:
     meter.add_pipeline(0.0, [(Shift(1), size)])
 
 
+def _rounds(collective: str, name: str) -> Estimated:
+    return ByRounds(ALGORITHMS[collective, name])
+
+
 def _listed(*_: object) -> NoReturn:
     raise AssertionError("its messages are listed")
 
@@ -241,12 +247,12 @@ _MESSAGES = CollectiveCost(
 _ENTRIES: dict[str, CollectiveCost] = {
     "all_reduce": CollectiveCost(
         algorithms={
-            "ring": by.ring_all_reduce,
-            "recursive_doubling": by.doubling_all_reduce,
-            "halving_doubling": by.halving_doubling_all_reduce,
+            "ring": _rounds("all_reduce", "ring"),
+            "recursive_doubling": _rounds("all_reduce", "recursive_doubling"),
+            "halving_doubling": _rounds("all_reduce", "halving_doubling"),
             "binary_tree": by.binary_tree_all_reduce,
             "double_binary_tree": by.double_tree_all_reduce,
-            "direct": by.direct_all_reduce,
+            "direct": _rounds("all_reduce", "direct"),
         },
         ways=2,
         into=lambda size, parts, below, copied, helped: (
@@ -258,16 +264,16 @@ _ENTRIES: dict[str, CollectiveCost] = {
         busbw=lambda ranks: 2 * (ranks - 1) / ranks,
         perf="all_reduce",
         mpich=mpich.all_reduce,
-        p2=("ring", by.ring_all_reduce),
+        p2=("ring", _rounds("all_reduce", "ring")),
         nccl=NcclKind(steps=lambda ranks: 2 * (ranks - 1), tree=True),
     ),
     "all_gather": CollectiveCost(
         algorithms={
-            "ring": by.ring_all_gather,
-            "recursive_doubling": by.doubling_all_gather,
-            "bruck": by.bruck_all_gather,
-            "pat": by.pat_all_gather,
-            "direct": by.direct_exchange,
+            "ring": _rounds("all_gather", "ring"),
+            "recursive_doubling": _rounds("all_gather", "recursive_doubling"),
+            "bruck": _rounds("all_gather", "bruck"),
+            "pat": _rounds("all_gather", "pat"),
+            "direct": _rounds("all_gather", "direct"),
         },
         ways=1,
         into=_into_gathered,
@@ -278,16 +284,16 @@ _ENTRIES: dict[str, CollectiveCost] = {
         around=("ring",),
         perf="all_gather",
         mpich=mpich.all_gather,
-        p2=("ring", by.ring_all_gather),
+        p2=("ring", _rounds("all_gather", "ring")),
         nccl=NcclKind(steps=lambda ranks: ranks - 1, tree=False, grouped="broadcast"),
     ),
     "reduce_scatter": CollectiveCost(
         algorithms={
-            "ring": by.ring_reduce_scatter,
-            "recursive_halving": by.halving_reduce_scatter,
-            "pat": by.pat_reduce_scatter,
-            "pairwise": by.pairwise_reduce_scatter,
-            "direct": by.direct_reduce_scatter,
+            "ring": _rounds("reduce_scatter", "ring"),
+            "recursive_halving": _rounds("reduce_scatter", "recursive_halving"),
+            "pat": _rounds("reduce_scatter", "pat"),
+            "pairwise": _rounds("reduce_scatter", "pairwise"),
+            "direct": _rounds("reduce_scatter", "direct"),
         },
         ways=1,
         into=_into_scattered,
@@ -298,14 +304,14 @@ _ENTRIES: dict[str, CollectiveCost] = {
         around=("ring",),
         perf="reduce_scatter",
         mpich=mpich.reduce_scatter,
-        p2=("ring", by.ring_reduce_scatter),
+        p2=("ring", _rounds("reduce_scatter", "ring")),
         nccl=NcclKind(steps=lambda ranks: ranks - 1, tree=False, grouped="reduce"),
     ),
     "all_to_all": CollectiveCost(
         algorithms={
-            "pairwise": by.pairwise_all_to_all,
-            "bruck": by.bruck_all_to_all,
-            "direct": by.direct_exchange,
+            "pairwise": _rounds("all_to_all", "pairwise"),
+            "bruck": _rounds("all_to_all", "bruck"),
+            "direct": _rounds("all_to_all", "direct"),
         },
         ways=1,
         into=lambda size, parts, below, copied, helped: below * _rest(parts) * size,
@@ -315,13 +321,13 @@ _ENTRIES: dict[str, CollectiveCost] = {
         busbw=_rest,
         perf="alltoall",
         mpich=mpich.all_to_all,
-        p2=("direct", by.direct_exchange),
-        nccl=by.direct_exchange,
+        p2=("direct", _rounds("all_to_all", "direct")),
+        nccl=_rounds("all_to_all", "direct"),
     ),
     "broadcast": CollectiveCost(
         algorithms={
-            "binomial": by.binomial_broadcast,
-            "scatter_all_gather": by.scatter_all_gather_broadcast,
+            "binomial": _rounds("broadcast", "binomial"),
+            "scatter_all_gather": _rounds("broadcast", "scatter_all_gather"),
             "chain": by.chain_broadcast,
             "binary_tree": by.binary_tree_one_way,
             "double_binary_tree": by.double_tree_one_way,
@@ -339,8 +345,8 @@ _ENTRIES: dict[str, CollectiveCost] = {
     ),
     "reduce": CollectiveCost(
         algorithms={
-            "binomial": by.binomial_reduce,
-            "halving_doubling": by.halving_gather_reduce,
+            "binomial": _rounds("reduce", "binomial"),
+            "halving_doubling": _rounds("reduce", "halving_doubling"),
             "chain": by.chain_reduce,
             "binary_tree": by.binary_tree_reduce,
             "double_binary_tree": by.double_tree_reduce,
@@ -357,7 +363,10 @@ _ENTRIES: dict[str, CollectiveCost] = {
         nccl=NcclKind(steps=lambda ranks: ranks, tree=False),
     ),
     "gather": CollectiveCost(
-        algorithms={"binomial": by.binomial_gather, "direct": by.direct_rooted},
+        algorithms={
+            "binomial": _rounds("gather", "binomial"),
+            "direct": _rounds("gather", "direct"),
+        },
         ways=1,
         into=_into_gathered,
         between=_parts_to_one,
@@ -366,11 +375,14 @@ _ENTRIES: dict[str, CollectiveCost] = {
         busbw=_rest,
         perf="gather",
         mpich=mpich.rooted,
-        p2=("direct", by.direct_rooted),
-        nccl=by.direct_rooted,
+        p2=("direct", _rounds("gather", "direct")),
+        nccl=_rounds("gather", "direct"),
     ),
     "scatter": CollectiveCost(
-        algorithms={"binomial": by.binomial_scatter, "direct": by.direct_rooted},
+        algorithms={
+            "binomial": _rounds("scatter", "binomial"),
+            "direct": _rounds("scatter", "direct"),
+        },
         ways=1,
         into=_into_scattered,
         between=_parts_to_one,
@@ -379,8 +391,8 @@ _ENTRIES: dict[str, CollectiveCost] = {
         busbw=_rest,
         perf="scatter",
         mpich=mpich.rooted,
-        p2=("direct", by.direct_rooted),
-        nccl=by.direct_rooted,
+        p2=("direct", _rounds("scatter", "direct")),
+        nccl=_rounds("scatter", "direct"),
     ),
     "permute": _MESSAGES,
     "send": _MESSAGES,

@@ -6,34 +6,37 @@ divides its data among them. The hybrid cube mesh of a DGX-1 has three such ring
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
+from collir.algorithms.patterns import BothWays, Pattern, Shift
 from collir.cost.network.disjoint_rings import edge_disjoint_rings
 from collir.cost.network.group import Group
 from collir.cost.network.loads import Load, summed_loads
-from collir.cost.network.traffic import Pattern, Shift
+from collir.cost.network.traffic import Traffic, next_pairs, traffic_of
 from collir.machine import Level, LinkKind
 from collir.machine.level import Matrix
 
 
-@dataclass(frozen=True)
-class Ring(Pattern):
-    """Every rank sends half a message to the next rank and half to the previous rank.
+def loads_of(pattern: Pattern | Traffic, group: Group) -> tuple[Load, ...]:
+    """Return the load of every level, in messages.
 
-    If a group extends over all children of a torus, a full mesh or a matrix of links, and visits
-    each child once, it may use all edge-disjoint rings along links in parallel. It does so if that
-    is faster than the order of its ranks.
+    In a pattern that goes ``BothWays`` round, a group that extends over all children of a torus, a
+    full mesh or a matrix of links, and visits each child once, may use all edge-disjoint rings
+    along links in parallel. It does so if that is faster than the order of its ranks.
+
+    Raises:
+        CostError: it has to be listed, and has too many ranks.
     """
-
-    part = 0.5
-
-    def loads(self, group: Group) -> tuple[Load, ...]:
-        directions = [(Shift(step).loads(group), 0.5) for step in (1, group.size - 1)]
-        loads = summed_loads(directions)
-        return tuple(_along_links(group, index, load) for index, load in enumerate(loads))
+    if isinstance(pattern, Traffic):
+        return pattern.loads(group)
+    if not isinstance(pattern, BothWays):
+        return traffic_of(pattern, group).loads(group)
+    ways = (traffic_of(Shift(step), group).loads(group) for step in (1, group.size - 1))
+    loads = summed_loads([(way, 0.5) for way in ways])
+    return tuple(_along_links(group, index, load) for index, load in enumerate(loads))
 
 
 def _along_links(group: Group, index: int, load: Load) -> Load:
@@ -41,7 +44,7 @@ def _along_links(group: Group, index: int, load: Load) -> Load:
     level = group.levels[index]
     if load.links is None or level.size < 3 or group.across[index] < level.size:
         return load
-    messages = _messages_per_hop(Shift(1).pairs(group, index), level.size)
+    messages = _messages_per_hop(next_pairs(group, index), level.size)
     count = ring_count(level) if messages else 0
     if not count:
         return load

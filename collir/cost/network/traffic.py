@@ -1,17 +1,29 @@
-"""Patterns of messages, and their load on every level of the machine, in closed form by symmetry.
+"""The loads of patterns of messages on every level of the machine, in closed form by symmetry.
 
-A pattern says which rank of a group sends to which, one message each of the same size. Its loads
-are counted in messages, over all groups that run at the same time.
+Loads are counted in messages, over all groups that run at the same time. Patterns whose loads have
+no closed form on a group are listed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
-from typing import ClassVar
 
 import numpy as np
 
+from collir.algorithms.patterns import (
+    AllPairs,
+    Binomial,
+    Digit,
+    Exchange,
+    Offset,
+    Pattern,
+    Ranks,
+    Shape,
+    Shift,
+    Star,
+)
 from collir.cost.network.group import CostError, Group, RankDigit
 from collir.cost.network.loads import (
     Array,
@@ -24,18 +36,15 @@ from collir.cost.network.loads import (
 from collir.cost.network.wires import all_pairs_loads
 from collir.machine import LinkKind
 
+Counts = Callable[[Ranks], Ranks]
+"""A function of the numbers of ranks that returns the sizes of what they send."""
+
 MAX_LISTED = 2**20
 """Largest number of ranks of a group whose messages are listed for lack of symmetry."""
 
 
-class Pattern(ABC):
-    """A rule that says which ranks of a group send to which.
-
-    Attributes:
-        part: the part of the bytes a rank sends that goes to any one rank.
-    """
-
-    part: ClassVar[float] = 1.0
+class Traffic(ABC):
+    """The messages of a pattern, all of the same size, on the groups of a machine."""
 
     @abstractmethod
     def loads(self, group: Group) -> tuple[Load, ...]:
@@ -43,12 +52,12 @@ class Pattern(ABC):
 
 
 # ---------------------------------------------------------------------------------------------
-# Patterns that are the same below every child
+# Traffic that is the same below every child
 # ---------------------------------------------------------------------------------------------
 
 
-class UniformPattern(Pattern):
-    """A pattern with equally many messages from (and to) every child of a level."""
+class UniformTraffic(Traffic):
+    """Traffic with equally many messages from (and to) every child of a level."""
 
     def sent(self, group: Group) -> int:
         """Return the number of messages that each rank sends."""
@@ -88,14 +97,12 @@ def _group_count(group: Group) -> int:
 
 
 @dataclass(frozen=True)
-class Shift(UniformPattern):
-    """Rank i sends to rank i + distance (modulo the group)."""
-
-    distance: int
+class _ShiftTraffic(UniformTraffic):
+    pattern: Shift
 
     def _offsets(self, group: Group) -> list[tuple[RankDigit, int]]:
         """Return the distance in mixed radix, least significant digit first."""
-        rest = self.distance % group.size
+        rest = self.pattern.distance % group.size
         offsets: list[tuple[RankDigit, int]] = []
         for digit in reversed(group.digits):
             rest, offset = divmod(rest, digit.size)
@@ -166,17 +173,15 @@ def _next_states(
 
 
 @dataclass(frozen=True)
-class Exchange(UniformPattern):
-    """Every rank exchanges with the rank whose index differs in one bit; for 2^k ranks."""
-
-    bit: int
+class _ExchangeTraffic(UniformTraffic):
+    pattern: Exchange
 
     def staying(self, group: Group, level: int) -> int:
-        digit, _ = group.bits[self.bit]
+        digit, _ = group.bits[self.pattern.bit]
         return group.below[level] if digit.level > level else 0
 
     def pairs(self, group: Group, level: int) -> Pairs:
-        digit, value = group.bits[self.bit]
+        digit, value = group.bits[self.pattern.bit]
         if digit.level != level:
             return
         for source, x in reached_children(group.digits, level, digit):
@@ -184,21 +189,18 @@ class Exchange(UniformPattern):
 
 
 @dataclass(frozen=True)
-class Offset(UniformPattern):
-    """Every rank sends to a rank whose coordinates on a level are ``offset`` further, digit by
-    digit, and whose coordinates on the levels inside differ too."""
-
-    level: int
-    offset: int
+class _OffsetTraffic(UniformTraffic):
+    pattern: Offset
 
     def staying(self, group: Group, level: int) -> int:
-        return group.below[level] if level < self.level else 0
+        return group.below[level] if level < self.pattern.level else 0
 
     def pairs(self, group: Group, level: int) -> Pairs:
-        if level != self.level:
+        if level != self.pattern.level:
             return
+        check_wired_pairs(group, level)
         inside = [digit for digit in group.digits if digit.level == level]
-        rest, moves = self.offset, list[int]()
+        rest, moves = self.pattern.offset, list[int]()
         for digit in reversed(inside):
             rest, move = divmod(rest, digit.size)
             moves.insert(0, move)
@@ -210,8 +212,8 @@ class Offset(UniformPattern):
 
 
 @dataclass(frozen=True)
-class AllPairs(UniformPattern):
-    """Every rank sends a message to every other rank."""
+class _AllPairsTraffic(UniformTraffic):
+    pattern: AllPairs
 
     def sent(self, group: Group) -> int:
         return group.size - 1
@@ -235,27 +237,21 @@ class AllPairs(UniformPattern):
 
 
 # ---------------------------------------------------------------------------------------------
-# Patterns that differ from child to child
+# Traffic that differs from child to child
 # ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class BinomialRound(Pattern):
-    """A round of a binomial tree of 2^k ranks.
+class _BinomialTraffic(Traffic):
+    """A round of a binomial tree of 2^k ranks, in either direction."""
 
-    Ranks whose index is 0 in all bits below ``bit`` (above it, with ``leading``) and in ``bit``
-    send to, or receive from, the rank that differs only in ``bit``.
-    """
-
-    bit: int
-    leading: bool = False
+    pattern: Binomial
 
     def loads(self, group: Group) -> tuple[Load, ...]:
-        if group.uneven:
-            return self._listed(group).loads(group)
-        digit, value = group.bits[self.bit]
-        below, above = group.bits[: self.bit], group.bits[self.bit + 1 :]
-        zeros, rest = (above, below) if self.leading else (below, above)
+        bit = self.pattern.distance.bit_length() - 1
+        digit, value = group.bits[bit]
+        below, above = group.bits[:bit], group.bits[bit + 1 :]
+        zeros, rest = (above, below) if self.pattern.leading else (below, above)
         free = [bit_digit.level for bit_digit, _ in rest]
         zero_bits: dict[RankDigit, int] = {}
         for bit_digit, bit_value in (*zeros, (digit, value)):
@@ -278,23 +274,12 @@ class BinomialRound(Pattern):
             loads.append(Load(port, inside, inside + leaving, links))
         return tuple(loads)
 
-    def _listed(self, group: Group) -> "Listed":
-        """Return the messages one by one: where ports differ, it matters which children send."""
-        check_listed(group.size)
-        step, index = 1 << self.bit, np.arange(group.size >> self.bit)
-        sources = np.arange(step) if self.leading else index[index % 2 == 0] * step
-        return Listed(sources, sources + step)
-
 
 @dataclass(frozen=True)
-class Star(Pattern):
-    """Every rank sends a message to rank 0, or receives a message from it."""
+class _StarTraffic(Traffic):
+    pattern: Star
 
     def loads(self, group: Group) -> tuple[Load, ...]:
-        if group.uneven:
-            check_listed(group.size)
-            others = np.arange(1, group.size)
-            return Listed(others, np.zeros_like(others)).loads(group)
         loads: list[Load] = []
         ranks, groups = group.size, _group_count(group)
         for level, (below, beside) in enumerate(zip(group.below, group.beside, strict=True)):
@@ -324,7 +309,7 @@ def check_listed(ranks: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Listed(Pattern):
+class Listed(Traffic):
     """Listed messages: from rank ``sources[i]`` of the group to ``targets[i]``, of size
     ``sizes[i]``, or 1 if ``sizes`` is None.
 
@@ -411,3 +396,51 @@ def _children_with_zeros(
     ranges = [[x for x in range(d.size) if not x & zero_bits.get(d, 0)] for d in inside]
     for coordinates in product(*ranges):
         yield sum(digit.step * x for digit, x in zip(inside, coordinates, strict=True))
+
+
+# ---------------------------------------------------------------------------------------------
+# The traffic of a pattern
+# ---------------------------------------------------------------------------------------------
+
+
+def traffic_of(pattern: Pattern, group: Group, counts: Counts | None = None) -> Traffic:
+    """Return the traffic of a pattern on a group.
+
+    Args:
+        counts: a function of ranks that returns the sizes of their messages, of which the largest
+            is 1 message; by default all are alike.
+
+    Raises:
+        CostError: it has to be listed, and has more than ``MAX_LISTED`` ranks.
+    """
+    match pattern:
+        case Shift():
+            return _ShiftTraffic(pattern)
+        case Exchange():
+            return _ExchangeTraffic(pattern)
+        case Offset():
+            return _OffsetTraffic(pattern)
+        case AllPairs():
+            return _AllPairsTraffic(pattern)
+        case Binomial() if group.is_power_of_two and not group.uneven:
+            return _BinomialTraffic(pattern)
+        case Star() if not group.uneven:
+            return _StarTraffic(pattern)
+        case _:
+            check_listed(group.size)
+            sources, targets = pattern.messages(shape_of(group))
+            sizes = None if counts is None else counts(sources)
+            return Listed(sources, targets, None if sizes is None else sizes / sizes.max())
+
+
+def next_pairs(group: Group, level: int) -> Pairs:
+    """Yield the messages of one group between children of one parent, if each rank sends to the
+    next one."""
+    return _ShiftTraffic(Shift(1)).pairs(group, level)
+
+
+@lru_cache(maxsize=4096)
+def shape_of(group: Group) -> Shape:
+    """Return the shape of a group."""
+    wired = (n for n, level in enumerate(group.levels) if not level.uniform and group.across[n] > 1)
+    return Shape(tuple(Digit(x.size, x.level) for x in group.digits), frozenset(wired))

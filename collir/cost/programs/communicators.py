@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from collir.algorithms.patterns import Shift
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.permutation import pattern_of
-from collir.cost.network.traffic import Listed, Shift
+from collir.cost.network.traffic import Listed
 from collir.layout import Mesh, Place
 
 Peers = Mapping[int, Sequence[int]]

@@ -3,12 +3,16 @@
 It is an all_reduce by way of a root: a reduce, and a broadcast of its result, as one step.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from xdsl.ir import Dialect
 
+from collir.algorithms.binomial import broadcast, reduce
+from collir.algorithms.moves import Algorithm, Round
+from collir.algorithms.patterns import Shape
 from collir.cost.collectives import mpich
-from collir.cost.collectives.algorithms import Meter, binomial_broadcast, binomial_reduce
+from collir.cost.collectives.rounds import ByRounds
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.dialects.machine import mesh_of
 from collir.dialects.operation import DistOp, operations
@@ -53,10 +57,13 @@ Rooted = Dialect("rooted", [*operations("rooted", ROWS).values()])
 
 
 # Its cost: that of an all_reduce, with an algorithm and runtimes of its own.
-def _binomial(meter: Meter, size: float) -> None:
-    """Run trees to the root and back: 2 ceil(lg p) (a + n b) + ceil(lg p) n g."""
-    binomial_reduce(meter, size)
-    binomial_broadcast(meter, size)
+def _trees(shape: Shape) -> Iterator[Round]:
+    """Yield the rounds of a tree to the root, and back: 2 ceil(lg p) (a + n b) + ceil(lg p) n g."""
+    yield from reduce(shape)
+    yield from broadcast(shape)
+
+
+_binomial = ByRounds(Algorithm("binomial", "rooted_all_reduce", _trees, blocks=lambda _: 1))
 
 
 COSTS["rooted_all_reduce"] = replace(

@@ -1,0 +1,267 @@
+"""Patterns of messages: which ranks of a group send to which, at the same time.
+
+A group has digits: its rank is a number in mixed radix, most significant digit first, and each
+digit counts children of a level of a machine. Patterns know no sizes and no links.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ranks = npt.NDArray[np.int64]
+"""Numbers of ranks in a group."""
+
+
+class Digit(NamedTuple):
+    """A digit of a rank.
+
+    Attributes:
+        size: the number of its values.
+        level: the level of the machine whose children it counts; 0 is outermost.
+    """
+
+    size: int
+    level: int = 0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a group.
+
+    Attributes:
+        digits: the digits of its ranks, most significant first.
+        wired: the levels whose children have links of their own.
+    """
+
+    digits: tuple[Digit, ...]
+    wired: frozenset[int] = frozenset()
+
+    @staticmethod
+    def flat(ranks: int) -> "Shape":
+        """Return the shape of ranks that are all alike."""
+        return Shape((Digit(ranks),))
+
+    @cached_property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return math.prod(digit.size for digit in self.digits)
+
+    @property
+    def is_power_of_two(self) -> bool:
+        """Whether there are 2^k ranks, k > 0."""
+        return self.ranks > 1 and self.ranks & (self.ranks - 1) == 0
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """The levels over which it extends, outermost first."""
+        return tuple(sorted({digit.level for digit in self.digits if digit.size > 1}))
+
+    def across(self, level: int) -> int:
+        """Return the number of children of one parent over which it extends."""
+        return math.prod(digit.size for digit in self.digits if digit.level == level)
+
+    def below(self, level: int) -> int:
+        """Return the number of its ranks below one child of a level."""
+        return math.prod(digit.size for digit in self.digits if digit.level > level)
+
+
+class Pattern(ABC):
+    """A rule that says which ranks send to which.
+
+    It has turns where a rank sends several messages: in each of them it sends one at most.
+
+    Attributes:
+        part: the part of what a rank sends in a round that goes to any one rank.
+    """
+
+    part: ClassVar[float] = 1.0
+
+    def turns(self, shape: Shape) -> int:
+        """Return the number of messages that a rank sends at most."""
+        return 1
+
+    def sender(self, shape: Shape) -> int:
+        """Return a rank that sends as much as any other one."""
+        return 0
+
+    @abstractmethod
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        """Return to whom ranks send in a turn; themselves where they send nothing.
+
+        Turns go on over the rounds of a pattern that follow each other.
+        """
+
+    def messages(self, shape: Shape) -> tuple[Ranks, Ranks]:
+        """Return the senders and the receivers of all messages of a round."""
+        ranks = np.arange(shape.ranks)
+        targets = [self.targets(ranks, turn, shape) for turn in range(self.turns(shape))]
+        sources, ends = np.tile(ranks, len(targets)), np.concatenate(targets)
+        return sources[sources != ends], ends[sources != ends]
+
+
+@dataclass(frozen=True)
+class Shift(Pattern):
+    """Rank i sends to rank i + distance (modulo the group)."""
+
+    distance: int
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        return (ranks + self.distance) % shape.ranks
+
+
+@dataclass(frozen=True)
+class Line(Pattern):
+    """Rank i sends to rank i + 1, and the last one to none; or to rank i - 1, and the first one to
+    none."""
+
+    back: bool = False
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        return np.maximum(ranks - 1, 0) if self.back else np.minimum(ranks + 1, shape.ranks - 1)
+
+
+@dataclass(frozen=True)
+class BothWays(Pattern):
+    """Every rank sends half of a message to the next rank, and half to the previous one."""
+
+    part = 0.5
+
+    def turns(self, shape: Shape) -> int:
+        return 2
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        return (ranks + (-1 if turn % 2 else 1)) % shape.ranks
+
+
+@dataclass(frozen=True)
+class Exchange(Pattern):
+    """Every rank exchanges with the rank whose number differs in one bit; for 2^k ranks."""
+
+    bit: int
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        return ranks ^ (1 << self.bit)
+
+
+@dataclass(frozen=True)
+class Offset(Pattern):
+    """Every rank sends to one whose children of a level are ``offset`` further, digit by digit.
+
+    It differs on the digits of levels inside too, by another offset in each of the rounds that
+    follow each other; behind all of these the next ``offset`` comes. Digits of levels outside stay.
+    """
+
+    level: int
+    offset: int
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        further, inside = divmod(turn, shape.below(self.level))
+        rests = {True: self.offset + further, False: inside}
+        found, weight = np.zeros_like(ranks), 1
+        for digit in reversed(shape.digits):
+            own, move = ranks // weight % digit.size, 0
+            if digit.level >= self.level:
+                own_level = digit.level == self.level
+                rests[own_level], move = divmod(rests[own_level], digit.size)
+            found = found + (own + move) % digit.size * weight
+            weight *= digit.size
+        return found
+
+
+@dataclass(frozen=True)
+class Binomial(Pattern):
+    """A round of a binomial tree, whose root is rank 0.
+
+    Ranks that are multiples of 2 distance send to those that are ``distance`` further, if there
+    are; with ``leading``, all ranks below ``distance`` do. To the root they send the other way.
+    """
+
+    distance: int
+    to_root: bool = False
+    leading: bool = False
+
+    def sender(self, shape: Shape) -> int:
+        return self.distance if self.to_root else 0
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        step = self.distance
+        near = ranks - step if self.to_root else ranks
+        belongs = (near >= 0) & (near < step if self.leading else near % (2 * step) == 0)
+        sends = belongs & (near + step < shape.ranks)
+        return np.where(sends, near if self.to_root else near + step, ranks)
+
+
+@dataclass(frozen=True)
+class Fold(Pattern):
+    """Of the first ranks, each one with an even number sends to the next, so that 2^k are left; or
+    receives from it."""
+
+    back: bool = False
+
+    def sender(self, shape: Shape) -> int:
+        return 1 if self.back else 0
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        sends = (ranks < 2 * folded(shape)) & (ranks % 2 == (1 if self.back else 0))
+        return np.where(sends, ranks + (-1 if self.back else 1), ranks)
+
+
+@dataclass(frozen=True)
+class FoldedExchange(Pattern):
+    """The 2^k ranks that ``Fold`` leaves exchange with those whose number among them differs in one
+    bit."""
+
+    bit: int
+
+    def sender(self, shape: Shape) -> int:
+        return 1 if folded(shape) else 0
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        extra = folded(shape)
+        out = (ranks < 2 * extra) & (ranks % 2 == 0)
+        number = np.where(ranks < 2 * extra, ranks // 2, ranks - extra) ^ (1 << self.bit)
+        return np.where(out, ranks, np.where(number < extra, 2 * number + 1, number + extra))
+
+
+def folded(shape: Shape) -> int:
+    """Return by how many ranks a group has more than 2^k."""
+    return shape.ranks - (1 << shape.ranks.bit_length() - 1)
+
+
+@dataclass(frozen=True)
+class AllPairs(Pattern):
+    """Every rank sends a message to every other rank, to the next one first."""
+
+    def turns(self, shape: Shape) -> int:
+        return shape.ranks - 1
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        return (ranks + 1 + turn) % shape.ranks
+
+
+@dataclass(frozen=True)
+class Star(Pattern):
+    """Rank 0 sends a message to every other rank, or receives one from it."""
+
+    to_root: bool = False
+
+    def turns(self, shape: Shape) -> int:
+        return shape.ranks - 1
+
+    def sender(self, shape: Shape) -> int:
+        return 1 if self.to_root else 0
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        if self.to_root:
+            return np.where(ranks == turn + 1, 0, ranks)
+        return np.where(ranks == 0, turn + 1, ranks)
+
+    def messages(self, shape: Shape) -> tuple[Ranks, Ranks]:
+        others = np.arange(1, shape.ranks)
+        root = np.zeros_like(others)
+        return (others, root) if self.to_root else (root, others)

@@ -1,0 +1,147 @@
+"""The price of algorithms that are rounds of moves: their messages on the links of a machine.
+
+On a flat network these are the formulas of the field (docs/costs.md): with p ranks, n bytes of the
+full buffer, a the latency, b seconds per byte sent and g per byte reduced, a ring all_reduce takes
+2 (p-1) a + 2 n (p-1)/p b + n (p-1)/p g.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from collir.algorithms.moves import Algorithm, LocalCopy, Round, Waits
+from collir.algorithms.patterns import AllPairs, BothWays, Exchange, Pattern, Shape, Shift, Star
+from collir.cost.collectives.meter import Meter, round_cost
+from collir.cost.network.group import CostError, Group
+from collir.cost.network.traffic import Traffic, shape_of, traffic_of
+
+
+@dataclass(frozen=True)
+class PricedRound:
+    """What the price of a round needs to know.
+
+    Attributes:
+        part: the part of the full buffer of which a rank sends a message.
+        reduced: the part of the full buffer that a rank reduces.
+        times: how many rounds alike there are.
+    """
+
+    pattern: Pattern | Traffic
+    part: float
+    reduced: float
+    times: int
+    waits: Waits
+
+
+@dataclass(frozen=True)
+class ByRounds:
+    """Adds the time of an algorithm to a meter, for a full buffer in bytes."""
+
+    algorithm: Algorithm
+
+    def __call__(self, meter: Meter, size: float) -> None:
+        for each in priced_rounds(self.algorithm, meter.group):
+            part, reduced = each.part * size, each.reduced * size
+            if each.waits is Waits.ROUND:
+                meter.add_rounds(each.pattern, part, each.times, reduced)
+            else:
+                latency = _pipeline_latency(each, meter.group)
+                assert isinstance(each.pattern, Pattern)
+                whole = part * each.times
+                meter.add_pipeline(latency, [(each.pattern, whole)], reduced * each.times)
+
+
+@lru_cache(maxsize=1024)
+def priced_rounds(algorithm: Algorithm, group: Group) -> tuple[PricedRound, ...]:
+    """Return what the price of an algorithm needs to know of its rounds on a group.
+
+    Raises:
+        CostError: the algorithm does not fit the group.
+    """
+    shape = shape_of(group)
+    try:
+        algorithm.check(shape.ranks)
+    except ValueError as error:
+        raise CostError(str(error)) from None
+    blocks = algorithm.blocks(shape)
+    return tuple(
+        _priced(each, blocks, group, shape)
+        for each in algorithm.rounds(shape)
+        if not isinstance(each, LocalCopy)
+    )
+
+
+def _priced(each: Round, blocks: int, group: Group, shape: Shape) -> PricedRound:
+    sender = each.pattern.sender(shape)
+    peer = int(each.pattern.targets(np.array([sender]), 0, shape)[0])
+    part = len(each.blocks(0, sender, peer)) / blocks
+    pattern: Pattern | Traffic = each.pattern
+    if isinstance(pattern, Exchange):
+        pattern = _alike(pattern, group)
+    elif each.counts:
+        pattern = traffic_of(pattern, group, each.counts)
+    messages = pattern.turns(shape) if isinstance(pattern, Pattern) else 1
+    reduced = part * messages if each.reduces else 0.0
+    return PricedRound(pattern, part / each.pattern.part, reduced, each.times, each.waits)
+
+
+def _alike(exchange: Exchange, group: Group) -> Exchange:
+    """Return the exchange that loads the machine as much as another one.
+
+    On a switch or bus all bits of one digit do so; it is that in the first of them. So there are
+    only as many different rounds as digits.
+    """
+    digit, _ = group.bits[exchange.bit]
+    if not group.levels[digit.level].uniform:
+        return exchange
+    return Exchange(next(n for n, (owner, _) in enumerate(group.bits) if owner is digit))
+
+
+def _pipeline_latency(each: PricedRound, group: Group) -> float:
+    """Return the latency of the longest chain of messages of rounds that overlap."""
+    match each.pattern:
+        case Shift(distance=1) | BothWays() if each.waits is Waits.DATA:
+            return ring_latency(group)
+        case AllPairs() if each.waits is Waits.NOTHING:
+            return _messages(group)
+        case Star() if each.waits is Waits.NOTHING:
+            return _messages(group, 0)
+        case _:
+            raise NotImplementedError(f"the latency of {each.pattern} that waits for {each.waits}")
+
+
+def ring_hops(group: Group) -> list[tuple[int, float]]:
+    """Return the hops of a ring through a group, as (number, latency) for every level and, first,
+    between parents that differ in size."""
+    loads = round_cost(Shift(1), group).loads
+    hops: list[tuple[int, float]] = []
+    between = group.hops_between_parents if group.levels[0].parents else 0
+    if between:
+        hops.append((between, group.latency_between_parents))
+    parents = 1
+    ranks = group.size
+    for level, load in enumerate(loads):
+        groups = group.beside[level] * group.groups_across[level]
+        count = round(load.inside / groups) * parents - (between if level == 0 else 0)
+        if count:
+            hops.append((count, group.latencies[level]))
+        ranks = group.below[level]
+        parents = group.size // ranks
+    return hops
+
+
+def ring_latency(group: Group) -> float:
+    """Return the latency of a chunk's way round a ring: that of all hops but the fastest."""
+    hops = ring_hops(group)
+    return math.fsum(n * a for n, a in hops) - min((a for _, a in hops), default=0.0)
+
+
+def _messages(group: Group, root: int | None = None) -> float:
+    """Return the latency of messages from a root, or any rank, to all others, one after another."""
+    counts = [n * (across - 1) for n, across in zip(group.below, group.across, strict=True)]
+    apart = group.ranks_apart(root) if group.levels[0].parents else 0
+    counts[0] -= apart
+    inside = math.fsum(n * a for n, a in zip(counts, group.latencies, strict=True))
+    return inside + apart * group.latency_between_parents
