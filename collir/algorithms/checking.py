@@ -22,6 +22,7 @@ from collir.algorithms.collectives import (
     has_one_input,
     sizes_of,
 )
+from collir.algorithms.contributions import fault_of_result, fault_of_sum
 from collir.algorithms.program import (
     DOES,
     ChunkBuffer,
@@ -404,15 +405,11 @@ class _Run:
             if a is None or b is None:
                 made.append(None)
                 continue
+            if fault := fault_of_sum(a, b):
+                self._note(x, step, "value", fault)
             if a.chunk != b.chunk:
-                self._note(x, step, "value", f"adds chunk {b.chunk} to chunk {a.chunk}")
                 made.append(None)
                 continue
-            if twice := a.ranks & b.ranks:
-                self._note(
-                    x, step, "value",
-                    f"adds chunk {a.chunk} of {_ranks_text(twice)} a second time",
-                )  # fmt: skip
             made.append(Contributions(a.chunk, a.ranks | b.ranks))
         return made
 
@@ -462,25 +459,5 @@ class _Run:
             if value == expected:
                 continue
             line = program.ranks[rank].line
-            message = f"output[{number}] of rank {rank} {_wrong(value, expected)}"
+            message = f"output[{number}] of rank {rank} {fault_of_result(value, expected)}"
             self.found.add("result", message, line)
-
-
-def _wrong(value: Contributions | None, expected: Contributions) -> str:
-    """Return what is wrong with the value of a chunk of an output."""
-    if value is None:
-        return f"is not written: it is chunk {expected.chunk} of {_ranks_text(expected.ranks)}"
-    if value.chunk != expected.chunk:
-        return f"is chunk {value.chunk}, and should be chunk {expected.chunk}"
-    missing, more = expected.ranks & ~value.ranks, value.ranks & ~expected.ranks
-    parts = [f"has not chunk {value.chunk} of {_ranks_text(missing)}"] * bool(missing)
-    parts += [f"has chunk {value.chunk} of {_ranks_text(more)}, which it should not"] * bool(more)
-    return ", and ".join(parts)
-
-
-def _ranks_text(ranks: int) -> str:
-    """Return ranks by their bits, the first few of them."""
-    listed = [n for n in range(ranks.bit_length()) if ranks >> n & 1]
-    shown = ", ".join(map(str, listed[:4]))
-    more = f" and {len(listed) - 4} more" if len(listed) > 4 else ""
-    return f"rank{'s' * (len(listed) > 1)} {shown}{more}"

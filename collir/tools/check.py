@@ -8,7 +8,7 @@ from collir.algorithms.collectives import COLLECTIVES
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("file", help="an algorithm in MSCCL's XML")
+    parser.add_argument("file", help="an algorithm in MSCCL's XML, or a plan in MSCCL++'s JSON")
     parser.add_argument(
         "--collective", choices=COLLECTIVES, help="what it implements (default: as the file says)"
     )

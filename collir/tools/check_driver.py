@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from collir.algorithms.checking import CheckedAlgorithm, check
+from collir.algorithms.mscclpp.checking import check_plan
 from collir.importing.algorithms.msccl_xml import MscclFile, read_msccl_xml
+from collir.importing.algorithms.mscclpp import MscclppFile, read_mscclpp
 from collir.importing.values import ReadError
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.tools.shell import UsageError
@@ -17,9 +19,13 @@ _KINDS = {
     "race": "races",
     "value": "values that are not there, or added twice",
     "result": "chunks of outputs that are wrong",
+    "limit": "limits of the executor that are exceeded",
 }
 """What problems of each kind are, in words."""
 
+
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+"""What may stand before the first value of JSON, which tells it from XML."""
 
 _MOST_STEPS = 50_000
 """The most steps of a program that is run again with fewer messages."""
@@ -31,20 +37,27 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--capacity is a positive number")
     file = options.file
     try:
-        found = read_msccl_xml(Path(file).read_bytes(), options.collective or "")
+        data = Path(file).read_bytes()
+        is_plan = data.lstrip(_BLANK)[:1] in (b"{", b"[")
+        found = (read_mscclpp if is_plan else read_msccl_xml)(data, options.collective or "")
     except ReadError as error:
         at = Position(file, error.place.line, error.place.column)
         raise DiagnosticError(Diagnostic(error.message, at)) from error
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise DiagnosticError(Diagnostic(f"cannot read {file}: {reason}")) from error
-    checked = check(found.program, options.capacity)
+    if isinstance(found, MscclppFile):
+        checked = check_plan(found.plan)
+        facts, report = _plan_facts(found), _plan_report(found, checked)
+    else:
+        checked = check(found.program, options.capacity)
+        facts, report = _facts(found), _report(found, checked, options.capacity)
     if options.json:
-        print(json.dumps(_as_json(found, checked), indent=2))
+        print(json.dumps(_as_json(facts, checked), indent=2))
         return 0 if checked.is_right else 1
     if not checked.is_right:
         raise DiagnosticError([*_diagnostics(file, checked)])
-    print("\n".join(_report(found, checked, options.capacity)))
+    print("\n".join(report))
     return 0
 
 
@@ -84,16 +97,46 @@ def _needed(found: MscclFile, capacity: int) -> str:
     return f" (it needs {least})"
 
 
-def _as_json(found: MscclFile, checked: CheckedAlgorithm) -> dict[str, object]:
+def _plan_report(found: MscclppFile, checked: CheckedAlgorithm) -> Iterator[str]:
+    plan = found.plan
+    name = f"{plan.outline.name}: " if plan.outline.name else ""
+    yield (
+        f"{name}{plan.outline.collective} on {len(plan.ranks)} ranks, {plan.operation_count:,} "
+        f"operations, {checked.messages:,} signals"
+    )
+    yield "  proven: every chunk of every output has each of its contributions once"
+    yield "  no race and no deadlock, within a launch and with the next one"
+    yield "  mscclpp takes it"
+    yield from (f"  careful: {remark}" for remark in found.remarks)
+
+
+def _facts(found: MscclFile) -> dict[str, object]:
     program = found.program
     return {
         "name": program.name,
         "collective": program.collective,
         "ranks": len(program.ranks),
         "steps": program.step_count,
+        "refused": {name: [*reasons] for name, reasons in found.refused.items()},
+    }
+
+
+def _plan_facts(found: MscclppFile) -> dict[str, object]:
+    outline = found.plan.outline
+    return {
+        "name": outline.name,
+        "collective": outline.collective,
+        "ranks": len(found.plan.ranks),
+        "steps": found.plan.operation_count,
+        "remarks": [*found.remarks],
+    }
+
+
+def _as_json(facts: dict[str, object], checked: CheckedAlgorithm) -> dict[str, object]:
+    return {
+        **facts,
         "messages": checked.messages,
         "right": checked.is_right,
         "counts": checked.counts,
         "problems": [x._asdict() for x in checked.problems],
-        "refused": {name: [*reasons] for name, reasons in found.refused.items()},
     }

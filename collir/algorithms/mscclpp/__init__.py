@@ -1,0 +1,1 @@
+"""Execution plans of MSCCL++: one-sided operations between the memories of ranks."""

@@ -1,0 +1,156 @@
+"""The memories of all ranks as one row of cells, and the cells that an operation uses.
+
+A chunk is divided into a few cells, so that the parts of thread block groups and the iterations of
+pipelines use whole ones. A packet takes two cells of scratch: its data and its flags.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from collir.algorithms.collectives import aliases
+from collir.algorithms.mscclpp.operations import PACKET_OPERANDS, Operand, PlanTransfer, transfers
+from collir.algorithms.mscclpp.plan import ExecutionPlan, PlanOperation, PlanRange
+from collir.algorithms.program import ChunkBuffer
+
+MOST_CELLS_OF_CHUNK = 64
+
+
+class ChunkSize(NamedTuple):
+    """A size of chunks for which a plan is run.
+
+    Attributes:
+        cells: the cells of a chunk.
+        unit: the bytes of a cell; 0 where every pipeline is done in one iteration.
+    """
+
+    cells: int
+    unit: int = 0
+
+    def iterations(self, pipeline: PlanOperation) -> int:
+        """Return how often a pipeline runs."""
+        if not self.unit:
+            return 1
+        return -(-pipeline.chunks * self.cells // (pipeline.unit // self.unit))
+
+
+def chunk_sizes(plan: ExecutionPlan) -> list[ChunkSize]:
+    """Return the sizes of chunks to run a plan for: those without a second iteration of pipelines,
+    and with as many bytes as the largest unit, and twice as many.
+
+    Raises:
+        ValueError: the parts of chunks are too many to follow.
+    """
+    operations = [x for r in plan.ranks for b in r.blocks for x in b.operations]
+    parts = math.lcm(*(each.slices for x in operations for each in x.flat))
+    if parts > MOST_CELLS_OF_CHUNK:
+        raise ValueError(f"groups of thread blocks divide a chunk into {parts} parts")
+    units = {x.unit for x in operations if x.name == "pipeline"}
+    if not units:
+        return [ChunkSize(parts)]
+    common = math.gcd(*units)
+    if parts * max(units) // common > MOST_CELLS_OF_CHUNK:
+        raise ValueError("the units of pipelines have no common measure")
+    cells = max(units) // common
+    return [ChunkSize(parts), ChunkSize(cells, common), ChunkSize(2 * cells, common)]
+
+
+class MemoryOfRanks:
+    """Where the buffers of all ranks lie in a row of cells.
+
+    A launch uses one half of the scratch buffers if there are two. The kernel uses the right one
+    for what lies in its own rank and for packets; all else it takes from the first.
+    """
+
+    def __init__(self, plan: ExecutionPlan, cells: int):
+        self.plan, self.cells = plan, cells
+        self.bases: list[dict[ChunkBuffer, int]] = []
+        self.scratch_half: list[int] = []
+        inner = aliases(plan.outline)
+        self.size = 0
+        for rank, own in enumerate(plan.ranks):
+            within, offset = inner.get(rank, (None, 0))
+            bases: dict[ChunkBuffer, int] = {}
+            for buffer in (ChunkBuffer.INPUT, ChunkBuffer.OUTPUT):
+                if buffer is not within:
+                    bases[buffer] = self.size
+                    outer = max(own.sizes[ChunkBuffer.INPUT], own.sizes[ChunkBuffer.OUTPUT])
+                    self.size += (outer if within else own.sizes[buffer]) * cells
+            if within:
+                bases[within] = min(bases.values()) + offset * cells
+            half = own.sizes[ChunkBuffer.SCRATCH] * cells * (1 + plan.packets)
+            bases[ChunkBuffer.SCRATCH] = self.size
+            self.size += half * (1 + plan.double_scratch)
+            self.bases.append(bases)
+            self.scratch_half.append(half if plan.double_scratch else 0)
+
+    def cell(self, rank: int, buffer: ChunkBuffer, number: int) -> int:
+        """Return a cell of a buffer."""
+        return self.bases[rank][buffer] + number
+
+    def named(self, cell: int) -> str:
+        """Return a cell as messages name it: its chunk, and its part of that."""
+        for rank, bases in enumerate(self.bases):
+            for buffer, base in bases.items():
+                own = self.plan.ranks[rank].sizes[buffer]
+                scratch = buffer is ChunkBuffer.SCRATCH
+                size = own * self.cells * (1 + self.plan.packets if scratch else 1)
+                whole = size * 2 if scratch and self.plan.double_scratch else size
+                if base <= cell < base + whole:
+                    at = (cell - base) % size
+                    packet = scratch and self.plan.packets
+                    chunk, part = divmod(at // 2 if packet else at, self.cells)
+                    of = f" (part {part} of {self.cells})" if self.cells > 1 else ""
+                    return f"{buffer}[{chunk}]{of} of rank {rank}"
+        raise AssertionError(cell)
+
+
+class CellTransfer(NamedTuple):
+    """A transfer of cells: the k-th of all sources are added, and go to the k-th of all targets.
+
+    Attributes:
+        sources, targets: cells, and whether they hold packets.
+        position: the place of the operands, which is that of their channel.
+    """
+
+    sources: Sequence[tuple[Sequence[int], bool]]
+    targets: Sequence[tuple[Sequence[int], bool]]
+    position: int
+
+
+def cell_transfers(
+    memory: MemoryOfRanks, operation: PlanOperation, size: ChunkSize, launch: int,
+    iteration: int = 0, pipeline: PlanOperation | None = None,
+) -> Iterator[CellTransfer]:  # fmt: skip
+    """Yield what an operation moves in a launch, or in an iteration of a pipeline.
+
+    Args:
+        launch: counted from 0.
+    """
+
+    def cells_of(part: PlanRange, operand: Operand) -> Iterator[tuple[Sequence[int], bool]]:
+        begin, count = part.offset * size.cells, part.size * size.cells
+        begin += operation.slice * count // operation.slices
+        count //= operation.slices
+        if pipeline is not None and size.unit:
+            unit = pipeline.unit // size.unit
+            begin, count = begin + iteration * unit, min(unit, count - iteration * unit)
+        packets = operand in PACKET_OPERANDS or (raw and operand is Operand.LOCAL)
+        second = launch % 2 and (packets or (operand is Operand.LOCAL and not by_port))
+        for rank in part.ranks:
+            base = memory.cell(rank, part.buffer, 0)
+            if second and part.buffer is ChunkBuffer.SCRATCH:
+                base += memory.scratch_half[rank]
+            step = 2 if packets else 1
+            yield range(base + step * begin, base + step * (begin + count), step), packets
+
+    # Over a port, packets are sent as they lie there, and nothing waits for them.
+    by_port = operation.channel_type == "port"
+    raw = operation.name == "ppkt" and by_port
+    each: PlanTransfer
+    for each in transfers(operation):
+        yield CellTransfer(
+            [cells for part in each.sources for cells in cells_of(*part)],
+            [cells for part in each.targets for cells in cells_of(*part)],
+            each.position,
+        )

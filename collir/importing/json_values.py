@@ -1,0 +1,268 @@
+"""A reader of JSON that keeps the place of every value, and takes only what is certain.
+
+It does not call itself, so that no depth stops it, and has limits for depth, values and bytes.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+from collir.importing.values import Place, ReadError, shown
+
+MOST_BYTES = 2**26
+"""The longest text that is read."""
+
+MOST_VALUES = 3_000_000
+MOST_DEPTH = 64
+_MOST_DIGITS = 25
+
+_TOKEN = re.compile(
+    r'[ \t\r\n]*(?:(?P<mark>[{}\[\],:])|(?P<text>"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+")'
+    r"|(?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)(?![0-9A-Za-z.+-])"
+    r"|(?P<word>true|false|null)\b|(?P<end>\Z))"
+)
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+class JsonValue:
+    """A value with its place.
+
+    Attributes:
+        value: a text, a number, a bool, None, a list of values, or values by their names.
+        at: where it begins in the text.
+    """
+
+    __slots__ = ("at", "document", "value")
+
+    def __init__(self, value: Any, at: int, document: "JsonDocument"):
+        self.value, self.at, self.document = value, at, document
+
+    @property
+    def place(self) -> Place:
+        """Its line and column."""
+        return self.document.place(self.at)
+
+    def __contains__(self, name: str) -> bool:
+        return isinstance(self.value, dict) and name in cast("dict[str, JsonValue]", self.value)
+
+    def fault(self, message: str) -> ReadError:
+        """Return an error at its place."""
+        return ReadError(message, self.place)
+
+    def member(self, name: str) -> "JsonValue":
+        """Return a value by its name.
+
+        Raises:
+            ReadError: there is none.
+        """
+        if not isinstance(self.value, dict):
+            raise self.fault(f"an object with `{name}` is expected here, not {self.what}")
+        values = cast("dict[str, JsonValue]", self.value)
+        if name not in values:
+            raise self.fault(f"there is no `{name}` here")
+        return values[name]
+
+    def members(self) -> "dict[str, JsonValue]":
+        """Return all values by their names.
+
+        Raises:
+            ReadError: it is no object.
+        """
+        if not isinstance(self.value, dict):
+            raise self.fault(f"an object is expected here, not {self.what}")
+        return cast("dict[str, JsonValue]", self.value)
+
+    def items(self, name: str = "", optional: bool = False) -> "list[JsonValue]":
+        """Return the values of a list: its own, or of one that it has by a name.
+
+        Raises:
+            ReadError: it is no list.
+        """
+        if optional and name not in self:
+            return []
+        it = self.member(name) if name else self
+        if not isinstance(it.value, list):
+            noun = f"`{name}` is a list" if name else "a list is expected here"
+            raise it.fault(f"{noun}, not {it.what}")
+        return cast("list[JsonValue]", it.value)
+
+    def integer(
+        self, name: str = "", low: int = 0, high: int = 2**31 - 1, default: int | None = None
+    ) -> int:
+        """Return a whole number between bounds.
+
+        Raises:
+            ReadError: it is none.
+        """
+        if default is not None and name not in self:
+            return default
+        it = self.member(name) if name else self
+        if type(it.value) is not int or not low <= it.value <= high:
+            noun = f"`{name}`" if name else "this"
+            bounds = f"from {low} on" if high == 2**31 - 1 else f"from {low} to {high}"
+            raise it.fault(f"{noun} is a number {bounds}, not {it.what}")
+        return it.value
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """Return a text.
+
+        Raises:
+            ReadError: it is none.
+        """
+        if default is not None and name not in self:
+            return default
+        it = self.member(name)
+        if not isinstance(it.value, str):
+            raise it.fault(f"`{name}` is a text, not {it.what}")
+        return it.value
+
+    def flag(self, name: str, default: bool | None = None) -> bool:
+        """Return a bool.
+
+        Raises:
+            ReadError: it is none.
+        """
+        if default is not None and name not in self:
+            return default
+        it = self.member(name)
+        if not isinstance(it.value, bool):
+            raise it.fault(f"`{name}` is true or false, not {it.what}")
+        return it.value
+
+    @property
+    def what(self) -> str:
+        """The value, in words for a message."""
+        match self.value:
+            case dict():
+                return "an object"
+            case list():
+                return "a list"
+            case str():
+                return f"'{shown(self.value)}'"
+            case None | bool():
+                return json.dumps(self.value)
+            case _:
+                return shown(str(self.value))
+
+
+class JsonDocument:
+    """A text of JSON, and its outermost value.
+
+    Raises:
+        ReadError: it is no JSON, or an object has a name twice.
+    """
+
+    def __init__(self, data: bytes):
+        if len(data) > MOST_BYTES:
+            raise ReadError(f"the file is longer than {MOST_BYTES // 2**20} MB", Place(1))
+        try:
+            self.source = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = 1 + data.count(b"\n", 0, error.start)
+            raise ReadError("this is no JSON: the text is not UTF-8", Place(line)) from error
+        self.lines: list[int] | None = None
+        self.root = self._parsed()
+
+    def place(self, at: int) -> Place:
+        """Return the line and the column of a character."""
+        if self.lines is None:
+            self.lines = [m.end() for m in re.finditer("\n", self.source)]
+        low, high = 0, len(self.lines)
+        while low < high:
+            middle = (low + high) // 2
+            if self.lines[middle] <= at:
+                low = middle + 1
+            else:
+                high = middle
+        return Place(low + 1, at - (self.lines[low - 1] if low else 0) + 1)
+
+    def _fault(self, message: str, at: int) -> ReadError:
+        return ReadError(f"this is no JSON: {message}", self.place(at))
+
+    def _tokens(self) -> Iterator[tuple[str, str, int]]:
+        source, at = self.source, 0
+        while True:
+            match = _TOKEN.match(source, at)
+            if match is None:
+                start = at + len(source[at : at + 10_000]) - len(source[at : at + 10_000].lstrip())
+                raise self._fault(f"'{shown(source[start : start + 20])}' is no value", start)
+            kind = match.lastgroup or ""
+            yield kind, match[kind], match.start(kind)
+            if kind == "end":
+                return
+            at = match.end()
+
+    def _scalar(self, kind: str, text: str, at: int) -> Any:
+        if kind == "word":
+            return _WORDS[text]
+        if kind == "number":
+            if len(text) > _MOST_DIGITS:
+                message = f"a number of more than {_MOST_DIGITS} digits is not read"
+                raise ReadError(message, self.place(at))
+            return float(text) if set(text) & set(".eE") else int(text)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise self._fault("this text has an unknown escape", at) from error
+
+    def _parsed(self) -> JsonValue:
+        """Return the outermost value: read by a stack of the objects and lists that are open."""
+        top: list[JsonValue] = []
+        stack: list[tuple[JsonValue, Any]] = []
+        name: str | None = None
+        expects, count = "value", 0
+        for kind, text, at in self._tokens():
+            if kind == "end":
+                if expects != "end":
+                    raise self._fault("it ends too early", at)
+                break
+            if expects == "end":
+                raise self._fault("something follows the value", at)
+            inside = stack[-1][1] if stack else None
+            if text in ("}", "]") and kind == "mark":
+                opening = {"}": dict, "]": list}[text]
+                empty = expects in ("name or end", "value or end")
+                if not isinstance(inside, opening) or not (empty or expects == "comma"):
+                    raise self._fault(f"`{text}` closes nothing here", at)
+                _ = stack.pop()
+                expects = "comma" if stack else "end"
+                continue
+            if expects == "comma" or expects == "colon":
+                mark = "," if expects == "comma" else ":"
+                if text != mark or kind != "mark":
+                    raise self._fault(f"`{mark}` is expected, not '{shown(text)}'", at)
+                expects = "name" if expects == "comma" and isinstance(inside, dict) else "value"
+                continue
+            if expects.startswith("name"):
+                if kind != "text":
+                    raise self._fault(f"a name is expected, not '{shown(text)}'", at)
+                name = cast(str, self._scalar(kind, text, at))
+                if name in cast("dict[str, JsonValue]", inside):
+                    raise ReadError(f"`{shown(name)}` is there twice", self.place(at))
+                expects = "colon"
+                continue
+            count += 1
+            if count > MOST_VALUES:
+                raise ReadError(f"there are more than {MOST_VALUES:,} values", self.place(at))
+            if kind == "mark":
+                if text not in "{[":
+                    raise self._fault(f"a value is expected, not '{text}'", at)
+                made: Any = {} if text == "{" else []
+            else:
+                made = self._scalar(kind, text, at)
+            value = JsonValue(made, at, self)
+            if isinstance(inside, dict):
+                inside[name] = value
+            elif inside is not None:
+                inside.append(value)
+            else:
+                top.append(value)
+            if kind != "mark":
+                expects = "comma" if stack else "end"
+                continue
+            if len(stack) == MOST_DEPTH:
+                raise ReadError(f"values are nested deeper than {MOST_DEPTH}", self.place(at))
+            stack.append((value, made))
+            expects = "name or end" if text == "{" else "value or end"
+        return top[0]
