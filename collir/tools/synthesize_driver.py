@@ -11,6 +11,7 @@ from collir.algorithms.msccl_xml import text_of
 from collir.dialects.machine import MachineOp
 from collir.importing.algorithms.msccl_xml import read_msccl_xml
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
+from collir.machine import Level
 from collir.syntax.machines import shipped
 from collir.synthesis.trees.graph import (
     CapacityGraph,
@@ -25,8 +26,8 @@ from collir.targets.reports.text import bytes_text, rate_text, seconds_text, tab
 from collir.tools.measured import machine_named
 from collir.tools.shell import UsageError, check_folders, write_whole
 
-MOST_RANKS = 256
-"""The most ranks that trees are made for."""
+MOST_RANKS = 128
+"""The most ranks that trees are made for, which may take minutes."""
 
 MOST_TREES = 1024
 """The most trees of each root that may be asked for."""
@@ -55,7 +56,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_as_json(problem, schedules, chosen, size, where), indent=2))
     else:
-        print("\n".join(_report(problem, schedules, chosen, size, where, options)))
+        levels = [x for x in op.value().levels if options.level in (None, x.name)]
+        print("\n".join(_report(problem, schedules, chosen, size, where, levels, options)))
     return 0
 
 
@@ -176,7 +178,7 @@ def _share(problem: TreeProblem, schedule: TreeSchedule) -> float:
 
 def _report(
     problem: TreeProblem, schedules: Sequence[TreeSchedule], chosen: TreeSchedule, size: int,
-    where: str, options: argparse.Namespace,
+    where: str, levels: Sequence[Level], options: argparse.Namespace,
 ) -> Iterator[str]:  # fmt: skip
     root = f" from rank {problem.root}" if problem.collective == "broadcast" else ""
     root = f" to rank {problem.root}" if problem.collective == "reduce" else root
@@ -208,8 +210,7 @@ def _report(
     yield ""
     yield f"  {_proof(problem, max(schedules, key=lambda x: x.bandwidth))}"
     yield f"  proven: the algorithm implements {problem.collective}, without races or deadlocks"
-    if any(below > 1 for below in problem.graph.below):
-        yield "  a port that devices share counts as equal parts, one for each of them"
+    yield from (f"  {note}" for note in _notes(problem, levels))
     if options.output:
         yield f"  {options.output}: the algorithm for {options.runtime}"
 
@@ -243,8 +244,19 @@ def _proof(problem: TreeProblem, best: TreeSchedule) -> str:
         return "optimal: no schedule has more bandwidth than these trees, as they reach the bound"
     gap = _gap_text(1 - _share(problem, best))
     if problem.collective == "all_reduce":
-        return f"not proven optimal: the bound is {gap} higher, and may not be reachable"
-    return f"the gap is {gap}: trees of other numbers may come closer"
+        return f"not proven optimal: they are {gap} below a bound that may not be reachable"
+    return f"the gap is {gap}: other numbers of trees may come closer"
+
+
+def _notes(problem: TreeProblem, levels: Sequence[Level]) -> Iterator[str]:
+    """Yield what of a machine the bound and the trees leave out."""
+    if any(below > 1 for below in problem.graph.below):
+        yield "a port that devices share counts as equal parts, one for each of them"
+    for level in levels:
+        if level.taper > 1:
+            yield f"the taper of level '{level.name}' counts as ports of 1/{level.taper:g}"
+        if level.nvls:
+            yield f"switches of level '{level.name}' neither reduce nor copy here (nvls)"
 
 
 def _as_json(

@@ -15,6 +15,7 @@ from tree_graphs import check_tree, cuts, link_graphs, linked, loads, smallest_r
 
 from collir.cost.network.cuts import Network, Node, all_gather_bound
 from collir.machine import Level, LinkKind, Machine, Parents
+from collir.synthesis.trees import splitting
 from collir.synthesis.trees.bound import carries, exact_scale, fixed_scale, root_bandwidth
 from collir.synthesis.trees.flows import FlowNetwork
 from collir.synthesis.trees.graph import (
@@ -82,8 +83,8 @@ def test_the_bound_is_that_of_the_tightest_cut(graph: CapacityGraph, data: st.Da
     assert isclose(1 / (graph.ranks * rate), known, rel_tol=1e-9)
 
 
-@given(link_graphs(most=5), st.integers(1, 4))
-@settings(max_examples=30)
+@given(st.one_of(link_graphs(most=5), switch_graphs()), st.integers(1, 4))
+@settings(max_examples=60)
 def test_a_number_of_trees_has_the_largest_bandwidth(graph: CapacityGraph, trees: int) -> None:
     roots = range(graph.ranks)
     rate = root_bandwidth(graph, roots)
@@ -96,6 +97,12 @@ def test_a_number_of_trees_has_the_largest_bandwidth(graph: CapacityGraph, trees
         assert not carries(graph.nodes, graph.ranks, counts, scale.demands)
     assert carries(graph.nodes, graph.ranks, scale.capacities, scale.demands)
     assert scale.bandwidth * trees <= rate
+
+
+def test_the_bandwidth_of_a_tree_divides_that_of_some_link() -> None:
+    graph = graph_of_level(linked(((0, 2, 1), (2, 0, 3), (1, 3, 0))))
+    scale = fixed_scale(graph, range(graph.ranks), root_bandwidth(graph, range(graph.ranks)), 2)
+    assert scale.bandwidth == Fraction(2 * 10**9, 3)
 
 
 # --- trees ---------------------------------------------------------------------------------------
@@ -132,6 +139,20 @@ def check_links(
             for link in [(a, b)] if switch == -1 else [(a, switch), (switch, b)]:
                 carried[link] += count
     assert all(n * tree <= graph.links[link].bandwidth for link, n in carried.items())
+
+
+@given(switch_graphs(), st.booleans())
+@settings(max_examples=40)
+def test_switches_are_split_exactly_where_even_links_do_not_do(
+    graph: CapacityGraph, one: bool
+) -> None:
+    roots = [0] if one else range(graph.ranks)
+    scale = exact_scale(graph, dict.fromkeys(roots, root_bandwidth(graph, roots)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(splitting, "carries", lambda *_: False)
+        direct = without_switches(graph, scale.capacities, scale.demands)
+    assert carries(graph.ranks, graph.ranks, direct.capacities, scale.demands)
+    check_links(graph, scale.bandwidth, direct.through)
 
 
 @given(GRAPHS, st.integers(1, 3))

@@ -32,7 +32,9 @@ def all_reduce_rate(graph: CapacityGraph) -> float:
     """
     n = graph.ranks
     if n <= MAX_PARTS:
-        links: dict[tuple[Node, Node], float] = {(a, b): c for (a, b), c in graph.capacities.items()}
+        links: dict[tuple[Node, Node], float] = {
+            (a, b): c for (a, b), c in graph.capacities.items()
+        }
         return float(graph.unit) / all_reduce_bound(Network(links), range(n), 1.0)
     sizes = {1, *(size for size in graph.below if not n % size)} - {n}
     return float(min(root_bandwidth(graph, [0]), *(_rate_of_blocks(graph, x) for x in sizes)))

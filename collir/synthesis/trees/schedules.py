@@ -24,6 +24,9 @@ from collir.synthesis.trees.splitting import without_switches
 MOST_SPREAD = 64
 """The most trees that trees of less depth are tried with."""
 
+FEW_TREES = 4
+"""The most trees of each root that are tried before as many as all links take."""
+
 
 @dataclass(frozen=True)
 class TreeSchedule:
@@ -105,9 +108,22 @@ class TreeProblem:
             return alike
         return max(alike, root_weights(self.graph) or {}, key=lambda rates: sum(rates.values()))
 
+    @cached_property
+    def _scale(self) -> TreeScale:
+        """The scale of the largest bandwidth: a few trees of each root if they reach it, as links
+        that are no bottleneck need not be used up."""
+        exact = exact_scale(self.graph, self._rates)
+        if len(set(exact.demands.values())) == 1 and len(exact.demands) == len(self.roots):
+            most = next(iter(exact.demands.values()))
+            for count in range(1, min(FEW_TREES + 1, most)):
+                few = fixed_scale(self.graph, self.roots, self._rate, count)
+                if few.bandwidth * count == self._rate:
+                    return few
+        return exact
+
     def fastest(self) -> TreeSchedule:
         """Return trees of the largest bandwidth that trees have."""
-        return self._packed("full bandwidth", exact_scale(self.graph, self._rates))
+        return self._packed("full bandwidth", self._scale)
 
     def spread(self) -> TreeSchedule | None:
         """Return more trees from one root, of the same bandwidth in all, which may be less deep;
@@ -115,7 +131,7 @@ class TreeProblem:
 
         The root of a switch then sends another part to each rank, which passes it on.
         """
-        scale = exact_scale(self.graph, self._rates)
+        scale = self._scale
         times = self.graph.ranks - 1
         if len(self.roots) > 1 or scale.demands[self.root] * times > MOST_SPREAD:
             return None

@@ -1,0 +1,113 @@
+"""Programs of trees: proven for each collective, in limits, and as ``collir synthesize`` writes
+them."""
+
+import json
+from math import isclose
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chunk_programs import results, wanted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from seeds import fresh
+from tree_graphs import link_graphs, switch_graphs
+
+from collir.algorithms.checking import check
+from collir.algorithms.msccl_xml import text_of
+from collir.importing.algorithms.msccl_xml import read_msccl_xml
+from collir.machine import Level, LinkKind
+from collir.synthesis.trees.graph import CapacityGraph, graph_of_level
+from collir.synthesis.trees.program import (
+    TREE_COLLECTIVES,
+    ProgramLimits,
+    program_of_trees,
+)
+from collir.synthesis.trees.schedules import TreeProblem
+from collir.tools.collir import main
+
+
+@given(st.one_of(link_graphs(), switch_graphs()), st.sampled_from(TREE_COLLECTIVES), st.data())
+@settings(max_examples=60)
+def test_every_program_implements_its_collective(
+    graph: CapacityGraph, collective: str, data: st.DataObject
+) -> None:
+    root = data.draw(st.integers(0, graph.ranks - 1))
+    root = root if collective in ("broadcast", "reduce") else 0
+    problem = TreeProblem(graph, collective, root)
+    limits = ProgramLimits(data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9)), 3)
+    for schedule in (problem.fastest(), problem.with_trees(2), problem.shortest()):
+        program = program_of_trees("t", collective, graph.ranks, schedule.trees, root, limits)
+        # All blocks work in one order of messages: a connection may hold a single one.
+        assert check(program, capacity=1).problems == []
+        read = read_msccl_xml(text_of(program).encode())
+        assert check(read.program).problems == []
+        assert read.program.chunks == program.chunks
+        for rank in program.ranks:
+            for block in rank.blocks:
+                assert len(block.steps) <= limits.steps
+                assert all(step.count <= limits.size for step in block.steps)
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "all_gather"])
+def test_numbers_are_what_a_plain_interpreter_gives(collective: str) -> None:
+    graph = graph_of_level(Level("gpu", 6, 4e9, 1e-6, LinkKind.TORUS, shape=(2, 3)))
+    schedule = TreeProblem(graph, collective).fastest()
+    program = program_of_trees("t", collective, 6, schedule.trees, 0)
+    assert results(program, fresh(collective), 8) == wanted(program)
+
+
+def test_a_port_with_many_connections_has_several_channels() -> None:
+    graph = graph_of_level(Level("gpu", 40, 100e9, 1e-6))
+    schedule = TreeProblem(graph, "all_gather").shortest()
+    text = text_of(program_of_trees("t", "all_gather", 40, schedule.trees, 0), "msccl")
+    read = read_msccl_xml(text.encode())
+    assert check(read.program).is_right
+    assert read.refused["msccl"] == []
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def synthesized(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Return the JSON that the command prints."""
+    assert main(["synthesize", "--json", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_small_buffers_take_trees_of_less_depth(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["dgx1_v100", "--level", "gpu", "--collective", "all_gather"]
+    chosen: dict[str, dict[str, Any]] = {}
+    for size in ("16KB", "64MB"):
+        found = synthesized(capsys, *words, "--size", size)
+        (chosen[size],) = (x for x in found["schedules"] if x["chosen"])
+        assert chosen[size]["seconds"] == min(x["seconds"] for x in found["schedules"])
+        assert isclose(found["bound"]["busbw"], 150e9)
+    assert (chosen["16KB"]["depth"], chosen["64MB"]["depth"]) == (2, 4)
+    assert chosen["64MB"]["optimal"]
+    assert chosen["64MB"]["gap"] == 0
+    trees = chosen["64MB"]["trees"]
+    assert sum(tree["count"] for tree in trees) == chosen["64MB"]["count"] == 48
+
+
+@pytest.mark.parametrize("collective", TREE_COLLECTIVES)
+@pytest.mark.parametrize("runtime", ["rccl", "msccl"])
+def test_what_is_written_is_proven(
+    collective: str, runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "trees.xml"
+    words = ["synthesize", "@mi300x", "--level", "gpu", "--collective", collective]
+    assert main([*words, "--runtime", runtime, "-o", str(file)]) == 0
+    assert f"proven: the algorithm implements {collective}" in capsys.readouterr().out
+    read = read_msccl_xml(file.read_bytes())
+    assert read.program.collective == collective
+    assert check(read.program).is_right
+    assert read.refused[runtime] == []
+
+
+def test_a_number_of_trees_is_that_of_each_root(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["dgx_a100", "--collective", "all_reduce", "--trees", "2"]
+    (schedule,) = synthesized(capsys, *words)["schedules"]
+    assert schedule["count"] == 32
+    assert 0.99 < 1 - schedule["gap"] < 1
+    assert not schedule["optimal"]
