@@ -28,13 +28,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         description="An algorithm in MSCCL's XML, which is read back and proven before it is "
         "written.",
     )  # fmt: skip
-    msccl.add_argument("--collective", required=True, choices=sorted({c for c, _ in ALGORITHMS}))
-    msccl.add_argument("--algorithm", default="ring", choices=sorted({a for _, a in ALGORITHMS}),
-                       help="default: ring")  # fmt: skip
-    msccl.add_argument("--ranks", required=True, type=int, metavar="N", help="how many ranks")
+    _add_algorithm(msccl)
     msccl.add_argument("--runtime", default="rccl", choices=("rccl", "msccl"),
                        help="which parser reads it: names differ (default: rccl)")  # fmt: skip
-    msccl.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
+    mscclpp = kinds.add_parser(
+        "mscclpp", help="an algorithm of a collective, for the executor of MSCCL++",
+        description="An algorithm as a plan in MSCCL++'s JSON, which is read back and proven "
+        "before it is written.",
+    )  # fmt: skip
+    _add_algorithm(mscclpp)
+    mscclpp.add_argument("--channel", default="memory", choices=("memory", "port"),
+                         help="what ranks write to each other over: the memory of a host, or a "
+                         "network (default: memory)")  # fmt: skip
+
+
+def _add_algorithm(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name an algorithm, and the file."""
+    parser.add_argument("--collective", required=True, choices=sorted({c for c, _ in ALGORITHMS}))
+    parser.add_argument("--algorithm", default="ring", choices=sorted({a for _, a in ALGORITHMS}),
+                        help="default: ring")  # fmt: skip
+    parser.add_argument("--ranks", required=True, type=int, metavar="N", help="how many ranks")
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -44,6 +58,10 @@ def run(options: argparse.Namespace) -> int:
         from collir.tools import export_msccl
 
         return export_msccl.run(options)
+    if options.kind == "mscclpp":
+        from collir.tools import export_mscclpp
+
+        return export_mscclpp.run(options)
     from collir.tools import export_driver
 
     return export_driver.run(options)

@@ -8,7 +8,6 @@ import numpy as np
 
 from collir.algorithms.mscclpp.clocks import Clock
 from collir.algorithms.mscclpp.operations import WAITS
-from collir.algorithms.mscclpp.plan import ExecutionPlan
 from collir.algorithms.mscclpp.running import Agents, RunningBlock
 
 
@@ -88,7 +87,7 @@ class Ordering:
         }  # fmt: skip
         self.states: dict[OrderKey, OrderState] = {}
         self.arrived: dict[OrderKey, list[RunningBlock]] = {}
-        self._shared = _shared_semaphores(self.plan)
+        self._releasers = _releasers(agents)
 
     def state(self, key: OrderKey) -> OrderState:
         """Return the state of an end of a channel, or of a semaphore."""
@@ -152,7 +151,8 @@ class Ordering:
     ) -> None:
         """Note it if another thread may use an end of a channel, or a semaphore, meanwhile."""
         agent, time, other = last
-        if agent < 0 or x.knows(thread)[agent] >= time or (agent, other) == (x.index, thread):
+        same = agent == x.index and (other == thread or time == x.time + 1)
+        if agent < 0 or same or x.knows(thread)[agent] >= time:
             return
         what = f"{key.kind}{' channel' * (key.kind != 'semaphore')} {key.number}"
         done = self.agents.doing(agent, time)
@@ -165,7 +165,7 @@ class Ordering:
         """Return whether the next step acquires a semaphore that several blocks release."""
         operation = x.step.operation
         return operation.name == "sem_acquire" and any(
-            (x.rank, number) in self._shared for number in operation.semaphores
+            len(self._releasers[x.rank, number]) > 1 for number in operation.semaphores
         )
 
     def release(self, x: RunningBlock, thread: int, number: int) -> OrderKey:
@@ -180,7 +180,7 @@ class Ordering:
         """Take from semaphores, and learn what the releases before are certain to tell.
 
         Args:
-            sure: whether no releases are to come that this acquire may take as well.
+            sure: whether all releases that do not wait for this acquire have been made.
         """
         for thread, number in enumerate(x.step.operation.semaphores):
             key = OrderKey("semaphore", x.rank, number)
@@ -189,10 +189,18 @@ class Ordering:
             state.taker = x.index, x.time + 1, thread
             state.tokens -= 1
             total = sum(releases.count for releases in state.releases.values())
-            # The acquires up to this one took what was there first, and as many releases.
+            # The acquires up to this one took what was there first, and as many releases; of a
+            # block they took at least what the other blocks cannot have given.
             needed = total - state.tokens
-            for releases in state.releases.values() if sure else ():
-                clock = releases.at(needed - (total - releases.count))
+            turns = self.agents.launch + 1
+            given = {
+                agent: state.releases[agent].count if sure and agent in state.releases
+                else 0 if sure else count * turns
+                for agent, count in self._releasers[x.rank, number].items()
+            }  # fmt: skip
+            most = sum(given.values())
+            for agent, releases in state.releases.items():
+                clock = releases.at(needed - (most - given[agent]))
                 if clock is not None:
                     x.learn(thread, clock)
 
@@ -234,13 +242,13 @@ class Ordering:
                 )
 
 
-def _shared_semaphores(plan: ExecutionPlan) -> set[tuple[int, int]]:
-    """Return the semaphores that several blocks release, by rank and number."""
-    releasers: dict[tuple[int, int], set[int]] = {}
-    for rank, own in enumerate(plan.ranks):
-        for block in own.blocks:
-            for x in block.operations:
-                for each in x.flat:
-                    for number in each.semaphores if each.name == "sem_release" else ():
-                        releasers.setdefault((rank, number), set()).add(block.number)
-    return {key for key, blocks in releasers.items() if len(blocks) > 1}
+def _releasers(agents: Agents) -> dict[tuple[int, int], dict[int, int]]:
+    """Return how often blocks release each semaphore in a launch, by rank, number and agent."""
+    found: dict[tuple[int, int], dict[int, int]] = {}
+    for x in agents.blocks:
+        for step in x.steps:
+            for number in step.operation.semaphores:
+                own = found.setdefault((x.rank, number), {})
+                if step.operation.name == "sem_release":
+                    own[x.index] = own.get(x.index, 0) + 1
+    return found

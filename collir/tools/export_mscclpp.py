@@ -1,0 +1,45 @@
+"""The work of ``collir export mscclpp``: write a plan, once it is proven as it stands there."""
+
+import argparse
+import sys
+
+from collir.algorithms.checking import CAPACITY, check
+from collir.algorithms.mscclpp.checking import check_plan
+from collir.algorithms.mscclpp.text import text_of_plan
+from collir.algorithms.mscclpp.writing import SLOTS, plan_of
+from collir.importing.algorithms.mscclpp import read_mscclpp
+from collir.ir.diagnostics import Diagnostic, DiagnosticError
+from collir.tools.algorithm_choice import chosen_program
+from collir.tools.shell import write_whole
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the file; return the exit status."""
+    text = exported_plan(options.collective, options.algorithm, options.ranks, options.channel)
+    if options.output:
+        write_whole(options.output, text)
+    else:
+        sys.stdout.write(text)
+    return 0
+
+
+def exported_plan(collective: str, algorithm: str, ranks: int, channel: str = "memory") -> str:
+    """Return an algorithm as a plan of MSCCL++.
+
+    Args:
+        channel: the type of its channels: ``memory`` or ``port``.
+
+    Raises:
+        UsageError: there is no such algorithm of the collective, or not for as many ranks.
+        DiagnosticError: the executor does not take the file.
+    """
+    chunks = chosen_program(collective, algorithm, ranks)
+    slots = next((n for n in range(SLOTS, CAPACITY) if check(chunks, n).is_right), CAPACITY)
+    text = text_of_plan(plan_of(chunks, channel, slots))
+    found = check_plan(read_mscclpp(text.encode()).plan)
+    if limits := [x for x in found.problems if x.kind == "limit"]:
+        message = f"mscclpp does not take this algorithm of {ranks} ranks: {limits[0].message}"
+        hint = "try fewer ranks, or an algorithm with fewer peers, such as ring"
+        raise DiagnosticError(Diagnostic(f"{message} ({hint})"))
+    assert found.is_right, found.problems
+    return text
