@@ -27,7 +27,7 @@ class ShortestTrees(NamedTuple):
     latencies: dict[Link, float]
 
 
-class _Way(NamedTuple):
+class _RankWay(NamedTuple):
     """A link between devices, or two with a switch between them."""
 
     latency: float
@@ -44,26 +44,26 @@ def shortest_trees(graph: CapacityGraph, roots: Sequence[int]) -> ShortestTrees:
     return ShortestTrees(trees, bandwidth, latencies)
 
 
-def _ways(graph: CapacityGraph) -> list[dict[int, _Way]]:
+def _ways(graph: CapacityGraph) -> list[dict[int, _RankWay]]:
     """Return the ways from each device to others: of several, the one of least latency."""
-    ways: list[dict[int, _Way]] = [{} for _ in range(graph.ranks)]
+    ways: list[dict[int, _RankWay]] = [{} for _ in range(graph.ranks)]
     into: dict[int, list[int]] = {}
     for (a, b), rates in graph.links.items():
         if max(a, b) < graph.ranks:
-            ways[a][b] = _Way(rates.latency, ((a, b),))
+            ways[a][b] = _RankWay(rates.latency, ((a, b),))
         elif a >= graph.ranks:
             into.setdefault(a, []).append(b)
     for switch, devices in into.items():
         for a in devices:
             for b in devices:
-                way = _Way(graph.latency(a, b, switch), ((a, switch), (switch, b)))
+                way = _RankWay(graph.latency(a, b, switch), ((a, switch), (switch, b)))
                 if a != b and (b not in ways[a] or way.latency < ways[a][b].latency):
                     ways[a][b] = way
     return ways
 
 
 def _tree(
-    graph: CapacityGraph, root: int, ways: list[dict[int, _Way]], loads: dict[Link, int]
+    graph: CapacityGraph, root: int, ways: list[dict[int, _RankWay]], loads: dict[Link, int]
 ) -> SpanningTree:
     """Return a tree from a root, and add it to the loads of links."""
     n = graph.ranks
@@ -78,7 +78,7 @@ def _tree(
     return SpanningTree(root, 1, tuple(parents))
 
 
-def _least_times(root: int, ways: list[dict[int, _Way]]) -> list[tuple[float, int]]:
+def _least_times(root: int, ways: list[dict[int, _RankWay]]) -> list[tuple[float, int]]:
     """Return the least latency to each rank, and the fewest hops that take as long (Dijkstra)."""
     times: list[tuple[float, int]] = [(inf, 0)] * len(ways)
     times[root] = 0.0, 0
@@ -92,10 +92,10 @@ def _least_times(root: int, ways: list[dict[int, _Way]]) -> list[tuple[float, in
     return times
 
 
-def _after(time: tuple[float, int], way: _Way) -> tuple[float, int]:
+def _after(time: tuple[float, int], way: _RankWay) -> tuple[float, int]:
     return time[0] + way.latency, time[1] + 1
 
 
-def _load(graph: CapacityGraph, way: _Way, loads: dict[Link, int]) -> float:
+def _load(graph: CapacityGraph, way: _RankWay, loads: dict[Link, int]) -> float:
     """Return the trees over the busiest link of a way, one more than now, per unit of capacity."""
     return max((loads.get(link, 0) + 1) / graph.capacities[link] for link in way.links)
