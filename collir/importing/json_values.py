@@ -5,7 +5,7 @@ It does not call itself, so that no depth stops it, and has limits for depth, va
 
 import json
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
 from typing import Any, cast
 
 from collir.importing.values import Place, ReadError, shown
@@ -22,6 +22,10 @@ _TOKEN = re.compile(
     r"|(?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)(?![0-9A-Za-z.+-])"
     r"|(?P<word>true|false|null)\b|(?P<end>\Z))"
 )
+_COMMA, _COLON, _END = ",", ":", "end"
+_NAME, _NAME_OR_END, _VALUE, _VALUE_OR_END = "name", "name or end", "value", "value or end"
+"""What a token may be, by what came before."""
+
 _WORDS = {"true": True, "false": False, "null": None}
 
 
@@ -168,101 +172,94 @@ class JsonDocument:
         """Return the line and the column of a character."""
         if self.lines is None:
             self.lines = [m.end() for m in re.finditer("\n", self.source)]
-        low, high = 0, len(self.lines)
-        while low < high:
-            middle = (low + high) // 2
-            if self.lines[middle] <= at:
-                low = middle + 1
-            else:
-                high = middle
-        return Place(low + 1, at - (self.lines[low - 1] if low else 0) + 1)
+        line = bisect_right(self.lines, at)
+        return Place(line + 1, at - (self.lines[line - 1] if line else 0) + 1)
 
     def _fault(self, message: str, at: int) -> ReadError:
         return ReadError(f"this is no JSON: {message}", self.place(at))
 
-    def _tokens(self) -> Iterator[tuple[str, str, int]]:
-        source, at = self.source, 0
-        while True:
-            match = _TOKEN.match(source, at)
-            if match is None:
-                start = at + len(source[at : at + 10_000]) - len(source[at : at + 10_000].lstrip())
-                raise self._fault(f"'{shown(source[start : start + 20])}' is no value", start)
-            kind = match.lastgroup or ""
-            yield kind, match[kind], match.start(kind)
-            if kind == "end":
-                return
-            at = match.end()
+    def _match(self, at: int) -> re.Match[str]:
+        """Return the token at a place, or behind the blanks there."""
+        if match := _TOKEN.match(self.source, at):
+            return match
+        start = (
+            at + len(self.source[at : at + 10_000]) - len(self.source[at : at + 10_000].lstrip())
+        )
+        message = f"'{shown(self.source[start : start + 20])}' is no value"
+        raise self._fault(message, start)
 
-    def _scalar(self, kind: str, text: str, at: int) -> Any:
-        if kind == "word":
-            return _WORDS[text]
-        if kind == "number":
-            if len(text) > _MOST_DIGITS:
-                message = f"a number of more than {_MOST_DIGITS} digits is not read"
-                raise ReadError(message, self.place(at))
-            return float(text) if set(text) & set(".eE") else int(text)
+    def _text(self, text: str, at: int) -> str:
+        if "\\" not in text:
+            return text[1:-1]
         try:
-            return json.loads(text)
+            return cast(str, json.loads(text))
         except ValueError as error:
             raise self._fault("this text has an unknown escape", at) from error
 
+    def _scalar(self, kind: str, text: str, at: int) -> Any:
+        if kind == "text":
+            return self._text(text, at)
+        if kind == "word":
+            return _WORDS[text]
+        if len(text) > _MOST_DIGITS:
+            message = f"a number of more than {_MOST_DIGITS} digits is not read"
+            raise ReadError(message, self.place(at))
+        return int(text) if text.isdigit() or text[1:].isdigit() else float(text)
+
     def _parsed(self) -> JsonValue:
         """Return the outermost value: read by a stack of the objects and lists that are open."""
-        top: list[JsonValue] = []
-        stack: list[tuple[JsonValue, Any]] = []
-        name: str | None = None
-        expects, count = "value", 0
-        for kind, text, at in self._tokens():
+        root: JsonValue | None = None
+        stack: list[dict[str, JsonValue] | list[JsonValue]] = []
+        name, expects, count, at = "", _VALUE, 0, 0
+        while True:
+            match = self._match(at)
+            kind, at = match.lastgroup or "", match.end()
+            text, begin = match[kind], match.start(kind)
+            inside = stack[-1] if stack else None
             if kind == "end":
-                if expects != "end":
-                    raise self._fault("it ends too early", at)
-                break
-            if expects == "end":
-                raise self._fault("something follows the value", at)
-            inside = stack[-1][1] if stack else None
-            if text in ("}", "]") and kind == "mark":
-                opening = {"}": dict, "]": list}[text]
-                empty = expects in ("name or end", "value or end")
-                if not isinstance(inside, opening) or not (empty or expects == "comma"):
-                    raise self._fault(f"`{text}` closes nothing here", at)
+                if expects is not _END or root is None:
+                    raise self._fault("it ends too early", begin)
+                return root
+            if expects is _END:
+                raise self._fault("something follows the value", begin)
+            if kind == "mark" and text in "}]":
+                opened = type(inside) is (dict if text == "}" else list)
+                if not opened or expects not in (_COMMA, _NAME_OR_END, _VALUE_OR_END):
+                    raise self._fault(f"`{text}` closes nothing here", begin)
                 _ = stack.pop()
-                expects = "comma" if stack else "end"
-                continue
-            if expects == "comma" or expects == "colon":
-                mark = "," if expects == "comma" else ":"
-                if text != mark or kind != "mark":
-                    raise self._fault(f"`{mark}` is expected, not '{shown(text)}'", at)
-                expects = "name" if expects == "comma" and isinstance(inside, dict) else "value"
-                continue
-            if expects.startswith("name"):
+                expects = _COMMA if stack else _END
+            elif expects is _COMMA or expects is _COLON:
+                if text != expects or kind != "mark":
+                    raise self._fault(f"`{expects}` is expected, not '{shown(text)}'", begin)
+                expects = _NAME if expects is _COMMA and type(inside) is dict else _VALUE
+            elif expects is _NAME or expects is _NAME_OR_END:
                 if kind != "text":
-                    raise self._fault(f"a name is expected, not '{shown(text)}'", at)
-                name = cast(str, self._scalar(kind, text, at))
-                if name in cast("dict[str, JsonValue]", inside):
-                    raise ReadError(f"`{shown(name)}` is there twice", self.place(at))
-                expects = "colon"
-                continue
-            count += 1
-            if count > MOST_VALUES:
-                raise ReadError(f"there are more than {MOST_VALUES:,} values", self.place(at))
-            if kind == "mark":
-                if text not in "{[":
-                    raise self._fault(f"a value is expected, not '{text}'", at)
+                    raise self._fault(f"a name is expected, not '{shown(text)}'", begin)
+                name = self._text(text, begin)
+                if inside is not None and name in inside:
+                    raise ReadError(f"`{shown(name)}` is there twice", self.place(begin))
+                expects = _COLON
+            else:
+                count += 1
+                if count > MOST_VALUES:
+                    message = f"there are more than {MOST_VALUES:,} values"
+                    raise ReadError(message, self.place(begin))
+                if kind == "mark" and text not in "{[":
+                    raise self._fault(f"a value is expected, not '{text}'", begin)
                 made: Any = {} if text == "{" else []
-            else:
-                made = self._scalar(kind, text, at)
-            value = JsonValue(made, at, self)
-            if isinstance(inside, dict):
-                inside[name] = value
-            elif inside is not None:
-                inside.append(value)
-            else:
-                top.append(value)
-            if kind != "mark":
-                expects = "comma" if stack else "end"
-                continue
-            if len(stack) == MOST_DEPTH:
-                raise ReadError(f"values are nested deeper than {MOST_DEPTH}", self.place(at))
-            stack.append((value, made))
-            expects = "name or end" if text == "{" else "value or end"
-        return top[0]
+                if kind != "mark":
+                    made = self._scalar(kind, text, begin)
+                value = JsonValue(made, begin, self)
+                if isinstance(inside, dict):
+                    inside[name] = value
+                elif inside is not None:
+                    inside.append(value)
+                else:
+                    root = value
+                expects = _COMMA if stack else _END
+                if kind == "mark":
+                    if len(stack) == MOST_DEPTH:
+                        message = f"values are nested deeper than {MOST_DEPTH}"
+                        raise ReadError(message, self.place(begin))
+                    stack.append(made)
+                    expects = _NAME_OR_END if text == "{" else _VALUE_OR_END

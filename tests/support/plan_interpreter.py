@@ -361,6 +361,11 @@ class Interpreter:
 
     # --- data ------------------------------------------------------------------------------------
 
+    def _switch(self, rank: int, own: list[int], part: Json) -> tuple[str, list[int]]:
+        """Return the buffer of a switch channel, and its ranks."""
+        at: int = part["switch_channel_id"]
+        return self.switches[rank][own[at]]
+
     def _parts(self, block: Block, launch: int, op: Json, key: str) -> list[list[Cell]]:
         """Return the cells of each range, for each element those of all its ranks in a row."""
         name, kind = op["name"], op.get("channel_type", "none")
@@ -383,9 +388,7 @@ class Interpreter:
         found: list[list[Cell]] = []
         group = op.get("tbg_info", {"tb_id": 0, "tbg_size": 1})
         for place, part in enumerate(op[key]):
-            packet = {"l": False, "p": True, "x": place > 0, "m": place > 0, "n": place > 0}[
-                packets
-            ]
+            packet = packets == "p" or (packets in "xmn" and place > 0)
             local = "type" in part
             ranks: list[int]
             buffer: str
@@ -395,8 +398,7 @@ class Interpreter:
                 remote = self.gpus[block.rank]["remote_buffers"][refs[part["buffer_id"]]]
                 ranks, buffer = [remote["rank"]], remote["type"]
             else:
-                at: int = part["switch_channel_id"]
-                buffer, ranks = self.switches[block.rank][own[at]]
+                buffer, ranks = self._switch(block.rank, own, part)
             used = half if packet or (local and kind != "port") else 0
             count = part["size"] * ELEMENTS // group["tbg_size"]
             begin = part["index"] * ELEMENTS + group["tb_id"] * count
