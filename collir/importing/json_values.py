@@ -13,7 +13,7 @@ from collir.importing.values import Place, ReadError, shown
 MOST_BYTES = 2**26
 """The longest text that is read."""
 
-MOST_VALUES = 3_000_000
+MOST_VALUES = 1_500_000
 MOST_DEPTH = 64
 _MOST_DIGITS = 25
 

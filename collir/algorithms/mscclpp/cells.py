@@ -88,21 +88,34 @@ class MemoryOfRanks:
         """Return a cell of a buffer."""
         return self.bases[rank][buffer] + number
 
-    def named(self, cell: int) -> str:
-        """Return a cell as messages name it: its chunk, and its part of that."""
-        for rank, bases in enumerate(self.bases):
-            for buffer, base in bases.items():
-                own = self.plan.ranks[rank].sizes[buffer]
-                scratch = buffer is ChunkBuffer.SCRATCH
-                size = own * self.cells * (1 + self.plan.packets if scratch else 1)
-                whole = size * 2 if scratch and self.plan.double_scratch else size
-                if base <= cell < base + whole:
-                    at = (cell - base) % size
-                    packet = scratch and self.plan.packets
-                    chunk, part = divmod(at // 2 if packet else at, self.cells)
-                    of = f" (part {part} of {self.cells})" if self.cells > 1 else ""
-                    return f"{buffer}[{chunk}]{of} of rank {rank}"
-        raise AssertionError(cell)
+    def named(self, cell: int, operation: PlanOperation | None = None) -> str:
+        """Return a cell as messages name it: its chunk, and its part of that.
+
+        Args:
+            operation: which uses it: of two names that a chunk has in place, its own one is taken.
+        """
+        used = {x.buffer for x in (*operation.sources, *operation.targets)} if operation else ()
+        names = {
+            buffer: name
+            for rank, bases in enumerate(self.bases) for buffer in bases
+            if (name := self._name(rank, buffer, cell))
+        }  # fmt: skip
+        return (
+            next((name for buffer, name in names.items() if buffer in used), None)
+            or [*names.values()][-1]
+        )
+
+    def _name(self, rank: int, buffer: ChunkBuffer, cell: int) -> str | None:
+        """Return the name of a cell in a buffer; None if it is not there."""
+        scratch = buffer is ChunkBuffer.SCRATCH
+        packet = scratch and self.plan.packets
+        size = self.plan.ranks[rank].sizes[buffer] * self.cells * (1 + packet)
+        at = cell - self.bases[rank][buffer]
+        if not 0 <= at < size * (1 + (scratch and self.plan.double_scratch)):
+            return None
+        chunk, part = divmod(at % size // (1 + packet), self.cells)
+        of = f" (part {part} of {self.cells})" if self.cells > 1 else ""
+        return f"{buffer}[{chunk}]{of} of rank {rank}"
 
 
 class CellTransfer(NamedTuple):

@@ -10,7 +10,7 @@ from collir.algorithms.mscclpp.plan import ExecutionPlan
 MOST_AGENTS = 5000
 """The most thread blocks, ranks and port channels: each has a clock of all."""
 
-MOST_CELLS = 30_000_000
+MOST_CELLS = 2_000_000
 """The most cells that all operations of a launch use."""
 
 

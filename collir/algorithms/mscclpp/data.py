@@ -120,10 +120,13 @@ class Data:
         is_packet = used.launch == agents.launch + 1
         if used.value is not None and (is_packet if packets else not used.launch):
             return used.value
+        if agents.has_enough("value"):
+            return None
         what = "which nothing has written"
         if used.value is not None:
             what = "which are no packets" if packets else "which are packets"
-        agents.note(x, "value", f"reads {agents.memory.named(cell)}, {what}")
+        name = agents.memory.named(cell, x.step.operation)
+        agents.note(x, "value", f"reads {name}, {what}")
         return None
 
     def _write(self, doing: Doing, cell: int, packets: bool, value: Contributions | None) -> None:
@@ -143,16 +146,19 @@ class Data:
 
     def _note_race(self, x: RunningBlock, cell: int, does: str, conflict: Conflict) -> None:
         agents = self.agents
-        did = "writes" if conflict.writes else "reads"
-        name = agents.memory.named(cell)
-        if agents.is_host(conflict.agent):
-            agents.note(x, "race", f"{does} {name}, and has not waited for the launch of that rank")
+        if agents.has_enough("race"):
             return
-        why = "neither waits for the other"
-        if conflict.agent == x.index:
-            why = "its threads need a nop between"
+        did = "writes" if conflict.writes else "reads"
         other = agents.doing(conflict.agent, conflict.time)
-        agents.note(x, "race", f"{does} {name}, which {other} {did}; {why}")
+        why = f", which {other} {did}; neither waits for the other"
+        if agents.is_host(conflict.agent):
+            why = ", and has not waited for the launch of that rank"
+        if conflict.agent == x.index:
+            why = f", which {other} {did}; its threads need a nop between"
+        elif any(clock[conflict.agent] >= conflict.time for clock in x.threads.values()):
+            why += ": some of its threads have, and need a nop to tell the others"
+        name = agents.memory.named(cell, x.step.operation)
+        agents.note(x, "race", f"{does} {name}{why}")
 
     def _fault_of_sum(self, one: Contributions, other: Contributions) -> str | None:
         if {x.chunk // STRIDE for x in (one, other)} != {self.agents.launch}:

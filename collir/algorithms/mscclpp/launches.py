@@ -87,16 +87,21 @@ class Launches:
     def _note_late(self, rank: int, cell: int, conflict: Conflict) -> None:
         """Note that something is used after the launch of a rank has ended."""
         agents = self.agents
+        if agents.has_enough("race"):
+            return
         did = "writes" if conflict.writes else "reads"
         doing = agents.doing(conflict.agent, conflict.time)
-        message = f"{doing} {did} {agents.memory.named(cell)}, and rank {rank} does not wait for "
-        line = agents.line(conflict.agent, conflict.time)
-        agents.found.add("race", f"{message}that before it ends", line)
+        operation = agents.operation(conflict.agent, conflict.time)
+        name = agents.memory.named(cell, operation)
+        message = f"{doing} {did} {name}, and rank {rank} does not wait for that before it ends"
+        agents.found.add("race", message, operation.line if operation else 0)
 
     def _note_result(
         self, rank: int, cell: int, value: Contributions | None, expected: Contributions
     ) -> None:
         agents, data = self.agents, self.data
+        if agents.has_enough("result"):
+            return
         wrong = fault_of_result(None if value is None else data.chunk(value), data.chunk(expected))
         if value is not None and value.chunk // STRIDE != agents.launch:
             wrong = f"is what launch {value.chunk // STRIDE + 1} has left"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collir.algorithms.checking import CheckedAlgorithm
+from collir.algorithms.checking import MOST_PROBLEMS, CheckedAlgorithm
 from collir.algorithms.mscclpp.cells import (
     CellTransfer,
     ChunkSize,
@@ -159,14 +159,21 @@ class Agents:
         name = step.operation.name
         return f"rank {self.rank_of(agent)}, operation {step.number} ({name} over a port)"
 
-    def line(self, agent: int, time: int) -> int:
-        """Return the line of what an agent did at a time; 0 if there is none."""
+    def operation(self, agent: int, time: int) -> PlanOperation | None:
+        """Return the operation that an agent did at a time, if that has ended."""
         steps = self.doings[agent]
-        return steps[time - 1].operation.line if time <= len(steps) else 0
+        return steps[time - 1].operation if time <= len(steps) else None
 
     def again(self) -> str:
         """Return the launch, if it is not the first one."""
         return f" (launch {self.launch + 1})" * (self.launch > 0)
+
+    def has_enough(self, kind: str) -> bool:
+        """Return whether faults of a kind are only counted from here on; count one if so."""
+        enough = self.found.counts.get(kind, 0) >= MOST_PROBLEMS
+        if enough:
+            self.found.add(kind, "")
+        return enough
 
     def note(self, x: RunningBlock, kind: str, message: str) -> None:
         """Note a fault of the step that a block does."""
