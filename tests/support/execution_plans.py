@@ -312,7 +312,25 @@ def fetched(ranks: int) -> Json:
     return plan.made()
 
 
+def exchanged(ranks: int) -> Json:
+    """Each rank sends its packets from scratch over ports to all, and adds what comes."""
+    plan = PlanMaker("exchanged", "allreduce", (1, 1, 2 * ranks), ranks)
+    plan.packets = plan.double = True
+    for r in range(ranks):
+        others = plan.others(r)
+        _ = (
+            plan.block(r)
+            .move("cpkt", [("i", 0)], [("s", r)])
+            .nop()
+            .move("repkt", [("i", 0), *(("s", ranks + p) for p in others)], [("i", 0)])
+        )
+        _ = plan.block(r).move(
+            "rppkt", [("s", r)] * len(others), [(p, "s", ranks + r) for p in others], kind="port"
+        )
+    return plan.made()
+
+
 MADE: tuple[Callable[[int], Json], ...] = (
     all_pairs, packets, forwarded_packets, groups, pipelined, several_releases, switched,
-    over_ports, fetched,
+    over_ports, fetched, exchanged,
 )  # fmt: skip

@@ -5,6 +5,7 @@ whose program fills the buffers before a launch and reads them after it. It coun
 clock has for each agent how much of that is known to have been done before.
 """
 
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -62,18 +63,21 @@ def conflict_of_reading(used: UsedCell, clock: Clock) -> Conflict | None:
 
 
 def conflict_of_writing(
-    used: UsedCell, cell: int, clock: Clock, done: frozenset[Reading], own: tuple[int, int] | None
-) -> Conflict | None:
+    used: UsedCell, cell: int, clock: Clock, done: Sequence[Set[Reading]],
+    own: tuple[int, int] | None = None,
+) -> Conflict | None:  # fmt: skip
     """Return a writing or reading that may come before or after a writing.
 
     Args:
-        done: readings that the written value comes from.
+        done: readings that are over: those that the value comes from, and others.
         own: who writes and when, if the same thread read the cell for it.
     """
     if conflict := conflict_of_reading(used, clock):
         return conflict
     for reader in used.readers:
         agent, time = reader
-        if clock[agent] < time and reader != own and (cell, agent, time) not in done:
+        if clock[agent] >= time or reader == own:
+            continue
+        if not any((cell, agent, time) in readings for readings in done):
             return Conflict(agent, time, False)
     return None

@@ -112,7 +112,9 @@ class Data:
         if not (flags and used.times == 1) and (conflict := conflict_of_reading(used, doing.clock)):
             self._note_race(x, cell, "reads", conflict)
         if flags:
-            x.hear(agents.launched[agents.rank_of(used.writer)])
+            rank = agents.rank_of(used.writer)
+            x.hear(agents.launched[rank], agents.readings[rank])
+            x.heard_readings |= {r for r in used.readings if agents.is_port(r[1])}
         used.readers[doing.agent, doing.time] = None
         doing.own.add(cell)
         if agents.plan.packets:
@@ -133,8 +135,8 @@ class Data:
         for at in (cell, cell + 1) if packets else (cell,):
             used = self.cell(at)
             same = (doing.agent, doing.time) if cell in doing.own else None
-            conflict = conflict_of_writing(used, at, doing.clock, doing.readings, same)
-            if conflict:
+            done = doing.readings, doing.x.readings
+            if conflict := conflict_of_writing(used, at, doing.clock, done, same):
                 self._note_race(doing.x, at, "writes", conflict)
             flag = self.agents.launch + 1
             times = used.times if used.launch == flag else 0

@@ -31,13 +31,14 @@ class Launches:
             agent = agents.first_host + rank
             for cell, value in self._filled(rank).items():
                 used = self.data.cell(cell)
-                if conflict := conflict_of_writing(used, cell, host, frozenset(), None):
+                if conflict := conflict_of_writing(used, cell, host, [agents.readings[rank]]):
                     self._note_late(rank, cell, conflict)
                 used.write(agent, self.time, value)
             host[agent] = self.time
             agents.launched[rank] = host.copy()
         for x in agents.blocks:
             np.maximum(x.clock, agents.hosts[x.rank], out=x.clock)
+            x.readings = set(agents.readings[x.rank])
             x.at = 0
 
     def _filled(self, rank: int) -> dict[int, Contributions | None]:
@@ -61,6 +62,7 @@ class Launches:
         for x in agents.blocks:
             x.synchronise(x.time)
             np.maximum(agents.hosts[x.rank], x.clock, out=agents.hosts[x.rank])
+            agents.readings[x.rank] |= x.readings
         right = agents.found.is_right
         for rank, cell, expected in self._expected():
             used = self.data.cell(cell)

@@ -1,6 +1,6 @@
 """What runs in a launch: the thread blocks of all ranks with what they know, hosts, and ports."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from collir.algorithms.mscclpp.cells import (
     MemoryOfRanks,
     cell_transfers,
 )
-from collir.algorithms.mscclpp.clocks import Clock
+from collir.algorithms.mscclpp.clocks import Clock, Reading
 from collir.algorithms.mscclpp.plan import ExecutionPlan, PlanBlock, PlanOperation
 
 
@@ -41,6 +41,8 @@ class RunningBlock:
         clock: what all of its threads know.
         threads: what some threads know beyond that.
         heard: what others know until all do.
+        readings: readings by ports that are over, as packets told.
+        heard_readings: those that not all threads know of.
     """
 
     rank: int
@@ -52,6 +54,8 @@ class RunningBlock:
     time: int = 0
     threads: dict[int, Clock] = field(default_factory=dict[int, Clock])
     heard: Clock | None = None
+    readings: set[Reading] = field(default_factory=set[Reading])
+    heard_readings: set[Reading] = field(default_factory=set[Reading])
 
     @property
     def step(self) -> PlanStep:
@@ -71,9 +75,10 @@ class RunningBlock:
         """Let a thread know more."""
         self.threads[thread] = np.maximum(self.knows(thread), clock)
 
-    def hear(self, clock: Clock) -> None:
+    def hear(self, clock: Clock, readings: Set[Reading]) -> None:
         """Let threads know more, of which none tells it before all meet."""
         self.heard = np.maximum(self.clock if self.heard is None else self.heard, clock)
+        self.heard_readings |= readings
 
     def synchronise(self, time: int) -> None:
         """Let all threads know what each does, and that all has been done until a time."""
@@ -81,6 +86,8 @@ class RunningBlock:
             np.maximum(self.clock, clock, out=self.clock)
         self.threads.clear()
         self.heard = None
+        self.readings |= self.heard_readings
+        self.heard_readings.clear()
         self.clock[self.index] = time
 
 
@@ -91,6 +98,7 @@ class Agents:
         launch: the number of the launch, from 0 on.
         hosts: what the host of each rank knows.
         launched: what was known when the launch of each rank began.
+        readings: the readings by ports that were known to be over then.
         ports: the port channels that are used, with their numbers; by rank and channel.
         port_clocks: what each of them knows.
         doings: the steps of each agent; what an agent does at time t is the one before place t.
@@ -116,6 +124,7 @@ class Agents:
         ]
         self.hosts = [_zero(count) for _ in plan.ranks]
         self.launched = [_zero(count) for _ in plan.ranks]
+        self.readings: list[frozenset[Reading]] = [frozenset() for _ in plan.ranks]
         self.ports = {key: first_port + n for n, key in enumerate(used)}
         self.port_clocks = {key: _zero(count) for key in used}
         self._port_ranks = [rank for rank, _ in used]
@@ -128,6 +137,10 @@ class Agents:
         host = agent - self.first_host
         ranks = len(self.plan.ranks)
         return host if host < ranks else self._port_ranks[host - ranks]
+
+    def is_port(self, agent: int) -> bool:
+        """Return whether an agent is a port channel."""
+        return agent >= self.first_host + len(self.plan.ranks)
 
     def is_host(self, agent: int) -> bool:
         """Return whether an agent is the program of a rank, outside of the plan."""
