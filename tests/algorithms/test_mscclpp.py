@@ -7,9 +7,18 @@ from functools import cache
 from typing import Any
 
 import pytest
+from chunk_programs import PROGRAMS
 from execution_plans import MADE, PlanMaker, all_pairs, groups, packets, pipelined, switched
 from plan_faults import plan_with_fault
 from plan_interpreter import Interpreter, wanted
+from shipped_plans import (
+    multi_node_transfer,
+    multi_node_transfer_pkt,
+    reduce_nvls_pipeline,
+    reduce_pack,
+    reduce_tbg,
+    transfer_pack,
+)
 
 from collir.algorithms.checking import CheckedAlgorithm
 from collir.algorithms.chunks import program_of
@@ -54,7 +63,7 @@ def test_plans_by_hand_are_proven_and_compute_the_collective(make: Any, ranks: i
 @pytest.mark.parametrize("key", sorted(ALGORITHMS), ids="-".join)
 def test_algorithms_are_written_read_proven_and_run(key: tuple[str, str]) -> None:
     for ranks in filter(ALGORITHMS[key].fits, range(2, 10)):
-        for kind in ("memory", "port") if ranks in (3, 8) else ("memory",):
+        for kind in ("memory", "port") if ranks == 3 else ("memory",):
             text = written(*key, ranks, kind)
             assert check_plan(read_mscclpp(text.encode()).plan).problems == []
             assert not goes_wrong(json.loads(text), range(ranks, ranks + 1))
@@ -79,6 +88,44 @@ def test_all_injected_faults_are_found() -> None:
         assert not (wrong and found.is_right), what
         count["refused"] += not found.is_right
     assert count["wrong"] > 500 and count["refused"] < count["wrong"] + 300, count
+
+
+@pytest.mark.parametrize("make", PROGRAMS)
+@pytest.mark.parametrize("kind", ["memory", "port"])
+def test_programs_with_all_kinds_of_steps_are_written(make: Any, kind: str) -> None:
+    for ranks in (2, 3, 5):
+        text = text_of_plan(plan_of(make(ranks), kind))
+        assert check_plan(read_mscclpp(text.encode()).plan).problems == []
+        assert not goes_wrong(json.loads(text), range(3))
+
+
+@pytest.mark.parametrize(
+    "plan", [transfer_pack(1), transfer_pack(2), reduce_pack(), multi_node_transfer()],
+    ids=["transfer_pack", "transfer_pack_tbg", "reduce_pack", "multi_node_transfer"],
+)  # fmt: skip
+def test_plans_that_mscclpp_ships_are_proven(plan: Json) -> None:
+    assert checked(plan).problems == []
+    assert not goes_wrong(plan, range(20))
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        (multi_node_transfer_pkt(),
+         "rank 0, block 0, operation 1 (ppkt) reads scratch[0] of rank 0, which rank 0, block 0, "
+         "operation 0 (cpkt) writes; its threads need a nop between"),
+        (reduce_nvls_pipeline(),
+         "rank 1, block 0, operation 5 (glres, iteration 0) writes input[1] of rank 0, and rank 0 "
+         "does not wait for that before it ends"),
+        (reduce_tbg(),
+         "rank 0, block 0, operation 7 (get) reads scratch[1] (part 0 of 2) of rank 1, which rank "
+         "1, block 1, operation 0 (copy) writes; neither waits for the other"),
+    ],
+    ids=["multi_node_transfer_pkt", "reduce_nvls_pipeline", "reduce_tbg"],
+)  # fmt: skip
+def test_races_in_plans_that_mscclpp_ships_go_wrong_in_some_order(plan: Json, message: str) -> None:
+    assert problems(plan)[0] == message
+    assert goes_wrong(plan, range(40))
 
 
 # --- what is wrong, in words ---------------------------------------------------------------------

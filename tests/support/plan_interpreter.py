@@ -101,10 +101,12 @@ class Interpreter:
         self.blocks: list[Block] = []
         self.outputs: Outputs = [[[] for _ in self.gpus] for _ in range(launches)]
         self.threads: list[Iterator[bool]] = []
-        self.threads_of_block = max(2, *(
-            len(op.get("channel_ids", ())) for gpu in self.gpus for tb in gpu["threadblocks"]
+        used = [
+            len(op.get(key, ())) for gpu in self.gpus for tb in gpu["threadblocks"]
             for outer in tb["ops"] for op in (outer, *outer.get("ops", ()))
-        ), 2)  # fmt: skip
+            for key in ("channel_ids", "semaphore_ids")
+        ]  # fmt: skip
+        self.threads_of_block = max(2, *used, 2)
         self.peers = {
             (r, kind): [p for c in gpu["channels"] if c["channel_type"] == kind
                         for p in c["connected_to"]]
@@ -247,6 +249,7 @@ class Interpreter:
             for block in blocks:
                 while block.writes:
                     self._apply(block, 0)
+                self.blocks.remove(block)
             only_root = name in ("reduce", "gather") and rank > 0
             count = 0 if only_root else gpu["output_chunks"] * ELEMENTS
             self.outputs[launch][rank] = [
