@@ -20,7 +20,7 @@ from collir.synthesis.trees.graph import (
     graph_of_machine,
 )
 from collir.synthesis.trees.program import program_of_trees
-from collir.synthesis.trees.schedules import TreeProblem, TreeSchedule
+from collir.synthesis.trees.schedules import MOST_TREES, TreeProblem, TreeSchedule
 from collir.targets.reports.sizes import bytes_of
 from collir.targets.reports.text import bytes_text, rate_text, seconds_text, table
 from collir.tools.measured import machine_named
@@ -28,9 +28,6 @@ from collir.tools.shell import UsageError, check_folders, write_whole
 
 MOST_RANKS = 128
 """The most ranks that trees are made for, which may take minutes."""
-
-MOST_TREES = 1024
-"""The most trees of each root that may be asked for."""
 
 FEWER = (8, 4, 3, 2, 1)
 """Numbers of trees that are tried where a runtime takes no more."""
@@ -107,7 +104,12 @@ def _schedules(problem: TreeProblem, trees: int | None) -> list[TreeSchedule]:
     if trees is not None:
         return [problem.with_trees(trees)]
     fastest = problem.fastest()
-    others = (problem.spread(), problem.with_trees(1), problem.shortest())
+    others = (
+        problem.spread(),
+        problem.with_trees(1),
+        problem.with_trees_of_each(1),
+        problem.shortest(),
+    )
     schedules = [fastest]
     for other in others:
         better = other and all(

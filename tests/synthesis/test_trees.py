@@ -88,7 +88,7 @@ def test_the_bound_is_that_of_the_tightest_cut(graph: CapacityGraph, data: st.Da
 def test_a_number_of_trees_has_the_largest_bandwidth(graph: CapacityGraph, trees: int) -> None:
     roots = range(graph.ranks)
     rate = root_bandwidth(graph, roots)
-    scale = fixed_scale(graph, roots, rate, trees)
+    scale = fixed_scale(graph, dict.fromkeys(roots, trees))
     # A larger bandwidth of a tree is a link's by a whole number, or carries as little as one is.
     bandwidths = {x.bandwidth for x in graph.links.values()}
     larger = {b / n for b in bandwidths for n in range(1, 60) if scale.bandwidth < b / n}
@@ -101,7 +101,7 @@ def test_a_number_of_trees_has_the_largest_bandwidth(graph: CapacityGraph, trees
 
 def test_the_bandwidth_of_a_tree_divides_that_of_some_link() -> None:
     graph = graph_of_level(linked(((0, 2, 1), (2, 0, 3), (1, 3, 0))))
-    scale = fixed_scale(graph, range(graph.ranks), root_bandwidth(graph, range(graph.ranks)), 2)
+    scale = fixed_scale(graph, dict.fromkeys(range(graph.ranks), 2))
     assert scale.bandwidth == Fraction(2 * 10**9, 3)
 
 
@@ -141,6 +141,11 @@ def check_links(
     assert all(n * tree <= graph.links[link].bandwidth for link, n in carried.items())
 
 
+def never(*_: object) -> bool:
+    """Return False."""
+    return False
+
+
 @given(switch_graphs(), st.booleans())
 @settings(max_examples=40)
 def test_switches_are_split_exactly_where_even_links_do_not_do(
@@ -149,7 +154,7 @@ def test_switches_are_split_exactly_where_even_links_do_not_do(
     roots = [0] if one else range(graph.ranks)
     scale = exact_scale(graph, dict.fromkeys(roots, root_bandwidth(graph, roots)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(splitting, "carries", lambda *_: False)
+        patch.setattr(splitting, "carries", never)
         direct = without_switches(graph, scale.capacities, scale.demands)
     assert carries(graph.ranks, graph.ranks, direct.capacities, scale.demands)
     check_links(graph, scale.bandwidth, direct.through)
@@ -208,7 +213,17 @@ def test_a_slow_port_is_best_the_root_of_half_of_an_all_reduce() -> None:
     problem = TreeProblem(graph_of_level(level), "all_reduce")
     assert isclose(problem.bound, 10e9)
     assert isclose(problem.fastest().bandwidth, 10e9)
-    assert isclose(problem.with_trees(1).bandwidth, 10e9 * 4 / 3 / 2)
+    alike = root_bandwidth(problem.graph, range(4))
+    assert isclose(alike * 4 / 2, 10e9 * 4 / 3 / 2)
+
+
+def test_a_port_that_no_few_trees_divide_has_many_trees_and_a_gap() -> None:
+    ports = (97.3e9, 89.123457e9, 61.7777771e9, 53.111119e9)
+    level = Level("gpu", 4, max(ports), 1e-6, ports=ports)
+    problem = TreeProblem(graph_of_level(level), "all_reduce")
+    schedule = problem.fastest()
+    assert schedule.count <= 4 * 64
+    assert 0.97 * problem.bound < schedule.bandwidth < problem.bound
 
 
 # --- known figures -------------------------------------------------------------------------------

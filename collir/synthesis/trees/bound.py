@@ -28,6 +28,11 @@ class TreeScale:
     bandwidth: Fraction
     capacities: dict[Link, int]
 
+    @property
+    def total(self) -> Fraction:
+        """The bandwidth of all trees together, in bytes/second."""
+        return sum(self.demands.values()) * self.bandwidth
+
 
 def root_bandwidth(graph: CapacityGraph, roots: Sequence[int]) -> Fraction:
     """Return the rate in bytes/second at which each root can send to all devices at the same time.
@@ -67,43 +72,39 @@ def exact_scale(graph: CapacityGraph, rates: Mapping[int, Fraction]) -> TreeScal
     return TreeScale({root: int(x / tree) for root, x in rates.items()}, tree, capacities)
 
 
-def fixed_scale(
-    graph: CapacityGraph, roots: Sequence[int], rate: Fraction, trees: int
-) -> TreeScale:
+def fixed_scale(graph: CapacityGraph, demands: Mapping[int, int]) -> TreeScale:
     """Return the fastest trees, where each root has a given number of them.
 
     A link of bandwidth b carries floor(b / y) trees of bandwidth y, which only grows as y falls.
     The largest y that suffices divides some b; it is found by bisection.
 
     Args:
-        rate: the rate of a root in bytes/second that no trees exceed.
+        demands: the trees of each root.
     """
     links = {link: x.bandwidth for link, x in graph.links.items()}
     distinct = set(links.values())
-
-    demands = dict.fromkeys(roots, trees)
 
     def suffices(tree: Fraction) -> bool:
         counts = {link: int(b / tree) for link, b in links.items()}
         return carries(graph.nodes, graph.ranks, counts, demands)
 
-    high = rate / trees
-    # A cut loses less than one tree for each of its links, and each pair of parts has as many.
+    high = min(_out_of(graph, {root}) * graph.unit / count for root, count in demands.items())
     low = high / 2
     while not suffices(low):
         low /= 2
-    low = _slowest_alike(distinct, low)
+    low = _fastest_alike(distinct, low)
     while low < high:
         middle = (low + high) / 2
         if suffices(middle):
-            low = _slowest_alike(distinct, middle)
+            low = _fastest_alike(distinct, middle)
         else:
             # As many trees cross each link down to the next bandwidth at which one more does.
             high = max(b / (int(b / middle) + 1) for b in distinct)
-    return TreeScale(demands, low, {link: int(b / low) for link, b in links.items() if b >= low})
+    capacities = {link: int(b / low) for link, b in links.items() if b >= low}
+    return TreeScale(dict(demands), low, capacities)
 
 
-def _slowest_alike(bandwidths: set[Fraction], tree: Fraction) -> Fraction:
+def _fastest_alike(bandwidths: set[Fraction], tree: Fraction) -> Fraction:
     """Return the largest bandwidth of a tree at which as many cross each link."""
     return min(b / count for b in bandwidths if (count := int(b / tree)))
 

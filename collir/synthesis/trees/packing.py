@@ -74,6 +74,8 @@ class _Batch:
 
     Attributes:
         parents: of the ranks in them, in the order in which they were added.
+        node: their node of the flow network, with a link to each of their ranks.
+        entrance: the link to that node.
         tried: the links from ranks of the current depth that are yet to be tried, the best last.
     """
 
@@ -81,11 +83,9 @@ class _Batch:
     count: int
     parents: dict[int, int]
     depths: dict[int, int]
+    node: int
+    entrance: int
     tried: list[Link] = field(default_factory=list[Link])
-
-    def copy(self, count: int) -> "_Batch":
-        """Return so many of the trees as another batch."""
-        return _Batch(self.root, count, {**self.parents}, {**self.depths}, [*self.tried])
 
 
 def packed_trees(
@@ -105,8 +105,26 @@ class _Packing:
 
     def __init__(self, ranks: int, capacities: Mapping[Link, int], demands: Mapping[int, int]):
         self.ranks = ranks
-        self.left = {link: c for link, c in capacities.items() if c}
-        self.batches = [_Batch(r, n, {r: -1}, {r: 0}) for r, n in demands.items() if n]
+        self.unlimited = sum(capacities.values()) + sum(demands.values()) + 1
+        # The network has the links that are left, and a source before the trees that grow.
+        self.network = FlowNetwork(ranks + 1)
+        self.links = {link: self.network.add(*link, c) for link, c in capacities.items() if c}
+        self.starts = [self.network.add(ranks, rank, 0) for rank in range(ranks)]
+        self.batches = [self._batch(r, n, {r: -1}, {r: 0}) for r, n in demands.items() if n]
+
+    def _batch(
+        self, root: int, count: int, parents: dict[int, int], depths: dict[int, int]
+    ) -> _Batch:
+        """Return a batch of trees with some ranks."""
+        node = self.network.add_node()
+        batch = _Batch(root, count, parents, depths, node, self.network.add(self.ranks, node, 0))
+        for rank in parents:
+            self.network.add(node, rank, self.unlimited)
+        return batch
+
+    def _left(self, x: int, y: int) -> int:
+        """Return the capacity of a link that is left."""
+        return self.network.capacities[self.links[x, y]]
 
     def run(self) -> list[SpanningTree]:
         """Grow all trees, and return them in the order of their roots."""
@@ -133,12 +151,12 @@ class _Packing:
         n, root = self.ranks, batch.root
         links = [
             (x, y) for x, at in batch.depths.items() if at == depth
-            for y in range(n) if y not in batch.parents and (x, y) in self.left
+            for y in range(n) if y not in batch.parents and (x, y) in self.links
         ]  # fmt: skip
         return sorted(
             links,
             key=lambda link: (
-                min(self.left[link], batch.count), -((link[1] - root) % n), (link[0] - root) % n
+                min(self._left(*link), batch.count), -((link[1] - root) % n), (link[0] - root) % n
             ),
         )  # fmt: skip
 
@@ -147,15 +165,20 @@ class _Packing:
         could."""
         while batch.tried:
             x, y = batch.tried.pop()
-            if y in batch.parents or not (most := min(batch.count, self.left.get((x, y), 0))):
+            if y in batch.parents or not (most := min(batch.count, self._left(x, y))):
                 continue
             count = self._allowed(batch, x, y, most)
             if not count:
                 continue
-            rest = batch.copy(batch.count - count) if count < batch.count else None
+            rest: _Batch | None = None
+            if count < batch.count:
+                more = batch.count - count
+                rest = self._batch(batch.root, more, {**batch.parents}, {**batch.depths})
+                rest.tried = [*batch.tried]
             batch.count = count
             batch.parents[y], batch.depths[y] = x, depth + 1
-            self.left[x, y] -= count
+            self.network.add(batch.node, y, self.unlimited)
+            self.network.capacities[self.links[x, y]] -= count
             return rest
         return None
 
@@ -168,23 +191,17 @@ class _Packing:
         """
         if len(batch.parents) == 1:
             return most
-        network = FlowNetwork(
-            self.ranks, ((a, b, c) for (a, b), c in self.left.items() if c and b != x)
-        )
-        outside: dict[tuple[int, ...], int] = {}
-        for other in self.batches:
-            if other is not batch and y not in other.parents:
-                members = tuple(sorted(other.parents))
-                outside[members] = outside.get(members, 0) + other.count
-        needed = 0
-        for members, count in outside.items():
-            needed += count
-            if x not in members or len(members) > 1:
-                node = network.add_node()
-                network.add(x, node, count)
-                for member in members:
-                    network.add(node, member, count)
-        return max(0, network.flow(x, y, needed + most) - needed)
+        capacities = self.network.capacities
+        outside = [b for b in self.batches if b is not batch and y not in b.parents]
+        for other in outside:
+            capacities[other.entrance] = other.count
+        capacities[self.starts[x]] = self.unlimited
+        needed = sum(other.count for other in outside)
+        flow = self.network.flow(self.ranks, y, needed + most)
+        capacities[self.starts[x]] = 0
+        for other in outside:
+            capacities[other.entrance] = 0
+        return max(0, flow - needed)
 
 
 def _merged(trees: list[SpanningTree]) -> list[SpanningTree]:

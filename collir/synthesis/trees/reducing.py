@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from collir.cost.network.cuts import Network, Node, all_reduce_bound
-from collir.cost.network.link_bounds import MAX_PARTS
 from collir.synthesis.trees.bound import carries, root_bandwidth, tightest_cut
 from collir.synthesis.trees.graph import CapacityGraph
+
+MOST_PARTS = 32
+"""The most devices for which partitions by cuts are tried, which takes a second there."""
 
 _MOST_ROUNDS = 200
 _DENOMINATORS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32)
@@ -26,18 +28,17 @@ _DENOMINATORS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32)
 def all_reduce_rate(graph: CapacityGraph) -> float:
     """Return a bound of the bytes/second of the buffer of an all_reduce.
 
-    Up to ``MAX_PARTS`` devices it is that of all partitions which ``all_reduce_bound`` tries. For
-    more, it is that of the smallest cut, of devices, and of the blocks below ports of switches: m
-    parts need 2 (m-1) messages for each byte.
+    It is the least of the smallest cut, of that of devices, and of the blocks below ports of
+    switches: m parts need 2 (m-1) messages for each byte. Up to ``MOST_PARTS`` devices, the
+    partitions that ``all_reduce_bound`` tries come to that.
     """
     n = graph.ranks
-    if n <= MAX_PARTS:
-        links: dict[tuple[Node, Node], float] = {
-            (a, b): c for (a, b), c in graph.capacities.items()
-        }
-        return float(graph.unit) / all_reduce_bound(Network(links), range(n), 1.0)
     sizes = {1, *(size for size in graph.below if not n % size)} - {n}
-    return float(min(root_bandwidth(graph, [0]), *(_rate_of_blocks(graph, x) for x in sizes)))
+    rate = float(min(root_bandwidth(graph, [0]), *(_rate_of_blocks(graph, x) for x in sizes)))
+    if n > MOST_PARTS:
+        return rate
+    links: dict[tuple[Node, Node], float] = {(a, b): c for (a, b), c in graph.capacities.items()}
+    return min(rate, float(graph.unit) / all_reduce_bound(Network(links), range(n), 1.0))
 
 
 def _rate_of_blocks(graph: CapacityGraph, size: int) -> Fraction:

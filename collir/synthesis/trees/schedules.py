@@ -27,6 +27,12 @@ MOST_SPREAD = 64
 FEW_TREES = 4
 """The most trees of each root that are tried before as many as all links take."""
 
+MOST_TREES = 1024
+"""The most trees of a root."""
+
+MANY_TREES = (16, 24, 32, 48, 64)
+"""Numbers of trees of each root that are tried where all links would take more than that."""
+
 
 @dataclass(frozen=True)
 class TreeSchedule:
@@ -110,16 +116,30 @@ class TreeProblem:
 
     @cached_property
     def _scale(self) -> TreeScale:
-        """The scale of the largest bandwidth: a few trees of each root if they reach it, as links
-        that are no bottleneck need not be used up."""
+        """The scale of the largest bandwidth: that of a few trees if they reach it, as links that
+        are no bottleneck need not be used up; of many trees, if exactly so many were too many."""
         exact = exact_scale(self.graph, self._rates)
-        if len(set(exact.demands.values())) == 1 and len(exact.demands) == len(self.roots):
-            most = next(iter(exact.demands.values()))
-            for count in range(1, min(FEW_TREES + 1, most)):
-                few = fixed_scale(self.graph, self.roots, self._rate, count)
-                if few.bandwidth * count == self._rate:
-                    return few
-        return exact
+        most = max(exact.demands.values())
+        for count in range(1, min(FEW_TREES + 1, most)):
+            few = self._fixed(count)
+            if few.total == exact.total:
+                return few
+        if most <= MOST_TREES:
+            return exact
+        return max(map(self._fixed, MANY_TREES), key=lambda scale: scale.total)
+
+    def _fixed(self, count: int) -> TreeScale:
+        """Return the fastest trees, of which each root has as many: or on average, if that is
+        faster."""
+        alike = self._alike(count)
+        if len(set(self._rates.values())) == 1 and len(self._rates) == len(self.roots):
+            return alike
+        unlike = fixed_scale(self.graph, _divided(count * len(self.roots), self._rates))
+        return max(alike, unlike, key=lambda scale: scale.total)
+
+    def _alike(self, count: int) -> TreeScale:
+        """Return the fastest trees of which each root has as many."""
+        return fixed_scale(self.graph, dict.fromkeys(self.roots, count))
 
     def fastest(self) -> TreeSchedule:
         """Return trees of the largest bandwidth that trees have."""
@@ -141,9 +161,16 @@ class TreeProblem:
         return self._packed("full bandwidth, less deep", more)
 
     def with_trees(self, count: int) -> TreeSchedule:
-        """Return trees of the largest bandwidth where each root has as many."""
-        scale = fixed_scale(self.graph, self.roots, self._rate, count)
-        return self._packed(f"{count} tree{'s' * (count > 1)} per root", scale)
+        """Return the fastest trees of which each root has as many: or on average, if that is
+        faster, as it may be for an all_reduce."""
+        scale = self._fixed(count)
+        if set(scale.demands.values()) == {count} and len(scale.demands) == len(self.roots):
+            return self.with_trees_of_each(count)
+        return self._packed(f"{sum(scale.demands.values())} trees", scale)
+
+    def with_trees_of_each(self, count: int) -> TreeSchedule:
+        """Return the fastest trees of which each root has as many."""
+        return self._packed(f"{count} tree{'s' * (count > 1)} per root", self._alike(count))
 
     def shortest(self) -> TreeSchedule:
         """Return trees of least latency, one from each root."""
@@ -159,7 +186,7 @@ class TreeProblem:
             (a, b): max(self.graph.latency(a, b, switch) for switch in ways)
             for (a, b), ways in direct.through.items()
         }
-        whole = float(sum(scale.demands.values()) * scale.bandwidth) / self.passes
+        whole = float(scale.total) / self.passes
         return self._schedule(name, trees, latencies, whole)
 
     def _schedule(
@@ -168,3 +195,16 @@ class TreeProblem:
     ) -> TreeSchedule:  # fmt: skip
         longest = max(tree.latency(latencies) for tree in trees)
         return TreeSchedule(name, tuple(trees), self.passes * longest, bandwidth)
+
+
+def _divided(count: int, rates: Mapping[int, Fraction]) -> dict[int, int]:
+    """Return a number of trees divided among roots by their rates."""
+    whole = sum(rates.values())
+    demands: dict[int, int] = {}
+    passed, given = Fraction(0), 0
+    for root, rate in rates.items():
+        passed += count * rate / whole
+        if more := round(passed) - given:
+            demands[root] = more
+            given += more
+    return demands

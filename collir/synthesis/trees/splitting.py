@@ -116,23 +116,37 @@ def _exactly(
     taken: dict[Link, int] = {}
     wanted = sum(demands.values())
     devices = [node for node in range(graph.ranks) if left.get((node, switch))]
-    pairs = list(_pairs(devices, below))
-    for limited in (True, False):
-        for a, b in [*pairs, *((a, a) for a in devices if not limited)]:
-            count = min(left[a, switch], left[switch, b])
-            if limited:
-                count = min(count, -(-left[switch, b] // (len(devices) - 1)))
-            if not count:
-                continue
-            _split(left, a, switch, b, count)
+    pairs: list[Link] = list(_pairs(devices, below))
+
+    def take(pairs: list[Link], limit: int) -> None:
+        """Replace the ways of pairs, all at once if nothing is lost, else one by one."""
+        counts = [_split_most(left, a, switch, b, -(-left[switch, b] // limit)) for a, b in pairs]
+        lost = wanted - least_received(graph.nodes, graph.ranks, left, demands)
+        if lost and len(pairs) > 1:
+            for (a, b), count in zip(pairs, counts, strict=True):
+                _split(left, a, switch, b, -count)
+            middle = len(pairs) // 2
+            take(pairs[:middle], limit)
+            take(pairs[middle:], limit)
+            return
+        for (a, b), count in zip(pairs, counts, strict=True):
             # A cut that lost capacity lost all of what is missing, so that much is given back.
-            lost = wanted - least_received(graph.nodes, graph.ranks, left, demands)
             _split(left, a, switch, b, -lost)
             if a != b:
                 taken[a, b] = taken.get((a, b), 0) + count - lost
+
+    take(pairs, len(devices) - 1)
+    take([*pairs, *((a, a) for a in devices)], 1)
     assert not any(c for link, c in left.items() if switch in link), "a switch is not split off"
     _drop(switch, left)
     return taken
+
+
+def _split_most(left: dict[Link, int], a: int, switch: int, b: int, most: int) -> int:
+    """Move capacity from the way through a switch to a link, as much as there is; return it."""
+    count = min(most, left[a, switch], left[switch, b])
+    _split(left, a, switch, b, count)
+    return count
 
 
 def _split(left: dict[Link, int], a: int, switch: int, b: int, count: int) -> None:
