@@ -46,8 +46,10 @@ from collir.layout.local import (
     atoms_in,
     axes_of,
     number_at,
+    table,
 )
-from collir.layout.mesh import index_over
+from collir.layout.mesh import digits_over, index_over
+from collir.layout.sizes import OpenSize
 
 
 @irdl_op_definition
@@ -62,6 +64,8 @@ class StartOp(IRDLOperation):
         root: the number in the group of the rank that holds the operand of a broadcast or a
             scatter, or the result of a reduce or a gather.
         sender, receiver: of a send, the numbers of these ranks in the group.
+        peers: of a send of several ranks, for each rank of the group the number of the one that it
+            sends to; its own if it sends nothing. Each receives from one at most.
         distance, open: of a shift, the distance, and whether it is along a line.
         is_async: that it has a queue of its own, where a library has several.
         before, after: of a permute, the layouts; else it is over the axes.
@@ -83,6 +87,7 @@ class StartOp(IRDLOperation):
     is_async = opt_prop_def(UnitAttr, prop_name="async")
     before = opt_prop_def(DistTensorType)
     after = opt_prop_def(DistTensorType)
+    peers = opt_prop_def(ArrayAttr[RankNumberAttr])
     sends = opt_prop_def(ArrayAttr[RankNumberAttr])
     receives = opt_prop_def(ArrayAttr[RankNumberAttr])
     source = operand_def(BufferType)
@@ -127,6 +132,30 @@ class StartOp(IRDLOperation):
         leave, come = ([x.data for x in side or ()] for side in (self.sends, self.receives))
         return leave, come
 
+    @property
+    def receivers(self) -> Sequence[int]:
+        """Of a send of several ranks, to whom each rank sends; itself if it sends nothing."""
+        return [x.data for x in self.peers or ()]
+
+    @property
+    def senders(self) -> Sequence[int]:
+        """Of a send of several ranks, from whom each rank receives; itself if it does not."""
+        found = list(range(len(self.receivers)))
+        for rank, to in enumerate(self.receivers):
+            found[to] = rank if to != rank else found[to]
+        return found
+
+    @property
+    def partners(self) -> tuple[int, int]:
+        """Of a send of several ranks, the numbers to whom this rank sends, and from whom it
+        receives; that of the size of the group stands for none."""
+        count = len(self.receivers)
+        to, source = (
+            table(self.axes.data, [count if x == rank else x for rank, x in enumerate(side)])
+            for side in (self.receivers, self.senders)
+        )
+        return to, source
+
     def verify_(self) -> None:
         mesh, name = mesh_at(self), self.kind.data
         operation = OPERATIONS.get(name)
@@ -146,7 +175,9 @@ class StartOp(IRDLOperation):
         if not (source.is_contiguous and target.is_contiguous):
             raise VerifyException(f"{name} takes contiguous buffers: copy into one")
         count = mesh.group_size(self.axes.data)
-        if self.sends is not None or self.receives is not None:
+        if self.peers is not None:
+            self._check_peers(ranks_at(self), count)
+        elif self.sends is not None or self.receives is not None:
             self._check_counts(ranks_at(self), count)
         elif self.before is None:
             held = source.elements * (count if kind.gathers else 1)
@@ -161,6 +192,29 @@ class StartOp(IRDLOperation):
             raise VerifyException(f"{source} has no {count} equal blocks")
         if len(list(self.token.uses)) != 1:
             raise VerifyException(f"this {name} has no wait, or several")
+
+    def _check_peers(self, ranks: Ranks, count: int) -> None:
+        """Check that what ranks send fits into what their peers receive."""
+        name, axes, peers = self.called, self.axes.data, self.receivers
+        if name != "send":
+            raise VerifyException(f"a send has `peers`, and a {name} has none")
+        if len(peers) != count:
+            raise VerifyException(f"`peers` gives a rank for each of {count} ranks")
+        for rank, to in enumerate(peers):
+            if isinstance(to, OpenSize) or not 0 <= to < count:
+                raise VerifyException(f"a group of {count} ranks has no rank {to}")
+            if to != rank and peers.index(to) < rank and peers.index(to) != to:
+                raise VerifyException(f"rank {to} receives from {peers.index(to)} and from {rank}")
+        source, target = buffer_of(self.source).elements, buffer_of(self.target).elements
+        named = [x for atom in atoms_in([source, target]) for x in axes_of(atom)]
+        for at in places(ranks.mesh, list(dict.fromkeys([*axes, *named]))):
+            rank = index_over(ranks.mesh, axes, at)
+            there = {**at, **digits_over(ranks.mesh, axes, peers[rank])}
+            sent, kept = number_at(source, ranks.mesh, at), number_at(target, ranks.mesh, there)
+            if peers[rank] != rank and sent != kept:
+                raise VerifyException(
+                    f"rank {rank} sends {sent} elements where rank {peers[rank]} receives {kept}"
+                )
 
     def _check_counts(self, ranks: Ranks, count: int) -> None:
         """Check that blocks that differ in size are those of the buffers."""

@@ -5,18 +5,22 @@ from collections.abc import Sequence
 from xdsl.dialects.builtin import ArrayAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
+from collir.algorithms.moves import Algorithm
+from collir.algorithms.table import ALGORITHMS
 from collir.dialects.local import ComputeOp, CopyOp, StartOp, number
 from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.blocks import shares_by_dim
+from collir.ir.remarks import remark
 from collir.layout import DistType, DType, Place, place_at
 from collir.layout.local import LocalBuffer
 from collir.layout.mesh import by_rank, index_over
 from collir.layout.types import with_sizes
 from collir.localize.blocks import BlockOrder, CutBlocks
 from collir.localize.places import root_place, taking_part
+from collir.localize.rounds import RoundsOfRanks, reason_against
 from collir.localize.writer import Writer
 
 
@@ -64,7 +68,27 @@ class _Collective:
             properties |= self._blocks(at, place, leave=False)
         begun = StartOp.of(op.mnemonic, self.ranks, self.source, self.target, properties)
         begun.location = op.location
+        if algorithm := self._rounds(begun):
+            self.writer.run(self.before, text)
+            text = "" if self.before else text
+            RoundsOfRanks(self.writer, begun, algorithm, place, text).write()
+            self.writer.run(self.then)
+            return
         self.writer.start(self.before, place, begun, self.then, waits, text)
+
+    def _rounds(self, start: StartOp) -> Algorithm | None:
+        """Return the algorithm by which a collective is written as rounds; None if the library
+        chooses one."""
+        name = start.algorithm.data if start.algorithm else ""
+        if not name or name in self.writer.rules.algorithms:
+            return None
+        buffers = (buffer_of(x).elements for x in (self.source, self.target))
+        counts = (x for side in start.counts for x in side)
+        sizes = [*buffers, *counts]
+        if reason := reason_against(name, start, self.writer.mesh, sizes):
+            remark(self.op, f"the library chooses the algorithm, not `using {name}`: {reason}")
+            return None
+        return ALGORITHMS[start.called, name]
 
     def _blocks(self, at: Place, place: Place, *, leave: bool) -> dict[str, Attribute]:
         """Pack the blocks that leave, or unpack those that come, and return their counts.

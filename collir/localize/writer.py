@@ -26,10 +26,12 @@ class GroupRules(NamedTuple):
         ascending: whether the ranks of its groups ascend, whatever the order of sub-axes.
         padded: whether blocks that differ in size are padded to the largest, but for an all_to_all;
             a function says so of each collective.
+        algorithms: those that it has of its own, which are left to it.
     """
 
     ascending: bool = False
     padded: bool | Callable[[DistOp, Mesh], bool] = False
+    algorithms: frozenset[str] = frozenset()
 
     def pads(self, op: DistOp, mesh: Mesh) -> bool:
         """Return whether the blocks of a collective are padded, if they differ in size."""
@@ -121,7 +123,7 @@ class Writer:
             waits: whether it is waited for at once.
             text: the step that it is, as it is written.
         """
-        if not before:
+        if text and not before:
             start.attributes[STEP] = StringAttr(text)
         self.run(before, text)
         self.wait_for([start, *(op for _, ops in then for op in ops)])

@@ -15,9 +15,15 @@ NUMBERS = ("sender", "receiver", "distance", "open", "async")
 """Properties of some collectives, written as in other functions."""
 
 
-def start_kind(kind: StepKind) -> StepKind:
-    """Return the row of a collective, with the properties of its start as parameters."""
+def start_kind(kind: StepKind, has_peers: bool = False) -> StepKind:
+    """Return the row of a collective, with the properties of its start as parameters.
+
+    Args:
+        has_peers: whether it is a send that says for each rank to whom it sends.
+    """
     kept = [x for x in kind.parameters if x in (OVER, USING) or x.name in NUMBERS]
+    if has_peers:
+        kept = [x for x in kept if x.name not in ("sender", "receiver")]
     if OVER not in kind.parameters:  # of a permute
         kept += [
             Parameter("from", "before", ArgumentKind.TYPE),

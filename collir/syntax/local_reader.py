@@ -229,7 +229,8 @@ class LocalLowering(LocalTypeLowering):
         elif kind.reduces:
             self.error(name, f"{name} says how it reduces: `start {name} sum %x -> %z over AXES`")
         own = [x for x in clauses if x.data == "clause"]
-        properties |= self.clauses(name, start_kind(kind), None, own, {})
+        has_peers = any(x.data == "peers" for x in clauses)
+        properties |= self.clauses(name, start_kind(kind, has_peers), None, own, {})
         for tree in [x for x in clauses if x.data != "clause"]:
             counts = self.rank_numbers(tree.children[0])
             properties[tree.data] = ArrayAttr(map(RankNumberAttr, counts))

@@ -136,9 +136,9 @@ class _LocalText:
 
     def _start(self, op: StartOp) -> str:
         name = op.kind.data
-        kind = start_kind(OPERATIONS[name].KIND)
+        kind = start_kind(OPERATIONS[name].KIND, has_peers=op.peers is not None)
         arguments = arguments_of(kind, op.properties)
-        own = {"kind", "reduction", "sends", "receives"}
+        own = {"kind", "reduction", "peers", "sends", "receives"}
         if unwritten := op.properties.keys() - {*own, *arguments}:
             if unwritten == {"axes"} and not op.axes.data:
                 unwritten = None
@@ -149,8 +149,9 @@ class _LocalText:
         reduction = f" {op.reduction.data}" if op.reduction else ""
         ends = f"{self._list([op.source])} -> {self._list([op.target])}"
         text = f"{name}{reduction} {ends}{clauses_text(kind, written, self.mesh)}"
-        for word, blocks in zip(("sends", "receives"), op.counts, strict=True):
-            text += f" {word} [{_texts(blocks)}]" if blocks else ""
+        lists = {"peers": op.receivers, **dict(zip(("sends", "receives"), op.counts, strict=True))}
+        for word, numbers in lists.items():
+            text += f" {word} [{_texts(numbers)}]" if numbers else ""
         return text
 
     def _compute(self, op: ComputeOp) -> str:

@@ -46,6 +46,8 @@ def _all_to_all(op: StartOp, parts: Parts, counts: Counts) -> Parts:
 
 
 def _sent(op: StartOp, parts: Parts, _: Counts) -> Parts:
+    if op.peers is not None:
+        return [None if x == place else parts[x] for place, x in enumerate(op.senders)]
     x = parts[op.number("sender")]
     assert x is not None
     return _at(op.number("receiver"), x, len(parts))
@@ -110,11 +112,15 @@ GROUPS: OperationTable[GroupMeaning] = OperationTable(
 
 def reads(op: StartOp, number: int) -> bool:
     """Return whether the rank of a number in a group has an operand."""
+    if op.peers is not None:
+        return op.receivers[number] != number
     sender = None if op.before else GROUPS[op.called].sender
     return sender is None or op.number(sender) == number
 
 
 def writes(op: StartOp, number: int) -> bool:
     """Return whether the rank of a number in a group gets a result."""
+    if op.peers is not None:
+        return op.senders[number] != number
     receiver = None if op.before else GROUPS[op.called].receiver
     return receiver is None or op.number(receiver) == number

@@ -66,6 +66,14 @@ def partners(op: StartOp, names: CMesh, nobody: str) -> list[str]:
     Args:
         nobody: the rank that stands for none, at the ends of a line.
     """
+    if op.peers is not None:
+        lines = list[str]()
+        sides = zip(("to", "from"), op.partners, (op.receivers, op.senders), strict=True)
+        for end, number, ranks in sides:
+            lines.append(f"int {end} = (int)({names.spelled(number)});")
+            if any(rank == own for own, rank in enumerate(ranks)):
+                lines.append(f"if ({end} == {len(ranks)}) {end} = {nobody};")
+        return lines
     if op.before is not None and op.after is not None:
         x, y = op.before.data, op.after.data
         return [f"int {names.partner('to', x, y)};", f"int {names.partner('from', y, x)};"]

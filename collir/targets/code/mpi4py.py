@@ -197,6 +197,8 @@ class Mpi4pyMethod(RankMethod):
         return self.transfer(s, s.new, self.called(s, f"Alltoall{'v' * bool(sends)}", *arrays))
 
     def _send(self, s: Sent) -> Transfer:
+        if s.op.peers is not None:
+            return self._send_to_peers(s)
         sends, receives = self.ends(s.op)
         to, source = s.op.number("receiver"), s.op.number("sender")
         call = self.called(s, "Send", self.bits(s, s.source), f"dest={to}")
@@ -210,6 +212,15 @@ class Mpi4pyMethod(RankMethod):
         ]
         wait = [f"if {s.token} is not None:", f"    {s.token}.Wait()"]
         return Transfer(start, wait if s.token else [])
+
+    def _send_to_peers(self, s: Sent) -> Transfer:
+        lines = list(s.new)
+        for name, number in zip(("to", "from_"), s.op.partners, strict=True):
+            lines.append(f"{name} = {self.spelled(number)}")
+            if self.is_partial(s.op):
+                self.needs.add("MPI")
+                lines += [f"if {name} == {s.group}:", f"    {name} = MPI.PROC_NULL"]
+        return self._exchanged(s, lines, f"self.{self.names.groups[s.op.axes.data]}")
 
     def _shift(self, s: Sent) -> Transfer:
         by, is_open, axes = s.op.number("distance"), s.op.open is not None, s.op.axes.data

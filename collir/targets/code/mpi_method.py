@@ -78,6 +78,11 @@ Numbers of MPI's own type are in front of these, where blocks differ in size.
 """
 
 
+def _exchanges(op: StartOp) -> bool:
+    """Return whether a rank sends to one and receives from another one."""
+    return op.called in ("shift", "permute") or op.peers is not None
+
+
 @dataclass
 class MpiMethod(HostMethod):
     """The function of a local program in C for MPI."""
@@ -144,19 +149,20 @@ class MpiMethod(HostMethod):
     def collective(self, op: StartOp, waits: bool) -> tuple[list[str], list[str]]:
         request, wait = "NULL", list[str]()
         if not waits:
-            count = 2 if op.called in ("shift", "permute") else 1
+            count = 2 if _exchanges(op) else 1
             request = f"&pending[{self.requests}]"
             wait = [f"TRY(MPI_Wait({request}, MPI_STATUS_IGNORE));"]
             if count > 1:
                 wait = [f"TRY(MPI_Waitall({count}, {request}, MPI_STATUSES_IGNORE));"]
             self.requests += count
-        if op.called == "send":
+        if op.called == "send" and op.peers is None:
             return self._send(op, request), wait
         name = f"{op.called}_blocks" if any(op.counts) else op.called
+        name = "permute" if op.peers else name
         self.needs.add(name)
-        call = ", ".join([*self._filled(op, ARGUMENTS[op.called].of(op)), request])
+        call = ", ".join([*self._filled(op, ARGUMENTS[name.split("_blocks")[0]].of(op)), request])
         start, after = [f"TRY({name}({call}));"], self._average(op)
-        if op.called in ("shift", "permute"):
+        if _exchanges(op):
             start = [
                 "{",
                 *(f"  {line}" for line in (*partners(op, self.names, "MPI_PROC_NULL"), *start)),

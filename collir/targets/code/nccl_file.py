@@ -6,6 +6,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 
 import collir
+from collir.cost.collectives import nccl
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.programs.collectives import runs_grouped
 from collir.dialects.local import mesh_at
@@ -194,8 +195,9 @@ def _is_padded(op: DistOp, mesh: Mesh) -> bool:
     return is_either and not runs_grouped(op, mesh)
 
 
-_RULES = GroupRules(padded=_is_padded)
-"""The rules of NCCL: ranks in any order, and blocks of one size, or several calls."""
+_RULES = GroupRules(padded=_is_padded, algorithms=frozenset(nccl.ALGORITHMS))
+"""The rules of NCCL: ranks in any order, blocks of one size, or several calls, and algorithms that
+are its own, which it is told by NCCL_ALGO."""
 
 _IN_C = {"cstddef": "stddef.h", "cstdint": "stdint.h"}
 """The names in C of headers of C++."""

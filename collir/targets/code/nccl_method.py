@@ -43,6 +43,14 @@ _NCCL_OPS = {
     Reduction.MIN: "ncclMin",
 }
 
+_OF_TWO = {
+    "mul": "{a} * {b}",
+    "div": "{a} / {b}",
+    "maximum": "({a} > {b} || {a} != {a} ? {a} : {b})",
+    "minimum": "({a} < {b} || {a} != {a} ? {a} : {b})",
+}
+"""The steps that compute an element of two, besides a sum."""
+
 CALLS: OperationTable[Arguments] = OperationTable(
     "CALLS",
     __name__,
@@ -168,6 +176,12 @@ class NcclMethod(CMethod):
         value = CUDA_ELEMENTS.total(["a[i]", "b[i]"], y.dtype)
         return self.cuda.mapped(f"add_{y.dtype}", [y.dtype] * 2, y, value, names, {})
 
+    def _paired(self, op: DistOp, names: Sequence[str], y: LocalBuffer) -> list[str]:
+        """Return the launch of a kernel on two elements each."""
+        a, b = (CUDA_ELEMENTS.load(word, y.dtype) for word in ("a[i]", "b[i]"))
+        value = CUDA_ELEMENTS.store(_OF_TWO[op.mnemonic].format(a=a, b=b), y.dtype)
+        return self.cuda.mapped(f"{op.mnemonic}_{y.dtype}", [y.dtype] * 2, y, value, names, {})
+
     def _scaled(self, op: DistOp, names: Sequence[str], y: LocalBuffer) -> list[str]:
         value = CUDA_ELEMENTS.scaled("a[i]", "factor", y.dtype)
         factor = {"factor": number_text(op.number("factor"), y.dtype)}
@@ -183,7 +197,7 @@ class NcclMethod(CMethod):
     ] = OperationTable(
         "NcclMethod.KERNELS",
         __name__,
-        {"add": _sum, "scale": _scaled, "cast": _cast},
+        {"add": _sum, "scale": _scaled, "cast": _cast, **dict.fromkeys(_OF_TWO, _paired)},
         row="a method that returns the launch of its kernel",
     )
     """The launches of the steps that compute elements."""
@@ -235,11 +249,11 @@ class NcclMethod(CMethod):
         return lines
 
     def collective(self, op: StartOp, waits: bool) -> tuple[list[str], list[str]]:
-        call = self._send if op.called == "send" else self._called
+        call = self._send if op.called == "send" and op.peers is None else self._called
         return call(op, self._stream_of(op)), []
 
     def _called(self, op: StartOp, stream: str) -> list[str]:
-        form, reduction = CALLS[op.called].of(op), op.operation
+        form, reduction = CALLS["permute" if op.peers else op.called].of(op), op.operation
         sends, receives = op.counts
         values = sizes_sent(op, self.names) | {
             "x": str(self.of(op.source)),
@@ -258,7 +272,7 @@ class NcclMethod(CMethod):
             for word, side in (("sends", sends), ("receives", receives))
             if side
         ]
-        if op.called in ("shift", "permute"):
+        if op.called in ("shift", "permute") or op.peers:
             before = partners(op, self.names, "-1")
         if op.open is not None:
             self.cuda.stream = stream

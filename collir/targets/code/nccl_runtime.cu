@@ -138,29 +138,24 @@ static ncclResult_t all_to_all(const void *in, void *out, size_t n, ncclDataType
 }
 
 //: permute
-/* `leaving` elements go to rank `to` while `coming` elements come from rank `from`. */
+/* `leaving` elements go to rank `to` while `coming` elements come from rank `from`; -1 is no rank. */
 static ncclResult_t permute(const void *in, size_t leaving, int to, void *out, size_t coming,
                             int from, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)
 {
   ncclResult_t err = ncclGroupStart(), end;
   if (err != ncclSuccess) return err;
-  err = ncclSend(in, leaving, type, to, comm, stream);
-  if (err == ncclSuccess) err = ncclRecv(out, coming, type, from, comm, stream);
+  if (to >= 0) err = ncclSend(in, leaving, type, to, comm, stream);
+  if (from >= 0 && err == ncclSuccess) err = ncclRecv(out, coming, type, from, comm, stream);
   end = ncclGroupEnd();
   return err != ncclSuccess ? err : end;
 }
 
-//: shift
+//: shift needs permute
 /* This rank's block goes to rank `to` while the one of rank `from` comes; -1 is no rank. */
 static ncclResult_t shift(const void *in, int to, void *out, int from, size_t n,
                           ncclDataType_t type, ncclComm_t comm, cudaStream_t stream)
 {
-  ncclResult_t err = ncclGroupStart(), end;
-  if (err != ncclSuccess) return err;
-  if (to >= 0) err = ncclSend(in, n, type, to, comm, stream);
-  if (from >= 0 && err == ncclSuccess) err = ncclRecv(out, n, type, from, comm, stream);
-  end = ncclGroupEnd();
-  return err != ncclSuccess ? err : end;
+  return permute(in, n, to, out, n, from, type, comm, stream);
 }
 
 //: symmetric needs check

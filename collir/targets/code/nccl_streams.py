@@ -152,7 +152,7 @@ class StreamPlan:
                 continue
             free = op if isinstance(op, StartOp) and op.is_async is not None else None
             own = f"{outermost(self.ranks.mesh, free.axes.data)} " if free else CALLERS
-            if free and free.called == "send":
+            if free and free.called == "send" and free.peers is None:
                 read, written = uses[number]
                 self.ends[free] = [
                     [*self._others(side, own, running, known), self._own(ops, uses, number, side)]

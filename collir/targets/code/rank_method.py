@@ -405,6 +405,8 @@ class RankMethod(ArrayWords):
         place, op = leaf
         assert isinstance(op, StartOp)
         at = dict(place)
+        if op.peers is not None:
+            return place
         if op.receiver is not None or OPERATIONS[op.called].KIND.after == "root":
             at |= digits_over(self.mesh, op.axes.data, op.number("receiver"))
         return place_at(at)
@@ -546,6 +548,11 @@ class RankMethod(ArrayWords):
     def average(self, s: Sent) -> list[str]:
         """Return the division at the end of an avg."""
         return [f"{s.out} /= {s.group}"] if s.op.operation is Reduction.AVG else []
+
+    @staticmethod
+    def is_partial(op: StartOp) -> bool:
+        """Return whether some ranks send nothing, in a send of several ranks."""
+        return any(to == rank for rank, to in enumerate(op.receivers))
 
     def ends(self, op: StartOp) -> tuple[str, str]:
         """Return the conditions that this rank sends, and that it receives, in a send."""

@@ -102,6 +102,7 @@ def numbers_in(function: LocalFuncOp) -> Iterator[int]:
                 yield op.offset.data
             case StartOp():
                 yield from (x for side in op.counts for x in side)
+                yield from op.partners if op.peers else ()
             case ComputeOp():
                 yield from (x.data for x in op.starts or ())
             case _:

@@ -156,6 +156,8 @@ class TorchMethod(RankMethod):
         return self.transfer(s, s.new, self.called(s, "all_to_all_single", *arrays, *counts))
 
     def _send(self, s: Sent) -> Transfer:
+        if s.op.peers is not None:
+            return self._send_to_peers(s)
         sends, receives = self.ends(s.op)
         axes = s.op.axes.data
         places = [digits_over(self.mesh, axes, s.op.number(n)) for n in ("sender", "receiver")]
@@ -173,6 +175,24 @@ class TorchMethod(RankMethod):
         ]
         wait = [f"if {s.token} is not None:", f"    {s.token}.wait()"]
         return Transfer(start, wait if s.token else [])
+
+    def _send_to_peers(self, s: Sent) -> Transfer:
+        works = s.token or "sent"
+        lines = [*s.new, f"{works} = []"]
+        partner = " + ".join(["self.rank", *self.names.from_index(s.op.axes.data, "to")])
+        pairs = zip(("isend", "irecv"), (s.source, s.out), s.op.partners, strict=True)
+        for verb, array, number in pairs:
+            message = [
+                f"to = {partner}",
+                f"{works}.append(dist.P2POp(dist.{verb}, {array}, to))",
+            ]
+            some = f"to < {s.group}" if self.is_partial(s.op) else ""
+            lines += [f"to = {self.spelled(number)}", *only_if(some, message)]
+        posted = only_if(
+            works if self.is_partial(s.op) else "",
+            [f"{works} = dist.batch_isend_irecv({works})"],
+        )
+        return self._waited(s, [*lines, *posted], works)
 
     def _shift(self, s: Sent) -> Transfer:
         by, is_open, axes = s.op.number("distance"), s.op.open is not None, s.op.axes.data
