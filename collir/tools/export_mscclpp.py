@@ -4,10 +4,12 @@ import argparse
 import sys
 
 from collir.algorithms.checking import CAPACITY, check
-from collir.algorithms.mscclpp.checking import check_plan
+from collir.algorithms.fusion import fused_program
+from collir.algorithms.mscclpp.checking import check_plan, why_not_run
 from collir.algorithms.mscclpp.text import text_of_plan
 from collir.algorithms.mscclpp.writing import SLOTS, plan_of
 from collir.importing.algorithms.mscclpp import read_mscclpp
+from collir.importing.values import ReadError
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.tools.algorithm_choice import chosen_program
 from collir.tools.shell import write_whole
@@ -34,12 +36,22 @@ def exported_plan(collective: str, algorithm: str, ranks: int, channel: str = "m
         DiagnosticError: the executor does not take the file.
     """
     chunks = chosen_program(collective, algorithm, ranks)
+    hint = "try fewer ranks, or an algorithm with fewer peers, such as ring"
+    if reason := why_not_run(plan_of(chunks, channel)):
+        message = f"the plan of {ranks} ranks is too large to be proven: {reason}"
+        raise DiagnosticError(Diagnostic(f"{message} ({hint})"))
+    fused = fused_program(chunks)
+    if check(fused, SLOTS).is_right:
+        chunks = fused
     slots = next((n for n in range(SLOTS, CAPACITY) if check(chunks, n).is_right), CAPACITY)
     text = text_of_plan(plan_of(chunks, channel, slots))
-    found = check_plan(read_mscclpp(text.encode()).plan)
+    try:
+        found = check_plan(read_mscclpp(text.encode()).plan)
+    except ReadError as error:
+        message = f"the plan of {ranks} ranks is too large to be proven: {error.message}"
+        raise DiagnosticError(Diagnostic(f"{message} ({hint})")) from error
     if limits := [x for x in found.problems if x.kind == "limit"]:
         message = f"mscclpp does not take this algorithm of {ranks} ranks: {limits[0].message}"
-        hint = "try fewer ranks, or an algorithm with fewer peers, such as ring"
         raise DiagnosticError(Diagnostic(f"{message} ({hint})"))
     assert found.is_right, found.problems
     return text

@@ -22,11 +22,13 @@ from shipped_plans import (
 
 from collir.algorithms.checking import CheckedAlgorithm
 from collir.algorithms.chunks import program_of
+from collir.algorithms.fusion import fused_program
 from collir.algorithms.mscclpp.checking import check_plan
 from collir.algorithms.mscclpp.text import text_of_plan
 from collir.algorithms.mscclpp.writing import plan_of
 from collir.algorithms.table import ALGORITHMS
 from collir.importing.algorithms.mscclpp import read_mscclpp
+from collir.importing.values import ReadError
 
 Json = dict[str, Any]
 
@@ -48,8 +50,8 @@ def goes_wrong(plan: Json, seeds: range) -> bool:
 
 @cache
 def written(collective: str, name: str, ranks: int, kind: str) -> str:
-    algorithm = ALGORITHMS[collective, name]
-    return text_of_plan(plan_of(program_of(algorithm, ranks), kind))
+    program = program_of(ALGORITHMS[collective, name], ranks)
+    return text_of_plan(plan_of(program if ranks == 3 else fused_program(program), kind))
 
 
 @pytest.mark.parametrize("make", MADE)
@@ -79,7 +81,11 @@ def test_all_injected_faults_are_found() -> None:
     rng, count = random.Random(5), Counter[str]()
     for number in range(1000):
         plan, what = plan_with_fault(plans[number % len(plans)], rng)
-        found = checked(plan)
+        try:
+            found = checked(plan)
+        except ReadError:
+            count["form"] += 1
+            continue
         if {"form"} == set(found.counts) and found.messages == 0:
             count["form"] += 1  # it was not run at all
             continue

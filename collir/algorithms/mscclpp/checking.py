@@ -32,16 +32,11 @@ def check_plan(plan: ExecutionPlan) -> CheckedAlgorithm:
 
 def _run(plan: ExecutionPlan, found: CheckedAlgorithm) -> None:
     """Run a plan as often as it takes, and note what is wrong."""
-    signals = 0
-    try:
-        sizes = chunk_sizes(plan)
-    except ValueError as error:
-        found.add("limit", f"this is not checked: {error}")
+    if reason := why_not_run(plan):
+        found.add("limit", f"this is not checked: {reason}")
         return
-    for size in sizes:
-        if reason := _too_large(plan, size):
-            found.add("limit", f"this is not checked: {reason}")
-            return
+    signals = 0
+    for size in chunk_sizes(plan):
         run = MachineRun(plan, size, found)
         for _ in range(3 if plan.double_scratch else 2):
             right = run.run_launch()
@@ -49,6 +44,15 @@ def _run(plan: ExecutionPlan, found: CheckedAlgorithm) -> None:
             if not right:
                 return
     found.messages = signals
+
+
+def why_not_run(plan: ExecutionPlan) -> str | None:
+    """Return why a plan is not run here: it is too large, or its parts are too many; or None."""
+    try:
+        sizes = chunk_sizes(plan)
+    except ValueError as error:
+        return str(error)
+    return next(filter(None, (_too_large(plan, size) for size in sizes)), None)
 
 
 def _too_large(plan: ExecutionPlan, size: ChunkSize) -> str | None:

@@ -215,13 +215,14 @@ class _BlockWriter:
             self._order("wait", [self.into.receiving_end])
         if does.sends and self.out and (self.sent == 0 or self.sent >= self.slots):
             self._order("wait", [self.out.sending_end])
-        result = self._compute(step)
-        if does.sends and self.out and result:
+        sent = self._compute(step)
+        if sent and self.out:
             slot = self.sent % self.slots * self.out.size
             target = PlanRange((self.out.receiver,), ChunkBuffer.SCRATCH, self.out.slot + slot,
-                               result.size)  # fmt: skip
+                               step.count)  # fmt: skip
             channels = (self.out.sending_end,) if self.kind == "port" else ()
-            self._data("put", [result], [target], channels)
+            self._data(sent.name, sent.sources, [*sent.targets, target], channels)
+        if sent and self.out:
             self._order("signal", [self.out.sending_end])
             self.sent += 1
         if does.receives and self.into:
@@ -231,33 +232,42 @@ class _BlockWriter:
         if released:
             self._semaphores("sem_release", released)
 
-    def _compute(self, step: ChunkStep) -> PlanRange | None:
-        """Write what a step computes; return where the result lies."""
+    def _compute(self, step: ChunkStep) -> PlanOperation | None:
+        """Write what a step computes; return the operation that sends, but for its target."""
         does = DOES[step.kind]
         source = self._local(step.source) if step.source else None
-        target = self._local(step.target) if step.target else None
-        came: PlanRange | None = None
-        if does.receives and self.into:
-            slot = self.received % self.slots * self.into.size
-            came = PlanRange((self.rank,), ChunkBuffer.SCRATCH, self.into.slot + slot, step.count)
-        staged: PlanRange | None = None
-        if does.sends and self.out and self.kind == "port":
-            slot = self.sent % self.slots * self.out.size
-            staged = PlanRange((self.rank,), ChunkBuffer.SCRATCH, self.out.stage + slot, step.count)
+        target = self._local(step.target) if step.target and does.keeps else None
+        came, staged = self._slot(step, does.receives), self._stage(step, does.sends)
         if step.kind == "reduce" and source and target:
             self._data("re", [target, source], [target])
-        elif does.reduces and source and came:
-            self._data("re", [source, came], [(target if does.keeps else None) or staged or came])
-            came = None if does.keeps or staged else came
-        elif does.receives and does.keeps and came and target:
-            self._data("copy", [came], [target])
-            came = None
-        elif does.keeps and source and target:
-            self._data("copy", [source], [target])
-        result = (target if does.keeps else None) or came or source
-        if staged and result and not (does.reduces and not does.keeps):
-            self._data("copy", [result], [staged])
-        return staged or result
+            return None
+        value = came or source
+        if does.reduces and source and came:
+            value = target or staged or came
+            if does.sends and not staged:
+                return PlanOperation("res", (source, came), (value,))
+            self._data("re", [source, came], [value])
+        elif target and value:
+            self._data("copy", [value], [target])
+        if value is None or not does.sends:
+            return None
+        if staged and value != staged:
+            self._data("copy", [value], [staged])
+        return PlanOperation("put", (staged or value,))
+
+    def _slot(self, step: ChunkStep, receives: bool) -> PlanRange | None:
+        """Return where the message lies that a step receives."""
+        if not (receives and self.into):
+            return None
+        slot = self.received % self.slots * self.into.size
+        return PlanRange((self.rank,), ChunkBuffer.SCRATCH, self.into.slot + slot, step.count)
+
+    def _stage(self, step: ChunkStep, sends: bool) -> PlanRange | None:
+        """Return where a message lies until a port has sent it."""
+        if not (sends and self.out and self.kind == "port"):
+            return None
+        slot = self.sent % self.slots * self.out.size
+        return PlanRange((self.rank,), ChunkBuffer.SCRATCH, self.out.stage + slot, step.count)
 
     def _local(self, part: ChunkRange) -> PlanRange:
         own = self.scratch if part.buffer is ChunkBuffer.SCRATCH else 0
@@ -272,10 +282,10 @@ class _BlockWriter:
         self.waited = False
 
     def _data(
-        self, name: str, sources: list[PlanRange], targets: list[PlanRange],
+        self, name: str, sources: Sequence[PlanRange], targets: Sequence[PlanRange],
         channels: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
-        def chunks(parts: list[PlanRange]) -> set[tuple[ChunkBuffer, int]]:
+        def chunks(parts: Sequence[PlanRange]) -> set[tuple[ChunkBuffer, int]]:
             return {
                 (_row(x.buffer), n) for x in parts if x.ranks == (self.rank,)
                 for n in range(x.offset, x.offset + x.size)
@@ -284,7 +294,7 @@ class _BlockWriter:
         reads, writes = chunks(sources), chunks(targets)
         if self.waited or reads & self.written or writes & self.touched:
             self._nop()
-        kind = self.kind if name == "put" else "none"
+        kind = self.kind if name in ("put", "res") else "none"
         self.operations.append(PlanOperation(name, tuple(sources), tuple(targets), kind, channels))
         self.touched |= reads | writes | {(ChunkBuffer.SCRATCH, -1)}
         self.written |= writes
