@@ -105,6 +105,7 @@ def _schedules(problem: TreeProblem, trees: int | None) -> list[TreeSchedule]:
         return [problem.with_trees(trees)]
     fastest = problem.fastest()
     others = (
+        problem.overlapped(),
         problem.spread(),
         problem.with_trees(1),
         problem.with_trees_of_each(1),

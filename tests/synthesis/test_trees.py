@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from topologies import links
 from tree_graphs import check_tree, cuts, link_graphs, linked, loads, smallest_ratio, switch_graphs
 
+from collir.algorithms.checking import check
 from collir.cost.network.cuts import Network, Node, all_gather_bound
 from collir.machine import Level, LinkKind, Machine, Parents
 from collir.synthesis.trees import splitting
@@ -25,7 +26,9 @@ from collir.synthesis.trees.graph import (
     graph_of_level,
     graph_of_machine,
 )
+from collir.synthesis.trees.overlapping import overlapped_scale
 from collir.synthesis.trees.packing import packed_trees
+from collir.synthesis.trees.program import program_of_trees
 from collir.synthesis.trees.reducing import all_reduce_rate, root_weights
 from collir.synthesis.trees.schedules import TreeProblem
 from collir.synthesis.trees.shortest import shortest_trees
@@ -206,6 +209,43 @@ def test_an_all_reduce_may_be_rooted_anywhere(graph: CapacityGraph) -> None:
     fastest = TreeProblem(graph, "all_reduce").fastest()
     assert float(rate * graph.ranks) / 2 <= fastest.bandwidth * (1 + 1e-9)
     assert fastest.bandwidth <= bound * (1 + 1e-9)
+
+
+@given(GRAPHS)
+@settings(max_examples=60)
+def test_both_ways_at_once_keep_to_the_links(graph: CapacityGraph) -> None:
+    scale = overlapped_scale(graph)
+    if scale is None:
+        return
+    assert scale.total <= all_reduce_rate(graph) * (1 + 1e-9)
+    direct = without_switches(graph, scale.capacities, scale.demands)
+    if not carries(graph.ranks, graph.ranks, direct.capacities, scale.demands):
+        return  # a switch whose links differ in direction may have no equal links
+    trees = packed_trees(graph.ranks, direct.capacities, scale.demands)
+    for tree in trees:
+        check_tree(tree, graph.ranks)
+    assert all(count <= direct.capacities[link] for link, count in loads(trees).items())
+    carried: Counter[tuple[int, int]] = Counter()
+    for (a, b), ways in direct.through.items():
+        for switch, count in ways.items():
+            down = [(a, b)] if switch == -1 else [(a, switch), (switch, b)]
+            for x, y in down:
+                carried[x, y] += count
+                carried[y, x] += count
+    for link, count in carried.items():
+        assert count * scale.bandwidth <= graph.links[link].bandwidth
+
+
+def test_slow_ports_are_leaves_both_ways_at_once() -> None:
+    ports = tuple(25e9 * (1 + rank % 4) for rank in range(16))
+    graph = graph_of_level(Level("gpu", 16, 100e9, 1e-6, ports=ports))
+    problem = TreeProblem(graph, "all_reduce")
+    schedule = problem.overlapped()
+    assert schedule
+    assert isclose(problem.bound, 25e9)
+    assert isclose(schedule.bandwidth, 25e9)
+    assert isclose(problem.fastest().bandwidth, 25e9 * 2 / 3)
+    assert check(program_of_trees("t", "all_reduce", 16, schedule.trees, 0)).is_right
 
 
 def test_a_slow_port_is_best_the_root_of_half_of_an_all_reduce() -> None:

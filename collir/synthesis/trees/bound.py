@@ -134,22 +134,27 @@ def least_received(
     return least
 
 
-def tightest_cut(graph: CapacityGraph, rates: Mapping[int, Fraction]) -> set[int] | None:
-    """Return nodes whose links carry the least of what their roots have to send, if it is less.
+def violated_cuts(
+    nodes: int, ranks: int, capacities: Mapping[Link, float], rates: Mapping[int, float]
+) -> list[set[int]]:
+    """Return sets of nodes whose links carry less than their roots have to send to the others; a
+    part in a million too much is ignored.
 
     Args:
-        rates: of the trees of each root, in units; a part in a million too much is ignored.
+        rates: of the trees of each root, in the unit of the capacities.
     """
     parts = 10**9
-    capacities = {link: c * parts for link, c in graph.capacities.items()}
-    demands = {root: int(rate * parts) for root, rate in rates.items()}
-    network, source = _with_source(graph.nodes, capacities, demands)
-    wanted = least = sum(demands.values())
-    cut: set[int] | None = None
-    for sink in range(graph.ranks):
-        if (flow := network.flow(source, sink, wanted)) < least and wanted - flow > wanted // 10**6:
-            least, cut = flow, network.source_side(source) - {source}
-    return cut
+    whole = {link: round(c * parts) for link, c in capacities.items()}
+    demands = {root: round(rate * parts) for root, rate in rates.items()}
+    network, source = _with_source(nodes, whole, demands)
+    wanted = sum(demands.values())
+    cuts: list[set[int]] = []
+    for sink in range(ranks):
+        if wanted - network.flow(source, sink, wanted) > wanted // 10**6:
+            cut = network.source_side(source) - {source}
+            if cut not in cuts:
+                cuts.append(cut)
+    return cuts
 
 
 def _with_source(

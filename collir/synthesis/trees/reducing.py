@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from collir.cost.network.cuts import Network, Node, all_reduce_bound
-from collir.synthesis.trees.bound import carries, root_bandwidth, tightest_cut
+from collir.synthesis.trees.bound import carries, root_bandwidth, violated_cuts
 from collir.synthesis.trees.graph import CapacityGraph
 
 MOST_PARTS = 32
 """The most devices for which partitions by cuts are tried, which takes a second there."""
 
-_MOST_ROUNDS = 200
-_DENOMINATORS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32)
+MOST_ROUNDS = 200
+"""The most times that a linear program gets more constraints."""
+
+DENOMINATORS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 24, 32)
 """Into how many parts a unit of capacity is divided at most, in the order in which it is tried."""
 
 
@@ -64,25 +66,26 @@ def root_weights(graph: CapacityGraph) -> dict[int, Fraction] | None:
     linprog: Any = import_module("scipy.optimize").linprog  # imported here as it is slow
     n = graph.ranks
     cuts = [{rank} for rank in range(n)]
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(MOST_ROUNDS):
         matrix = np.array([[float(rank in cut) for rank in range(n)] for cut in cuts])
         most = [
             float(sum(c for (a, b), c in graph.capacities.items() if a in cut and b not in cut))
             for cut in cuts
         ]
         solved = linprog(-np.ones(n), matrix, most)
-        weights = [Fraction(float(x)) for x in solved.x]
-        cut = tightest_cut(graph, dict(enumerate(weights)))
-        if cut is None or cut in cuts:
-            return _rounded(graph, weights)
-        cuts.append(cut)
+        rates = {rank: float(x) for rank, x in enumerate(solved.x)}
+        violated = violated_cuts(graph.nodes, n, graph.capacities, rates)
+        more = [cut for cut in violated if cut not in cuts]
+        if not more:
+            return _rounded(graph, [*map(Fraction, rates.values())])
+        cuts += more
     return None
 
 
 def _rounded(graph: CapacityGraph, weights: list[Fraction]) -> dict[int, Fraction] | None:
     """Return weights in fractions of a unit, if trees exist for them, in bytes/second."""
     total = float(sum(weights))
-    for parts in _DENOMINATORS:
+    for parts in DENOMINATORS:
         counts: Mapping[int, int] = {
             rank: count for rank, weight in enumerate(weights) if (count := round(weight * parts))
         }

@@ -11,15 +11,17 @@ from functools import cached_property
 
 from collir.synthesis.trees.bound import (
     TreeScale,
+    carries,
     exact_scale,
     fixed_scale,
     root_bandwidth,
 )
 from collir.synthesis.trees.graph import CapacityGraph, Link
+from collir.synthesis.trees.overlapping import overlapped_scale
 from collir.synthesis.trees.packing import SpanningTree, packed_trees
 from collir.synthesis.trees.reducing import all_reduce_rate, root_weights
 from collir.synthesis.trees.shortest import shortest_trees
-from collir.synthesis.trees.splitting import without_switches
+from collir.synthesis.trees.splitting import DirectLinks, without_switches
 
 MOST_SPREAD = 64
 """The most trees that trees of less depth are tried with."""
@@ -145,6 +147,21 @@ class TreeProblem:
         """Return trees of the largest bandwidth that trees have."""
         return self._packed("full bandwidth", self._scale)
 
+    def overlapped(self) -> TreeSchedule | None:
+        """Return trees of an all_reduce that are faster as links share their bandwidth unequally
+        among the ways up and down; None if none are known, or two equal passes reach the bound."""
+        rate = float(self._scale.total) / self.passes
+        if self.collective != "all_reduce" or rate >= self.bound * (1 - 1e-9):
+            return None
+        scale = overlapped_scale(self.graph)
+        if scale is None or float(scale.total) <= rate * (1 + 1e-9):
+            return None
+        direct = without_switches(self.graph, scale.capacities, scale.demands)
+        ranks = self.graph.ranks
+        if not carries(ranks, ranks, direct.capacities, scale.demands):
+            return None
+        return self._packed("both ways at once", scale, direct, float(scale.total))
+
     def spread(self) -> TreeSchedule | None:
         """Return more trees from one root, of the same bandwidth in all, which may be less deep;
         None for several roots, or if they were many.
@@ -178,15 +195,18 @@ class TreeProblem:
         whole = float(len(self.roots) * bandwidth) / self.passes
         return self._schedule("least latency", trees, latencies, whole)
 
-    def _packed(self, name: str, scale: TreeScale) -> TreeSchedule:
-        """Return trees of a scale."""
-        direct = without_switches(self.graph, scale.capacities, scale.demands)
+    def _packed(
+        self, name: str, scale: TreeScale, direct: DirectLinks | None = None,
+        bandwidth: float | None = None,
+    ) -> TreeSchedule:  # fmt: skip
+        """Return trees of a scale; of links between devices and a bandwidth, if these are known."""
+        direct = direct or without_switches(self.graph, scale.capacities, scale.demands)
         trees = packed_trees(self.graph.ranks, direct.capacities, scale.demands)
         latencies = {
             (a, b): max(self.graph.latency(a, b, switch) for switch in ways)
             for (a, b), ways in direct.through.items()
         }
-        whole = float(scale.total) / self.passes
+        whole = bandwidth or float(scale.total) / self.passes
         return self._schedule(name, trees, latencies, whole)
 
     def _schedule(

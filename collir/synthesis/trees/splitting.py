@@ -45,7 +45,7 @@ def without_switches(
         together = math.gcd(*demands.values()) if len(demands) > 1 else 1
         for unit in dict.fromkeys((together, 1)):
             trees = left.copy()
-            taken = _evenly(graph.ranks, switch, below, trees, unit)
+            taken = _evenly(graph, switch, below, trees, unit)
             if carries(graph.nodes, graph.ranks, trees, demands):
                 break
         else:
@@ -60,23 +60,22 @@ def without_switches(
 
 
 def _evenly(
-    ranks: int, switch: int, below: int, left: dict[Link, int], unit: int
+    graph: CapacityGraph, switch: int, below: int, left: dict[Link, int], unit: int
 ) -> dict[Link, int]:
     """Replace a switch by links that are as even as possible; return them.
 
     All pairs of devices get as much, or the first ones a unit of trees where that is less.
     """
     taken: dict[Link, int] = {}
-    devices = [node for node in range(ranks) if left.get((node, switch))]
+    devices = _devices(graph, switch)
     pairs: list[Link] = list(_pairs(devices, below))
-    while pairs:
+    while pairs := [pair for pair in pairs if left[pair[0], switch] and left[switch, pair[1]]]:
         equal = min(_equal_part(switch, pairs, left, end) for end in (0, 1))
         part = max(unit, equal // unit * unit)
         for a, b in pairs:
             count = min(part, left[a, switch], left[switch, b])
             taken[a, b] = taken.get((a, b), 0) + count
             _split(left, a, switch, b, count)
-        pairs = [pair for pair in pairs if left[pair[0], switch] and left[switch, pair[1]]]
     _drop(switch, left)
     return taken
 
@@ -115,7 +114,7 @@ def _exactly(
     """
     taken: dict[Link, int] = {}
     wanted = sum(demands.values())
-    devices = [node for node in range(graph.ranks) if left.get((node, switch))]
+    devices = _devices(graph, switch)
     pairs: list[Link] = list(_pairs(devices, below))
 
     def take(pairs: list[Link], limit: int) -> None:
@@ -137,7 +136,6 @@ def _exactly(
 
     take(pairs, len(devices) - 1)
     take([*pairs, *((a, a) for a in devices)], 1)
-    assert not any(c for link, c in left.items() if switch in link), "a switch is not split off"
     _drop(switch, left)
     return taken
 
@@ -155,6 +153,11 @@ def _split(left: dict[Link, int], a: int, switch: int, b: int, count: int) -> No
     left[switch, b] -= count
     if a != b:
         left[a, b] = left.get((a, b), 0) + count
+
+
+def _devices(graph: CapacityGraph, switch: int) -> list[int]:
+    """Return the devices at the ports of a switch."""
+    return [node for node in range(graph.ranks) if (node, switch) in graph.links]
 
 
 def _drop(switch: int, left: dict[Link, int]) -> None:
