@@ -1,6 +1,7 @@
 """The work of ``collir check``: read an algorithm, prove it, and say which runtimes take it."""
 
 import argparse
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ _MOST_STEPS = 50_000
 
 def run(options: argparse.Namespace) -> int:
     """Print what was proven, or what is wrong; return the exit status."""
+    gc.set_threshold(50_000, 20, 100)  # files are large, and hardly any of it is garbage
     if options.capacity < 1:
         raise UsageError("--capacity is a positive number")
     file = options.file

@@ -1,6 +1,7 @@
 """The work of ``collir export mscclpp``: write a plan, once it is proven as it stands there."""
 
 import argparse
+import gc
 import sys
 
 from collir.algorithms.checking import CAPACITY, check
@@ -17,6 +18,7 @@ from collir.tools.shell import write_whole
 
 def run(options: argparse.Namespace) -> int:
     """Write the file; return the exit status."""
+    gc.set_threshold(50_000, 20, 100)  # files are large, and hardly any of it is garbage
     text = exported_plan(options.collective, options.algorithm, options.ranks, options.channel)
     if options.output:
         write_whole(options.output, text)

@@ -18,6 +18,9 @@ from collir.algorithms.mscclpp.clocks import (
 from collir.algorithms.mscclpp.plan import PlanOperation
 from collir.algorithms.mscclpp.running import Agents, RunningBlock
 
+MOST_READINGS = 1000
+"""The most readings that are remembered of a value; without them more is a race."""
+
 STRIDE = 2**32
 """What the chunks of a launch are numbered apart from those of the one before."""
 
@@ -118,7 +121,8 @@ class Data:
         used.readers[doing.agent, doing.time] = None
         doing.own.add(cell)
         if agents.plan.packets:
-            doing.readings |= used.readings | {(cell, doing.agent, doing.time)}
+            before = used.readings if len(used.readings) < MOST_READINGS else frozenset[Reading]()
+            doing.readings |= before | {(cell, doing.agent, doing.time)}
         is_packet = used.launch == agents.launch + 1
         if used.value is not None and (is_packet if packets else not used.launch):
             return used.value

@@ -204,6 +204,6 @@ def _steps(block: PlanBlock, size: ChunkSize) -> Iterator[PlanStep]:
         if operation.name != "pipeline":
             yield PlanStep(operation, number)
             continue
-        for iteration in range(size.iterations(operation)):
+        for iteration in range(size.iterations(operation) if operation.body else 0):
             for each in operation.body:
                 yield PlanStep(each, number, operation, iteration)
