@@ -2,6 +2,7 @@
 them."""
 
 import json
+from collections import Counter
 from math import isclose
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from seeds import fresh
 from tree_graphs import link_graphs, switch_graphs
 
 from collir.algorithms.checking import check
+from collir.algorithms.collectives import divisions
 from collir.algorithms.msccl_xml import text_of
+from collir.algorithms.program import DOES
 from collir.importing.algorithms.msccl_xml import read_msccl_xml
 from collir.machine import Level, LinkKind
 from collir.synthesis.trees.graph import CapacityGraph, graph_of_level
@@ -47,6 +50,29 @@ def test_every_program_implements_its_collective(
             for block in rank.blocks:
                 assert len(block.steps) <= limits.steps
                 assert all(step.count <= limits.size for step in block.steps)
+
+
+@given(link_graphs(), st.sampled_from(TREE_COLLECTIVES))
+@settings(max_examples=30)
+def test_the_messages_of_a_file_take_as_long_as_predicted(
+    graph: CapacityGraph, collective: str
+) -> None:
+    problem = TreeProblem(graph, collective)
+    schedule = problem.fastest()
+    text = text_of(program_of_trees("t", collective, graph.ranks, schedule.trees, 0))
+    program = read_msccl_xml(text.encode()).program
+    chunks: Counter[tuple[int, int]] = Counter()
+    for rank, own in enumerate(program.ranks):
+        for block in own.blocks:
+            for step in block.steps:
+                chunks[rank, block.sends_to] += step.count if DOES[step.kind].sends else 0
+    whole = program.chunks * divisions(collective, graph.ranks)
+    sent = {link: count for link, count in chunks.items() if count}
+    seconds = max(n / whole / float(graph.links[link].bandwidth) for link, n in sent.items())
+    # An all_reduce is predicted as two passes, which may take turns on the busiest link.
+    assert seconds <= 1 / schedule.bandwidth * (1 + 1e-9)
+    if collective != "all_reduce":
+        assert isclose(seconds, 1 / problem.bound)
 
 
 @pytest.mark.parametrize("collective", ["all_reduce", "all_gather"])
