@@ -96,6 +96,40 @@ def test_all_injected_faults_are_found() -> None:
     assert count["wrong"] > 500 and count["refused"] < count["wrong"] + 300, count
 
 
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_unequal_parts_of_groups_are_run(ranks: int) -> None:
+    plan = groups(ranks)
+    assert problems(plan) == []
+    assert all(Interpreter(plan, seed, 2, 3).run() == wanted(plan, 2, 3) for seed in range(9))
+
+
+def test_parts_that_fit_each_other_only_if_they_are_equal_are_told() -> None:
+    # A block copies a quarter of two chunks, and sends a half of one: the same, if all are equal.
+    made = PlanMaker("quarters", "allgather", (2, 4, 2), 2)
+    for rank in range(2):
+        for part in range(4):
+            block = made.block(rank)
+            if part == 0:
+                _ = block.meet()
+            _ = block.barrier(0, 4)
+            block.group = {"tbg_info": {"tb_id": part, "tbg_size": 4}}
+            _ = block.move("copy", [("o", 2 * rank)], [("s", 0)], 2).nop()
+            block.group = {"tbg_info": {"tb_id": part % 2, "tbg_size": 2}}
+            own = part // 2
+            _ = block.move("put", [("s", own)], [(1 - rank, "o", 2 * rank + own)])
+            block.group = {}
+            _ = block.barrier(0, 4)
+            if part == 0:
+                _ = block.meet()
+    plan = made.made()
+    assert all(Interpreter(plan, seed, 2, 4).run() == wanted(plan, 2, 4) for seed in range(9))
+    assert problems(plan)[0] == (
+        "rank 1, block 2, operation 3 (put) reads scratch[1] (part 0 of 5) of rank 1, which rank "
+        "1, block 1, operation 1 (copy) writes; neither waits for the other"
+    )
+    assert any(Interpreter(plan, seed, 2, 5).run() != wanted(plan, 2, 5) for seed in range(40))
+
+
 @pytest.mark.parametrize("make", PROGRAMS)
 @pytest.mark.parametrize("kind", ["memory", "port"])
 def test_programs_with_all_kinds_of_steps_are_written(make: Any, kind: str) -> None:

@@ -32,10 +32,10 @@ def number_of(rank: int, element: int, launch: int) -> int:
     return pow(3, 1 + launch * 4096 + rank * 512 + element, 2**61 - 1)
 
 
-def wanted(plan: Json, launches: int) -> Outputs:
+def wanted(plan: Json, launches: int, elements: int = ELEMENTS) -> Outputs:
     """Return the outputs that a plan should have."""
     gpus, name = plan["gpus"], plan["collective"]
-    n, taken = len(gpus), gpus[0]["input_chunks"] * ELEMENTS
+    n, taken = len(gpus), gpus[0]["input_chunks"] * elements
     made: Outputs = []
     for launch in range(launches):
 
@@ -85,7 +85,8 @@ class Block:
 class Interpreter:
     """The ranks of a plan, and the memories."""
 
-    def __init__(self, plan: Json, seed: int, launches: int = 2):
+    def __init__(self, plan: Json, seed: int, launches: int = 2, elements: int = ELEMENTS):
+        self.elements = elements
         self.plan, self.rng, self.launches = plan, random.Random(seed), launches
         self.gpus: list[Json] = plan["gpus"]
         self.memory: dict[Cell, int] = {}
@@ -179,10 +180,10 @@ class Interpreter:
         if buffer != "s" and self.plan["inplace"]:
             if name in ("allgather", "gather"):
                 if buffer == "i":
-                    buffer, at = "o", at + rank * gpu["input_chunks"] * ELEMENTS
+                    buffer, at = "o", at + rank * gpu["input_chunks"] * self.elements
             elif name in ("reducescatter", "scatter"):
                 if buffer == "o":
-                    buffer, at = "i", at + rank * gpu["output_chunks"] * ELEMENTS
+                    buffer, at = "i", at + rank * gpu["output_chunks"] * self.elements
             else:
                 buffer = "o"
         return rank, buffer, half, at, packet
@@ -231,9 +232,9 @@ class Interpreter:
         """Launch the plan again and again; yield whether something was done."""
         gpu, name = self.gpus[rank], self.plan["collective"]
         for launch in range(self.launches):
-            for k in range(gpu["output_chunks"] * ELEMENTS):
+            for k in range(gpu["output_chunks"] * self.elements):
                 self.memory[self._cell(rank, "o", 0, k)] = GARBAGE
-            for k in range(gpu["input_chunks"] * ELEMENTS):
+            for k in range(gpu["input_chunks"] * self.elements):
                 root = name not in ("broadcast", "scatter") or rank == 0
                 value = number_of(rank, k, launch) if root else GARBAGE
                 self.memory[self._cell(rank, "i", 0, k)] = value
@@ -251,7 +252,7 @@ class Interpreter:
                     self._apply(block, 0)
                 self.blocks.remove(block)
             only_root = name in ("reduce", "gather") and rank > 0
-            count = 0 if only_root else gpu["output_chunks"] * ELEMENTS
+            count = 0 if only_root else gpu["output_chunks"] * self.elements
             self.outputs[launch][rank] = [
                 self.memory[self._cell(rank, "o", 0, k)] for k in range(count)
             ]
@@ -259,7 +260,7 @@ class Interpreter:
             # The program of the rank uses its buffers for other things.
             for buffer in "io":
                 chunks = gpu["input_chunks" if buffer == "i" else "output_chunks"]
-                for k in range(chunks * ELEMENTS):
+                for k in range(chunks * self.elements):
                     self.memory[self._cell(rank, buffer, 0, k)] = GARBAGE
             yield True
 
@@ -268,7 +269,7 @@ class Interpreter:
             if op["name"] != "pipeline":
                 yield from self._op(block, thread, launch, op, None)
                 continue
-            for iteration in range(op["iter_context"]["num_chunks"] * ELEMENTS):
+            for iteration in range(op["iter_context"]["num_chunks"] * self.elements):
                 for each in op["ops"]:
                     yield from self._op(block, thread, launch, each, iteration)
         block.ended += 1
@@ -403,8 +404,10 @@ class Interpreter:
             else:
                 buffer, ranks = self._switch(block.rank, own, part)
             used = half if packet or (local and kind != "port") else 0
-            count = part["size"] * ELEMENTS // group["tbg_size"]
-            begin = part["index"] * ELEMENTS + group["tb_id"] * count
+            whole, parts, at = part["size"] * self.elements, group["tbg_size"], group["tb_id"]
+            before = at * (whole // parts) + min(at, whole % parts)
+            begin = part["index"] * self.elements + before
+            count = whole // parts + (at < whole % parts)
             for rank in ranks:
                 found.append([
                     self._cell(rank, buffer, used if buffer == "s" else 0, k, packet)

@@ -35,8 +35,10 @@ class ChunkSize(NamedTuple):
 
 
 def chunk_sizes(plan: ExecutionPlan) -> list[ChunkSize]:
-    """Return the sizes of chunks to run a plan for: those without a second iteration of pipelines,
-    and with as many bytes as the largest unit, and twice as many.
+    """Return the sizes of chunks to run a plan for.
+
+    Groups of thread blocks divide a chunk into equal parts, and into unequal ones. Pipelines run
+    in one iteration, and with as many bytes as the largest unit, and twice as many.
 
     Raises:
         ValueError: the parts of chunks are too many to follow.
@@ -46,13 +48,19 @@ def chunk_sizes(plan: ExecutionPlan) -> list[ChunkSize]:
     if parts > MOST_CELLS_OF_CHUNK:
         raise ValueError(f"groups of thread blocks divide a chunk into {parts} parts")
     units = {x.unit for x in operations if x.name == "pipeline"}
+    sizes = [ChunkSize(parts), *([ChunkSize(parts + 1)] if parts > 1 else [])]
     if not units:
-        return [ChunkSize(parts)]
+        return sizes
     common = math.gcd(*units)
     if parts * max(units) // common > MOST_CELLS_OF_CHUNK:
         raise ValueError("the units of pipelines have no common measure")
     cells = max(units) // common
-    return [ChunkSize(parts), ChunkSize(cells, common), ChunkSize(2 * cells, common)]
+    return [*sizes, ChunkSize(cells, common), ChunkSize(2 * cells, common)]
+
+
+def _start(count: int, part: int, parts: int) -> int:
+    """Return where a part of some cells begins: the first ones are larger, by one."""
+    return part * (count // parts) + min(part, count % parts)
 
 
 class MemoryOfRanks:
@@ -143,8 +151,10 @@ def cell_transfers(
 
     def cells_of(part: PlanRange, operand: Operand) -> Iterator[tuple[Sequence[int], bool]]:
         begin, count = part.offset * size.cells, part.size * size.cells
-        begin += operation.slice * count // operation.slices
-        count //= operation.slices
+        first, last = (
+            _start(count, n, operation.slices) for n in (operation.slice, operation.slice + 1)
+        )
+        begin, count = begin + first, last - first
         if pipeline is not None and size.unit:
             unit = pipeline.unit // size.unit
             begin, count = begin + iteration * unit, min(unit, count - iteration * unit)
