@@ -16,10 +16,10 @@ ROOT = Path(__file__).parent.parent
 ORDER = [
     "machine",
     "layout",
+    "algorithms",
     "dialects",
     "ir",
     "syntax",
-    "algorithms",
     "localize",
     ("cost", "semantics", "search"),
     ("synthesis", "problems"),

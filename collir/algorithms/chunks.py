@@ -1,6 +1,7 @@
 """The chunk program of an algorithm: its rounds, written out for every rank."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import zip_longest
 
 from collir.algorithms.collectives import divisions, sizes_of
@@ -84,8 +85,10 @@ class _Writer:
         kind = "receive_reduce_copy" if turn.round.reduces else "receive"
         sent = [ChunkRange(lies, a, n) for a, _, n in _runs(turn, self.rank)] if to >= 0 else []
         parts = [ChunkRange(kept, b, n) for _, b, n in _runs(turn, source)] if source >= 0 else []
-        sends = [ChunkStep("send", part) for part in sent]
-        receives = [ChunkStep(kind, part if turn.round.reduces else None, part) for part in parts]
+        line = turn.round.line
+        sends = [ChunkStep("send", part, line=line) for part in sent]
+        reduces = turn.round.reduces
+        receives = [ChunkStep(kind, part if reduces else None, part, line=line) for part in parts]
         made = [*sends, *receives]
         sent_at = {place: n for n, part in enumerate(sent) for place in _places(part)}
         if all(
@@ -108,7 +111,7 @@ class _Writer:
         steps = self.steps.setdefault(key, [])
         if self.last and self.last[0] != number:
             first = made[0]
-            made[0] = ChunkStep(first.kind, first.source, first.target, (self.last,))
+            made[0] = replace(first, after=(self.last,))
         steps += made
         self.last = number, len(steps) - 1
 

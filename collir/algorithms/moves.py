@@ -58,6 +58,7 @@ class Round:
         waits: what its messages wait for.
         source, target: the buffers in which the blocks lie; by default that of the full buffer.
         counts: the number of blocks that each of some ranks sends, where they differ.
+        line: the line of a file that it comes from; 0 if there is none.
     """
 
     pattern: Pattern
@@ -69,6 +70,7 @@ class Round:
     source: ChunkBuffer | None = None
     target: ChunkBuffer | None = None
     counts: Callable[[Ranks], Ranks] | None = None
+    line: int = 0
 
 
 @dataclass(frozen=True)

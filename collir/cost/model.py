@@ -14,16 +14,20 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, get_args
 
+from collir.algorithms.own import OwnAlgorithmError
 from collir.cost.bounds import Bound, collective_bound
 from collir.cost.collectives import nccl
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.meter import Estimate, Estimated, Meter
 from collir.cost.collectives.permutation import pattern_of
 from collir.cost.collectives.phases import Phase, phases_of, single_phase
+from collir.cost.collectives.rounds import ByRounds
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
 from collir.layout import Mesh
+from collir.layout.algorithm_names import AlgorithmName
 from collir.machine import Machine, Runtime, names_tell_fabrics, runtime_of
+from collir.syntax.algorithms import own_algorithm
 
 ModelName = Literal["auto", "alpha-beta", "p2", "nccl"]
 Order = Literal["auto", "written", "hardware"]
@@ -226,6 +230,12 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
     Raises:
         CostError: the algorithm does not fit the group.
     """
+    if isinstance(algorithm, AlgorithmName):
+        own = ByRounds(own_algorithm(algorithm))
+        try:
+            return metered_estimate(group, own, collective.padded)
+        except OwnAlgorithmError as error:
+            raise CostError(f"{algorithm} has no cost here: {error}") from None
     entry = COSTS[collective.kind]
     return metered_estimate(group, entry.algorithms[algorithm], collective.size_for(algorithm))
 

@@ -6,6 +6,7 @@ run other operations (``nested``).
 
 from xdsl.ir import Dialect
 
+from collir.dialects.algorithms import AlgorithmAttr, AlgorithmOp
 from collir.dialects.nested import CallOp, RepeatOp, YieldOp
 from collir.dialects.operation import operations
 from collir.dialects.records import FieldAttr, RecordOp
@@ -31,8 +32,17 @@ LOCAL = tuple(op for op in OPERATIONS.values() if op.KIND.local)
 
 Coll = Dialect(
     "coll",
-    [*OPERATIONS.values(), CallOp, RepeatOp, YieldOp, RecordOp],
-    [DistTensorType, AxesAttr, PlaceAttr, SizesAttr, SizeAttr, BindingsAttr, FieldAttr],
+    [*OPERATIONS.values(), CallOp, RepeatOp, YieldOp, RecordOp, AlgorithmOp],
+    [
+        AlgorithmAttr,
+        DistTensorType,
+        AxesAttr,
+        PlaceAttr,
+        SizesAttr,
+        SizeAttr,
+        BindingsAttr,
+        FieldAttr,
+    ],
 )
 
 __all__ = [

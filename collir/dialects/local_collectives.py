@@ -23,6 +23,7 @@ from xdsl.irdl import (
 )
 from xdsl.utils.exceptions import VerifyException
 
+from collir.dialects.algorithms import AlgorithmAttr
 from collir.dialects.local_program import (
     AtOp,
     bounds,
@@ -78,7 +79,7 @@ class StartOp(IRDLOperation):
     kind = prop_def(StringAttr)
     axes = prop_def(AxesAttr)
     reduction = opt_prop_def(StringAttr)
-    algorithm = opt_prop_def(StringAttr)
+    algorithm = opt_prop_def(StringAttr | AlgorithmAttr)
     root = opt_prop_def(IntegerAttr[I64])
     sender = opt_prop_def(IntegerAttr[I64])
     receiver = opt_prop_def(IntegerAttr[I64])
@@ -164,7 +165,10 @@ class StartOp(IRDLOperation):
         kind = operation.KIND
         if unknown := [axis for axis in self.axes.data if axis not in mesh.by_name]:
             raise VerifyException(f"@{mesh.name} has no sub-axis {unknown[0]}")
-        if self.algorithm and self.algorithm.data not in kind.algorithms:
+        if isinstance(self.algorithm, AlgorithmAttr):
+            if (of := self.algorithm.data.collective) != name:
+                raise VerifyException(f"{self.algorithm.data} is an algorithm of {of}")
+        elif self.algorithm and self.algorithm.data not in kind.algorithms:
             known = ", ".join(kind.algorithms) or "none"
             raise VerifyException(f"{name} has no algorithm '{self.algorithm.data}': use {known}")
         if kind.reduces is (self.reduction is None):

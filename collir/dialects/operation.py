@@ -36,6 +36,7 @@ from xdsl.printer import Printer
 from xdsl.traits import EffectInstance, MemoryEffect, MemoryEffectKind, Pure
 from xdsl.utils.exceptions import VerifyException
 
+from collir.dialects.algorithms import AlgorithmAttr
 from collir.dialects.machine import NumberAttr, mesh_of
 from collir.dialects.tensor import (
     AxesAttr,
@@ -48,6 +49,7 @@ from collir.dialects.tensor import (
     size_text,
 )
 from collir.layout import DistType, LayoutError, Mesh, MeshError, Place, check_type
+from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.coll import ADD
 from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import Size, as_number, without_formula
@@ -326,7 +328,7 @@ _ATTRIBUTES: dict[ArgumentKind, Any] = {
     ArgumentKind.COORDINATE: IntegerAttr[I64],
     ArgumentKind.SIZES: SizesAttr,
     ArgumentKind.NUMBER: NumberAttr | SizeAttr,
-    ArgumentKind.NAME: StringAttr,
+    ArgumentKind.NAME: StringAttr | AlgorithmAttr,
     ArgumentKind.FLAG: UnitAttr,
     ArgumentKind.TYPE: DistTensorType,
     ArgumentKind.TEXT: StringAttr,
@@ -413,6 +415,11 @@ def attribute_of(kind: ArgumentKind, value: Argument) -> Attribute:
     if kind is ArgumentKind.NUMBER:
         assert isinstance(value, int | float)
         return NumberAttr(float(value))
+    if isinstance(value, AlgorithmName):
+        return AlgorithmAttr(value)
+    if kind is ArgumentKind.NAME:
+        assert isinstance(value, str)
+        return StringAttr(value)
     return UnitAttr() if kind is ArgumentKind.FLAG else _ATTRIBUTES[kind](value)
 
 
@@ -434,7 +441,7 @@ def _argument(attribute: Attribute) -> Argument:
             return attribute.value.data
         case AxesAttr() | PlaceAttr() | SizesAttr() | SizeAttr() | NumberAttr():
             return attribute.data
-        case StringAttr() | DistTensorType():
+        case StringAttr() | AlgorithmAttr() | DistTensorType():
             return attribute.data
         case UnitAttr():
             return True

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Literal, ParamSpec
 
 from collir.layout import gradients
+from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.errors import LayoutError
 from collir.layout.expansions import Expansion
 from collir.layout.gradients import Gradient
@@ -224,7 +225,13 @@ class StepKind:
         ]
         result = self.rule(mesh, *operand_types, *needed)
         algorithm = arguments.get(USING.name)
-        if algorithm is not None and algorithm not in self.algorithms:
+        if isinstance(algorithm, AlgorithmName):
+            if algorithm.collective != self.name:
+                raise LayoutError(
+                    f"{algorithm} is an algorithm of {algorithm.collective}, and of no {self.name}",
+                    parameter=USING.name,
+                )
+        elif algorithm is not None and algorithm not in self.algorithms:
             raise LayoutError(
                 f"there is no algorithm '{algorithm}' for {self.name}: "
                 f"use {', '.join(self.algorithms)}",

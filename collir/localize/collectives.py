@@ -6,7 +6,6 @@ from xdsl.dialects.builtin import ArrayAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.algorithms.moves import Algorithm
-from collir.algorithms.table import ALGORITHMS
 from collir.dialects.local import ComputeOp, CopyOp, StartOp, number
 from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.machine import NumberAttr
@@ -20,7 +19,7 @@ from collir.layout.mesh import by_rank, index_over
 from collir.layout.types import with_sizes
 from collir.localize.blocks import BlockOrder, CutBlocks
 from collir.localize.places import root_place, taking_part
-from collir.localize.rounds import RoundsOfRanks, reason_against
+from collir.localize.rounds import RoundsOfRanks, algorithm_named, reason_against
 from collir.localize.writer import Writer
 
 
@@ -88,7 +87,7 @@ class _Collective:
         if reason := reason_against(name, start, self.writer.mesh, sizes):
             remark(self.op, f"the library chooses the algorithm, not `using {name}`: {reason}")
             return None
-        return ALGORITHMS[start.called, name]
+        return algorithm_named(start.called, name)
 
     def _blocks(self, at: Place, place: Place, *, leave: bool) -> dict[str, Attribute]:
         """Pack the blocks that leave, or unpack those that come, and return their counts.

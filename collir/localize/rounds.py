@@ -24,10 +24,12 @@ from collir.dialects.local import ComputeOp, CopyOp, StartOp, number
 from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.machine import NumberAttr
 from collir.layout import Mesh, Place, Reduction, place_at
+from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.local import LocalBuffer, coordinate_index, table
 from collir.layout.mesh import digits_over
 from collir.layout.sizes import OpenSize
 from collir.localize.writer import Writer
+from collir.syntax.algorithms import own_algorithm
 
 MOST_RANKS = 64
 """The largest group for which the rounds of an algorithm are written out."""
@@ -54,13 +56,21 @@ def shape_over(mesh: Mesh, axes: Sequence[str]) -> Shape:
     return Shape(digits, frozenset(n for n in reached if not levels[n].uniform))
 
 
+def algorithm_named(collective: str, name: str) -> Algorithm | None:
+    """Return an algorithm of a collective, which a program may have declared; None if it is not
+    written as rounds."""
+    if isinstance(name, AlgorithmName):
+        return own_algorithm(name)
+    return ALGORITHMS.get((collective, name))
+
+
 def reason_against(name: str, start: StartOp, mesh: Mesh, sizes: Iterable[int]) -> str:
     """Return why a collective cannot be written as the rounds of an algorithm; empty if it can.
 
     Args:
         sizes: the elements of its buffers and blocks.
     """
-    algorithm, count = ALGORITHMS.get((start.called, name)), mesh.group_size(start.axes.data)
+    algorithm, count = algorithm_named(start.called, name), mesh.group_size(start.axes.data)
     if algorithm is None:
         return "it is not written as rounds"
     if not algorithm.fits(count):

@@ -22,7 +22,9 @@ from collir.syntax.operations import keywords
 SyntaxTree = Any
 """A Lark tree; the grammar says whether its children are tokens or trees."""
 
-_DECLARATION = re.compile(r"^(?:machine|mesh|record|func|local)[ \t]+@?(\w+)", re.MULTILINE)
+_DECLARATION = re.compile(
+    r"^(?:machine|mesh|algorithm|record|func|local)[ \t]+@?(\w+)", re.MULTILINE
+)
 
 
 _OWN_TERMINALS = (ArgumentKind.AXES, ArgumentKind.PLACE, ArgumentKind.FLAG)

@@ -11,9 +11,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from lark import Token
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
 
+from collir.dialects.algorithms import AlgorithmAttr, AlgorithmOp
 from collir.dialects.local import LocalFuncOp
 from collir.dialects.machine import MachineOp, MeshOp
 from collir.ir.alternatives import alternative_errors
@@ -22,6 +23,8 @@ from collir.ir.calls import call_errors, recursion_errors
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources, note
 from collir.ir.verification import errors_in
 from collir.layout import Axis, Factor, Mesh, MeshError
+from collir.layout.algorithm_names import AlgorithmName
+from collir.syntax.algorithms import AlgorithmLowering, unproven
 from collir.syntax.formulas import first_token
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.generic import is_on_any, is_open
@@ -88,6 +91,7 @@ class _ModuleLowering(MachineLowering):
     def __init__(self, file: str, sources: Sources):
         super().__init__(file, sources)
         self.meshes: dict[str, Mesh] = {}
+        self.algorithms: dict[str, AlgorithmName] = {}
         self.signatures: dict[str, Callee] = {}
         self.numbers: dict[int, int] = {}
         self.function_templates: dict[int, Template | None] = {}
@@ -95,6 +99,8 @@ class _ModuleLowering(MachineLowering):
     def lower(self, text: str, functions: Collection[str]) -> ModuleOp:
         items = self.declare_machines(text)
         self.declare("mesh", items, self.mesh)
+        self.text = text
+        self.declare("algorithm", items, self.algorithm)
         self.imports = FunctionImports(self.sources, self.errors, self.failed, {})
         items = self.with_fields(items)
         trees = declared_functions([tree for _, tree in items])
@@ -118,6 +124,7 @@ class _ModuleLowering(MachineLowering):
             for index in sorted({*self.ops, *self.taken.behind})
             for op in (*filter(None, [self.ops.get(index)]), *self.taken.behind.get(index, ()))
         )
+        self.errors += [] if self.errors else unproven(module)
         if errors := self.errors or alternative_errors(module) or self.errors_of_calls(module):
             raise DiagnosticError(errors)
         assert not self.failed, f"left out without an error: {', '.join(self.failed)}"
@@ -145,6 +152,17 @@ class _ModuleLowering(MachineLowering):
             way = self.taken.ways.get(error.position.file) if error.position else None
             errors.append(replace(error, notes=(*error.notes, way)) if way else error)
         return errors
+
+    def algorithm(self, tree: SyntaxTree) -> AlgorithmOp | None:
+        symbol, end = tree.children[0], tree.children[-1]
+        declared = AlgorithmLowering(self.file, self.errors).declared(tree)
+        if declared is None:
+            return None
+        begin = self.text.rfind("algorithm", 0, symbol.start_pos)
+        name = AlgorithmName(str(symbol), declared.collective, self.text[begin : end.end_pos])
+        self.algorithms[bare(symbol)] = name
+        properties = {"sym_name": StringAttr(bare(symbol)), "declared": AlgorithmAttr(name)}
+        return AlgorithmOp.create(properties=properties)
 
     def mesh(self, tree: SyntaxTree) -> MeshOp | None:
         symbol, machine_symbol, *axis_trees = tree.children
@@ -283,13 +301,16 @@ class _ModuleLowering(MachineLowering):
         if mesh is None:
             return None
         lowering = FunctionLowering(self.file, self.errors, mesh, signatures=self.signatures)
+        lowering.algorithms, lowering.failed = self.algorithms, self.failed
         return lowering.lower(tree, bare(tree.children[0]))
 
     def local_function(self, tree: SyntaxTree) -> LocalFuncOp | None:
         mesh = self.mesh_named(next(x for x in tree.children[1:] if is_symbol(x)))
         if mesh is None:
             return None
-        return LocalLowering(self.file, self.errors, mesh).lower(tree, bare(tree.children[0]))
+        lowering = LocalLowering(self.file, self.errors, mesh)
+        lowering.algorithms, lowering.failed = self.algorithms, self.failed
+        return lowering.lower(tree, bare(tree.children[0]))
 
     def imported(self, tree: SyntaxTree) -> FuncOp | None:
         """Return a function with the text of another, typed on the mesh that the import names."""

@@ -1,7 +1,8 @@
 # pyright: basic
 """The lowering of steps and of the values that they use; typing rules infer the result types."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from lark import Token, Tree
 from xdsl.ir import Attribute, Block, BlockArgument, SSAValue
@@ -16,8 +17,9 @@ from collir.ir.names import set_name
 from collir.ir.origins import origin_notes
 from collir.ir.roles import set_role
 from collir.layout import LayoutError, Mesh, place_at
+from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.nn_rows import DIMS
-from collir.layout.steps import TO, Argument, ArgumentKind, StepKind
+from collir.layout.steps import TO, USING, Argument, ArgumentKind, StepKind
 from collir.syntax.generic import GenericFunction
 from collir.syntax.lowering import bare, with_role
 from collir.syntax.operations import SHOWN, usage
@@ -42,9 +44,13 @@ class StepLowering(TypeLowering):
     Attributes:
         outside: the names of values outside of the loops whose bodies are lowered.
         rank: the number of dimensions of the first operand of the step that is lowered, if known.
+        algorithms: the algorithms that the file declares.
+        failed: the names of declarations with errors.
     """
 
     rank: int | None = None
+    algorithms: Mapping[str, AlgorithmName] = MappingProxyType({})
+    failed: Collection[str] = ()
 
     def __init__(
         self,
@@ -309,6 +315,8 @@ class StepLowering(TypeLowering):
             case ArgumentKind.NAME, Token(type="NAME") as token:
                 is_float = keyword == TO.keyword and token in FLOATS
                 return str(self.dtype(token) if is_float else token)
+            case ArgumentKind.NAME, Token(type="SYMBOL") as token if keyword == USING.keyword:
+                return self.own_algorithm(token, kind)
             case ArgumentKind.SIZES, Tree(data="every") if keyword == DIMS.keyword:
                 return tuple(range(self.rank or 0))
             case ArgumentKind.SIZES, Tree(data="sizes"):
@@ -326,6 +334,17 @@ class StepLowering(TypeLowering):
                 shown = SHOWN[argument_kind][1]
                 self.error(place, f"`{keyword}` takes {shown} here: `{self.usage(kind)}`")
                 return None
+
+    def own_algorithm(self, symbol: Token, kind: StepKind) -> AlgorithmName | None:
+        """Return an algorithm that the file declares, or None after an error."""
+        if (name := self.algorithms.get(bare(symbol))) is not None:
+            return name
+        if bare(symbol) not in self.failed:
+            known = [f"@{x}" for x, own in self.algorithms.items() if own.collective == kind.name]
+            hint = self.suggest(str(symbol), known)
+            more = f": the file has {', '.join(known)}" if known else ": declare it in this file"
+            self.error(symbol, f"there is no algorithm {symbol}{hint or more}")
+        return None
 
     def is_formula(self, argument: SyntaxTree) -> bool:
         """Return whether an argument is a formula; a name is one if the function has parameters."""

@@ -8,6 +8,7 @@ from xdsl.dialects.builtin import ArrayAttr, ModuleOp, UnitAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 
+from collir.dialects.algorithms import AlgorithmOp
 from collir.dialects.local import LocalFuncOp, local_functions
 from collir.dialects.machine import (
     DeviceAttr,
@@ -55,6 +56,8 @@ def write(module: ModuleOp) -> str:
                 blocks.append(_machine(op))
             case MeshOp():
                 blocks.append(_mesh(op))
+            case AlgorithmOp():
+                blocks.append(f"{op.declared.data.text}\n")
             case RecordOp():
                 if op.sym_name.data in records.failed:
                     problem = f"the fields of @{op.sym_name.data} cannot be written in .coll"

@@ -1,0 +1,224 @@
+"""Algorithms that a program declares: sends whose ranks and blocks are formulas of the rank.
+
+A formula is a function of the values of names: numbers, or arrays of them for many ranks at once.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from collir.algorithms.collectives import divisions
+from collir.algorithms.moves import Algorithm, Round
+from collir.algorithms.patterns import Pattern, Ranks, Shape
+
+Value = Any
+"""A number, or one for each of some ranks."""
+
+Formula = Callable[[Mapping[str, Value]], Value]
+
+MOST, MOST_TURNS = 2**20, 2**16
+"""The most blocks of all ranks together, or messages, and the most sends and turns of loops."""
+
+
+class OwnAlgorithmError(ValueError):
+    """A declared algorithm that is none, for a number of ranks; the text says why.
+
+    Attributes:
+        line: the line of the declaration that it is about, from 1; 0 if it is about none.
+    """
+
+    def __init__(self, message: str, line: int = 0):
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Send:
+    """A statement in which ranks send blocks.
+
+    Attributes:
+        block, count, to, into: the first block, how many, to whom, and where they lie there.
+        only: which ranks send; None if all do.
+        line: its line, for errors.
+    """
+
+    block: Formula
+    count: Formula
+    to: Formula
+    into: Formula | None
+    reduces: bool
+    only: Formula | None
+    line: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Statements for each value of a name, from the first to the last one, both included."""
+
+    name: str
+    first: Formula
+    last: Formula
+    step: Formula
+    body: "tuple[Send | Loop, ...]"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An algorithm as it is declared.
+
+    Attributes:
+        rank, ranks: the names of the number of a rank, and of the number of all.
+        blocks: the blocks of the full buffer.
+    """
+
+    name: str
+    collective: str
+    rank: str
+    ranks: str
+    blocks: Formula
+    body: tuple[Send | Loop, ...]
+
+    def algorithm(self) -> Algorithm:
+        """Return it as rounds."""
+        return Algorithm(self.name, self.collective, self._rounds, blocks=self.block_count)
+
+    def block_count(self, shape: Shape) -> int:
+        """Return the blocks of the full buffer.
+
+        Raises:
+            OwnAlgorithmError: there are none, or too many.
+        """
+        number = int(self.blocks({self.ranks: shape.ranks}))
+        if not 1 <= number <= MOST // shape.ranks:
+            raise OwnAlgorithmError(
+                f"it has {number} blocks for {shape.ranks} ranks: from 1 to {MOST // shape.ranks}"
+            )
+        parts = divisions(self.collective, shape.ranks)
+        if number % parts:
+            text = f"{number} blocks are no equal number for each of {parts} ranks"
+            raise OwnAlgorithmError(text)
+        return number
+
+    def _rounds(self, shape: Shape) -> Iterator[Round]:
+        known = {self.ranks: shape.ranks}
+        blocks = self.block_count(shape)
+        turns = count(1)
+        for send, names in _sends(self.body, known, turns):
+            if next(turns) > (most := min(MOST_TURNS, MOST // shape.ranks)):
+                raise OwnAlgorithmError(f"it has more than {most} sends and turns of loops")
+            pattern = Sending(self, send, tuple(names.items()), shape)
+            pattern.check(blocks)
+            yield Round(
+                pattern, pattern.blocks, pattern.into, reduces=send.reduces,
+                counts=None if pattern.is_even else pattern.counts, line=send.line,
+            )  # fmt: skip
+
+
+def _sends(
+    body: Sequence[Send | Loop], names: Mapping[str, int], turns: Iterator[int]
+) -> Iterator[tuple[Send, Mapping[str, int]]]:
+    """Yield the sends of statements, loops run out, with the values of names.
+
+    Args:
+        turns: the number of what was done so far.
+    """
+    for each in body:
+        if isinstance(each, Send):
+            yield each, names
+            continue
+        first, last, step = (int(x(names)) for x in (each.first, each.last, each.step))
+        if step == 0:
+            raise OwnAlgorithmError(f"the loop over {each.name} goes on by 0")
+        for value in range(first, last + (1 if step > 0 else -1), step):
+            if next(turns) > MOST_TURNS:
+                raise OwnAlgorithmError(f"its loops go on for more than {MOST_TURNS} turns")
+            yield from _sends(each.body, {**names, each.name: value}, turns)
+
+
+@dataclass(frozen=True)
+class Sending(Pattern):
+    """The messages of a send, for values of the names around it."""
+
+    declared: Declared
+    send: Send
+    names: tuple[tuple[str, int], ...]
+    shape: Shape
+
+    def _of(self, formula: Formula, ranks: Value) -> Value:
+        return formula({**dict(self.names), self.declared.rank: ranks})
+
+    def _every(self, formula: Formula, ranks: Ranks) -> Ranks:
+        return np.broadcast_to(np.asarray(self._of(formula, ranks), dtype=np.int64), ranks.shape)
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        to = self._every(self.send.to, ranks)
+        sends = self._every(self.send.count, ranks) > 0
+        if self.send.only is not None:
+            sends = sends & (self._every(self.send.only, ranks) != 0)
+        return np.where(sends, to, ranks)
+
+    def counts(self, ranks: Ranks) -> Ranks:
+        """Return the blocks that ranks send."""
+        return self._every(self.send.count, ranks)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all ranks that send send as many blocks."""
+        counts = self.counts(self._senders())
+        return counts.size == 0 or bool((counts == counts[0]).all())
+
+    def _senders(self) -> Ranks:
+        everyone = np.arange(self.shape.ranks)
+        return everyone[self.targets(everyone, 0, self.shape) != everyone]
+
+    def sender(self, shape: Shape) -> int:
+        senders = self._senders()
+        return int(senders[np.argmax(self.counts(senders))]) if senders.size else 0
+
+    def blocks(self, turn: int, rank: int, peer: int) -> range:
+        """Return the blocks that a rank sends."""
+        first = int(self._of(self.send.block, rank))
+        return range(first, first + int(self._of(self.send.count, rank)))
+
+    def into(self, turn: int, rank: int, peer: int) -> range:
+        """Return where the blocks that a rank sends lie at its peer."""
+        if self.send.into is None:
+            return self.blocks(turn, rank, peer)
+        first = int(self._of(self.send.into, rank))
+        return range(first, first + int(self._of(self.send.count, rank)))
+
+    def check(self, blocks: int) -> None:
+        """Check that ranks send blocks that there are, each to a rank that receives once.
+
+        Raises:
+            OwnAlgorithmError: they do not.
+        """
+        ranks = self._senders()
+        to = self.targets(ranks, 0, self.shape)
+        first, count = self._every(self.send.block, ranks), self.counts(ranks)
+        there = first if self.send.into is None else self._every(self.send.into, ranks)
+        for wrong, what, block in (
+            ((to < 0) | (to >= self.shape.ranks), "to rank", None),
+            ((first < 0) | (first + count > blocks), "block", first),
+            ((there < 0) | (there + count > blocks), "into block", there),
+        ):
+            if wrong.any():
+                k = int(np.argmax(wrong))
+                which, how = to[k], f"and there are {self.shape.ranks}"
+                if block is not None:
+                    which = block[k] if block[k] < 0 else block[k] + count[k] - 1
+                    how = f"and there are {blocks}"
+                text = f"{self._where()}rank {ranks[k]} sends {what} {which}, {how}"
+                raise OwnAlgorithmError(text, self.send.line)
+        if len(np.unique(to)) < len(to):
+            k = int(np.argmax(np.bincount(to) > 1))
+            both = " and ".join(map(str, ranks[to == k][:2]))
+            text = f"{self._where()}ranks {both} send to rank {k} at once"
+            raise OwnAlgorithmError(text, self.send.line)
+
+    def _where(self) -> str:
+        names = [(n, value) for n, value in self.names if n != self.declared.ranks]
+        return "".join(f"for {name} = {value}, " for name, value in names)

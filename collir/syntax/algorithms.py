@@ -1,0 +1,234 @@
+# pyright: basic
+"""The reader of declared algorithms: trees to formulas of ranks, and what they are proven for."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+from lark import Token
+from xdsl.dialects.builtin import ModuleOp
+
+from collir.algorithms.checking import check
+from collir.algorithms.chunks import program_of
+from collir.algorithms.collectives import COLLECTIVES
+from collir.algorithms.moves import Algorithm
+from collir.algorithms.own import Declared, Formula, Loop, OwnAlgorithmError, Send, Value
+from collir.dialects.algorithms import AlgorithmAttr, AlgorithmOp
+from collir.dialects.local import StartOp
+from collir.dialects.local_program import mesh_at
+from collir.dialects.machine import mesh_of
+from collir.dialects.operation import DistOp
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, note
+from collir.layout import Mesh
+from collir.layout.algorithm_names import AlgorithmName
+from collir.layout.steps import USING
+from collir.syntax.formulas import first_token
+from collir.syntax.lowering import Lowering
+from collir.syntax.parsing import SyntaxTree, parse
+
+MOST_RANKS = 512
+"""The largest group for which a declared algorithm is proven."""
+
+
+def _divided(a: Value, b: Value) -> Value:
+    if np.any(np.asarray(b) == 0):
+        raise OwnAlgorithmError("a formula divides by 0")
+    return a // b
+
+
+def _rest(a: Value, b: Value) -> Value:
+    if np.any(np.asarray(b) == 0):
+        raise OwnAlgorithmError("a formula divides by 0")
+    return a % b
+
+
+def _shifted(a: Value, b: Value) -> Value:
+    if np.any(np.asarray(b) < 0) or np.any(np.asarray(b) > _MOST_BITS):
+        raise OwnAlgorithmError(
+            f"a formula shifts by more than {_MOST_BITS} bits, or by less than 0"
+        )
+    return a << b
+
+
+_MOST_BITS = 40
+_DEEPEST = 64
+"""The most operators in each other."""
+
+_OPERATORS = {
+    "plus": lambda a, b: a + b,
+    "minus": lambda a, b: a - b,
+    "times": lambda a, b: a * b,
+    "over": _divided,
+    "modulo": _rest,
+    "shifted": _shifted,
+    "differing": lambda a, b: a ^ b,
+    "negative": lambda a: -a,
+}
+"""The meaning of the rules of the grammar."""
+
+_FUNCTIONS = {
+    "min": (2, np.minimum),
+    "max": (2, np.maximum),
+    "log2": (1, lambda a: np.ceil(np.log2(np.maximum(a, 1))).astype(np.int64)),
+}
+"""The functions, with the number of their arguments; ``log2`` is rounded up."""
+
+_COMPARISONS = {
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+}
+
+
+class AlgorithmLowering(Lowering):
+    """The lowering of a declaration."""
+
+    def declared(self, tree: SyntaxTree) -> Declared | None:
+        """Return a declared algorithm, or None after errors."""
+        before = len(self.errors)
+        symbol, collective, rank, ranks, cut, *acts, _ = tree.children
+        name = str(collective)
+        if name not in COLLECTIVES:
+            hint = self.suggest(collective, COLLECTIVES) or f": use {', '.join(COLLECTIVES)}"
+            self.error(collective, f"there are no algorithms of {collective}{hint}")
+        if rank == ranks:
+            self.error(ranks, f"'{ranks}' is the number of a rank already: name another one")
+        blocks = self.formula(ranks if cut is None else cut, {str(ranks)})
+        body = tuple(self.body(acts, frozenset({str(rank), str(ranks)}), str(rank)))
+        if len(self.errors) > before:
+            return None
+        return Declared(str(symbol), str(collective), str(rank), str(ranks), blocks, body)
+
+    def body(
+        self, trees: list[SyntaxTree], names: frozenset[str], rank: str
+    ) -> Iterator[Send | Loop]:
+        """Yield statements in which names are known."""
+        for tree in trees:
+            if tree.data == "counted":
+                name, first, last, step, *inner = tree.children
+                if str(name) in names:
+                    self.error(name, f"'{name}' is named already: use another name")
+                around = names - {rank}
+                bounds = [self.formula(x, around) for x in (first, last)]
+                by = (lambda _: 1) if step is None else self.formula(step, around)
+                inside = tuple(self.body(inner, names | {str(name)}, rank))
+                yield Loop(str(name), bounds[0], bounds[1], by, inside)
+                continue
+            block, count, to, into, adds, only = tree.children
+            yield Send(
+                self.formula(block, names),
+                (lambda _: 1) if count is None else self.formula(count, names),
+                self.formula(to, names),
+                None if into is None else self.formula(into, names),
+                adds is not None,
+                None if only is None else self.condition(only, names),
+                _line(tree),
+            )
+
+    def condition(self, tree: SyntaxTree, names: frozenset[str]) -> Formula:
+        """Return a condition as a formula that is not 0 where it holds."""
+        if tree.data == "comparison":
+            left, sign, right = tree.children
+            compare = _COMPARISONS[str(sign)]
+            a, b = self.formula(left, names), self.formula(right, names)
+            return lambda values: compare(a(values), b(values))
+        parts = [self.condition(x, names) for x in tree.children]
+        return lambda values: np.logical_and.reduce([part(values) for part in parts])
+
+    def formula(
+        self, tree: SyntaxTree, names: frozenset[str] | set[str], depth: int = 0
+    ) -> Formula:
+        """Return a formula; what is not known in it is an error."""
+        if isinstance(tree, Token):
+            if tree.type == "NUMBER":
+                number = self.integer(tree) or 0
+                return lambda _: number
+            name = str(tree)
+            if name not in names:
+                hint = self.suggest(tree, names) or f": known are {', '.join(sorted(names))}"
+                self.error(tree, f"nothing is called '{name}' here{hint}")
+            return lambda values: values[name]
+        if depth > _DEEPEST:
+            self.error(first_token(tree), "the formula is too long")
+            return lambda _: 0
+        if tree.data == "applied":
+            name, *arguments = tree.children
+            parts = [self.formula(x, names, depth + 1) for x in arguments]
+            count, function = _FUNCTIONS.get(str(name), (len(parts), None))
+            if function is None:
+                self.error(name, f"there is no function '{name}': use {', '.join(_FUNCTIONS)}")
+                return lambda _: 0
+            if count != len(parts):
+                self.error(name, f"{name} takes {count} arguments")
+        else:
+            function = _OPERATORS[tree.data]
+            parts = [self.formula(x, names, depth + 1) for x in tree.children]
+        return lambda values: function(*(part(values) for part in parts))
+
+
+def _line(tree: SyntaxTree) -> int:
+    token = next(tree.scan_values(lambda x: isinstance(x, Token)), None)
+    return token.line if token is not None else 0
+
+
+@lru_cache(maxsize=256)
+def own_algorithm(name: AlgorithmName) -> Algorithm:
+    """Return the algorithm that a program declares under a name."""
+    tree, errors, _ = parse(name.text, "<algorithm>")
+    lowering = AlgorithmLowering("<algorithm>", errors)
+    declared = None if errors else lowering.declared(tree.children[0])
+    if declared is None:
+        raise DiagnosticError(lowering.errors)
+    return declared.algorithm()
+
+
+@lru_cache(maxsize=1024)
+def prove(algorithm: Algorithm, ranks: int) -> None:
+    """Prove that a declared algorithm implements its collective for a number of ranks.
+
+    Raises:
+        OwnAlgorithmError: it does not, or there are more than ``MOST_RANKS``.
+    """
+    if ranks > MOST_RANKS:
+        raise OwnAlgorithmError(
+            f"{algorithm.name} is proven for {MOST_RANKS} ranks at most, and this group has {ranks}"
+        )
+    problems = check(program_of(algorithm, ranks)).problems
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if problems[1:] else ""
+        raise OwnAlgorithmError(f"{problems[0].message}{more}", problems[0].line)
+
+
+def unproven(module: ModuleOp) -> list[Diagnostic]:
+    """Return an error for each use of a declared algorithm that does not do what it should."""
+    ops = [op for op in module.walk() if isinstance(op, DistOp | StartOp)]
+    used = ((op, op.properties.get(USING.name)) for op in ops)
+    places = {x.sym_name.data: Position.of(x) for x in module.ops if isinstance(x, AlgorithmOp)}
+    errors: list[Diagnostic] = []
+    for op, name in used:
+        if not isinstance(name, AlgorithmAttr):
+            continue
+        count = _mesh(op).group_size(op.over if isinstance(op, DistOp) else op.axes.data)
+        try:
+            prove(own_algorithm(name.data), count)
+        except OwnAlgorithmError as error:
+            message = f"{name.data} is no {name.data.collective} of {count} ranks: {error}"
+            here = _place(name.data, places.get(str(name.data)[1:]), error.line)
+            errors.append(Diagnostic(message, Position.of(op), notes=(here,)))
+    return errors
+
+
+def _place(name: AlgorithmName, declared: Position | None, line: int) -> Diagnostic:
+    """Return a note at a line of a declaration, or at its beginning."""
+    if not line or declared is None:
+        return note(f"{name} is declared here", declared)
+    text = name.text.split("\n")[line - 1]
+    column = len(text) - len(text.lstrip()) + 1 if line > 1 else declared.column
+    return note("it is this send", Position(declared.file, declared.line + line - 1, column))
+
+
+def _mesh(op: DistOp | StartOp) -> Mesh:
+    return mesh_at(op) if isinstance(op, StartOp) else mesh_of(op)
