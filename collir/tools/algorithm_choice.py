@@ -1,12 +1,56 @@
 """The algorithm that options name, as a chunk program."""
 
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
 from collir.algorithms.chunks import program_of
+from collir.algorithms.own import OwnAlgorithmError
 from collir.algorithms.program import ChunkProgram
 from collir.algorithms.table import ALGORITHMS
+from collir.dialects.algorithms import AlgorithmOp
+from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
+from collir.syntax.algorithms import own_algorithm, prove
+from collir.tools.api import parse
 from collir.tools.shell import UsageError
 
 MOST_RANKS = 1024
 """The most ranks of a file: each of them is written out."""
+
+
+def program_of_options(options: argparse.Namespace) -> ChunkProgram:
+    """Return the program of the algorithm that options name: of those of collir, or of a file.
+
+    Raises:
+        UsageError: there is none, or not for as many ranks.
+        DiagnosticError: the file has errors, or declares what is none.
+    """
+    if options.file:
+        return _declared_program(options.file, options.algorithm, options.ranks)
+    if not options.collective:
+        raise UsageError("--collective says of what, or a file declares the algorithm")
+    return chosen_program(options.collective, options.algorithm or "ring", options.ranks)
+
+
+def _declared_program(file: str, algorithm: str | None, ranks: int) -> ChunkProgram:
+    module = parse(Path(file))
+    declared = {op.sym_name.data: op for op in module.ops if isinstance(op, AlgorithmOp)}
+    if not declared:
+        raise UsageError(f"{file} declares no algorithm")
+    name = (algorithm or next(iter(declared))).removeprefix("@")
+    if name not in declared or (algorithm is None and len(declared) > 1):
+        wanted = f"no algorithm '{algorithm}', but" if algorithm else "several algorithms:"
+        raise UsageError(f"{file} declares {wanted} {', '.join(f'@{x}' for x in declared)}")
+    op = declared[name]
+    own = own_algorithm(op.declared.data)
+    if not 2 <= ranks <= MOST_RANKS:
+        raise UsageError(f"--ranks is from 2 to {MOST_RANKS}")
+    try:
+        prove(own, ranks)
+    except OwnAlgorithmError as error:
+        message = f"@{name} is no {own.collective} of {ranks} ranks: {error}"
+        raise DiagnosticError(Diagnostic(message, Position.of(op))) from None
+    return replace(program_of(own, ranks), name=name)
 
 
 def chosen_program(collective: str, algorithm: str, ranks: int) -> ChunkProgram:

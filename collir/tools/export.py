@@ -44,9 +44,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _add_algorithm(parser: argparse.ArgumentParser) -> None:
     """Add the options that name an algorithm, and the file."""
-    parser.add_argument("--collective", required=True, choices=sorted({c for c, _ in ALGORITHMS}))
-    parser.add_argument("--algorithm", default="ring", choices=sorted({a for _, a in ALGORITHMS}),
-                        help="default: ring")  # fmt: skip
+    parser.add_argument("file", nargs="?", help="a .coll file that declares the algorithm")
+    parser.add_argument("--collective", choices=sorted({c for c, _ in ALGORITHMS}))
+    parser.add_argument("--algorithm", metavar="NAME",
+                        help="one of collir's (default: ring), or @NAME of the file: "
+                        f"{', '.join(sorted({a for _, a in ALGORITHMS}))}")  # fmt: skip
     parser.add_argument("--ranks", required=True, type=int, metavar="N", help="how many ranks")
     parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
 

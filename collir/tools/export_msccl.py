@@ -5,15 +5,16 @@ import sys
 
 from collir.algorithms.checking import check
 from collir.algorithms.msccl_xml import text_of
+from collir.algorithms.program import ChunkProgram
 from collir.importing.algorithms.msccl_xml import read_msccl_xml
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.tools.algorithm_choice import chosen_program
+from collir.tools.algorithm_choice import program_of_options
 from collir.tools.shell import write_whole
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the file; return the exit status."""
-    text = exported(options.collective, options.algorithm, options.ranks, options.runtime)
+    text = exported(program_of_options(options), options.runtime)
     if options.output:
         write_whole(options.output, text)
     else:
@@ -21,14 +22,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def exported(collective: str, algorithm: str, ranks: int, runtime: str = "rccl") -> str:
+def exported(program: ChunkProgram, runtime: str = "rccl") -> str:
     """Return an algorithm in MSCCL's XML.
 
     Raises:
-        UsageError: there is no such algorithm of the collective, or not for as many ranks.
         DiagnosticError: the runtime does not take the file.
     """
-    text = text_of(chosen_program(collective, algorithm, ranks), runtime)
+    text, ranks = text_of(program, runtime), len(program.ranks)
     read = read_msccl_xml(text.encode())
     found = check(read.program)
     assert found.is_right, found.problems

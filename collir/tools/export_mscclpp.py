@@ -9,17 +9,18 @@ from collir.algorithms.fusion import fused_program
 from collir.algorithms.mscclpp.checking import check_plan, why_not_run
 from collir.algorithms.mscclpp.text import text_of_plan
 from collir.algorithms.mscclpp.writing import SLOTS, plan_of
+from collir.algorithms.program import ChunkProgram
 from collir.importing.algorithms.mscclpp import read_mscclpp
 from collir.importing.values import ReadError
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.tools.algorithm_choice import chosen_program
+from collir.tools.algorithm_choice import program_of_options
 from collir.tools.shell import write_whole
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the file; return the exit status."""
     gc.set_threshold(50_000, 20, 100)  # files are large, and hardly any of it is garbage
-    text = exported_plan(options.collective, options.algorithm, options.ranks, options.channel)
+    text = exported_plan(program_of_options(options), options.channel)
     if options.output:
         write_whole(options.output, text)
     else:
@@ -27,17 +28,16 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def exported_plan(collective: str, algorithm: str, ranks: int, channel: str = "memory") -> str:
+def exported_plan(chunks: ChunkProgram, channel: str = "memory") -> str:
     """Return an algorithm as a plan of MSCCL++.
 
     Args:
         channel: the type of its channels: ``memory`` or ``port``.
 
     Raises:
-        UsageError: there is no such algorithm of the collective, or not for as many ranks.
         DiagnosticError: the executor does not take the file.
     """
-    chunks = chosen_program(collective, algorithm, ranks)
+    ranks = len(chunks.ranks)
     hint = "try fewer ranks, or an algorithm with fewer peers, such as ring"
     if reason := why_not_run(plan_of(chunks, channel)):
         message = f"the plan of {ranks} ranks is too large to be proven: {reason}"
