@@ -23,6 +23,7 @@ from collir.algorithms.table import ALGORITHMS
 from collir.dialects.local import ComputeOp, CopyOp, StartOp, number
 from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.machine import NumberAttr
+from collir.dialects.tables import OPERATIONS
 from collir.layout import Mesh, Place, Reduction, place_at
 from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.local import LocalBuffer, coordinate_index, table
@@ -117,6 +118,7 @@ class RoundsOfRanks:
 
     def __post_init__(self) -> None:
         self.axes = self.start.axes.data
+        self.kind = OPERATIONS[self.start.called].KIND
         self.shape = shape_over(self.writer.mesh, self.axes)
         self.ranks, self.root = self.shape.ranks, self.start.number("root")
         self.row = row_of(self.start.called)
@@ -151,33 +153,32 @@ class RoundsOfRanks:
 
     def _begin(self) -> None:
         """Give each row of blocks its memory, with the operand in it."""
-        source, kind = self.start.source, self.start.called
+        source, kind = self.start.source, self.kind
         if self.algorithm.scratch(self.shape):
             self.rows[_SCRATCH] = self._alloc(self.begins[-1])
-        if kind == "all_to_all":
+        if kind.exchanges:
             return
-        if kind not in ("all_reduce", "all_gather", "broadcast"):
+        if kind.shards or kind.after == "root":
             self.rows[self.row] = self._alloc(self.begins[-1])
         row = self.rows[self.row]
-        if kind in ("all_gather", "gather"):
+        if kind.gathers:
             own = [[Piece(0, begin, size)] for begin, size in self._own_blocks()]
             self._move(source, row, own, self.place)
-        elif kind in ("broadcast", "scatter"):
+        elif kind.before == "root":
             self._move(source, row, self._from_root(), self._root_place)
         else:
             self._move(source, row, self._whole(), self.place)
 
     def _end(self) -> None:
         """Copy the result from its row, and divide what is an average."""
-        target, kind, row = self.start.target, self.start.called, self.rows[self.row]
-        place = self._root_place if kind in ("reduce", "gather") else self.place
-        if kind in ("reduce_scatter", "scatter"):
+        target, kind, row = self.start.target, self.kind, self.rows[self.row]
+        place = self._root_place if kind.after == "root" else self.place
+        if kind.shards and not kind.exchanges:
             own = [[Piece(begin, 0, size)] for begin, size in self._own_blocks()]
             self._move(row, target, own, self.place)
-        elif kind == "reduce":
-            self._move(row, target, self._whole(), place)
-        elif kind == "gather":
-            back = [[Piece(b, a, n) for a, b, n in own] for own in self._from_root()]
+        elif kind.after == "root":
+            back = self._from_root() if kind.gathers else self._whole()
+            back = [[Piece(b, a, n) for a, b, n in own] for own in back]
             self._move(row, target, back, place)
         if self.start.operation is Reduction.AVG:
             self._divide(target, place)

@@ -135,7 +135,7 @@ def _expected(terminals: set[str]) -> str:
     if len(terminals) > 1:  # few values have a role
         words.add("ROLE")
         words |= {"COLON"} if "EQUAL" in terminals else set()
-        words |= {"LOCAL"}  # few local functions are written by hand
+        words |= {"LOCAL", "ALGORITHM"}  # few of these are written by hand
     names = sorted({shown(name) for name in terminals - words})
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 

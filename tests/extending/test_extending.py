@@ -45,6 +45,7 @@ LOCAL = {name for name, kind in STEPS.items() if kind.local}
 COPIED = {"slice", "transpose", "pad", "concat", "assemble"}
 COMPUTED = {name for name in LOCAL if not STEPS[name].is_view} - COPIED
 ARITHMETIC = {"add", "scale", "cast"}
+OF_TWO = {"mul", "div", "maximum", "minimum"}
 COPYING = {name for name in LOCAL if not (STEPS[name].is_view or STEPS[name].computes)}
 
 
@@ -104,7 +105,7 @@ def test_a_collective_is_one_entry_in_each_table() -> None:
         (COSTS, SENDING),
         (mpi_method.ARGUMENTS, SENDING - {"send"}),
         (c_host.HostMethod.ELEMENTS, ARITHMETIC),
-        (nccl_method.NcclMethod.KERNELS, ARITHMETIC),
+        (nccl_method.NcclMethod.KERNELS, ARITHMETIC | OF_TWO),
         (nccl_method.CALLS, SENDING - {"send"}),
         (mpi4py.Mpi4pyMethod.COLLECTIVES, SENDING),
         (torch.TorchMethod.COLLECTIVES, SENDING),
@@ -174,6 +175,8 @@ TABLES = {
 
 SUBJECTS = {
     "algorithms/collectives.py": "what each makes of which chunks, written apart from the types",
+    "synthesis/trees/program.py": "which of them go up trees, and which go down",
+    "synthesis/trees/schedules.py": "which have trees both ways, or one alone",
     "importing/algorithms/msccl_xml.py": "what MSCCL calls them",
     "importing/models/by_hand.py": "what JAX calls them",
     "tools/settings_jax.py": "what flags of XLA call them",

@@ -18,10 +18,11 @@ has that of one chunk of all channels besides. A ring has one more hop between n
 counts, back to the first of them.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 
 from collir.algorithms.patterns import BothWays
@@ -320,6 +321,18 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
     Raises:
         CostError: NCCL does not have the algorithm for this collective.
     """
+    return min(estimates(kind, group, size, algorithm), key=itemgetter(0))[1]
+
+
+def estimates(
+    kind: str, group: Group, size: float, algorithm: str | None = None
+) -> list[tuple[float, NcclEstimate]]:
+    """Return the estimates of all algorithms and protocols, each behind the seconds that NCCL
+    expects it to take.
+
+    Raises:
+        CostError: NCCL does not have the algorithm for this collective.
+    """
     shape = _shape(group)
     place = (shape.ranks, shape.nodes, shape.fabric)
     choices = list(_choices(kind, shape, algorithm))
@@ -337,7 +350,42 @@ def estimate(kind: str, group: Group, size: float, algorithm: str | None = None)
         transfer = size * per_byte + _chunk_seconds(kind, name, protocol, size, per_byte)
         found = _estimate(f"{name}/{protocol}", shape, own, transfer)
         candidates.append((expected, found))
-    return min(candidates, key=lambda candidate: candidate[0])[1]
+    return candidates
+
+
+def nodes_of(group: Group) -> int:
+    """Return the number of nodes over which a group extends, as NCCL counts them."""
+    return _shape(group).nodes
+
+
+def bends(kind: str, group: Group) -> list[int]:
+    """Return the sizes in bytes, from 0 up, at which estimates bend or jump.
+
+    From each of them to the byte before the next one, and after the last, an estimate is a straight
+    line, except that of a tree: its bandwidth follows the logarithm of the size.
+    """
+    powers = (64 << place for place in range(max(map(len, _TREE_PARTS.values()))))
+    fixed = sorted({0, *powers, *map(int, (*_IN_FLIGHT.values(), _NVLS_IN_FLIGHT))})
+    shape = _shape(group)
+    own = set[int]()
+    for name, protocol in _choices(kind, shape, None):
+        if name in (RING, TREE):  # the chunks of NVLS have no longest time
+            per_byte = _per_byte(name, protocol, shape, kind)[1]
+            capped = partial(_is_capped, kind, name, protocol, per_byte)
+            for low, high in itertools.pairwise(fixed):
+                before, after = capped(low), capped(high - 1)
+                if before != after:
+                    while high - low > 1:
+                        middle = (low + high) // 2
+                        low, high = (middle, high) if capped(middle) == before else (low, middle)
+                    own.add(high)
+    return sorted({*fixed, *own})
+
+
+def _is_capped(kind: str, name: str, protocol: str, per_byte: float, size: int) -> bool:
+    """Return whether a chunk of a ring or tree takes the longest time that a chunk takes."""
+    part = _tree_parts(protocol, size)[1] if name == TREE else 1.0
+    return _chunk_seconds(kind, name, protocol, size, per_byte / part) >= _CHUNK
 
 
 def _estimate(
