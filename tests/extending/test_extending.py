@@ -179,6 +179,7 @@ SUBJECTS = {
     "synthesis/trees/schedules.py": "which have trees both ways, or one alone",
     "importing/algorithms/msccl_xml.py": "what MSCCL calls them",
     "importing/algorithms/mscclpp.py": "what MSCCL++ calls them",
+    "tools/synthesize_driver.py": "which have a root",
     "importing/models/by_hand.py": "what JAX calls them",
     "tools/settings_jax.py": "what flags of XLA call them",
     "importing/hlo/rules.py": "what XLA calls them",
