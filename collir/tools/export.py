@@ -3,6 +3,8 @@
 import argparse
 
 from collir.algorithms.table import ALGORITHMS
+from collir.syntax.machines import shipped
+from collir.tools.completion import listed
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +42,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
     mscclpp.add_argument("--channel", default="memory", choices=("memory", "port"),
                          help="what ranks write to each other over: the memory of a host, or a "
                          "network (default: memory)")  # fmt: skip
+    tuner = kinds.add_parser(
+        "tuner", help="algorithms and protocols by message size, for NCCL's example tuner plugin",
+        description="The algorithm and protocol of NCCL that is the fastest on a machine, for each "
+        "range of message sizes, as NCCL's example tuner plugin reads it "
+        "(NCCL_TUNER_CONFIG_FILE). What that gains over NCCL's own choice is told on stderr.",
+    )  # fmt: skip
+    _add_tuner(tuner)
+
+
+def _add_tuner(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the file of the tuner plugin."""
+    machine = parser.add_argument(
+        "machine", help="a .coll file with the machine, or @NAME of a shipped one"
+    )
+    setattr(  # noqa: B010 - what argcomplete looks for
+        machine, "completer", listed(lambda: [f"@{name}" for name in shipped()])
+    )
+    parser.add_argument("--machine", dest="name", metavar="NAME",
+                        help="the machine, where the file has several")  # fmt: skip
+    parser.add_argument("--ranks", type=int, nargs="+", metavar="N",
+                        help="the sizes of communicators (default: all devices)")  # fmt: skip
+    parser.add_argument("--collective", nargs="+", metavar="NAME",
+                        help="the collectives (default: all that NCCL chooses for)")  # fmt: skip
+    parser.add_argument("--sizes", metavar="FROM..TO",
+                        help="message sizes, such as 1KiB..1GiB (default: all)")  # fmt: skip
+    parser.add_argument("--check", metavar="FILE",
+                        help="write nothing: check that a file has one line for each size, with "
+                        "the fastest choice")  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="FILE", help="default: standard output")
 
 
 def _add_algorithm(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +91,10 @@ def run(options: argparse.Namespace) -> int:
         from collir.tools import export_msccl
 
         return export_msccl.run(options)
+    if options.kind == "tuner":
+        from collir.tools import export_tuner
+
+        return export_tuner.run(options)
     if options.kind == "mscclpp":
         from collir.tools import export_mscclpp
 

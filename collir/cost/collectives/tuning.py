@@ -8,16 +8,17 @@ from its straight line; then both halves are looked at, down to single bytes.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 from collir.cost.collectives import nccl
+from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import Group
 
 Prices = Mapping[str, float]
 """Seconds by algorithm and protocol."""
 
-KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+KINDS = tuple(kind for kind, entry in COSTS.items() if isinstance(entry.nccl, NcclKind))
 """The collectives for which NCCL chooses an algorithm."""
 
 
@@ -42,19 +43,25 @@ def expected_prices(kind: str, group: Group, size: int) -> dict[str, float]:
 
 def fastest_ranges(kind: str, group: Group, first: int, last: int) -> list[SizeRange]:
     """Return the fastest algorithm and protocol for all sizes from ``first`` to ``last``."""
-    prices = cache(lambda size: own_prices(kind, group, size))
-    return _ranges(prices, nccl.bends(kind, group), first, last)
+    return _ranges(partial(own_prices, kind, group), nccl.bends(kind, group), first, last)
 
 
 def chosen_ranges(kind: str, group: Group, first: int, last: int) -> list[SizeRange]:
     """Return NCCL's own choice for all sizes from ``first`` to ``last``."""
-    prices = cache(lambda size: expected_prices(kind, group, size))
-    return _ranges(prices, nccl.bends(kind, group), first, last)
+    return _ranges(partial(expected_prices, kind, group), nccl.bends(kind, group), first, last)
+
+
+def saved(kind: str, group: Group, size: int) -> float:
+    """Return the part of the time of NCCL's choice that the fastest algorithm saves."""
+    own = own_prices(kind, group, size)
+    chosen = own[_best(expected_prices(kind, group, size))]
+    return 1 - min(own.values()) / chosen if chosen else 0.0
 
 
 def _ranges(
     prices: Callable[[int], Prices], bends: list[int], first: int, last: int
 ) -> list[SizeRange]:
+    prices = cache(prices)
     starts = [first, *(size for size in bends if first < size <= last), last + 1]
     found: list[tuple[int, str]] = []
     for start, after in pairwise(starts):
