@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent.parent
 
 ORDER = [
     "machine",
-    "layout",
     "algorithms",
+    "layout",
     "dialects",
     "ir",
     "syntax",

@@ -96,6 +96,8 @@ class Algorithm:
         instead: of one that does, those that do not.
         blocks: the blocks of the full buffer, for a group; by default as many as ranks.
         scratch: the blocks of memory besides, for a group.
+        composed: whether it is others one after the other, as ``decompose`` makes them of steps.
+            No library has it, so it is not among those of which the cheapest is taken.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Algorithm:
     instead: str = ""
     blocks: Callable[[Shape], int] = lambda shape: shape.ranks
     scratch: Callable[[Shape], int] = lambda _: 0
+    composed: bool = False
 
     def fits(self, ranks: int) -> bool:
         """Return whether it is one for a number of ranks."""

@@ -174,6 +174,26 @@ class Offset(Pattern):
 
 
 @dataclass(frozen=True)
+class Around(Pattern):
+    """Every rank sends to the one whose child of a level is the next, the last one to the first.
+
+    All digits of the level count together; those of other levels stay.
+    """
+
+    level: int
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        found, weight, carry = np.zeros_like(ranks), 1, np.ones_like(ranks)
+        for digit in reversed(shape.digits):
+            value = ranks // weight % digit.size
+            if digit.level == self.level:
+                carry, value = np.divmod(value + carry, digit.size)
+            found = found + value * weight
+            weight *= digit.size
+        return found
+
+
+@dataclass(frozen=True)
 class Binomial(Pattern):
     """A round of a binomial tree, whose root is rank 0.
 

@@ -266,7 +266,9 @@ def _alpha_beta(collective: Collective, model: CostModel) -> tuple[str, Estimate
         return chosen, algorithm_estimate(collective, group, chosen)
     estimates: dict[str, Estimate] = {}
     reasons: list[CostError] = []
-    for name in known:
+    for name, estimated in known.items():
+        if isinstance(estimated, ByRounds) and estimated.algorithm.composed:
+            continue
         try:
             estimates[name] = algorithm_estimate(collective, group, name)
         except CostError as error:  # not for this number of ranks, or these links

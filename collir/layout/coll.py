@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from collir.algorithms.table import names_of
 from collir.layout import gradients, local_rules, rules
 from collir.layout.operation_table import OperationTable
 from collir.layout.sizes import Size
@@ -81,14 +82,7 @@ ALL_REDUCE = row(
     before="partial",
     after="replicated",
     sends=True,
-    algorithms=(
-        "ring",
-        "recursive_doubling",
-        "halving_doubling",
-        "binary_tree",
-        "double_binary_tree",
-        "direct",
-    ),
+    algorithms=names_of("all_reduce"),
 )
 REDUCE = row(
     name="reduce",
@@ -97,7 +91,7 @@ REDUCE = row(
     before="partial",
     after="root",
     sends=True,
-    algorithms=("binomial", "halving_doubling", "chain", "binary_tree", "double_binary_tree"),
+    algorithms=names_of("reduce"),
 )
 BROADCAST = row(
     name="broadcast",
@@ -106,7 +100,7 @@ BROADCAST = row(
     before="root",
     after="replicated",
     sends=True,
-    algorithms=("binomial", "scatter_all_gather", "chain", "binary_tree", "double_binary_tree"),
+    algorithms=names_of("broadcast"),
 )
 REDUCE_SCATTER = row(
     name="reduce_scatter",
@@ -115,7 +109,7 @@ REDUCE_SCATTER = row(
     before="partial",
     after="sharded",
     sends=True,
-    algorithms=("ring", "recursive_halving", "pat", "pairwise", "direct"),
+    algorithms=names_of("reduce_scatter"),
 )
 ALL_GATHER = row(
     name="all_gather",
@@ -124,7 +118,7 @@ ALL_GATHER = row(
     before="sharded",
     after="replicated",
     sends=True,
-    algorithms=("ring", "recursive_doubling", "bruck", "pat", "direct"),
+    algorithms=names_of("all_gather"),
 )
 SCATTER = row(
     name="scatter",
@@ -133,7 +127,7 @@ SCATTER = row(
     before="root",
     after="sharded",
     sends=True,
-    algorithms=("binomial", "direct"),
+    algorithms=names_of("scatter"),
 )
 GATHER = row(
     name="gather",
@@ -142,7 +136,7 @@ GATHER = row(
     before="sharded",
     after="root",
     sends=True,
-    algorithms=("binomial", "direct"),
+    algorithms=names_of("gather"),
 )
 ALL_TO_ALL = row(
     name="all_to_all",
@@ -158,7 +152,7 @@ ALL_TO_ALL = row(
     before="sharded",
     after="sharded",
     sends=True,
-    algorithms=("pairwise", "bruck", "direct"),
+    algorithms=names_of("all_to_all"),
 )
 SEND = row(
     name="send",

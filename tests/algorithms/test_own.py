@@ -108,7 +108,8 @@ def changed(text: str, rng: random.Random) -> str:
 @settings(max_examples=150)
 @given(rng=RANDOM)
 def test_what_is_proven_is_right_and_what_is_refused_is_wrong(rng: random.Random) -> None:
-    """A plain interpreter of numbers, in random orders, says the same as the proof."""
+    """A plain interpreter of numbers, in random orders, says the same as the proof, which also
+    refuses what is added twice and overwritten then."""
     key = rng.choice([key for key in TEXTS if key[0] in ("all_reduce", "all_gather")])
     ranks = rng.choice([2, 3, 4, 5, 8])
     try:
@@ -117,4 +118,5 @@ def test_what_is_proven_is_right_and_what_is_refused_is_wrong(rng: random.Random
     except (OwnAlgorithmError, DiagnosticError):
         return
     right = all(results(program, rng, 8) == wanted(program) for _ in range(3))
-    assert check(program).is_right == right
+    found = check(program)
+    assert found.is_right == right or {x.kind for x in found.problems} == {"value"}

@@ -295,8 +295,12 @@ NOT_REACHED = {
     **{(name, kind): 2.0 for name in ("an even ring", "an odd ring") for kind in ONE_WAY},
     **{("a full mesh", kind): 3.0 for kind in ONE_WAY},
     **{
-        (name, kind): 7 / 6
-        for name in ("slow outside", "a taper outside", "a slow port outside")
+        (name, kind): ratio
+        for name, ratio in (
+            ("slow outside", 16 / 15),
+            ("a taper outside", 76 / 75),
+            ("a slow port outside", 1.00333),
+        )
         for kind in ("all_gather", "reduce_scatter")
     },
     **{(f"a slow port {where}", "all_reduce"): 1.5 for where in ("at the root", "elsewhere")},

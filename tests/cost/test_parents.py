@@ -60,8 +60,8 @@ def test_nodes_of_equal_sizes_are_a_level(kind: str, nodes: int, gpus: int, size
     models = [CostModel("p2"), CostModel("nccl")]
     models += [CostModel("alpha-beta", name) for name in COSTS[kind].algorithms]
     for model in models:
-        if model.algorithm == "pairwise" or "tree" in model.algorithm:
-            continue  # the offsets of pairs are by sub-axis, and trees are refused
+        if model.algorithm in ("pairwise", "hierarchical") or "tree" in model.algorithm:
+            continue  # pairs go by sub-axis, rings by level, and trees are refused
         expected = seconds(plain, kind, "a", size, model)
         assert seconds(one, kind, "a", size, model) == pytest.approx(expected, nan_ok=True)
         for axis, sub in (("a", "a.node"), ("b", "a.gpu")):

@@ -2,6 +2,7 @@
 
 import json
 import random
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ def test_values_that_are_changed_are_an_error_or_a_plan(seed: int) -> None:
             if rng.random() < 0.2:
                 del it[key]
             else:
-                it[key] = rng.choice(SCALARS)
+                it[key] = deepcopy(rng.choice(SCALARS))
             break
     try:
         read = read_mscclpp(data_of(plan))

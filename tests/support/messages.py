@@ -390,6 +390,45 @@ def _ring(network: Network, p: int, n: float, g: float) -> float:
     return min(times)
 
 
+def _levels(network: Network, p: int, n: float, g: float, reduces: bool) -> float:
+    """Return the time of a ring on each level, the innermost first, over what is left of a buffer;
+    without reduction the outermost is first, over what is there."""
+    mesh, group = network.mesh, network.members[0]
+    order = {level.name: i for i, level in enumerate(network.levels)}
+    extended = next(i for i, level in enumerate(network.levels) if level.size > 1)
+    at = [coordinates(mesh, device) for device in group]
+    axes = [axis for axis in at[0] if len({c[axis] for c in at}) > 1]
+    level_of = {axis: order.get(mesh.by_name[axis].level or "", extended) for axis in axes}
+    size, time = n if reduces else n / p, 0.0
+    levels = sorted(set(level_of.values()), reverse=reduces)
+    for level in levels:
+        inside = [axis for axis in axes if level_of[axis] == level]
+        # A ring has the ranks that differ on this level alone, in the order of the group.
+        rings: dict[tuple[int, ...], list[int]] = {}
+        for rank, place in enumerate(at):
+            rings.setdefault(tuple(place[a] for a in axes if a not in inside), []).append(rank)
+        across = len(next(iter(rings.values())))
+        part = size / across if reduces else size
+        messages = [
+            (ring[k], ring[(k + 1) % across], part * (across - 1))
+            for ring in rings.values()
+            for k in range(across)
+        ]
+        hops = [
+            [
+                network.latency(members[ring[k]], members[ring[(k + 1) % across]])
+                for k in range(across)
+            ]
+            for members in network.members
+            for ring in rings.values()
+        ]
+        latency = max(sum(way) - min(way) for way in hops)
+        reducing = g * part * (across - 1) if reduces else 0.0
+        time += pipelined(network, messages, latency, reducing)
+        size = size / across if reduces else size * across
+    return time
+
+
 def _exchanges(p: int, parts: Iterable[tuple[int, float]]) -> list[Messages]:
     return [[(i, i ^ distance, size) for i in range(p)] for distance, size in parts]
 
@@ -559,6 +598,12 @@ _TIMES: dict[tuple[str, str], Callable[[Network, int, float, float], float]] = {
     ("all_reduce", "recursive_doubling"): _doubling_all_reduce,
     ("all_reduce", "halving_doubling"): _halving_doubling,
     ("all_reduce", "direct"): _twice(_direct, _direct),
+    ("all_reduce", "hierarchical"): _twice(
+        lambda network, p, n, g: _levels(network, p, n, g, True),
+        lambda network, p, n, g: _levels(network, p, n, g, False),
+    ),
+    ("reduce_scatter", "hierarchical"): lambda network, p, n, g: _levels(network, p, n, g, True),
+    ("all_gather", "hierarchical"): lambda network, p, n, g: _levels(network, p, n, g, False),
     ("reduce_scatter", "ring"): _ring,
     ("reduce_scatter", "recursive_halving"): _halving_reduce_scatter,
     ("reduce_scatter", "pat"): _pat,

@@ -12,9 +12,18 @@ from functools import lru_cache
 import numpy as np
 
 from collir.algorithms.moves import Algorithm, LocalCopy, Round, Waits
-from collir.algorithms.patterns import AllPairs, BothWays, Exchange, Pattern, Shape, Shift, Star
+from collir.algorithms.patterns import (
+    AllPairs,
+    Around,
+    BothWays,
+    Exchange,
+    Pattern,
+    Shape,
+    Shift,
+    Star,
+)
 from collir.cost.collectives.meter import Meter, round_cost
-from collir.cost.network.group import CostError, Group
+from collir.cost.network.group import Array, CostError, Group
 from collir.cost.network.traffic import Traffic, shape_of, traffic_of
 
 
@@ -104,12 +113,36 @@ def _pipeline_latency(each: PricedRound, group: Group) -> float:
     match each.pattern:
         case Shift(distance=1) | BothWays() if each.waits is Waits.DATA:
             return ring_latency(group)
+        case Around(level=level) if each.waits is Waits.DATA:
+            return _around_latency(group, level)
         case AllPairs() if each.waits is Waits.NOTHING:
             return _messages(group)
         case Star() if each.waits is Waits.NOTHING:
             return _messages(group, 0)
         case _:
             raise NotImplementedError(f"the latency of {each.pattern} that waits for {each.waits}")
+
+
+def _around_latency(group: Group, level: int) -> float:
+    """Return the latency of a chunk's way round a ring on a level: that of all hops but the
+    fastest."""
+    hops, between = group.across[level], 0
+    if level == 0 and group.levels[0].parents:
+        ranks = np.arange(group.size)
+        following = Around(0).targets(ranks, 0, shape_of(group))
+        changes = group.parents_of_ranks[:, ranks] != group.parents_of_ranks[:, following]
+        between = _most_in_a_ring(changes, group, following)
+    slow, fast = group.latency_between_parents, group.latencies[level]
+    return between * slow + (hops - between) * fast - (fast if between < hops else slow)
+
+
+def _most_in_a_ring(changes: Array, group: Group, following: Array) -> int:
+    """Return the most changes of parents on the way round a ring of a level."""
+    counts, at = np.zeros(changes.shape, dtype=np.int64), np.arange(group.size)
+    for _ in range(group.across[0]):
+        counts += changes[:, at]
+        at = following[at]
+    return int(counts.max())
 
 
 def ring_hops(group: Group) -> list[tuple[int, float]]:

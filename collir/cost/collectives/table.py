@@ -216,6 +216,12 @@ def _pass_around(meter: Meter, size: float) -> None:
     meter.add_pipeline(0.0, [(Shift(1), size)])
 
 
+def _algorithms(collective: str, **priced: Estimated) -> dict[str, Estimated]:
+    """Return the algorithms of a collective: those that are rounds, and others with their price."""
+    rounds = {name: ByRounds(x) for (of, name), x in ALGORITHMS.items() if of == collective}
+    return {**rounds, **priced}
+
+
 def _rounds(collective: str, name: str) -> Estimated:
     return ByRounds(ALGORITHMS[collective, name])
 
@@ -246,14 +252,11 @@ _MESSAGES = CollectiveCost(
 
 _ENTRIES: dict[str, CollectiveCost] = {
     "all_reduce": CollectiveCost(
-        algorithms={
-            "ring": _rounds("all_reduce", "ring"),
-            "recursive_doubling": _rounds("all_reduce", "recursive_doubling"),
-            "halving_doubling": _rounds("all_reduce", "halving_doubling"),
-            "binary_tree": by.binary_tree_all_reduce,
-            "double_binary_tree": by.double_tree_all_reduce,
-            "direct": _rounds("all_reduce", "direct"),
-        },
+        algorithms=_algorithms(
+            "all_reduce",
+            binary_tree=by.binary_tree_all_reduce,
+            double_binary_tree=by.double_tree_all_reduce,
+        ),
         ways=2,
         into=lambda size, parts, below, copied, helped: (
             size + 0 * parts if helped else 2 * _rest(parts) * size
@@ -268,13 +271,7 @@ _ENTRIES: dict[str, CollectiveCost] = {
         nccl=NcclKind(steps=lambda ranks: 2 * (ranks - 1), tree=True),
     ),
     "all_gather": CollectiveCost(
-        algorithms={
-            "ring": _rounds("all_gather", "ring"),
-            "recursive_doubling": _rounds("all_gather", "recursive_doubling"),
-            "bruck": _rounds("all_gather", "bruck"),
-            "pat": _rounds("all_gather", "pat"),
-            "direct": _rounds("all_gather", "direct"),
-        },
+        algorithms=_algorithms("all_gather"),
         ways=1,
         into=_into_gathered,
         between=_buffer_to_all,
@@ -288,13 +285,7 @@ _ENTRIES: dict[str, CollectiveCost] = {
         nccl=NcclKind(steps=lambda ranks: ranks - 1, tree=False, grouped="broadcast"),
     ),
     "reduce_scatter": CollectiveCost(
-        algorithms={
-            "ring": _rounds("reduce_scatter", "ring"),
-            "recursive_halving": _rounds("reduce_scatter", "recursive_halving"),
-            "pat": _rounds("reduce_scatter", "pat"),
-            "pairwise": _rounds("reduce_scatter", "pairwise"),
-            "direct": _rounds("reduce_scatter", "direct"),
-        },
+        algorithms=_algorithms("reduce_scatter"),
         ways=1,
         into=_into_scattered,
         between=_buffer_to_all,
@@ -308,11 +299,7 @@ _ENTRIES: dict[str, CollectiveCost] = {
         nccl=NcclKind(steps=lambda ranks: ranks - 1, tree=False, grouped="reduce"),
     ),
     "all_to_all": CollectiveCost(
-        algorithms={
-            "pairwise": _rounds("all_to_all", "pairwise"),
-            "bruck": _rounds("all_to_all", "bruck"),
-            "direct": _rounds("all_to_all", "direct"),
-        },
+        algorithms=_algorithms("all_to_all"),
         ways=1,
         into=lambda size, parts, below, copied, helped: below * _rest(parts) * size,
         between=lambda size, parts, below: below * (parts - 1) * size,
@@ -325,13 +312,12 @@ _ENTRIES: dict[str, CollectiveCost] = {
         nccl=_rounds("all_to_all", "direct"),
     ),
     "broadcast": CollectiveCost(
-        algorithms={
-            "binomial": _rounds("broadcast", "binomial"),
-            "scatter_all_gather": _rounds("broadcast", "scatter_all_gather"),
-            "chain": by.chain_broadcast,
-            "binary_tree": by.binary_tree_one_way,
-            "double_binary_tree": by.double_tree_one_way,
-        },
+        algorithms=_algorithms(
+            "broadcast",
+            chain=by.chain_broadcast,
+            binary_tree=by.binary_tree_one_way,
+            double_binary_tree=by.double_tree_one_way,
+        ),
         ways=1,
         into=_into_whole,
         between=_buffer_to_all,
@@ -344,13 +330,12 @@ _ENTRIES: dict[str, CollectiveCost] = {
         nccl=NcclKind(steps=lambda ranks: ranks, tree=False),
     ),
     "reduce": CollectiveCost(
-        algorithms={
-            "binomial": _rounds("reduce", "binomial"),
-            "halving_doubling": _rounds("reduce", "halving_doubling"),
-            "chain": by.chain_reduce,
-            "binary_tree": by.binary_tree_reduce,
-            "double_binary_tree": by.double_tree_reduce,
-        },
+        algorithms=_algorithms(
+            "reduce",
+            chain=by.chain_reduce,
+            binary_tree=by.binary_tree_reduce,
+            double_binary_tree=by.double_tree_reduce,
+        ),
         ways=1,
         into=_into_whole,
         between=_buffer_to_all,
@@ -363,10 +348,7 @@ _ENTRIES: dict[str, CollectiveCost] = {
         nccl=NcclKind(steps=lambda ranks: ranks, tree=False),
     ),
     "gather": CollectiveCost(
-        algorithms={
-            "binomial": _rounds("gather", "binomial"),
-            "direct": _rounds("gather", "direct"),
-        },
+        algorithms=_algorithms("gather"),
         ways=1,
         into=_into_gathered,
         between=_parts_to_one,
@@ -379,10 +361,7 @@ _ENTRIES: dict[str, CollectiveCost] = {
         nccl=_rounds("gather", "direct"),
     ),
     "scatter": CollectiveCost(
-        algorithms={
-            "binomial": _rounds("scatter", "binomial"),
-            "direct": _rounds("scatter", "direct"),
-        },
+        algorithms=_algorithms("scatter"),
         ways=1,
         into=_into_scattered,
         between=_parts_to_one,

@@ -14,6 +14,7 @@ import numpy as np
 
 from collir.algorithms.patterns import (
     AllPairs,
+    Around,
     Binomial,
     Digit,
     Exchange,
@@ -208,6 +209,21 @@ class _OffsetTraffic(UniformTraffic):
             moved = list(zip(inside, coordinates, moves, strict=True))
             source = sum(digit.step * x for digit, x, _ in moved)
             target = sum(digit.step * ((x + move) % digit.size) for digit, x, move in moved)
+            yield source, target, group.below[level]
+
+
+@dataclass(frozen=True)
+class _AroundTraffic(UniformTraffic):
+    pattern: Around
+
+    def staying(self, group: Group, level: int) -> int:
+        return group.below[level] if level < self.pattern.level else 0
+
+    def pairs(self, group: Group, level: int) -> Pairs:
+        if level != self.pattern.level:
+            return
+        children = [child for child, _ in reached_children(group.digits, level)]
+        for source, target in zip(children, [*children[1:], children[0]], strict=True):
             yield source, target, group.below[level]
 
 
@@ -420,6 +436,8 @@ def traffic_of(pattern: Pattern, group: Group, counts: Counts | None = None) -> 
             return _ExchangeTraffic(pattern)
         case Offset():
             return _OffsetTraffic(pattern)
+        case Around():
+            return _AroundTraffic(pattern)
         case AllPairs():
             return _AllPairsTraffic(pattern)
         case Binomial() if group.is_power_of_two and not group.uneven:

@@ -1,0 +1,86 @@
+"""Hierarchical algorithms: a ring on every level of a machine, over what the levels inside left.
+
+A reduce_scatter begins on the innermost level, whose ranks are near and have the most to send; on
+each level further out a rank has only its part. An all_gather goes the other way.
+
+Cho et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneous network
+hierarchy, MLSys 2019.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
+
+from collir.algorithms.moves import Algorithm, Round, Waits
+from collir.algorithms.patterns import Around, Shape
+
+
+def _blocks(
+    shape: Shape, done: frozenset[int], level: int, back: int, turn: int, rank: int, _: int
+) -> list[int]:
+    """Return the blocks of a part that goes round on a level: those of the rank on the levels that
+    are done, of the part on this one, and all of the others.
+
+    Args:
+        back: how far behind the rank its first part is.
+    """
+    own = _places(shape, rank)
+    own[level] = (own[level] - back - turn) % shape.across(level)
+    values = [[own[n]] if n in done or n == level else range(shape.across(n)) for n in shape.levels]
+    places = product(*values)
+    return sorted(_number(shape, dict(zip(shape.levels, at, strict=True))) for at in places)
+
+
+def _places(shape: Shape, rank: int) -> dict[int, int]:
+    """Return the number of a rank on each level, its digits there together."""
+    places = dict.fromkeys(shape.levels, 0)
+    weights = dict.fromkeys(shape.levels, 1)
+    for digit in reversed(shape.digits):
+        rank, value = divmod(rank, digit.size)
+        if digit.level in places:
+            places[digit.level] += value * weights[digit.level]
+            weights[digit.level] *= digit.size
+    return places
+
+
+def _number(shape: Shape, places: dict[int, int]) -> int:
+    """Return the rank with a number on each level."""
+    rest, rank, weight = dict(places), 0, 1
+    for digit in reversed(shape.digits):
+        if digit.level in rest:
+            rest[digit.level], value = divmod(rest[digit.level], digit.size)
+            rank += value * weight
+        weight *= digit.size
+    return rank
+
+
+def reduce_scatter(shape: Shape) -> Iterator[Round]:
+    """Yield rings on all levels, the innermost first, after which rank r has block r of all."""
+    done = frozenset[int]()
+    for level in reversed(shape.levels):
+        blocks = partial(_blocks, shape, done, level, 1)
+        times = shape.across(level) - 1
+        yield Round(Around(level), blocks, reduces=True, times=times, waits=Waits.DATA)
+        done |= {level}
+
+
+def all_gather(shape: Shape) -> Iterator[Round]:
+    """Yield rings on all levels, the outermost first, after which all ranks have all blocks."""
+    done = frozenset(shape.levels)
+    for level in shape.levels:
+        done -= {level}
+        blocks = partial(_blocks, shape, done, level, 0)
+        yield Round(Around(level), blocks, times=shape.across(level) - 1, waits=Waits.DATA)
+
+
+def all_reduce(shape: Shape) -> Iterator[Round]:
+    """Yield a reduce_scatter and an all_gather."""
+    yield from reduce_scatter(shape)
+    yield from all_gather(shape)
+
+
+ALGORITHMS = [
+    Algorithm("hierarchical", "all_reduce", all_reduce, composed=True),
+    Algorithm("hierarchical", "reduce_scatter", reduce_scatter, composed=True),
+    Algorithm("hierarchical", "all_gather", all_gather, composed=True),
+]
