@@ -55,6 +55,13 @@ class Send:
 
 
 @dataclass(frozen=True)
+class Together:
+    """Sends that are under way at the same time."""
+
+    sends: tuple[Send, ...]
+
+
+@dataclass(frozen=True)
 class Loop:
     """Statements for each value of a name, from the first to the last one, both included."""
 
@@ -62,7 +69,7 @@ class Loop:
     first: Formula
     last: Formula
     step: Formula
-    body: "tuple[Send | Loop, ...]"
+    body: "tuple[Together | Loop, ...]"
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class Declared:
     rank: str
     ranks: str
     blocks: Formula
-    body: tuple[Send | Loop, ...]
+    body: tuple[Together | Loop, ...]
 
     def algorithm(self) -> Algorithm:
         """Return it as rounds."""
@@ -106,27 +113,27 @@ class Declared:
         known = {self.ranks: shape.ranks}
         blocks = self.block_count(shape)
         turns = count(1)
-        for send, names in _sends(self.body, known, turns):
+        for together, names in _sends(self.body, known, turns):
             if next(turns) > (most := min(MOST_TURNS, MOST // shape.ranks)):
                 raise OwnAlgorithmError(f"it has more than {most} sends and turns of loops")
-            pattern = Sending(self, send, tuple(names.items()), shape)
+            pattern = Sending(self, together.sends, tuple(names.items()), shape)
             pattern.check(blocks)
+            first = together.sends[0]
             yield Round(
-                pattern, pattern.blocks, pattern.into, reduces=send.reduces,
-                counts=None if pattern.is_even else pattern.counts, line=send.line,
-            )  # fmt: skip
+                pattern, pattern.blocks, pattern.into, reduces=first.reduces, line=first.line
+            )
 
 
 def _sends(
-    body: Sequence[Send | Loop], names: Mapping[str, int], turns: Iterator[int]
-) -> Iterator[tuple[Send, Mapping[str, int]]]:
+    body: Sequence[Together | Loop], names: Mapping[str, int], turns: Iterator[int]
+) -> Iterator[tuple[Together, Mapping[str, int]]]:
     """Yield the sends of statements, loops run out, with the values of names.
 
     Args:
         turns: the number of what was done so far.
     """
     for each in body:
-        if isinstance(each, Send):
+        if isinstance(each, Together):
             yield each, names
             continue
         first, last, step = (int(x(names)) for x in (each.first, each.last, each.step))
@@ -140,12 +147,15 @@ def _sends(
 
 @dataclass(frozen=True)
 class Sending(Pattern):
-    """The messages of a send, for values of the names around it."""
+    """The messages of sends at the same time, for values of the names around them."""
 
     declared: Declared
-    send: Send
+    sends: tuple[Send, ...]
     names: tuple[tuple[str, int], ...]
     shape: Shape
+
+    def turns(self, shape: Shape) -> int:
+        return len(self.sends)
 
     def _of(self, formula: Formula, ranks: Value) -> Value:
         return formula({**dict(self.names), self.declared.rank: ranks})
@@ -154,52 +164,69 @@ class Sending(Pattern):
         return np.broadcast_to(np.asarray(self._of(formula, ranks), dtype=np.int64), ranks.shape)
 
     def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
-        to = self._every(self.send.to, ranks)
-        sends = self._every(self.send.count, ranks) > 0
-        if self.send.only is not None:
-            sends = sends & (self._every(self.send.only, ranks) != 0)
+        send = self.sends[turn % len(self.sends)]
+        to = self._every(send.to, ranks)
+        sends = self._every(send.count, ranks) > 0
+        if send.only is not None:
+            sends = sends & (self._every(send.only, ranks) != 0)
         return np.where(sends, to, ranks)
 
-    def counts(self, ranks: Ranks) -> Ranks:
-        """Return the blocks that ranks send."""
-        return self._every(self.send.count, ranks)
+    def sized_messages(self, shape: Shape) -> tuple[Ranks, Ranks, Ranks]:
+        messages = [self._messages(turn) for turn in range(len(self.sends))]
+        sources, targets, sizes = zip(*messages, strict=True)
+        return np.concatenate(sources), np.concatenate(targets), np.concatenate(sizes)
 
-    @property
-    def is_even(self) -> bool:
-        """Whether all ranks that send send as many blocks."""
-        counts = self.counts(self._senders())
-        return counts.size == 0 or bool((counts == counts[0]).all())
-
-    def _senders(self) -> Ranks:
+    def _messages(self, turn: int) -> tuple[Ranks, Ranks, Ranks]:
+        """Return who sends to whom in a turn, and how many blocks."""
         everyone = np.arange(self.shape.ranks)
-        return everyone[self.targets(everyone, 0, self.shape) != everyone]
-
-    def sender(self, shape: Shape) -> int:
-        senders = self._senders()
-        return int(senders[np.argmax(self.counts(senders))]) if senders.size else 0
+        to = self.targets(everyone, turn, self.shape)
+        senders = everyone[to != everyone]
+        return senders, to[senders], self._every(self.sends[turn].count, senders)
 
     def blocks(self, turn: int, rank: int, peer: int) -> range:
         """Return the blocks that a rank sends."""
-        first = int(self._of(self.send.block, rank))
-        return range(first, first + int(self._of(self.send.count, rank)))
+        return self._range(turn, rank, self.sends[turn].block)
 
     def into(self, turn: int, rank: int, peer: int) -> range:
         """Return where the blocks that a rank sends lie at its peer."""
-        if self.send.into is None:
-            return self.blocks(turn, rank, peer)
-        first = int(self._of(self.send.into, rank))
-        return range(first, first + int(self._of(self.send.count, rank)))
+        send = self.sends[turn]
+        return self._range(turn, rank, send.block if send.into is None else send.into)
+
+    def _range(self, turn: int, rank: int, begin: Formula) -> range:
+        first = int(self._of(begin, rank))
+        return range(first, first + int(self._of(self.sends[turn].count, rank)))
 
     def check(self, blocks: int) -> None:
-        """Check that ranks send blocks that there are, each to a rank that receives once.
+        """Check that ranks send blocks that there are, and each receives once in a turn; and that
+        what is under way at the same time does not meet.
 
         Raises:
-            OwnAlgorithmError: they do not.
+            OwnAlgorithmError: it is not so.
         """
-        ranks = self._senders()
-        to = self.targets(ranks, 0, self.shape)
-        first, count = self._every(self.send.block, ranks), self.counts(ranks)
-        there = first if self.send.into is None else self._every(self.send.into, ranks)
+        arrived: dict[tuple[int, int], Send] = {}
+        for turn, send in enumerate(self.sends):
+            self._check_turn(turn, blocks)
+            if len(self.sends) == 1:
+                continue
+            ranks, to, _ = self._messages(turn)
+            pairs = list(zip(ranks.tolist(), to.tolist(), strict=True))
+            for rank, peer in pairs:
+                for block in self.blocks(turn, rank, peer):
+                    if (rank, block) in arrived:
+                        text = f"rank {rank} sends block {block}, which arrives at the same time"
+                        raise OwnAlgorithmError(f"{self._where()}{text}", send.line)
+            for rank, peer in pairs:
+                for block in self.into(turn, rank, peer):
+                    if (peer, block) in arrived and not send.reduces:
+                        text = f"block {block} of rank {peer} arrives twice at the same time"
+                        raise OwnAlgorithmError(f"{self._where()}{text}", send.line)
+                    arrived[peer, block] = send
+
+    def _check_turn(self, turn: int, blocks: int) -> None:
+        send = self.sends[turn]
+        ranks, to, count = self._messages(turn)
+        first = self._every(send.block, ranks)
+        there = first if send.into is None else self._every(send.into, ranks)
         for wrong, what, block in (
             ((to < 0) | (to >= self.shape.ranks), "to rank", None),
             ((first < 0) | (first + count > blocks), "block", first),
@@ -212,12 +239,12 @@ class Sending(Pattern):
                     which = block[k] if block[k] < 0 else block[k] + count[k] - 1
                     how = f"and there are {blocks}"
                 text = f"{self._where()}rank {ranks[k]} sends {what} {which}, {how}"
-                raise OwnAlgorithmError(text, self.send.line)
+                raise OwnAlgorithmError(text, send.line)
         if len(np.unique(to)) < len(to):
             k = int(np.argmax(np.bincount(to) > 1))
             both = " and ".join(map(str, ranks[to == k][:2]))
             text = f"{self._where()}ranks {both} send to rank {k} at once"
-            raise OwnAlgorithmError(text, self.send.line)
+            raise OwnAlgorithmError(text, send.line)
 
     def _where(self) -> str:
         names = [(n, value) for n, value in self.names if n != self.declared.ranks]

@@ -96,6 +96,11 @@ class Pattern(ABC):
         Turns go on over the rounds of a pattern that follow each other.
         """
 
+    def sized_messages(self, shape: Shape) -> tuple[Ranks, Ranks, Ranks] | None:
+        """Return the senders and the receivers of all messages of a round, and their blocks; None
+        if a rank sends as much as any other one that sends."""
+        return None
+
     def messages(self, shape: Shape) -> tuple[Ranks, Ranks]:
         """Return the senders and the receivers of all messages of a round."""
         ranks = np.arange(shape.ranks)

@@ -6,9 +6,10 @@ ranks do different things, numbers of a rank say so: a rank that sends nothing h
 elements.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from functools import partial
+from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
 
 from xdsl.dialects.builtin import ArrayAttr
@@ -141,13 +142,20 @@ class RoundsOfRanks:
     def write(self) -> None:
         """Write all rounds, between the copies from the operand and to the result."""
         self._begin()
-        for turn in turns_of(self.algorithm, self.shape):
-            if isinstance(turn, LocalCopy):
-                pieces = [self._pieces(turn.pairs(rank)) for rank in range(self.ranks)]
-                self._move(self.rows[turn.source], self.rows[turn.target], pieces, self.place)
+        for _, turns in groupby(turns_of(self.algorithm, self.shape), self._time_of):
+            first, *rest = turns
+            if isinstance(first, LocalCopy):
+                pieces = [self._pieces(first.pairs(rank)) for rank in range(self.ranks)]
+                self._move(self.rows[first.source], self.rows[first.target], pieces, self.place)
             else:
-                self._turn(turn)
+                self._together([first, *(x for x in rest if isinstance(x, Turn))])
         self._end()
+
+    def _time_of(self, turn: Turn | LocalCopy) -> tuple[int, int]:
+        """Return what is equal for turns whose messages are under way at the same time."""
+        if isinstance(turn, LocalCopy):
+            return id(turn), 0
+        return id(turn.round), turn.number // turn.round.pattern.turns(self.shape)
 
     # --- operand and result -------------------------------------------------------------------
 
@@ -212,31 +220,52 @@ class RoundsOfRanks:
 
     # --- rounds -------------------------------------------------------------------------------
 
-    def _turn(self, turn: Turn) -> None:
-        """Write the messages of a turn."""
+    def _together(self, turns: Sequence[Turn]) -> None:
+        """Write the messages of turns at the same time: all are started, and then waited for."""
+        sent = [self._sent(turn) for turn in turns]
+        out = [[x for own in sent for x in own[rank]] for rank in range(self.ranks)]
+        found = (self._message_of(turn, own, out) for turn, own in zip(turns, sent, strict=True))
+        made = [x for x in found if x is not None]
+        if made:
+            self.writer.start_together(self.place, [start for start, _ in made], self._text())
+        for _, then in made:
+            then()
+
+    def _sent(self, turn: Turn) -> Pieces:
+        """Return the pieces that each rank sends in a turn."""
+        pairs = (zip(turn.sent(n), turn.stored(n), strict=True) for n in range(self.ranks))
+        return [self._pieces(own) for own in pairs]
+
+    def _message_of(
+        self, turn: Turn, sent: Pieces, under_way: Pieces
+    ) -> tuple[StartOp, Callable[[], None]] | None:
+        """Return the start of a turn's messages, if there are some, and what writes that which
+        follows when they are there.
+
+        Args:
+            sent: the pieces that each rank sends.
+            under_way: those of all turns at this time, which are not overwritten yet.
+        """
         source = self.rows[turn.round.source or self.row]
         target = self.rows[turn.round.target or self.row]
-        pairs = (zip(turn.sent(n), turn.stored(n), strict=True) for n in range(self.ranks))
-        sent = [self._pieces(own) for own in pairs]
         sender = {turn.peers[rank]: rank for rank in range(self.ranks) if sent[rank]}
         if not sender:
-            return
-        came = [sent[sender[rank]] if rank in sender else [] for rank in range(self.ranks)]
+            return None
+        came: Pieces = [sent[sender[n]] if n in sender else () for n in range(self.ranks)]
         peers = [to if sent[rank] else rank for rank, to in enumerate(turn.peers)]
         if any(len(own) > 1 for own in sent):
             out = self._message(sent)
             self._move(source, out, [_packed(own) for own in sent], self.place)
         else:
             out = self._view(source, [own[0].begin if own else 0 for own in sent], _sizes(sent))
-        reduces, meet = turn.round.reduces, source is target and any(map(_meet, sent, came))
+        reduces, meet = turn.round.reduces, source is target and any(map(_meet, under_way, came))
         if not (reduces or meet or any(len(own) > 1 for own in came)):
             begins = [own[0].there if own else 0 for own in came]
-            self._send(out, self._view(target, begins, _sizes(came)), peers)
-            return
+            return self._send(out, self._view(target, begins, _sizes(came)), peers), _nothing
         message = self._message(came)
-        self._send(out, message, peers)
         back = [_unpacked(own) for own in came]
-        self._move(message, target, back, self.place, reduces)
+        start = self._send(out, message, peers)
+        return start, partial(self._move, message, target, back, self.place, reduces)
 
     def _pieces(self, pairs: Iterable[tuple[int, int]]) -> list[Piece]:
         """Return the elements of blocks, each with where it goes; neighbours together."""
@@ -251,8 +280,8 @@ class RoundsOfRanks:
         sizes = _sizes(pieces)
         return self._view(self._alloc(max(sizes)), [0] * self.ranks, sizes)
 
-    def _send(self, source: SSAValue, target: SSAValue, peers: Sequence[int]) -> None:
-        """Write the messages of ranks to their peers, and wait for them."""
+    def _send(self, source: SSAValue, target: SSAValue, peers: Sequence[int]) -> StartOp:
+        """Return the start of the messages of ranks to their peers."""
         by_group = [0] * self.ranks
         for rank, to in enumerate(peers):
             by_group[(rank + self.root) % self.ranks] = (to + self.root) % self.ranks
@@ -263,7 +292,7 @@ class RoundsOfRanks:
             to = ArrayAttr(map(RankNumberAttr, by_group))
             begun = StartOp.of("send", self.axes, source, target, {"peers": to})
         begun.location = self.start.location
-        self.writer.start([], self.place, begun, [], waits=True, text=self._text())
+        return begun
 
     # --- operations ---------------------------------------------------------------------------
 
@@ -319,6 +348,10 @@ class RoundsOfRanks:
     def _text(self) -> str:
         text, self.text = self.text, ""
         return text
+
+
+def _nothing() -> None:
+    pass
 
 
 def _sizes(pieces: Pieces) -> list[int]:

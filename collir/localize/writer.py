@@ -136,6 +136,16 @@ class Writer:
         if waits:
             self.wait(token)
 
+    def start_together(self, place: Place, starts: Sequence[StartOp], text: str = "") -> None:
+        """Write collectives that are under way at the same time, and then their waits. On no rank
+        one writes what another one uses."""
+        if text:
+            starts[0].attributes[STEP] = StringAttr(text)
+        self.wait_for(starts)
+        tokens = [token for start in starts for token in self._placed(place, [start])]
+        for token in tokens:
+            _ = self._placed(place, [WaitOp.create(operands=[token])])
+
     def wait_for(self, ops: Sequence[Operation]) -> None:
         """Wait for what operations would disturb."""
         for token in list(self.pending.disturbed_by(ops)):

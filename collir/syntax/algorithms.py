@@ -12,7 +12,7 @@ from collir.algorithms.checking import check
 from collir.algorithms.chunks import program_of
 from collir.algorithms.collectives import COLLECTIVES
 from collir.algorithms.moves import Algorithm
-from collir.algorithms.own import Declared, Formula, Loop, OwnAlgorithmError, Send, Value
+from collir.algorithms.own import Declared, Formula, Loop, OwnAlgorithmError, Send, Together, Value
 from collir.dialects.algorithms import AlgorithmAttr, AlgorithmOp
 from collir.dialects.local import StartOp
 from collir.dialects.local_program import mesh_at
@@ -104,7 +104,7 @@ class AlgorithmLowering(Lowering):
 
     def body(
         self, trees: list[SyntaxTree], names: frozenset[str], rank: str
-    ) -> Iterator[Send | Loop]:
+    ) -> Iterator[Together | Loop]:
         """Yield statements in which names are known."""
         for tree in trees:
             if tree.data == "counted":
@@ -117,16 +117,27 @@ class AlgorithmLowering(Lowering):
                 inside = tuple(self.body(inner, names | {str(name)}, rank))
                 yield Loop(str(name), bounds[0], bounds[1], by, inside)
                 continue
-            block, count, to, into, adds, only = tree.children
-            yield Send(
-                self.formula(block, names),
-                (lambda _: 1) if count is None else self.formula(count, names),
-                self.formula(to, names),
-                None if into is None else self.formula(into, names),
-                adds is not None,
-                None if only is None else self.condition(only, names),
-                _line(tree),
-            )
+            trees_of_sends = tree.children if tree.data == "together" else [tree]
+            sends = [self.send(x, names) for x in trees_of_sends]
+            for each, send in zip(trees_of_sends, sends, strict=True):
+                if send.reduces is not sends[0].reduces:
+                    self.error(
+                        first_token(each), "sends at the same time all `reduce`, or none does"
+                    )
+            yield Together(tuple(sends))
+
+    def send(self, tree: SyntaxTree, names: frozenset[str]) -> Send:
+        """Return a send in which names are known."""
+        block, count, to, into, adds, only = tree.children
+        return Send(
+            self.formula(block, names),
+            (lambda _: 1) if count is None else self.formula(count, names),
+            self.formula(to, names),
+            None if into is None else self.formula(into, names),
+            adds is not None,
+            None if only is None else self.condition(only, names),
+            _line(tree),
+        )
 
     def condition(self, tree: SyntaxTree, names: frozenset[str]) -> Formula:
         """Return a condition as a formula that is not 0 where it holds."""

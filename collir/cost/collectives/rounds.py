@@ -18,13 +18,14 @@ from collir.algorithms.patterns import (
     BothWays,
     Exchange,
     Pattern,
+    Ranks,
     Shape,
     Shift,
     Star,
 )
 from collir.cost.collectives.meter import Meter, round_cost
 from collir.cost.network.group import Array, CostError, Group
-from collir.cost.network.traffic import Traffic, shape_of, traffic_of
+from collir.cost.network.traffic import Listed, Traffic, check_listed, shape_of, traffic_of
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ def priced_rounds(algorithm: Algorithm, group: Group) -> tuple[PricedRound, ...]
 
 
 def _priced(each: Round, blocks: int, group: Group, shape: Shape) -> PricedRound:
+    if (sized := each.pattern.sized_messages(shape)) is not None:
+        return _priced_messages(each, *sized, blocks, group)
     sender = each.pattern.sender(shape)
     peer = int(each.pattern.targets(np.array([sender]), 0, shape)[0])
     part = len(each.blocks(0, sender, peer)) / blocks
@@ -94,6 +97,18 @@ def _priced(each: Round, blocks: int, group: Group, shape: Shape) -> PricedRound
     messages = pattern.turns(shape) if isinstance(pattern, Pattern) else 1
     reduced = part * messages if each.reduces else 0.0
     return PricedRound(pattern, part / each.pattern.part, reduced, each.times, each.waits)
+
+
+def _priced_messages(
+    each: Round, sources: Ranks, targets: Ranks, sizes: Ranks, blocks: int, group: Group
+) -> PricedRound:
+    """Return a round of messages of any sizes, in blocks."""
+    check_listed(group.size)
+    most = int(sizes.max(initial=0))
+    received = np.bincount(targets, sizes).max() if each.reduces and most else 0
+    listed = Listed(sources, targets, sizes / max(most, 1))
+    part, reduced = most / blocks, float(received) / blocks
+    return PricedRound(listed, part, reduced, each.times if most else 0, each.waits)
 
 
 def _alike(exchange: Exchange, group: Group) -> Exchange:
