@@ -27,7 +27,7 @@ from collir.cost.network.group import CostError, Group
 from collir.layout import Mesh
 from collir.layout.algorithm_names import AlgorithmName
 from collir.machine import Machine, Runtime, names_tell_fabrics, runtime_of
-from collir.syntax.algorithms import own_algorithm
+from collir.syntax.algorithms import own_algorithm, prove
 
 ModelName = Literal["auto", "alpha-beta", "p2", "nccl"]
 Order = Literal["auto", "written", "hardware"]
@@ -231,9 +231,10 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
         CostError: the algorithm does not fit the group.
     """
     if isinstance(algorithm, AlgorithmName):
-        own = ByRounds(own_algorithm(algorithm))
+        own = own_algorithm(algorithm)
         try:
-            return metered_estimate(group, own, collective.padded)
+            prove(own, group.size)
+            return metered_estimate(group, ByRounds(own), collective.padded)
         except OwnAlgorithmError as error:
             raise CostError(f"{algorithm} has no cost here: {error}") from None
     entry = COSTS[collective.kind]

@@ -6,12 +6,14 @@ from xdsl.dialects.builtin import ArrayAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Operation, SSAValue
 
 from collir.algorithms.moves import Algorithm
+from collir.algorithms.own import OwnAlgorithmError
 from collir.dialects.local import ComputeOp, CopyOp, StartOp, number
 from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.machine import NumberAttr
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import DistTensorType, dist_type
 from collir.ir.blocks import shares_by_dim
+from collir.ir.diagnostics import DiagnosticError
 from collir.ir.remarks import remark
 from collir.layout import DistType, DType, Place, place_at
 from collir.layout.local import LocalBuffer
@@ -84,7 +86,11 @@ class _Collective:
         buffers = (buffer_of(x).elements for x in (self.source, self.target))
         counts = (x for side in start.counts for x in side)
         sizes = [*buffers, *counts]
-        if reason := reason_against(name, start, self.writer.mesh, sizes):
+        try:
+            reason = reason_against(name, start, self.writer.mesh, sizes)
+        except OwnAlgorithmError as error:
+            raise DiagnosticError.at(self.op, f"{name} is no {start.called}: {error}") from None
+        if reason:
             remark(self.op, f"the library chooses the algorithm, not `using {name}`: {reason}")
             return None
         return algorithm_named(start.called, name)

@@ -31,7 +31,7 @@ from collir.layout.local import LocalBuffer, coordinate_index, table
 from collir.layout.mesh import digits_over
 from collir.layout.sizes import OpenSize
 from collir.localize.writer import Writer
-from collir.syntax.algorithms import own_algorithm
+from collir.syntax.algorithms import own_algorithm, prove
 
 MOST_RANKS = 64
 """The largest group for which the rounds of an algorithm are written out."""
@@ -71,10 +71,15 @@ def reason_against(name: str, start: StartOp, mesh: Mesh, sizes: Iterable[int]) 
 
     Args:
         sizes: the elements of its buffers and blocks.
+
+    Raises:
+        OwnAlgorithmError: it is declared, and does not do what it should.
     """
     algorithm, count = algorithm_named(start.called, name), mesh.group_size(start.axes.data)
     if algorithm is None:
         return "it is not written as rounds"
+    if isinstance(name, AlgorithmName):
+        prove(algorithm, count)
     if not algorithm.fits(count):
         return f"it needs a group of 2^k ranks, and this one has {count}"
     if count > MOST_RANKS:
