@@ -2,7 +2,7 @@
 """The reader of declared algorithms: trees to formulas of ranks, and what they are proven for."""
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 from lark import Token
@@ -147,7 +147,7 @@ class AlgorithmLowering(Lowering):
             a, b = self.formula(left, names), self.formula(right, names)
             return lambda values: compare(a(values), b(values))
         parts = [self.condition(x, names) for x in tree.children]
-        return lambda values: np.logical_and.reduce([part(values) for part in parts])
+        return lambda values: reduce(np.logical_and, [part(values) for part in parts])
 
     def formula(
         self, tree: SyntaxTree, names: frozenset[str] | set[str], depth: int = 0

@@ -40,7 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print all of it as JSON")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write the algorithm there, in MSCCL's XML"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write the algorithm there, in MSCCL's XML, or in .coll as a program that uses it",
     )
 
 

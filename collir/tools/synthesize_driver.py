@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from xdsl.dialects.builtin import ModuleOp
+
 from collir.algorithms.checking import check
 from collir.algorithms.msccl_xml import text_of
 from collir.dialects.machine import MachineOp
@@ -13,6 +15,8 @@ from collir.importing.algorithms.msccl_xml import read_msccl_xml
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.machine import Level
 from collir.syntax.machines import shipped
+from collir.syntax.writer import write
+from collir.synthesis.trees.declared import declared_text, pieces_for, program_using
 from collir.synthesis.trees.graph import (
     CapacityGraph,
     NoTreesError,
@@ -23,8 +27,12 @@ from collir.synthesis.trees.program import program_of_trees
 from collir.synthesis.trees.schedules import MOST_TREES, TreeProblem, TreeSchedule
 from collir.targets.reports.sizes import bytes_of
 from collir.targets.reports.text import bytes_text, rate_text, seconds_text, table
+from collir.tools.api import parse
 from collir.tools.measured import machine_named
 from collir.tools.shell import UsageError, check_folders, write_whole
+
+MOST_LINKS = 4096
+"""The most links of trees that a .coll file has a send for."""
 
 MOST_RANKS = 128
 """The most ranks that trees are made for, which may take minutes."""
@@ -46,7 +54,12 @@ def run(options: argparse.Namespace) -> int:
     problem = _problem(options, op)
     schedules = _schedules(problem, options.trees)
     chosen = min(schedules, key=lambda schedule: schedule.seconds(size))
-    text = _proven(problem, chosen, options)
+    is_coll = str(options.output or "").endswith(".coll")
+    text = (
+        _declared(problem, chosen, op, size, options)
+        if is_coll
+        else _proven(problem, chosen, options)
+    )
     if options.output:
         write_whole(options.output, text)
     where = f"@{op.sym_name.data}{f', level {options.level}' if options.level else ''}"
@@ -150,6 +163,34 @@ def _proven(problem: TreeProblem, chosen: TreeSchedule, options: argparse.Namesp
     return text
 
 
+def _declared(
+    problem: TreeProblem, chosen: TreeSchedule, op: MachineOp, size: int,
+    options: argparse.Namespace,
+) -> str:  # fmt: skip
+    """Return a program that declares the algorithm and uses it, proven as it stands there."""
+    if problem.root:
+        raise UsageError("the root of an algorithm in .coll is rank 0: leave out --root")
+    links = sum(len(tree.links) for tree in chosen.trees)
+    if links > MOST_LINKS:
+        raise UsageError(
+            f"{chosen.count} trees have {links} links, and {MOST_LINKS} are written at most: "
+            "--trees 1 has fewer"
+        )
+    name, ranks = f"trees_{problem.collective}", problem.graph.ranks
+    pieces = pieces_for(chosen, size)
+    algorithm = declared_text(name, problem.collective, chosen.trees, pieces)
+    machine = write(ModuleOp([op.clone()]))
+    levels = [level for level in op.value().levels if options.level in (None, level.name)]
+    others = [level for level in op.value().levels if level not in levels]
+    axes = [f"rank = {' * '.join(f'{x.name}:{x.size}' for x in levels)}"]
+    axes += [f"other_{x.name} = {x.name}:{x.size}" for x in others]
+    mesh = f"mesh @all on @{op.sym_name.data} {{ {', '.join(axes)} }}\n"
+    elements = -(-size // 4 // ranks) * ranks
+    text = "\n".join([machine, mesh, algorithm, program_using(problem.collective, elements, name)])
+    _ = parse(text, str(options.output))  # which proves it
+    return text
+
+
 def _way_out(problem: TreeProblem, chosen: TreeSchedule, options: argparse.Namespace) -> str:
     """Return what to do if the runtime does not take an algorithm, in words."""
     runtime: str = options.runtime
@@ -214,7 +255,10 @@ def _report(
     yield f"  {_proof(problem, max(schedules, key=lambda x: x.bandwidth))}"
     yield f"  proven: the algorithm implements {problem.collective}, without races or deadlocks"
     yield from (f"  {note}" for note in _notes(problem, levels))
-    if options.output:
+    if str(options.output or "").endswith(".coll"):
+        pieces = pieces_for(chosen, size)
+        yield f"  {options.output}: a program that uses it, with {pieces} pieces of each block"
+    elif options.output:
         yield f"  {options.output}: the algorithm for {options.runtime}"
 
 

@@ -8,18 +8,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checks import functions_of
 from chunk_programs import results, wanted
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from local_programs import assert_runs, lowered
 from seeds import fresh
 from tree_graphs import link_graphs, switch_graphs
 
+import collir
 from collir.algorithms.checking import check
 from collir.algorithms.collectives import divisions
 from collir.algorithms.msccl_xml import text_of
 from collir.algorithms.program import DOES
 from collir.importing.algorithms.msccl_xml import read_msccl_xml
+from collir.layout.algorithm_names import AlgorithmName
 from collir.machine import Level, LinkKind
+from collir.syntax.algorithms import own_algorithm, prove
+from collir.synthesis.trees.declared import declared_text
 from collir.synthesis.trees.graph import CapacityGraph, graph_of_level
 from collir.synthesis.trees.program import (
     TREE_COLLECTIVES,
@@ -137,3 +143,46 @@ def test_a_number_of_trees_is_that_of_each_root(capsys: pytest.CaptureFixture[st
     assert schedule["count"] == 32
     assert 0.99 < 1 - schedule["gap"] < 1
     assert not schedule["optimal"]
+
+
+@given(
+    st.one_of(link_graphs(), switch_graphs()), st.sampled_from(TREE_COLLECTIVES), st.integers(1, 4)
+)
+@settings(max_examples=30)
+def test_every_declaration_implements_its_collective(
+    graph: CapacityGraph, collective: str, pieces: int
+) -> None:
+    problem = TreeProblem(graph, collective)
+    for schedule in (problem.with_trees(2), problem.shortest()):
+        text = declared_text("t", collective, schedule.trees, pieces)
+        prove(own_algorithm(AlgorithmName("@t", collective, text)), graph.ranks)
+
+
+@pytest.mark.parametrize("collective", TREE_COLLECTIVES)
+def test_a_program_that_uses_trees_runs_and_costs_what_its_pieces_do(
+    collective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pieces of the buffer follow each other, so its price is that of one more piece for each
+    link on the way."""
+    machine = tmp_path / "m.coll"
+    machine.write_text(
+        "machine @m { level gpu[4] { port = 9 GB/s, latency = 2 us, links = "
+        "[[0, 2, 1, 0], [2, 0, 0, 1], [1, 0, 0, 2], [0, 1, 2, 0]] } }\n",
+        encoding="utf-8",
+    )
+    made = tmp_path / "made.coll"
+    arguments = ["synthesize", str(machine), "--collective", collective, "--size", "36MB"]
+    assert main([*arguments, "-o", str(made), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    [chosen] = [x for x in found["schedules"] if x["chosen"]]
+    module = collir.parse(made)
+    [function] = functions_of(module)
+    [cost] = collir.simulate(module, model="alpha-beta")
+    ways = 2 if collective == "all_reduce" else 1
+    assert found["bound"]["seconds"] < cost.time
+    assert cost.time < 1.6 * chosen["seconds"] + ways * 40 * 2e-6
+    small = made.read_text(encoding="utf-8").replace("f32[9000000", "f32[240")
+    module = collir.parse(small)
+    [function] = functions_of(module)
+    rng = fresh(collective)
+    assert_runs(lowered(module)[function.sym_name.data], module, function, rng)
