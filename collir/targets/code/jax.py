@@ -22,9 +22,11 @@ from collir.ir.calls import calls_in
 from collir.ir.differentiation import gradients_as_calls
 from collir.ir.functions import check_programs, functions_of
 from collir.ir.names import unique_names
+from collir.ir.remarks import remark
 from collir.ir.retyping import function_at
 from collir.ir.rotation import rotate_all
 from collir.layout import DistType, DType, Mesh
+from collir.layout.steps import USING
 from collir.machine.counts import devices_text
 from collir.targets.code.jax_ops import EXPRESSIONS, HELPERS, MAPS, NUMBERS
 from collir.targets.code.jax_step import DTYPES, JaxStep, literal, names_text
@@ -123,6 +125,9 @@ def emit_jax(module: ModuleOp, names: Container[str] | None = None) -> str:
     if names is None:
         plain = {call.symbol for f in functions for call in calls_in(f) if not call.sought}
         names = {f.sym_name.data for f in functions} - plain
+    for op in (op for f in functions for op in f.walk() if isinstance(op, DistOp)):
+        if USING.name in op.properties:
+            remark(op, f"XLA chooses the algorithm, not `using {op.arguments[USING.name]}`")
     shown = [f.sym_name.data for f in functions if f.sym_name.data in names]
     own = [mesh_of(f) for f in functions if f.sym_name.data in names]
     meshes = list({mesh.name: mesh for mesh in own}.values())
