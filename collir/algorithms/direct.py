@@ -6,26 +6,18 @@ alltoall_intra_scattered.c of MPICH.
 from collections.abc import Iterator
 
 from collir.algorithms.moves import Algorithm, LocalCopy, Round, Waits
-from collir.algorithms.pairwise import INPUT, OUTPUT, own_block
+from collir.algorithms.pairwise import INPUT, OUTPUT, of_peer, of_rank, own_block
 from collir.algorithms.patterns import AllPairs, Shape, Star
-
-
-def _of_peer(turn: int, rank: int, peer: int) -> list[int]:
-    return [peer]
-
-
-def _of_rank(turn: int, rank: int, peer: int) -> list[int]:
-    return [rank]
 
 
 def reduce_scatter(shape: Shape) -> Iterator[Round]:
     """Yield the messages in which each rank sends another one its block."""
-    yield Round(AllPairs(), _of_peer, reduces=True, waits=Waits.NOTHING)
+    yield Round(AllPairs(), of_peer, reduces=True, waits=Waits.NOTHING)
 
 
 def all_gather(shape: Shape) -> Iterator[Round]:
     """Yield the messages in which each rank sends another one the block that it has."""
-    yield Round(AllPairs(), _of_rank, waits=Waits.NOTHING)
+    yield Round(AllPairs(), of_rank, waits=Waits.NOTHING)
 
 
 def all_reduce(shape: Shape) -> Iterator[Round]:
@@ -38,18 +30,18 @@ def all_to_all(shape: Shape) -> Iterator[Round | LocalCopy]:
     """Yield the messages in which each rank sends another one the block for it."""
     yield own_block()
     yield Round(
-        AllPairs(), _of_peer, _of_rank, waits=Waits.NOTHING, source=INPUT, target=OUTPUT
+        AllPairs(), of_peer, of_rank, waits=Waits.NOTHING, source=INPUT, target=OUTPUT
     )  # fmt: skip
 
 
 def gather(shape: Shape) -> Iterator[Round]:
     """Yield the messages to rank 0."""
-    yield Round(Star(to_root=True), _of_rank, waits=Waits.NOTHING)
+    yield Round(Star(to_root=True), of_rank, waits=Waits.NOTHING)
 
 
 def scatter(shape: Shape) -> Iterator[Round]:
     """Yield the messages from rank 0."""
-    yield Round(Star(), _of_peer, waits=Waits.NOTHING)
+    yield Round(Star(), of_peer, waits=Waits.NOTHING)
 
 
 ALGORITHMS = [

@@ -7,6 +7,7 @@ Cho et al., BlueConnect: decomposing all-reduce for deep learning on heterogeneo
 hierarchy, MLSys 2019.
 """
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
@@ -29,6 +30,11 @@ def _blocks(
     values = [[own[n]] if n in done or n == level else range(shape.across(n)) for n in shape.levels]
     places = product(*values)
     return sorted(_number(shape, dict(zip(shape.levels, at, strict=True))) for at in places)
+
+
+def _length(shape: Shape, fixed: frozenset[int]) -> int:
+    """Return how many blocks there are of which the numbers on some levels are known."""
+    return math.prod(shape.across(n) for n in shape.levels if n not in fixed)
 
 
 def _places(shape: Shape, rank: int) -> dict[int, int]:
@@ -60,8 +66,11 @@ def reduce_scatter(shape: Shape) -> Iterator[Round]:
     for level in reversed(shape.levels):
         blocks = partial(_blocks, shape, done, level, 1)
         times = shape.across(level) - 1
-        yield Round(Around(level), blocks, reduces=True, times=times, waits=Waits.DATA)
         done |= {level}
+        yield Round(
+            Around(level), blocks, reduces=True, times=times, waits=Waits.DATA,
+            length=_length(shape, done),
+        )  # fmt: skip
 
 
 def all_gather(shape: Shape) -> Iterator[Round]:
@@ -70,7 +79,10 @@ def all_gather(shape: Shape) -> Iterator[Round]:
     for level in shape.levels:
         done -= {level}
         blocks = partial(_blocks, shape, done, level, 0)
-        yield Round(Around(level), blocks, times=shape.across(level) - 1, waits=Waits.DATA)
+        yield Round(
+            Around(level), blocks, times=shape.across(level) - 1, waits=Waits.DATA,
+            length=_length(shape, done | {level}),
+        )  # fmt: skip
 
 
 def all_reduce(shape: Shape) -> Iterator[Round]:

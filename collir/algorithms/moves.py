@@ -58,6 +58,7 @@ class Round:
         waits: what its messages wait for.
         source, target: the buffers in which the blocks lie; by default that of the full buffer.
         counts: the number of blocks that each of some ranks sends, where they differ.
+        length: the blocks of each message, where those of patterns are many; else they are counted.
         line: the line of a file that it comes from; 0 if there is none.
     """
 
@@ -70,6 +71,7 @@ class Round:
     source: ChunkBuffer | None = None
     target: ChunkBuffer | None = None
     counts: Callable[[Ranks], Ranks] | None = None
+    length: int | None = None
     line: int = 0
 
 

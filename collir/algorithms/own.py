@@ -19,8 +19,8 @@ Value = Any
 
 Formula = Callable[[Mapping[str, Value]], Value]
 
-MOST, MOST_TURNS = 2**20, 2**16
-"""The most blocks of all ranks together, or messages, and the most sends and turns of loops."""
+MOST, MOST_TURNS, MOST_MOVED = 2**20, 2**16, 2**20
+"""The most blocks of all ranks together, or messages; sends and turns of loops; and blocks sent."""
 
 
 class OwnAlgorithmError(ValueError):
@@ -112,12 +112,15 @@ class Declared:
     def _rounds(self, shape: Shape) -> Iterator[Round]:
         known = {self.ranks: shape.ranks}
         blocks = self.block_count(shape)
-        turns = count(1)
+        turns, moved = count(1), 0
         for together, names in _sends(self.body, known, turns):
             if next(turns) > (most := min(MOST_TURNS, MOST // shape.ranks)):
                 raise OwnAlgorithmError(f"it has more than {most} sends and turns of loops")
             pattern = Sending(self, together.sends, tuple(names.items()), shape)
             pattern.check(blocks)
+            moved += int(pattern.sized_messages(shape)[2].sum())
+            if moved > MOST_MOVED:
+                raise OwnAlgorithmError(f"it sends more than {MOST_MOVED} blocks")
             first = together.sends[0]
             yield Round(
                 pattern, pattern.blocks, pattern.into, reduces=first.reduces, line=first.line
@@ -203,24 +206,27 @@ class Sending(Pattern):
         Raises:
             OwnAlgorithmError: it is not so.
         """
-        arrived: dict[tuple[int, int], Send] = {}
-        for turn, send in enumerate(self.sends):
+        for turn in range(len(self.sends)):
             self._check_turn(turn, blocks)
-            if len(self.sends) == 1:
-                continue
-            ranks, to, _ = self._messages(turn)
-            pairs = list(zip(ranks.tolist(), to.tolist(), strict=True))
-            for rank, peer in pairs:
-                for block in self.blocks(turn, rank, peer):
-                    if (rank, block) in arrived:
-                        text = f"rank {rank} sends block {block}, which arrives at the same time"
-                        raise OwnAlgorithmError(f"{self._where()}{text}", send.line)
-            for rank, peer in pairs:
-                for block in self.into(turn, rank, peer):
-                    if (peer, block) in arrived and not send.reduces:
+        if len(self.sends) > 1:
+            self._check_meetings()
+
+    def _check_meetings(self) -> None:
+        """Check that no send has blocks that arrive by another one, or come where others do."""
+        arrives: dict[tuple[int, int], int] = {}
+        pairs = [list(zip(*self._messages(t)[:2], strict=True)) for t in range(len(self.sends))]
+        for turn, send in enumerate(self.sends):
+            for rank, peer in pairs[turn]:
+                for block in self.into(turn, int(rank), int(peer)):
+                    if arrives.setdefault((int(peer), block), turn) != turn and not send.reduces:
                         text = f"block {block} of rank {peer} arrives twice at the same time"
                         raise OwnAlgorithmError(f"{self._where()}{text}", send.line)
-                    arrived[peer, block] = send
+        for turn, send in enumerate(self.sends):
+            for rank, peer in pairs[turn]:
+                for block in self.blocks(turn, int(rank), int(peer)):
+                    if arrives.get((int(rank), block), turn) != turn:
+                        text = f"rank {rank} sends block {block}, which arrives at the same time"
+                        raise OwnAlgorithmError(f"{self._where()}{text}", send.line)
 
     def _check_turn(self, turn: int, blocks: int) -> None:
         send = self.sends[turn]

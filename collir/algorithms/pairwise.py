@@ -23,25 +23,27 @@ def offsets(shape: Shape) -> Iterator[tuple[Offset, int]]:
             yield Offset(level, 1), rounds * (shape.across(level) - 1)
 
 
-def _of_peer(turn: int, rank: int, peer: int) -> list[int]:
+def of_peer(turn: int, rank: int, peer: int) -> list[int]:
+    """Return the block of the rank that it goes to."""
     return [peer]
 
 
-def _of_rank(turn: int, rank: int, peer: int) -> list[int]:
+def of_rank(turn: int, rank: int, peer: int) -> list[int]:
+    """Return the block of the rank that it comes from."""
     return [rank]
 
 
 def reduce_scatter(shape: Shape) -> Iterator[Round]:
     """Yield the rounds in which each rank sends another one its block."""
     for offset, times in offsets(shape):
-        yield Round(offset, _of_peer, reduces=True, times=times)
+        yield Round(offset, of_peer, reduces=True, times=times)
 
 
 def all_to_all(shape: Shape) -> Iterator[Round | LocalCopy]:
     """Yield the rounds in which each rank sends another one the block for it."""
     yield own_block()
     for offset, times in offsets(shape):
-        yield Round(offset, _of_peer, _of_rank, times=times, source=INPUT, target=OUTPUT)
+        yield Round(offset, of_peer, of_rank, times=times, source=INPUT, target=OUTPUT)
 
 
 def own_block() -> LocalCopy:

@@ -52,11 +52,6 @@ class Shape:
         return math.prod(digit.size for digit in self.digits)
 
     @property
-    def is_power_of_two(self) -> bool:
-        """Whether there are 2^k ranks, k > 0."""
-        return self.ranks > 1 and self.ranks & (self.ranks - 1) == 0
-
-    @property
     def levels(self) -> tuple[int, ...]:
         """The levels over which it extends, outermost first."""
         return tuple(sorted({digit.level for digit in self.digits if digit.size > 1}))
@@ -117,17 +112,6 @@ class Shift(Pattern):
 
     def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
         return (ranks + self.distance) % shape.ranks
-
-
-@dataclass(frozen=True)
-class Line(Pattern):
-    """Rank i sends to rank i + 1, and the last one to none; or to rank i - 1, and the first one to
-    none."""
-
-    back: bool = False
-
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
-        return np.maximum(ranks - 1, 0) if self.back else np.minimum(ranks + 1, shape.ranks - 1)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from collir.algorithms.own import OwnAlgorithmError
+from collir.algorithms.table import ALGORITHMS
 from collir.cost.bounds import Bound, collective_bound
 from collir.cost.collectives import nccl
 from collir.cost.collectives.collective import Collective
@@ -107,6 +108,10 @@ class CostModel:
         return f"by {model.model}{named}"
 
 
+_ROUNDS = frozenset(name for _, name in ALGORITHMS)
+"""The names of algorithms that code has as rounds."""
+
+
 @lru_cache(maxsize=4096)
 def _on(model: CostModel, machine: Machine, asked: str | None) -> CostModel:
     runtime = runtime_of(machine)
@@ -120,7 +125,10 @@ def _on(model: CostModel, machine: Machine, asked: str | None) -> CostModel:
         algorithm = "cheapest"
     order = model.order
     if order == AUTO:
-        order = "written" if name == "alpha-beta" and runtime is not Runtime.NCCL else "hardware"
+        # Rounds are printed for the ranks as written; NCCL lays out what is its own.
+        is_printed = asked is not None and (isinstance(asked, AlgorithmName) or asked in _ROUNDS)
+        lays_out = runtime is Runtime.NCCL and not (is_printed and name == "alpha-beta")
+        order = "hardware" if lays_out or name != "alpha-beta" else "written"
     return CostModel(name, algorithm, order)
 
 

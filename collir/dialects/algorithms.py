@@ -1,5 +1,7 @@
 """Algorithms that a program declares: a symbol of the module, and the name behind ``using``."""
 
+import re
+
 from xdsl.dialects.builtin import SymbolNameConstraint
 from xdsl.ir import Data
 from xdsl.irdl import (
@@ -15,6 +17,15 @@ from xdsl.traits import SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from collir.layout.algorithm_names import AlgorithmName
+
+
+def _encoded(text: str) -> str:
+    """Return a text in ASCII, as xDSL does not read other letters again."""
+    return re.sub(r"[^\x00-\x5b\x5d-\x7f]", lambda match: f"\\u{{{ord(match[0]):x}}}", text)
+
+
+def _decoded(text: str) -> str:
+    return re.sub(r"\\u\{([0-9a-f]{1,6})\}", lambda match: chr(int(match[1], 16)), text)
 
 
 @irdl_attr_definition
@@ -33,11 +44,12 @@ class AlgorithmAttr(Data[AlgorithmName]):
             parser.parse_punctuation(",")
             collective = parser.parse_str_literal()
             parser.parse_punctuation(",")
-            return AlgorithmName(symbol, collective, parser.parse_str_literal())
+            return AlgorithmName(symbol, collective, _decoded(parser.parse_str_literal()))
 
     def print_parameter(self, printer: Printer) -> None:
         with printer.in_angle_brackets():
-            for number, part in enumerate((str(self.data), self.data.collective, self.data.text)):
+            text = _encoded(self.data.text)
+            for number, part in enumerate((str(self.data), self.data.collective, text)):
                 printer.print_string(", " if number else "")
                 printer.print_string_literal(part)
 

@@ -207,8 +207,9 @@ class StartOp(IRDLOperation):
         for rank, to in enumerate(peers):
             if isinstance(to, OpenSize) or not 0 <= to < count:
                 raise VerifyException(f"a group of {count} ranks has no rank {to}")
-            if to != rank and peers.index(to) < rank and peers.index(to) != to:
-                raise VerifyException(f"rank {to} receives from {peers.index(to)} and from {rank}")
+            others = [x for x, peer in enumerate(peers[:rank]) if peer == to and x != to]
+            if to != rank and others:
+                raise VerifyException(f"rank {to} receives from {others[0]} and from {rank}")
         source, target = buffer_of(self.source).elements, buffer_of(self.target).elements
         named = [x for atom in atoms_in([source, target]) for x in axes_of(atom)]
         for at in places(ranks.mesh, list(dict.fromkeys([*axes, *named]))):

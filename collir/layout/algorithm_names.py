@@ -22,7 +22,9 @@ class AlgorithmName(str):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, AlgorithmName):
             return False
-        return str(self) == str(other) and self.text == other.text
+        return (str(self), self.collective, self.text) == (
+            str(other), other.collective, other.text
+        )  # fmt: skip
 
     def __hash__(self) -> int:
         return hash((str(self), self.text))

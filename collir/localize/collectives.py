@@ -81,7 +81,10 @@ class _Collective:
         """Return the algorithm by which a collective is written as rounds; None if the library
         chooses one."""
         name = start.algorithm.data if start.algorithm else ""
-        if not name or name in self.writer.rules.algorithms:
+        if not name:
+            return None
+        if hint := self.writer.rules.algorithms.get((start.called, name)):
+            remark(self.op, hint)
             return None
         buffers = (buffer_of(x).elements for x in (self.source, self.target))
         counts = (x for side in start.counts for x in side)

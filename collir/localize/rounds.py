@@ -25,7 +25,7 @@ from collir.dialects.local import ComputeOp, CopyOp, StartOp, number
 from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.machine import NumberAttr
 from collir.dialects.tables import OPERATIONS
-from collir.layout import Mesh, Place, Reduction, place_at
+from collir.layout import DType, Mesh, Place, Reduction, place_at
 from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.local import LocalBuffer, coordinate_index, table
 from collir.layout.mesh import digits_over
@@ -88,6 +88,8 @@ def reason_against(name: str, start: StartOp, mesh: Mesh, sizes: Iterable[int]) 
         return "sizes differ between ranks, or are open"
     if start.is_async is not None:
         return "it is async"
+    if start.operation and buffer_of(start.source).dtype is DType.BOOL:
+        return "there is no step that joins two blocks of truth values"
     return ""
 
 

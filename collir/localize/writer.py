@@ -1,7 +1,8 @@
 """The writer of a rank's program: operations in order, waits where they are needed, places."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from xdsl.dialects.builtin import StringAttr
@@ -26,12 +27,12 @@ class GroupRules(NamedTuple):
         ascending: whether the ranks of its groups ascend, whatever the order of sub-axes.
         padded: whether blocks that differ in size are padded to the largest, but for an all_to_all;
             a function says so of each collective.
-        algorithms: those that it has of its own, which are left to it.
+        algorithms: those that it has of its own, which are left to it: of a collective, and why.
     """
 
     ascending: bool = False
     padded: bool | Callable[[DistOp, Mesh], bool] = False
-    algorithms: frozenset[str] = frozenset()
+    algorithms: Mapping[tuple[str, str], str] = MappingProxyType({})
 
     def pads(self, op: DistOp, mesh: Mesh) -> bool:
         """Return whether the blocks of a collective are padded, if they differ in size."""

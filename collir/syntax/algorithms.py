@@ -26,40 +26,56 @@ from collir.syntax.formulas import first_token
 from collir.syntax.lowering import Lowering
 from collir.syntax.parsing import SyntaxTree, parse
 
-MOST_RANKS = 512
+MOST_RANKS = 256
 """The largest group for which a declared algorithm is proven."""
-
-
-def _divided(a: Value, b: Value) -> Value:
-    if np.any(np.asarray(b) == 0):
-        raise OwnAlgorithmError("a formula divides by 0")
-    return a // b
-
-
-def _rest(a: Value, b: Value) -> Value:
-    if np.any(np.asarray(b) == 0):
-        raise OwnAlgorithmError("a formula divides by 0")
-    return a % b
-
-
-def _shifted(a: Value, b: Value) -> Value:
-    if np.any(np.asarray(b) < 0) or np.any(np.asarray(b) > _MOST_BITS):
-        raise OwnAlgorithmError(
-            f"a formula shifts by more than {_MOST_BITS} bits, or by less than 0"
-        )
-    return a << b
 
 
 _MOST_BITS = 40
 _DEEPEST = 64
 """The most operators in each other."""
 
+
+def _most(a: Value) -> int:
+    return int(np.max(np.abs(a), initial=0))
+
+
+def _bounded(a: Value) -> Value:
+    """Return a number that is not too large to count with.
+
+    Raises:
+        OwnAlgorithmError: it is.
+    """
+    if _most(a) >> _MOST_BITS:
+        raise OwnAlgorithmError(f"a number has more than {_MOST_BITS} bits")
+    return a
+
+
+def _times(a: Value, b: Value) -> Value:
+    _ = _bounded(_most(a) * _most(b))
+    return a * b
+
+
+def _not_zero(b: Value) -> Value:
+    if np.any(np.asarray(b) == 0):
+        raise OwnAlgorithmError("a formula divides by 0")
+    return b
+
+
+def _shifted(a: Value, b: Value) -> Value:
+    if np.any(np.asarray(b) < 0) or _most(b) > _MOST_BITS:
+        raise OwnAlgorithmError(
+            f"a formula shifts by less than 0 bits, or by more than {_MOST_BITS}"
+        )
+    _ = _bounded(_most(a) << _most(b))
+    return a << b
+
+
 _OPERATORS = {
-    "plus": lambda a, b: a + b,
-    "minus": lambda a, b: a - b,
-    "times": lambda a, b: a * b,
-    "over": _divided,
-    "modulo": _rest,
+    "plus": lambda a, b: _bounded(a + b),
+    "minus": lambda a, b: _bounded(a - b),
+    "times": _times,
+    "over": lambda a, b: a // _not_zero(b),
+    "modulo": lambda a, b: a % _not_zero(b),
     "shifted": _shifted,
     "differing": lambda a, b: a ^ b,
     "negative": lambda a: -a,
@@ -91,7 +107,10 @@ class AlgorithmLowering(Lowering):
         before = len(self.errors)
         symbol, collective, rank, ranks, cut, *acts, _ = tree.children
         name = str(collective)
-        if name not in COLLECTIVES:
+        if name == "all_to_all":
+            self.error(collective, "blocks of an all_to_all lie in two buffers, which a declared "
+                       "algorithm has not: use pairwise, bruck or direct")  # fmt: skip
+        elif name not in COLLECTIVES:
             hint = self.suggest(collective, COLLECTIVES) or f": use {', '.join(COLLECTIVES)}"
             self.error(collective, f"there are no algorithms of {collective}{hint}")
         if rank == ranks:
@@ -156,6 +175,8 @@ class AlgorithmLowering(Lowering):
         if isinstance(tree, Token):
             if tree.type == "NUMBER":
                 number = self.integer(tree) or 0
+                if abs(number) >> _MOST_BITS:
+                    self.error(tree, f"numbers have {_MOST_BITS} bits at most")
                 return lambda _: number
             name = str(tree)
             if name not in names:
@@ -173,7 +194,7 @@ class AlgorithmLowering(Lowering):
                 self.error(name, f"there is no function '{name}': use {', '.join(_FUNCTIONS)}")
                 return lambda _: 0
             if count != len(parts):
-                self.error(name, f"{name} takes {count} arguments")
+                self.error(name, f"{name} takes {count} number{'s' * (count > 1)}")
         else:
             function = _OPERATORS[tree.data]
             parts = [self.formula(x, names, depth + 1) for x in tree.children]
@@ -190,9 +211,14 @@ def own_algorithm(name: AlgorithmName) -> Algorithm:
     """Return the algorithm that a program declares under a name."""
     tree, errors, _ = parse(name.text, "<algorithm>")
     lowering = AlgorithmLowering("<algorithm>", errors)
-    declared = None if errors else lowering.declared(tree.children[0])
-    if declared is None:
+    one = not errors and [x.data for x in tree.children] == ["algorithm"]
+    declared = lowering.declared(tree.children[0]) if one else None
+    if lowering.errors:
         raise DiagnosticError(lowering.errors)
+    if declared is None or (declared.name, declared.collective) != (str(name), name.collective):
+        raise DiagnosticError(
+            Diagnostic(f"the text of {name} declares no algorithm {name} of {name.collective}")
+        )
     return declared.algorithm()
 
 
@@ -204,13 +230,30 @@ def prove(algorithm: Algorithm, ranks: int) -> None:
         OwnAlgorithmError: it does not, or there are more than ``MOST_RANKS``.
     """
     if ranks > MOST_RANKS:
-        raise OwnAlgorithmError(
-            f"{algorithm.name} is proven for {MOST_RANKS} ranks at most, and this group has {ranks}"
-        )
+        raise OwnAlgorithmError(f"it is proven for {MOST_RANKS} ranks at most")
     problems = check(program_of(algorithm, ranks)).problems
     if problems:
         more = f" (and {len(problems) - 1} more)" if problems[1:] else ""
         raise OwnAlgorithmError(f"{problems[0].message}{more}", problems[0].line)
+
+
+def errors_of_declarations(module: ModuleOp) -> list[Diagnostic]:
+    """Return the errors of declared algorithms of a module that was not read from ``.coll``: texts
+    that declare something else, and steps with another declaration than the module."""
+    declared = {op.declared.data: op for op in module.ops if isinstance(op, AlgorithmOp)}
+    errors: list[Diagnostic] = []
+    for name, op in declared.items():
+        try:
+            _ = own_algorithm(name)
+        except DiagnosticError as error:
+            message = f"{name} is no algorithm: {error.diagnostics[0].message}"
+            errors.append(Diagnostic(message, Position.of(op)))
+    for op in module.walk():
+        used = op.properties.get(USING.name)
+        if isinstance(used, AlgorithmAttr) and used.data not in declared:
+            message = f"the module does not declare {used.data} as this step has it"
+            errors.append(Diagnostic(message, Position.of(op)))
+    return errors or unproven(module)
 
 
 def unproven(module: ModuleOp) -> list[Diagnostic]:
@@ -226,10 +269,19 @@ def unproven(module: ModuleOp) -> list[Diagnostic]:
         try:
             prove(own_algorithm(name.data), count)
         except OwnAlgorithmError as error:
-            message = f"{name.data} is no {name.data.collective} of {count} ranks: {error}"
-            here = _place(name.data, places.get(str(name.data)[1:]), error.line)
-            errors.append(Diagnostic(message, Position.of(op), notes=(here,)))
+            place = places.get(str(name.data)[1:])
+            errors.append(refusal(name.data, count, error, Position.of(op), place))
     return errors
+
+
+def refusal(
+    name: AlgorithmName, ranks: int, error: OwnAlgorithmError, position: Position | None,
+    declared: Position | None,
+) -> Diagnostic:  # fmt: skip
+    """Return the error that a declared algorithm is none for a number of ranks."""
+    what = "not proven for" if ranks > MOST_RANKS else f"no {name.collective} of"
+    message = f"{name} is {what} {ranks} ranks: {error}"
+    return Diagnostic(message, position, notes=(_place(name, declared, error.line),))
 
 
 def _place(name: AlgorithmName, declared: Position | None, line: int) -> Diagnostic:

@@ -19,6 +19,7 @@ from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position, Sources
 from collir.ir.extensions import load_operations
 from collir.ir.names import set_name
 from collir.ir.verification import one_line
+from collir.syntax.algorithms import errors_of_declarations
 
 
 class LocatedParser(Parser):
@@ -97,7 +98,7 @@ def read_mlir(
     except ParseError as error:
         raise DiagnosticError(Diagnostic(error.msg, _at(error.span))) from None
     try:
-        return parser.parse_module(implicit_module)
+        module = parser.parse_module(implicit_module)
     except ParseError as error:
         undefined = [parser.first_uses[name] for name in parser.forward_ssa_references]
         if undefined and "not defined" in error.msg:  # xDSL reports it at the end of the text
@@ -112,6 +113,9 @@ def read_mlir(
     except Exception as error:  # wrong texts reach asserts and zips in xDSL's parser
         message = f"xDSL's parser gives up here ({type(error).__name__}: {error})"
         errors = [Diagnostic(message, _at(parser._current_token.span))]
+    else:
+        if not (errors := errors_of_declarations(module)):
+            return module
     raise DiagnosticError(errors)
 
 

@@ -110,6 +110,7 @@ class _ModuleLowering(MachineLowering):
             self.numbers = {id(tree): index for index, tree in items}
             names = {*self.failed, *(bare(tree.children[0]) for _, tree in items)}
             self.taken = TakenFunctions(self.file, self.imports, self.signatures, names)
+            self.taken.algorithms = self.algorithms
             left_out = trees.keys() - _needed(trees, functions)
             items = [(n, x) for n, x in items if bare(x.children[0]) not in left_out]
             items = [(index, tree) for index, tree in items if not self.is_generic(tree)]
@@ -158,7 +159,8 @@ class _ModuleLowering(MachineLowering):
         declared = AlgorithmLowering(self.file, self.errors).declared(tree)
         if declared is None:
             return None
-        begin = self.text.rfind("algorithm", 0, symbol.start_pos)
+        head = re.search(r"algorithm(?:\s|//[^\n]*\n)*\Z", self.text[: symbol.start_pos])
+        begin = head.start() if head else symbol.start_pos
         name = AlgorithmName(str(symbol), declared.collective, self.text[begin : end.end_pos])
         self.algorithms[bare(symbol)] = name
         properties = {"sym_name": StringAttr(bare(symbol)), "declared": AlgorithmAttr(name)}

@@ -342,7 +342,11 @@ class StepLowering(TypeLowering):
         if bare(symbol) not in self.failed:
             known = [f"@{x}" for x, own in self.algorithms.items() if own.collective == kind.name]
             hint = self.suggest(str(symbol), known)
-            more = f": the file has {', '.join(known)}" if known else ": declare it in this file"
+            more = (
+                f": the file has {', '.join(known)}"
+                if known
+                else ": declare it in the file of the program"
+            )
             self.error(symbol, f"there is no algorithm {symbol}{hint or more}")
         return None
 

@@ -12,6 +12,7 @@ from xdsl.ir import Operation
 from collir.dialects.nested import Signature
 from collir.ir.diagnostics import Diagnostic
 from collir.layout import LayoutError, Mesh
+from collir.layout.algorithm_names import AlgorithmName
 from collir.syntax.called import sizes_of_calls
 from collir.syntax.functions import FunctionLowering
 from collir.syntax.generic import DEEPEST, MOST, Bound, GenericFunction, Instance, is_open
@@ -50,6 +51,7 @@ class TakenFunctions:
         ways: a note at an import, for each file that functions are taken from.
         instances: the functions that generic ones are for the operands of calls.
         running: the texts of the generic functions that are lowered, each called by the one before.
+        algorithms: those that the file declares.
         unused: the names of generic functions of the file that no instance has.
         numbers: for names, the last number that made a name of a function of them.
     """
@@ -69,6 +71,7 @@ class TakenFunctions:
         """
         self.file, self.imports = file, imports
         self.signatures, self.reserved = signatures, reserved
+        self.algorithms: Mapping[str, AlgorithmName] = {}
         self.along: dict[tuple[str, str, str], Callee] = {}
         self.waiting: list[Taken] = []
         self.behind: dict[int, list[Operation]] = {}
@@ -100,6 +103,8 @@ class TakenFunctions:
         lowering = FunctionLowering(
             template.file, [], taken.mesh, template.sizes, self.callees(taken), bound
         )
+        if template.file == self.file:
+            lowering.algorithms = self.algorithms
         return lowering.lower(template.tree, taken.name), lowering
 
     def generic(self, name: str, template: Template, mesh: Mesh | None, number: int) -> Callee:

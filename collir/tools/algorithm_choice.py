@@ -9,8 +9,8 @@ from collir.algorithms.own import OwnAlgorithmError
 from collir.algorithms.program import ChunkProgram
 from collir.algorithms.table import ALGORITHMS
 from collir.dialects.algorithms import AlgorithmOp
-from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
-from collir.syntax.algorithms import own_algorithm, prove
+from collir.ir.diagnostics import DiagnosticError, Position
+from collir.syntax.algorithms import own_algorithm, prove, refusal
 from collir.tools.api import parse
 from collir.tools.shell import UsageError
 
@@ -26,7 +26,10 @@ def program_of_options(options: argparse.Namespace) -> ChunkProgram:
         DiagnosticError: the file has errors, or declares what is none.
     """
     if options.file:
-        return _declared_program(options.file, options.algorithm, options.ranks)
+        program = _declared_program(options.file, options.algorithm, options.ranks)
+        if options.collective not in (None, program.collective):
+            raise UsageError(f"@{program.name} is an algorithm of {program.collective}")
+        return program
     if not options.collective:
         raise UsageError("--collective says of what, or a file declares the algorithm")
     return chosen_program(options.collective, options.algorithm or "ring", options.ranks)
@@ -48,8 +51,8 @@ def _declared_program(file: str, algorithm: str | None, ranks: int) -> ChunkProg
     try:
         prove(own, ranks)
     except OwnAlgorithmError as error:
-        message = f"@{name} is no {own.collective} of {ranks} ranks: {error}"
-        raise DiagnosticError(Diagnostic(message, Position.of(op))) from None
+        place = Position.of(op)
+        raise DiagnosticError(refusal(op.declared.data, ranks, error, place, place)) from None
     return replace(program_of(own, ranks), name=name)
 
 
@@ -63,6 +66,9 @@ def chosen_program(collective: str, algorithm: str, ranks: int) -> ChunkProgram:
     if known is None:
         names = ", ".join(a for c, a in ALGORITHMS if c == collective)
         raise UsageError(f"{collective} has no algorithm '{algorithm}' here, but {names}")
+    if known.composed:
+        raise UsageError(f"{algorithm} is of the levels of a machine, which a file has not: "
+                         "declare one in a .coll file")  # fmt: skip
     if not 2 <= ranks <= MOST_RANKS:
         raise UsageError(f"--ranks is from 2 to {MOST_RANKS}")
     if not known.fits(ranks):

@@ -88,6 +88,8 @@ def test_what_is_priced_is_what_is_sent(digits: tuple[Digit, ...], wired: frozen
             pattern, first = turn.round.pattern, turn.number < turn.round.pattern.turns(shape)
             if first and turn.number == 0:
                 assert sent[pattern.sender(shape)] == max(sent.values())
+            if turn.round.length is not None:
+                assert {*sent.values()} == {turn.round.length}
             if counts := turn.round.counts:
                 senders = [rank for rank, count in sent.items() if count]
                 assert counts(np.array(senders)).tolist() == [sent[rank] for rank in senders]

@@ -1,7 +1,7 @@
 """Tests of the test bed: its figures against worked examples, and links as in a machine's file."""
 
 import runpy
-from itertools import permutations
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from collir.syntax.reader import read
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "testbed"
 METRICS: dict[str, Any] = runpy.run_path(str(FOLDER / "metrics.py"))
 SHAPING: dict[str, Any] = runpy.run_path(str(FOLDER / "shaping.py"))
+TREES: dict[str, Any] = runpy.run_path(str(FOLDER / "trees.py"))
 
 
 def machine(name: str) -> Machine:
@@ -88,7 +89,36 @@ def test_an_interface_is_shaped_to_bits_and_acknowledgements_are_not() -> None:
     assert all(rule.endswith("flowid 1:20") for rule in filters)
 
 
-@pytest.mark.parametrize("name", ["two_nodes", "four_nodes", "two_racks", "uneven"])
+def test_a_matrix_of_links_is_shaped_towards_each_rank() -> None:
+    rates = SHAPING["lanes"](machine("lanes"))
+    assert rates[0] == [0, 3e6, 1.5e6, 1.5e6, 3e6, 0.75e6, 0.75e6, 0.75e6]
+    assert SHAPING["lanes"](machine("ports")) == []
+    lines = list(SHAPING["shaped_towards"]("eth0", {"10.0.0.2": 3e6, "10.0.0.3": 1.5e6}))
+    assert lines[0].endswith("htb default 20")
+    assert "classid 1:100 htb rate 24000000bit" in lines[-6]
+    assert lines[-1].endswith("match ip dst 10.0.0.3/32 flowid 1:101")
+
+
+def test_chunks_of_trees_are_cuts_of_the_parts_of_ranks() -> None:
+    trees = TREES["trees_of"](machine("lanes"), "all_gather", 2**20)
+    begins = TREES["begins"](trees)
+    assert (len(begins), begins[0], begins[-1]) == (121, 0, 2**18)
+    assert begins[::15] == [2**15 * rank for rank in range(9)]
+    assert {after - begin for begin, after in pairwise(begins)} == {2184, 2185}
+
+
+def test_steps_of_trees_wait_as_thread_blocks_or_for_their_data() -> None:
+    trees = TREES["trees_of"](machine("ports"), "broadcast", 2**20)
+    blocks, apart = (TREES["emit"]("f", trees, is_apart) for is_apart in (False, True))
+    steps = sum(len(block.steps) for block in trees.program.ranks[0].blocks)
+    first = f"{{{trees.pieces}, {{}}, blocks_f_0, steps_f_0, afters_f_0}}"
+    assert first.format(len(trees.program.ranks[0].blocks)) in blocks
+    assert first.format(steps) in apart
+
+
+@pytest.mark.parametrize(
+    "name", ["two_nodes", "four_nodes", "two_racks", "uneven", "ports", "lanes"]
+)
 def test_ranks_together_send_no_more_than_the_computer_carries(name: str) -> None:
     links = SHAPING["links"](machine(name))
     assert sum(link.rate for link in links if link.is_rank) * 8 <= 1.6e9

@@ -88,7 +88,8 @@ def _priced(each: Round, blocks: int, group: Group, shape: Shape) -> PricedRound
         return _priced_messages(each, *sized, blocks, group)
     sender = each.pattern.sender(shape)
     peer = int(each.pattern.targets(np.array([sender]), 0, shape)[0])
-    part = len(each.blocks(0, sender, peer)) / blocks
+    length = each.length if each.length is not None else len(each.blocks(0, sender, peer))
+    part = length / blocks
     pattern: Pattern | Traffic = each.pattern
     if isinstance(pattern, Exchange):
         pattern = _alike(pattern, group)

@@ -195,9 +195,20 @@ def _is_padded(op: DistOp, mesh: Mesh) -> bool:
     return is_either and not runs_grouped(op, mesh)
 
 
-_RULES = GroupRules(padded=_is_padded, algorithms=frozenset(nccl.ALGORITHMS))
-"""The rules of NCCL: ranks in any order, blocks of one size, or several calls, and algorithms that
-are its own, which it is told by NCCL_ALGO."""
+_ITS_NAMES = {nccl.RING: "Ring", nccl.TREE: "Tree"}
+"""What NCCL calls its algorithms."""
+
+_OWN = {
+    (kind, name): f"NCCL has an algorithm {its} of its own, which NCCL_ALGO={its} asks for"
+    for kind, entry in COSTS.items()
+    if isinstance(entry.nccl, NcclKind)
+    for name, its in _ITS_NAMES.items()
+    if name == nccl.RING or entry.nccl.tree
+}
+"""The algorithms that are NCCL's own, and how it is told so."""
+
+_RULES = GroupRules(padded=_is_padded, algorithms=_OWN)
+"""The rules of NCCL: ranks in any order, blocks of one size, or several calls."""
 
 _IN_C = {"cstddef": "stddef.h", "cstdint": "stdint.h"}
 """The names in C of headers of C++."""
