@@ -242,20 +242,22 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
         own = own_algorithm(algorithm)
         try:
             prove(own, group.size)
-            return metered_estimate(group, ByRounds(own), collective.padded)
+            root = collective.root_in(group)
+            return metered_estimate(group, ByRounds(own), collective.padded, root)
         except OwnAlgorithmError as error:
             raise CostError(f"{algorithm} has no cost here: {error}") from None
     entry = COSTS[collective.kind]
-    return metered_estimate(group, entry.algorithms[algorithm], collective.size_for(algorithm))
+    size, root = collective.size_for(algorithm), collective.root_in(group)
+    return metered_estimate(group, entry.algorithms[algorithm], size, root)
 
 
-def metered_estimate(group: Group, algorithm: Estimated, size: float) -> Estimate:
-    """Return the estimate of an algorithm on a full buffer of ``size`` bytes.
+def metered_estimate(group: Group, algorithm: Estimated, size: float, root: int = 0) -> Estimate:
+    """Return the estimate of an algorithm on a full buffer of ``size`` bytes, from a root.
 
     Raises:
         CostError: the algorithm does not fit the group.
     """
-    meter = Meter(group)
+    meter = Meter(group, root)
     algorithm(meter, size)
     return meter.estimate
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from collir.cost.collectives.table import COSTS
 from collir.cost.collectives.uneven import UnevenSizes
 from collir.cost.network.group import Group
-from collir.layout import DistType, Mesh
+from collir.layout import DistType, Mesh, Place
 from collir.layout.formulas import Formula
 from collir.layout.sizes import OpenSize, formula_of
 
@@ -24,6 +24,7 @@ class Collective:
         at_root: the other sub-axes on which only one coordinate takes part.
         replicated: the other sub-axes on which all coordinates hold copies.
         algorithm: the algorithm that the program asks for, if any.
+        root: the coordinates of the root that a broadcast or scatter comes from, where not 0.
         moves: the layouts of operand and result of a permute; None for other collectives.
         route: the ranks in a group that send and receive, of a send; None for other collectives.
         shift: the distance in ranks of a shift, and whether its ring is open; None for others.
@@ -44,6 +45,7 @@ class Collective:
     at_root: frozenset[str] = frozenset()
     replicated: frozenset[str] = frozenset()
     algorithm: str | None = None
+    root: Place = ()
     moves: tuple[DistType, DistType] | None = None
     route: tuple[int, int] | None = None
     shift: tuple[int, bool] | None = None
@@ -95,6 +97,14 @@ class Collective:
     def least(self) -> float:
         """The full buffer in bytes if all blocks were as small as the smallest, for bounds."""
         return self.uneven.least if self.uneven else self.size
+
+    def root_in(self, group: Group) -> int:
+        """Return the number of the root in a group."""
+        at = {self.mesh.by_name[axis].stride: coordinate for axis, coordinate in self.root}
+        number = 0
+        for digit in group.digits:
+            number = number * digit.size + at.get(digit.stride, 0)
+        return number
 
     def size_for(self, algorithm: str) -> float:
         """Return the full buffer of equal blocks that an algorithm is priced with, in bytes."""

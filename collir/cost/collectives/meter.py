@@ -69,9 +69,14 @@ def round_cost(pattern: Pattern | Traffic, group: Group) -> _RoundCost:
 
 @dataclass
 class Meter:
-    """Adds up an algorithm's rounds and pipelines on a group."""
+    """Adds up an algorithm's rounds and pipelines on a group.
+
+    Attributes:
+        root: the rank that is the root of the algorithm.
+    """
 
     group: Group
+    root: int = 0
     time: float = 0.0
     rounds: dict[Pattern | Traffic, _RoundCost] = field(
         default_factory=dict[Pattern | Traffic, _RoundCost]
@@ -96,12 +101,15 @@ class Meter:
     def add_pipeline(
         self,
         latency: float,
-        parts: Sequence[tuple[Pattern, float]],
+        parts: Sequence[tuple[Pattern | Traffic, float]],
         reduced: float = 0.0,
     ) -> None:
         """Add messages that overlap: patterns, each with the bytes of a message."""
         loads = [(round_cost(pattern, self.group).loads, size) for pattern, size in parts]
-        message = max(size * pattern.part for pattern, size in parts)
+        message = max(
+            size * (pattern.part if isinstance(pattern, Pattern) else 1.0)
+            for pattern, size in parts
+        )
         self.add_loads(latency, summed_loads(loads), message, reduced)
 
     def add_loads(

@@ -19,7 +19,6 @@ from collir.algorithms.patterns import (
     Exchange,
     Pattern,
     Ranks,
-    Shape,
     Shift,
     Star,
 )
@@ -33,12 +32,14 @@ class PricedRound:
     """What the price of a round needs to know.
 
     Attributes:
+        traffic: the messages on the group: the pattern itself, or a list.
         part: the part of the full buffer of which a rank sends a message.
         reduced: the part of the full buffer that a rank reduces.
         times: how many rounds alike there are.
     """
 
-    pattern: Pattern | Traffic
+    pattern: Pattern
+    traffic: Pattern | Traffic
     part: float
     reduced: float
     times: int
@@ -52,20 +53,22 @@ class ByRounds:
     algorithm: Algorithm
 
     def __call__(self, meter: Meter, size: float) -> None:
-        for each in priced_rounds(self.algorithm, meter.group):
+        for each in priced_rounds(self.algorithm, meter.group, meter.root):
             part, reduced = each.part * size, each.reduced * size
             if each.waits is Waits.ROUND:
-                meter.add_rounds(each.pattern, part, each.times, reduced)
+                meter.add_rounds(each.traffic, part, each.times, reduced)
             else:
-                latency = _pipeline_latency(each, meter.group)
-                assert isinstance(each.pattern, Pattern)
+                latency = _pipeline_latency(each, meter.group, meter.root)
                 whole = part * each.times
-                meter.add_pipeline(latency, [(each.pattern, whole)], reduced * each.times)
+                meter.add_pipeline(latency, [(each.traffic, whole)], reduced * each.times)
 
 
 @lru_cache(maxsize=1024)
-def priced_rounds(algorithm: Algorithm, group: Group) -> tuple[PricedRound, ...]:
+def priced_rounds(algorithm: Algorithm, group: Group, root: int = 0) -> tuple[PricedRound, ...]:
     """Return what the price of an algorithm needs to know of its rounds on a group.
+
+    Args:
+        root: the rank that is rank 0 of the algorithm; the next one is rank 1, and so on.
 
     Raises:
         CostError: the algorithm does not fit the group.
@@ -77,39 +80,54 @@ def priced_rounds(algorithm: Algorithm, group: Group) -> tuple[PricedRound, ...]
         raise CostError(str(error)) from None
     blocks = algorithm.blocks(shape)
     return tuple(
-        _priced(each, blocks, group, shape)
+        _priced(each, blocks, group, root)
         for each in algorithm.rounds(shape)
         if not isinstance(each, LocalCopy)
     )
 
 
-def _priced(each: Round, blocks: int, group: Group, shape: Shape) -> PricedRound:
+_ALIKE = (Shift, BothWays, AllPairs)
+"""The patterns that are the same whichever rank is the first."""
+
+
+def _priced(each: Round, blocks: int, group: Group, root: int) -> PricedRound:
+    shape = shape_of(group)
     if (sized := each.pattern.sized_messages(shape)) is not None:
-        return _priced_messages(each, *sized, blocks, group)
+        return _priced_messages(each, *sized, blocks, group, root)
     sender = each.pattern.sender(shape)
     peer = int(each.pattern.targets(np.array([sender]), 0, shape)[0])
     length = each.length if each.length is not None else len(each.blocks(0, sender, peer))
     part = length / blocks
     pattern: Pattern | Traffic = each.pattern
-    if isinstance(pattern, Exchange):
+    messages = each.pattern.turns(shape)
+    if root and not isinstance(pattern, _ALIKE):
+        check_listed(group.size)
+        sources, targets = each.pattern.messages(shape)
+        sizes = None if each.counts is None else each.counts(sources)
+        parts = None if sizes is None else sizes / sizes.max()
+        count = group.size
+        pattern = Listed((sources + root) % count, (targets + root) % count, parts)
+    elif isinstance(pattern, Exchange):
         pattern = _alike(pattern, group)
     elif each.counts:
         pattern = traffic_of(pattern, group, each.counts)
-    messages = pattern.turns(shape) if isinstance(pattern, Pattern) else 1
     reduced = part * messages if each.reduces else 0.0
-    return PricedRound(pattern, part / each.pattern.part, reduced, each.times, each.waits)
+    whole = part / each.pattern.part
+    return PricedRound(each.pattern, pattern, whole, reduced, each.times, each.waits)
 
 
 def _priced_messages(
-    each: Round, sources: Ranks, targets: Ranks, sizes: Ranks, blocks: int, group: Group
+    each: Round, sources: Ranks, targets: Ranks, sizes: Ranks, blocks: int, group: Group, root: int
 ) -> PricedRound:
     """Return a round of messages of any sizes, in blocks."""
     check_listed(group.size)
     most = int(sizes.max(initial=0))
     received = np.bincount(targets, sizes).max() if each.reduces and most else 0
-    listed = Listed(sources, targets, sizes / max(most, 1))
+    ends = ((sources + root) % group.size, (targets + root) % group.size)
+    listed = Listed(*ends, sizes / max(most, 1))
     part, reduced = most / blocks, float(received) / blocks
-    return PricedRound(listed, part, reduced, each.times if most else 0, each.waits)
+    times = each.times if most else 0
+    return PricedRound(each.pattern, listed, part, reduced, times, each.waits)
 
 
 def _alike(exchange: Exchange, group: Group) -> Exchange:
@@ -124,7 +142,7 @@ def _alike(exchange: Exchange, group: Group) -> Exchange:
     return Exchange(next(n for n, (owner, _) in enumerate(group.bits) if owner is digit))
 
 
-def _pipeline_latency(each: PricedRound, group: Group) -> float:
+def _pipeline_latency(each: PricedRound, group: Group, root: int) -> float:
     """Return the latency of the longest chain of messages of rounds that overlap."""
     match each.pattern:
         case Shift(distance=1) | BothWays() if each.waits is Waits.DATA:
@@ -134,7 +152,7 @@ def _pipeline_latency(each: PricedRound, group: Group) -> float:
         case AllPairs() if each.waits is Waits.NOTHING:
             return _messages(group)
         case Star() if each.waits is Waits.NOTHING:
-            return _messages(group, 0)
+            return _messages(group, root)
         case _:
             raise NotImplementedError(f"the latency of {each.pattern} that waits for {each.waits}")
 

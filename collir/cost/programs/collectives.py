@@ -94,6 +94,7 @@ def collective_between(
         at_root=x.placed - frozenset(axes),
         replicated=frozenset(mesh.by_name) - frozenset(x.axes) - frozenset(axes),
         algorithm=algorithm if isinstance(algorithm, str) else None,
+        root=tuple((axis, n) for axis, n in x.place if axis in axes and n and not moves),
         moves=moves,
         route=(sender, receiver) if isinstance(sender, int) and isinstance(receiver, int) else None,
         shift=(distance, "open" in arguments) if isinstance(distance, int) else None,
