@@ -8,8 +8,8 @@ hierarchy, MLSys 2019.
 """
 
 import math
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import product
 
 from collir.algorithms.moves import Algorithm, Round, Waits
@@ -18,7 +18,7 @@ from collir.algorithms.patterns import Around, Shape
 
 def _blocks(
     shape: Shape, done: frozenset[int], level: int, back: int, turn: int, rank: int, _: int
-) -> list[int]:
+) -> Sequence[int]:
     """Return the blocks of a part that goes round on a level: those of the rank on the levels that
     are done, of the part on this one, and all of the others.
 
@@ -27,9 +27,16 @@ def _blocks(
     """
     own = _places(shape, rank)
     own[level] = (own[level] - back - turn) % shape.across(level)
-    values = [[own[n]] if n in done or n == level else range(shape.across(n)) for n in shape.levels]
-    places = product(*values)
-    return sorted(_number(shape, dict(zip(shape.levels, at, strict=True))) for at in places)
+    return _blocks_at(shape, tuple((n, own[n]) for n in shape.levels if n in done or n == level))
+
+
+@lru_cache(maxsize=4096)
+def _blocks_at(shape: Shape, fixed: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+    """Return the blocks that have given numbers on some levels, in order."""
+    known = dict(fixed)
+    free = [n for n in shape.levels if n not in known]
+    places = product(*(range(shape.across(n)) for n in free))
+    return tuple(sorted(_number(shape, known | dict(zip(free, at, strict=True))) for at in places))
 
 
 def _length(shape: Shape, fixed: frozenset[int]) -> int:
