@@ -17,7 +17,7 @@ help:
 	@echo "make format    ruff, changing files"
 	@echo "make bench     the benchmarks (times, as ratios), and docs/p2.md anew"
 	@echo "make bench-search  those of exact search (6 minutes), and docs/search-scaling.md anew"
-	@echo "make testbed   run programs on a real network of shaped links (45 minutes, Linux), and docs/testbed.md anew"
+	@echo "make testbed   run programs on a real network of shaped links (70 minutes, Linux), and docs/testbed.md anew"
 	@echo "make docs      write the generated pages of docs/ anew"
 
 $(STAMP): pyproject.toml
@@ -77,6 +77,7 @@ testbed: $(STAMP)
 	$(BIN)/python benchmarks/testbed/models.py --page
 	$(BIN)/python benchmarks/testbed/sweeps.py --page
 	$(BIN)/python benchmarks/testbed/unlike.py --page
+	$(BIN)/python benchmarks/testbed/algorithms.py --page
 
 docs: $(STAMP)
 	$(BIN)/python -m collir.tools.docs

@@ -30,9 +30,14 @@ class Measured:
 
 
 def run(
-    code: str, functions: int, ranks: int, levels: int, setting: str, timeout: float
+    code: str,
+    functions: int,
+    ranks: int,
+    levels: int,
+    setting: str | Mapping[str, str],
+    timeout: float,
 ) -> list[Measured]:
-    """Compile and run code of ``timer``.
+    """Compile and run code of ``timer`` under settings of MPICH, or those of a name.
 
     Raises:
         RuntimeError: The code fails, or functions that should give the same result do not.
@@ -41,7 +46,8 @@ def run(
     source, program, report = (FOLDER / name for name in ("program.c", "program", "report"))
     source.write_text(code, encoding="utf-8")
     compile_c(source, program, ("-O1",))
-    done = start([str(program), str(report)], ranks, SETTINGS[setting], timeout)
+    settings = SETTINGS[setting] if isinstance(setting, str) else setting
+    done = start([str(program), str(report)], ranks, settings, timeout)
     lines = report.read_text().splitlines() if report.exists() else []
     if done.returncode or lines[-1:] != ["right"]:
         print(done.stdout, done.stderr, file=sys.stderr)

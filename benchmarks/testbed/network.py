@@ -9,10 +9,10 @@ an unshaped link to the launcher.
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from shaping import MTU, Link, bridges, links, shaped
+from shaping import MTU, Link, bridges, lanes, links, shaped, shaped_towards
 
 from collir.machine import Machine
 
@@ -80,10 +80,18 @@ def build(machine: Machine) -> list[Link]:
     _batch(["tc"], [line for link in within for line in shaped(link.inside, link.rate)])
     for rank, link in enumerate(ranks):
         _batch(["ip", "-n", f"r{rank}"], _addresses(rank, len(ranks)))
-        _batch(["tc", "-n", f"r{rank}"], shaped("eth0", link.rate))
+        _batch(["tc", "-n", f"r{rank}"], _sending(machine, rank, link))
         lines = [f"echo {value} > /proc/sys/{name}" for name, value in _SETTINGS.items()]
         _run(["ip", "netns", "exec", f"r{rank}", "sh", "-ec", "\n".join(lines)])
     return all_links
+
+
+def _sending(machine: Machine, rank: int, link: Link) -> Iterator[str]:
+    """Return the commands that shape what a rank sends: to all others, or to each."""
+    if rates := lanes(machine):
+        towards = {f"10.0.0.{peer + 1}": rate for peer, rate in enumerate(rates[rank]) if rate}
+        return shaped_towards("eth0", towards)
+    return shaped("eth0", link.rate)
 
 
 def _pair(outside: str, inside: str, master: str, rank: int) -> list[str]:

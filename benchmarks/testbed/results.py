@@ -113,7 +113,7 @@ def read(folder: Path, kinds: Collection[str] = tuple(singles.TYPES)) -> Machine
     about = json.loads(path.read_text(encoding="utf-8"))
     given = machine(about["machine"])
     collectives = about.pop("collectives").items()
-    protocols = {name: _checked(entries, given) for name, entries in collectives}
+    protocols = {name: checked_of(entries, given) for name, entries in collectives}
     checked = protocols[about["protocol"]]
     calibration = fitted(given, checked, kinds)
     files = sorted(folder.glob("[0-9]*.json"))  # names of cases begin with their axes
@@ -136,7 +136,8 @@ def fitted(
     return calibrate(given, samples)
 
 
-def _checked(entries: Sequence[dict[str, Any]], given: Machine) -> tuple[Checked, ...]:
+def checked_of(entries: Sequence[dict[str, Any]], given: Machine) -> tuple[Checked, ...]:
+    """Return single collectives with their costs on a machine."""
     listed = [
         singles.Single(entry["kind"], tuple(entry["over"]), entry["elements"]) for entry in entries
     ]

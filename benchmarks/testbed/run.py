@@ -132,7 +132,7 @@ class Bench:
         self.log(
             f"{protocol}: " + ", ".join(f"{name} {total:.3f} s" for name, total in totals.items())
         )
-        self._write(self.folder / "singles.json", {"protocol": protocol, "collectives": measured})
+        self.write(self.folder / "singles.json", {"protocol": protocol, "collectives": measured})
 
     def _each(self, listed: Sequence[singles.Single], setting: str) -> list[dict[str, Any]]:
         module = singles.module_of(listed, self.machine, MACHINES)
@@ -141,7 +141,7 @@ class Bench:
         measured = self._run(code, len(listed), setting, 300)
         return [
             {"kind": single.kind, "over": single.levels, "elements": single.elements}
-            | _figures(measurement)
+            | figures(measurement)
             for single, measurement in zip(listed, measured, strict=True)
         ]
 
@@ -155,13 +155,13 @@ class Bench:
         for number, (matrix, listed) in enumerate(zip(matrices, timed, strict=True)):
             own = [measured.pop(0) for _ in listed]
             programs = [
-                {"steps": wish.steps} | _figures(run)
+                {"steps": wish.steps} | figures(run)
                 for (wish, _), run in zip(listed, own, strict=True)
             ]
-            library = {name: _figures(runs[number]) for name, runs in others.items()}
+            library = {name: figures(runs[number]) for name, runs in others.items()}
             placements.append({"matrix": matrix, "programs": programs, "flat": library})
         case_entry = {"axes": case.axes, "reduced": case.reduced}
-        self._write(self._path(case), {"case": case_entry, "placements": placements})
+        self.write(self._path(case), {"case": case_entry, "placements": placements})
 
     def _wishes(self, timed: Sequence[Timed], setting: str) -> list[launch.Measured]:
         wishes: list[Wish] = [wish for wish, _ in timed]
@@ -175,7 +175,8 @@ class Bench:
         ranks, levels = self.machine.devices, len(self.machine.levels)
         return launch.run(code, functions, ranks, levels, setting, timeout)
 
-    def _write(self, path: Path, entry: dict[str, Any]) -> None:
+    def write(self, path: Path, entry: dict[str, Any]) -> None:
+        """Write a file of results, with the facts of the machine and of MPICH."""
         version = subprocess.run(
             [find("mpiexec"), "--version"], capture_output=True, text=True, check=True
         )
@@ -194,7 +195,8 @@ class Bench:
         self.log(f"wrote {path.name}")
 
 
-def _figures(measurement: launch.Measured) -> dict[str, Any]:
+def figures(measurement: launch.Measured) -> dict[str, Any]:
+    """Return what a file keeps of a measurement."""
     seconds = [round(second, 6) for second in measurement.seconds]
     return {"seconds": seconds, "sent": measurement.sent, "total": measurement.total}
 

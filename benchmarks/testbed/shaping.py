@@ -5,7 +5,7 @@ are shaped to the bandwidth of the child's port, each in the direction in which 
 module runs no command.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
@@ -87,19 +87,53 @@ def bridges(machine: Machine) -> list[str]:
     return list(dict.fromkeys(link.bridge for link in links(machine)))
 
 
+def lanes(machine: Machine) -> list[list[float]]:
+    """Return the bytes per second from each rank to each other one, of a matrix of links.
+
+    The result is empty for a machine without one.
+    """
+    level = machine.levels[-1]
+    if level.links is None:
+        return []
+    return [[level.port * count / level.wires for count in row] for row in level.links]
+
+
+def shaped_towards(device: str, rates: Mapping[str, float]) -> Iterator[str]:
+    """Yield the commands of ``tc`` that limit what an interface sends to each address."""
+    yield f"qdisc add dev {device} root handle 1: htb default 20"
+    yield from _acknowledging(device)
+    for number, (address, rate) in enumerate(rates.items()):
+        minor = 100 + number
+        yield from _limited(device, f"{minor}", rate)
+        yield (
+            f"filter add dev {device} parent 1: protocol ip prio 2 u32 match ip dst {address}/32 "
+            f"flowid 1:{minor}"
+        )
+
+
 def shaped(device: str, rate: float) -> Iterator[str]:
     """Yield the commands of ``tc`` that limit what an interface sends to ``rate`` bytes per second.
 
     Packets that only acknowledge pass at once. Behind data they would slow down the other
     direction.
     """
-    burst = round(max(rate * LATE, 1000))
     yield f"qdisc add dev {device} root handle 1: htb default 10"
+    yield from _limited(device, "10", rate)
+    yield from _acknowledging(device)
+
+
+def _limited(device: str, minor: str, rate: float) -> Iterator[str]:
+    """Yield the commands for a class of a rate, with a queue."""
+    burst = round(max(rate * LATE, 1000))
     yield (
-        f"class add dev {device} parent 1: classid 1:10 htb rate {round(8 * rate)}bit "
+        f"class add dev {device} parent 1: classid 1:{minor} htb rate {round(8 * rate)}bit "
         f"burst {burst} cburst {burst} quantum {FRAME}"
     )
-    yield f"qdisc add dev {device} parent 1:10 handle 10: bfifo limit {QUEUE}"
+    yield f"qdisc add dev {device} parent 1:{minor} handle {minor}: bfifo limit {QUEUE}"
+
+
+def _acknowledging(device: str) -> Iterator[str]:
+    """Yield the commands for the class of packets that only acknowledge."""
     yield (
         f"class add dev {device} parent 1: classid 1:20 htb rate 10gbit "
         f"burst 128k cburst 128k quantum {FRAME}"

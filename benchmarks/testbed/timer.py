@@ -5,6 +5,7 @@ first run it also reports the bytes on each link.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -33,7 +34,7 @@ static void links(int function, char when)
 
 int main(int argc, char **argv)
 {
-  int rank, wrong = 0, wrongs[RANKS];
+  int wrong = 0, wrongs[RANKS];
   float *in = malloc(ELEMENTS * 4), *result = malloc(ELEMENTS * 4), *right = malloc(ELEMENTS * 4);
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -45,7 +46,7 @@ INIT
       double start, taken, each[RANKS], slowest = 0;
       if (run >= runs[f]) continue;
       if (run < 0) {
-        memset(result, 0, ELEMENTS * 4);
+        memset(first[f] ? right : result, 0, ELEMENTS * 4);
         MPI_Barrier(MPI_COMM_WORLD);
         if (rank == 0) links(f, '<');
       }
@@ -92,8 +93,29 @@ def emit(module: ModuleOp, elements: int, runs: Sequence[int], alike: bool = Tru
     """
     functions = functions_of(module)
     meshes = [mesh_of(function).name for function in functions]
-    first = [int(not alike or mesh not in meshes[:number]) for number, mesh in enumerate(meshes)]
-    names = list(dict.fromkeys(meshes))
+    first = [not alike or mesh not in meshes[:number] for number, mesh in enumerate(meshes)]
+    calls = [function.sym_name.data for function in functions]
+    listed = [Timed(*each) for each in zip(calls, runs, first, strict=True)]
+    return emit_all(module, elements, listed)
+
+
+class Timed(NamedTuple):
+    """A C function that is timed: ``int call_NAME(const float *x, float *y)``.
+
+    Attributes:
+        is_first: True if results of those that follow are compared with its result.
+    """
+
+    name: str
+    runs: int
+    is_first: bool
+
+
+def emit_all(module: ModuleOp, elements: int, listed: Sequence[Timed], others: str = "") -> str:
+    """Return the C of a module with a main that measures functions: of the module, and of the C
+    code ``others``, which may use ``rank``."""
+    functions = functions_of(module)
+    names = list(dict.fromkeys(mesh_of(function).name for function in functions))
     created = (f"  {name}_create(MPI_COMM_WORLD, &mesh_{name});" for name in names)
     main = _MAIN.replace("INIT", "\n".join(created))
     main = main.replace("FREE", "\n".join(f"  {name}_destroy(mesh_{name});" for name in names))
@@ -101,19 +123,21 @@ def emit(module: ModuleOp, elements: int, runs: Sequence[int], alike: bool = Tru
         emit_c(module, includes=INCLUDES),
         f"#define ELEMENTS {elements}",
         f"#define RANKS {mesh_of(functions[0]).devices}",
-        f"#define FUNCTIONS {len(functions)}",
+        f"#define FUNCTIONS {len(listed)}",
         *(f"static struct {name}_mesh *mesh_{name};" for name in names),
         *(
             f"static int call_{function.sym_name.data}(const float *x, float *y) "
-            f"{{ return {function.sym_name.data}(mesh_{mesh}, x, y); }}"
-            for function, mesh in zip(functions, meshes, strict=True)
+            f"{{ return {function.sym_name.data}(mesh_{mesh_of(function).name}, x, y); }}"
+            for function in functions
         ),
+        "static int rank;",
+        others,
         "static int (*const functions[])(const float *, float *) = {",
-        ",\n".join(f"  call_{function.sym_name.data}" for function in functions),
+        ",\n".join(f"  call_{each.name}" for each in listed),
         "};",
-        f"#define MOST_RUNS {max(runs)}",
-        f"static const int runs[] = {{{', '.join(map(str, runs))}}};",
-        f"static const char first[] = {{{', '.join(map(str, first))}}};",
+        f"#define MOST_RUNS {max(each.runs for each in listed)}",
+        f"static const int runs[] = {{{', '.join(str(each.runs) for each in listed)}}};",
+        f"static const char first[] = {{{', '.join(str(int(x.is_first)) for x in listed)}}};",
         main,
     ]
     return "\n".join(lines)

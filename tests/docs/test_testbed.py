@@ -111,9 +111,9 @@ def test_steps_of_trees_wait_as_thread_blocks_or_for_their_data() -> None:
     trees = TREES["trees_of"](machine("ports"), "broadcast", 2**20)
     blocks, apart = (TREES["emit"]("f", trees, is_apart) for is_apart in (False, True))
     steps = sum(len(block.steps) for block in trees.program.ranks[0].blocks)
-    first = f"{{{trees.pieces}, {{}}, blocks_f_0, steps_f_0, afters_f_0}}"
-    assert first.format(len(trees.program.ranks[0].blocks)) in blocks
-    assert first.format(steps) in apart
+    tables = "blocks_f_0, steps_f_0, afters_f_0}"
+    assert f"{{{trees.pieces}, {len(trees.program.ranks[0].blocks)}, {tables}" in blocks
+    assert f"{{{trees.pieces}, {steps}, {tables}" in apart
 
 
 @pytest.mark.parametrize(
