@@ -345,7 +345,8 @@ On the irregular networks, the trees of [`collir synthesize`](synthesize.md) run
 - *rounds*: `-o FILE.coll`, as the C that `-t mpi` prints; left out where it has too many sends.
 
 Chunks are cut into {pieces} pieces at most, of at least 8 KiB. All times of this table are the
-better ones of both protocols of MPICH, where both were measured.
+better ones of both protocols of MPICH, where both were measured; its algorithms other than its
+choice were measured by the first one only.
 
 {trees}
 
