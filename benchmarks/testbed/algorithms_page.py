@@ -387,10 +387,10 @@ NOTES = """\
   messages, and these wait in the queues of slow links behind the data that go the other way. Eager
   messages have the opposite fault: those of the next round queue before late ones of this round,
   so that a recursive_doubling all_reduce takes 1866 ms, and 1442 ms by rendezvous.
-- **The price of a ring on a matrix of links** is that of the best rings through its links, as NCCL
-  makes them. The code has one ring in the order of the ranks, in both directions: over `@lanes`
-  its slowest link has a fifteenth of a port, which explains the measured time to 2 %. So the
-  prediction is 8 times too low, and chooses it wrongly; this is an error of ours.
+- **The price of a ring on a matrix of links** was that of the best rings through its links, as NCCL
+  makes them, when this was measured. The code has one ring in the order of the ranks, in both
+  directions: over `@lanes` its slowest link has a fifteenth of a port, which explains the measured
+  time to 2 %. So the prediction was 8 times too low. A ring that code has is priced as such since.
 - **Rounds overlap on irregular networks.** In MPICH's recursive algorithms, with which machines are
   calibrated, some pairs end a round before others, and go on; the price ends a round for all ranks
   at once. So the fitted port of `@lanes` is 13 % too large. With the given one, `direct`, `pat` and

@@ -243,21 +243,23 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
         try:
             prove(own, group.size)
             root = collective.root_in(group)
-            return metered_estimate(group, ByRounds(own), collective.padded, root)
+            meter = Meter(group, root, along_links=False)
+            return metered_estimate(meter, ByRounds(own), collective.padded)
         except OwnAlgorithmError as error:
             raise CostError(f"{algorithm} has no cost here: {error}") from None
     entry = COSTS[collective.kind]
-    size, root = collective.size_for(algorithm), collective.root_in(group)
-    return metered_estimate(group, entry.algorithms[algorithm], size, root)
+    is_printed = collective.algorithm == algorithm and algorithm in _ROUNDS
+    meter = Meter(group, collective.root_in(group), along_links=not is_printed)
+    size = collective.size_for(algorithm)
+    return metered_estimate(meter, entry.algorithms[algorithm], size)
 
 
-def metered_estimate(group: Group, algorithm: Estimated, size: float, root: int = 0) -> Estimate:
-    """Return the estimate of an algorithm on a full buffer of ``size`` bytes, from a root.
+def metered_estimate(meter: Meter, algorithm: Estimated, size: float) -> Estimate:
+    """Return the estimate of an algorithm on a full buffer of ``size`` bytes.
 
     Raises:
         CostError: the algorithm does not fit the group.
     """
-    meter = Meter(group, root)
     algorithm(meter, size)
     return meter.estimate
 
@@ -302,7 +304,7 @@ def _p2(collective: Collective) -> tuple[str, Estimate]:
         return name, _without_latency(group, estimate)
     group = collective.group("hardware")
     name, algorithm = COSTS[collective.kind].p2
-    estimate = metered_estimate(group, algorithm, collective.size_for(name))
+    estimate = metered_estimate(Meter(group), algorithm, collective.size_for(name))
     return name, _without_latency(group, estimate)
 
 
@@ -318,7 +320,7 @@ def _nccl(collective: Collective, model: CostModel) -> tuple[str, Estimate]:
     if collective.listed:
         _, estimate = _alpha_beta(collective, _PLAIN)
     elif not isinstance(known := COSTS[collective.kind].nccl, NcclKind):
-        estimate = metered_estimate(group, known, collective.padded)
+        estimate = metered_estimate(Meter(group), known, collective.padded)
     else:
         chosen = collective.algorithm
         if not chosen and model.algorithm in nccl.ALGORITHMS:

@@ -190,6 +190,19 @@ def test_the_program_chooses_then_the_runtime_or_the_cheapest() -> None:
     assert cheapest.time == min(estimate(mesh, "all_reduce", n) for n in ALGORITHMS["all_reduce"])
 
 
+def test_a_ring_that_code_has_is_in_the_order_of_its_ranks() -> None:
+    """A library lays rings along the links of a DGX-1; code has one in either direction."""
+    levels = preset("dgx1_v100").op.value().levels
+    machine = Machine("one", (levels[1],))
+    mesh = Mesh("m", machine, (Axis.placed("d", [Factor("gpu", 8)]),))
+    model = CostModel("alpha-beta", "ring", order="written")
+    times: dict[str | None, float] = {}
+    for asked in (None, "ring"):
+        step = Collective("all_reduce", mesh, tuple(mesh.by_name), N, algorithm=asked)
+        times[asked] = step_cost(step, model).time
+    assert times["ring"] > 1.5 * times[None]
+
+
 @pytest.mark.parametrize("kind", list(ALGORITHMS))
 @pytest.mark.parametrize("model", ["alpha-beta", "p2", "nccl"])
 def test_every_model_costs_every_collective(model: str, kind: str) -> None:

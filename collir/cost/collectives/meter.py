@@ -62,8 +62,8 @@ class _RoundCost:
 
 
 @lru_cache(maxsize=1024)
-def round_cost(pattern: Pattern | Traffic, group: Group) -> _RoundCost:
-    loads = loads_of(pattern, group)
+def round_cost(pattern: Pattern | Traffic, group: Group, along_links: bool = True) -> _RoundCost:
+    loads = loads_of(pattern, group, along_links)
     return _RoundCost(loads, load_latency(group, loads), load_seconds(group, loads))
 
 
@@ -73,10 +73,13 @@ class Meter:
 
     Attributes:
         root: the rank that is the root of the algorithm.
+        along_links: whether rings are laid along links, as a library does; in code that has the
+            rounds of a ring, they are in the order of ranks.
     """
 
     group: Group
     root: int = 0
+    along_links: bool = True
     time: float = 0.0
     rounds: dict[Pattern | Traffic, _RoundCost] = field(
         default_factory=dict[Pattern | Traffic, _RoundCost]
@@ -92,7 +95,7 @@ class Meter:
         """Add ``times`` rounds of messages of ``size`` bytes; a rank reduces ``reduced`` bytes."""
         cost = self.rounds.get(pattern)
         if cost is None:
-            cost = self.rounds[pattern] = replace(round_cost(pattern, self.group))
+            cost = self.rounds[pattern] = replace(round_cost(pattern, self.group, self.along_links))
         reduction = self.reduction_seconds(reduced)
         self.time += times * (cost.latency + cost.per_byte * size + reduction)
         cost.size += size * times
@@ -105,7 +108,10 @@ class Meter:
         reduced: float = 0.0,
     ) -> None:
         """Add messages that overlap: patterns, each with the bytes of a message."""
-        loads = [(round_cost(pattern, self.group).loads, size) for pattern, size in parts]
+        loads = [
+            (round_cost(pattern, self.group, self.along_links).loads, size)
+            for pattern, size in parts
+        ]
         message = max(
             size * (pattern.part if isinstance(pattern, Pattern) else 1.0)
             for pattern, size in parts

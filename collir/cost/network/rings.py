@@ -20,12 +20,16 @@ from collir.machine import Level, LinkKind
 from collir.machine.level import Matrix
 
 
-def loads_of(pattern: Pattern | Traffic, group: Group) -> tuple[Load, ...]:
+def loads_of(
+    pattern: Pattern | Traffic, group: Group, along_links: bool = True
+) -> tuple[Load, ...]:
     """Return the load of every level, in messages.
 
-    In a pattern that goes ``BothWays`` round, a group that extends over all children of a torus, a
-    full mesh or a matrix of links, and visits each child once, may use all edge-disjoint rings
-    along links in parallel. It does so if that is faster than the order of its ranks.
+    Args:
+        along_links: whether, in a pattern that goes ``BothWays`` round, a group that extends over
+            all children of a torus, a full mesh or a matrix of links, and visits each child once,
+            may use all edge-disjoint rings along links in parallel, as libraries lay them. It does
+            so if that is faster than the order of its ranks.
 
     Raises:
         CostError: it has to be listed, and has too many ranks.
@@ -36,6 +40,8 @@ def loads_of(pattern: Pattern | Traffic, group: Group) -> tuple[Load, ...]:
         return traffic_of(pattern, group).loads(group)
     ways = (traffic_of(Shift(step), group).loads(group) for step in (1, group.size - 1))
     loads = summed_loads([(way, 0.5) for way in ways])
+    if not along_links:
+        return loads
     return tuple(_along_links(group, index, load) for index, load in enumerate(loads))
 
 
