@@ -22,6 +22,9 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broa
                "gather", "scatter")  # fmt: skip
 """The collectives that a program can be checked against."""
 
+TWO_BUFFERS = ("all_to_all",)
+"""Those whose blocks lie in two buffers: one row of blocks does not do."""
+
 
 def sizes_of(collective: str, ranks: int, chunks: int) -> tuple[int, int]:
     """Return the chunks of the input and of the output of a rank."""

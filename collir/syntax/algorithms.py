@@ -10,9 +10,10 @@ from xdsl.dialects.builtin import ModuleOp
 
 from collir.algorithms.checking import check
 from collir.algorithms.chunks import program_of
-from collir.algorithms.collectives import COLLECTIVES
+from collir.algorithms.collectives import COLLECTIVES, TWO_BUFFERS
 from collir.algorithms.moves import Algorithm
 from collir.algorithms.own import Declared, Formula, Loop, OwnAlgorithmError, Send, Together, Value
+from collir.algorithms.table import names_of
 from collir.dialects.algorithms import AlgorithmAttr, AlgorithmOp
 from collir.dialects.local import StartOp
 from collir.dialects.local_program import mesh_at
@@ -107,9 +108,10 @@ class AlgorithmLowering(Lowering):
         before = len(self.errors)
         symbol, collective, rank, ranks, cut, *acts, _ = tree.children
         name = str(collective)
-        if name == "all_to_all":
-            self.error(collective, "blocks of an all_to_all lie in two buffers, which a declared "
-                       "algorithm has not: use pairwise, bruck or direct")  # fmt: skip
+        if name in TWO_BUFFERS:
+            known = ", ".join(names_of(name))
+            self.error(collective, f"blocks of an {name} lie in two buffers, which a declared "
+                       f"algorithm has not: use {known}")  # fmt: skip
         elif name not in COLLECTIVES:
             hint = self.suggest(collective, COLLECTIVES) or f": use {', '.join(COLLECTIVES)}"
             self.error(collective, f"there are no algorithms of {collective}{hint}")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from chunk_programs import results, wanted
 from chunks_on_ranks import equal_to_mpi
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from seeds import fresh
 
@@ -71,6 +71,7 @@ def test_algorithms_are_right_on_groups_of_any_shape(
     assert check(program_of(algorithm, shape.ranks, shape)).problems == []
 
 
+@settings(max_examples=25)
 @given(digits=SHAPES, wired=st.frozensets(st.integers(0, 2)))
 def test_what_is_priced_is_what_is_sent(digits: tuple[Digit, ...], wired: frozenset[int]) -> None:
     """The largest message of a round is that of the pattern's sender, and counts are those of its

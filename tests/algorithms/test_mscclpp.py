@@ -71,7 +71,8 @@ def test_algorithms_are_written_read_proven_and_run(key: tuple[str, str]) -> Non
             assert not goes_wrong(json.loads(text), range(ranks, ranks + 1))
 
 
-def test_all_injected_faults_are_found() -> None:
+@pytest.mark.parametrize("number_of_faults", [250, pytest.param(2000, marks=pytest.mark.slow)])
+def test_all_injected_faults_are_found(number_of_faults: int) -> None:
     plans = [make(ranks) for make in MADE for ranks in (2, 3)]
     plans += [
         json.loads(written(*key, ranks, ("memory", "port")[number % 2]))
@@ -79,7 +80,7 @@ def test_all_injected_faults_are_found() -> None:
         for ranks in (2, 3) if ALGORITHMS[key].fits(ranks)
     ]  # fmt: skip
     rng, count = random.Random(5), Counter[str]()
-    for number in range(1000):
+    for number in range(number_of_faults):
         plan, what = plan_with_fault(plans[number % len(plans)], rng)
         try:
             found = checked(plan)
@@ -93,7 +94,8 @@ def test_all_injected_faults_are_found() -> None:
         count["wrong" if wrong else "not shown to be wrong"] += 1
         assert not (wrong and found.is_right), what
         count["refused"] += not found.is_right
-    assert count["wrong"] > 500 and count["refused"] < count["wrong"] + 300, count
+    wrong = count["wrong"]
+    assert wrong > number_of_faults / 2 and count["refused"] < 1.6 * wrong, count
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

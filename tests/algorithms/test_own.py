@@ -81,7 +81,7 @@ def fits(key: tuple[str, str], ranks: int) -> bool:
 @pytest.mark.parametrize("key", TEXTS, ids="-".join)
 def test_declared_algorithms_are_proven(key: tuple[str, str]) -> None:
     algorithm = own_algorithm(name_of(key, TEXTS[key]))
-    for ranks in range(2, 18):
+    for ranks in (*range(2, 10), 16):
         if fits(key, ranks):
             prove(algorithm, ranks)
         else:

@@ -177,6 +177,7 @@ SUBJECTS = {
     "algorithms/collectives.py": "what each makes of which chunks, written apart from the types",
     "synthesis/trees/program.py": "which of them go up trees, and which go down",
     "synthesis/trees/schedules.py": "which have trees both ways, or one alone",
+    "synthesis/trees/declared.py": "the types of each, as a program has them",
     "importing/algorithms/msccl_xml.py": "what MSCCL calls them",
     "importing/algorithms/mscclpp.py": "what MSCCL++ calls them",
     "tools/synthesize_driver.py": "which have a root",
