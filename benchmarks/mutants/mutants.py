@@ -684,7 +684,7 @@ MUTANTS = [
         "emitters",
         "MPI: only the sender's message is waited for",
         MPI_CODE,
-        'count = 2 if _exchanges(op) else 1',
+        "count = 2 if _exchanges(op) else 1",
         "count = 1",
         ("tests/filecheck/targets", "tests/targets/test_async.py"),
     ),
