@@ -243,13 +243,13 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
         try:
             prove(own, group.size)
             root = collective.root_in(group)
-            meter = Meter(group, root, along_links=False)
+            meter = Meter(group, root, is_printed=True)
             return metered_estimate(meter, ByRounds(own), collective.padded)
         except OwnAlgorithmError as error:
             raise CostError(f"{algorithm} has no cost here: {error}") from None
     entry = COSTS[collective.kind]
     is_printed = collective.algorithm == algorithm and algorithm in _ROUNDS
-    meter = Meter(group, collective.root_in(group), along_links=not is_printed)
+    meter = Meter(group, collective.root_in(group), is_printed)
     size = collective.size_for(algorithm)
     return metered_estimate(meter, entry.algorithms[algorithm], size)
 

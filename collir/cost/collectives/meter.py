@@ -73,13 +73,13 @@ class Meter:
 
     Attributes:
         root: the rank that is the root of the algorithm.
-        along_links: whether rings are laid along links, as a library does; in code that has the
-            rounds of a ring, they are in the order of ranks.
+        is_printed: whether the rounds are those of code, and not of a library: rings are in the
+            order of ranks and not laid along links, and ranks wait in each round.
     """
 
     group: Group
     root: int = 0
-    along_links: bool = True
+    is_printed: bool = False
     time: float = 0.0
     rounds: dict[Pattern | Traffic, _RoundCost] = field(
         default_factory=dict[Pattern | Traffic, _RoundCost]
@@ -95,7 +95,9 @@ class Meter:
         """Add ``times`` rounds of messages of ``size`` bytes; a rank reduces ``reduced`` bytes."""
         cost = self.rounds.get(pattern)
         if cost is None:
-            cost = self.rounds[pattern] = replace(round_cost(pattern, self.group, self.along_links))
+            cost = self.rounds[pattern] = replace(
+                round_cost(pattern, self.group, not self.is_printed)
+            )
         reduction = self.reduction_seconds(reduced)
         self.time += times * (cost.latency + cost.per_byte * size + reduction)
         cost.size += size * times
@@ -109,7 +111,7 @@ class Meter:
     ) -> None:
         """Add messages that overlap: patterns, each with the bytes of a message."""
         loads = [
-            (round_cost(pattern, self.group, self.along_links).loads, size)
+            (round_cost(pattern, self.group, not self.is_printed).loads, size)
             for pattern, size in parts
         ]
         message = max(

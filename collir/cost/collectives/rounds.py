@@ -59,6 +59,8 @@ class ByRounds:
                 meter.add_rounds(each.traffic, part, each.times, reduced)
             else:
                 latency = _pipeline_latency(each, meter.group, meter.root)
+                if meter.is_printed and each.waits is Waits.DATA:
+                    latency = each.times * round_cost(each.traffic, meter.group, False).latency
                 whole = part * each.times
                 meter.add_pipeline(latency, [(each.traffic, whole)], reduced * each.times)
 
