@@ -35,7 +35,7 @@ def program_of(algorithm: Algorithm, ranks: int, shape: Shape | None = None) -> 
                 writer.copy(turn)
             continue
         channel = channels.of(turn)
-        senders = {to: rank for rank, to in enumerate(turn.peers) if turn.sent(rank)}
+        senders = {to: rank for rank, to in enumerate(turn.peers) if to != rank}
         for writer in writers:
             writer.turn(turn, senders.get(writer.rank, -1), channel)
     chunks = algorithm.blocks(shape) // divisions(collective, ranks)
@@ -78,9 +78,7 @@ class _Writer:
 
     def turn(self, turn: Turn, source: int, channel: int) -> None:
         """Write what the rank sends in a turn, and what it receives from a rank, if not -1."""
-        to = turn.peers[self.rank] if turn.sent(self.rank) else -1
-        if to < 0 and source < 0:
-            return
+        to = turn.peers[self.rank] if turn.peers[self.rank] != self.rank else -1
         lies, kept = turn.round.source or self.row, turn.round.target or self.row
         kind = "receive_reduce_copy" if turn.round.reduces else "receive"
         sent = [ChunkRange(lies, a, n) for a, _, n in _runs(turn, self.rank)] if to >= 0 else []
@@ -96,7 +94,8 @@ class _Writer:
         ):
             # In turns, so that a connection holds few messages; nothing is overwritten unsent.
             made = [step for pair in zip_longest(sends, receives) for step in pair if step]
-        self._write((to, source, channel), made)
+        if made:
+            self._write((to, source, channel), made)
 
     def copy(self, copy: LocalCopy) -> None:
         """Write copies between buffers."""

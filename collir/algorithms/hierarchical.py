@@ -25,7 +25,7 @@ def _blocks(
     Args:
         back: how far behind the rank its first part is.
     """
-    own = _places(shape, rank)
+    own = places_of(shape, rank)
     own[level] = (own[level] - back - turn) % shape.across(level)
     return _blocks_at(shape, tuple((n, own[n]) for n in shape.levels if n in done or n == level))
 
@@ -36,7 +36,7 @@ def _blocks_at(shape: Shape, fixed: tuple[tuple[int, int], ...]) -> tuple[int, .
     known = dict(fixed)
     free = [n for n in shape.levels if n not in known]
     places = product(*(range(shape.across(n)) for n in free))
-    return tuple(sorted(_number(shape, known | dict(zip(free, at, strict=True))) for at in places))
+    return tuple(sorted(rank_at(shape, known | dict(zip(free, at, strict=True))) for at in places))
 
 
 def _length(shape: Shape, fixed: frozenset[int]) -> int:
@@ -44,7 +44,7 @@ def _length(shape: Shape, fixed: frozenset[int]) -> int:
     return math.prod(shape.across(n) for n in shape.levels if n not in fixed)
 
 
-def _places(shape: Shape, rank: int) -> dict[int, int]:
+def places_of(shape: Shape, rank: int) -> dict[int, int]:
     """Return the number of a rank on each level, its digits there together."""
     places = dict.fromkeys(shape.levels, 0)
     weights = dict.fromkeys(shape.levels, 1)
@@ -56,7 +56,7 @@ def _places(shape: Shape, rank: int) -> dict[int, int]:
     return places
 
 
-def _number(shape: Shape, places: dict[int, int]) -> int:
+def rank_at(shape: Shape, places: dict[int, int]) -> int:
     """Return the rank with a number on each level."""
     rest, rank, weight = dict(places), 0, 1
     for digit in reversed(shape.digits):

@@ -36,10 +36,12 @@ class Shape:
     Attributes:
         digits: the digits of its ranks, most significant first.
         wired: the levels whose children have links of their own.
+        pieces: into how many pieces pipelines cut what goes along them.
     """
 
     digits: tuple[Digit, ...]
     wired: frozenset[int] = frozenset()
+    pieces: int = 1
 
     @staticmethod
     def flat(ranks: int) -> "Shape":

@@ -8,6 +8,7 @@ from collir.algorithms import (
     hierarchical,
     pairwise,
     pat,
+    pipelines,
     ring,
 )
 from collir.algorithms.moves import Algorithm
@@ -17,19 +18,14 @@ ALGORITHMS: dict[tuple[str, str], Algorithm] = {
     for file in (ring, hierarchical, binomial, halving_doubling, pat, pairwise, bruck, direct)
     for each in file.ALGORITHMS
 }
-"""Those that are written as rounds of moves."""
+"""Those whose price is that of their rounds."""
 
-_TREES = ("binary_tree", "double_binary_tree")
-
-SEGMENTED: dict[str, tuple[str, ...]] = {
-    "all_reduce": _TREES,
-    "broadcast": ("chain", *_TREES),
-    "reduce": ("chain", *_TREES),
+PIPELINES: dict[tuple[str, str], Algorithm] = {
+    (each.collective, each.name): each for each in pipelines.ALGORITHMS
 }
-"""The names of those that are priced alone: pipelines of segments, whose number is chosen."""
+"""Those that cut a buffer into pieces: code has their rounds, prices a closed form."""
 
 
 def names_of(collective: str) -> tuple[str, ...]:
     """Return the names of the algorithms of a collective, which may stand behind ``using``."""
-    rounds = (name for of, name in ALGORITHMS if of == collective)
-    return (*rounds, *SEGMENTED.get(collective, ()))
+    return tuple(name for of, name in (*ALGORITHMS, *PIPELINES) if of == collective)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from collir.algorithms.own import OwnAlgorithmError
-from collir.algorithms.table import ALGORITHMS
+from collir.algorithms.table import ALGORITHMS, PIPELINES
 from collir.cost.bounds import Bound, collective_bound
 from collir.cost.collectives import nccl
 from collir.cost.collectives.collective import Collective
@@ -108,7 +108,7 @@ class CostModel:
         return f"by {model.model}{named}"
 
 
-_ROUNDS = frozenset(name for _, name in ALGORITHMS)
+_ROUNDS = frozenset(name for _, name in (*ALGORITHMS, *PIPELINES))
 """The names of algorithms that code has as rounds."""
 
 

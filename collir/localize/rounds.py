@@ -6,8 +6,9 @@ ranks do different things, numbers of a rank say so: a rank that sends nothing h
 elements.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import accumulate, groupby, pairwise
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from collir.algorithms.collectives import divisions
 from collir.algorithms.moves import Algorithm, LocalCopy, Turn, row_of, turns_of
 from collir.algorithms.patterns import Digit, Shape
 from collir.algorithms.program import ChunkBuffer
-from collir.algorithms.table import ALGORITHMS
+from collir.algorithms.table import ALGORITHMS, PIPELINES
 from collir.dialects.local import ComputeOp, CopyOp, StartOp, number
 from collir.dialects.local_types import RankNumberAttr, buffer_of
 from collir.dialects.machine import NumberAttr
@@ -35,6 +36,9 @@ from collir.syntax.algorithms import own_algorithm, prove
 
 MOST_RANKS = 64
 """The largest group for which the rounds of an algorithm are written out."""
+
+MOST_PIECES = 16
+"""The most pieces of a pipeline: each is rounds of text."""
 
 _KERNELS = {
     Reduction.SUM: "add",
@@ -63,7 +67,7 @@ def algorithm_named(collective: str, name: str) -> Algorithm | None:
     written as rounds."""
     if isinstance(name, AlgorithmName):
         return own_algorithm(name)
-    return ALGORITHMS.get((collective, name))
+    return ALGORITHMS.get((collective, name)) or PIPELINES.get((collective, name))
 
 
 def reason_against(name: str, start: StartOp, mesh: Mesh, sizes: Iterable[int]) -> str:
@@ -128,12 +132,27 @@ class RoundsOfRanks:
         self.axes = self.start.axes.data
         self.kind = OPERATIONS[self.start.called].KIND
         self.shape = shape_over(self.writer.mesh, self.axes)
+        if (self.start.called, self.algorithm.name) in PIPELINES:
+            self.shape = replace(self.shape, pieces=self._best_pieces())
         self.ranks, self.root = self.shape.ranks, self.start.number("root")
         self.row = row_of(self.start.called)
         self.blocks = self.algorithm.blocks(self.shape)
         self.cuts = self.blocks // divisions(self.start.called, self.ranks)
         self.begins = [*accumulate(self._sizes(), initial=0)]
         self.rows = {_INPUT: self.start.source, _OUTPUT: self.start.target}
+
+    def _best_pieces(self) -> int:
+        """Return into how many pieces a pipeline cuts a buffer: with h hops, latency a and t
+        seconds for all bytes, (h - 1 + k) (a + t/k) is least for k = sqrt((h - 1) t / a)."""
+        levels = [self.writer.mesh.machine.levels[n] for n in self.shape.levels]
+        x = buffer_of(self.start.source)
+        seconds = x.bytes / min((level.port for level in levels), default=math.inf)
+        latency = max((level.latency for level in levels), default=0.0)
+        is_chain = self.algorithm.name == "chain"
+        ranks = self.shape.ranks
+        hops = ranks - 1 if is_chain else 2 * ranks.bit_length()
+        best = math.sqrt((hops - 1) * seconds / latency) if latency else MOST_PIECES
+        return max(1, min(MOST_PIECES, round(best), x.elements))
 
     def _sizes(self) -> list[int]:
         """Return the elements of each block of the full buffer."""

@@ -15,7 +15,7 @@ from collir.algorithms.chunks import program_of
 from collir.algorithms.moves import LocalCopy, turns_of
 from collir.algorithms.msccl_xml import text_of
 from collir.algorithms.patterns import Digit, Shape, Star
-from collir.algorithms.table import ALGORITHMS
+from collir.algorithms.table import ALGORITHMS, PIPELINES
 from collir.importing.algorithms.msccl_xml import read_msccl_xml
 
 KEYS = sorted(ALGORITHMS)
@@ -96,3 +96,12 @@ def test_what_is_priced_is_what_is_sent(digits: tuple[Digit, ...], wired: frozen
                 assert counts(np.array(senders)).tolist() == [sent[rank] for rank in senders]
             elif not isinstance(pattern, Star):
                 assert set(sent.values()) <= {0, max(sent.values())}
+
+
+@settings(max_examples=40)
+@given(digits=SHAPES, pieces=st.integers(1, 5), key=st.sampled_from(sorted(PIPELINES)))
+def test_pipelines_are_right_for_any_number_of_pieces(
+    digits: tuple[Digit, ...], pieces: int, key: tuple[str, str]
+) -> None:
+    shape = Shape(digits, pieces=pieces)
+    assert check(program_of(PIPELINES[key], shape.ranks, shape)).problems == []

@@ -4,14 +4,13 @@ import math
 import random
 
 import pytest
-from by_rounds import KEYS, function_of, machine_of
+from by_rounds import KEYS, WRITTEN, function_of, machine_of
 from checks import functions_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_programs import assert_runs, lowered
 from programs import RANDOM
 
-from collir.algorithms.table import ALGORITHMS
 from collir.dialects.local import STEP, StartOp
 from collir.dialects.machine import mesh_of
 from collir.localize.writer import GroupRules
@@ -36,7 +35,7 @@ def test_rounds_compute_what_the_collective_does(key: tuple[str, str], rng: rand
     program = lowered(module, GroupRules(ascending=rng.random() < 0.3))["f"]
     ranks = math.prod(x.size for x in mesh_of(function).sub_axes if x.axis == "d")
     starts = {op.called for op in program.walk() if isinstance(op, StartOp)}
-    assert starts <= ({"send", "shift"} if ALGORITHMS[key].fits(ranks) else {key[0]})
+    assert starts <= ({"send", "shift"} if WRITTEN[key].fits(ranks) else {key[0]})
     assert_runs(program, module, function, rng)
 
 

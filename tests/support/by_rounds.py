@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from random import Random
 
-from collir.algorithms.table import ALGORITHMS
+from collir.algorithms.table import ALGORITHMS, PIPELINES
 
 FORMS = {
     "all_reduce": ("f32[{n}] partial({op}: d)", "f32[{n}]", "over d"),
@@ -17,7 +17,10 @@ FORMS = {
 }
 """The types of operand and result of each collective, and its clauses."""
 
-KEYS = sorted(ALGORITHMS)
+WRITTEN = {**ALGORITHMS, **PIPELINES}
+"""All algorithms that code has as rounds."""
+
+KEYS = sorted(WRITTEN)
 
 
 def machine_of(outer: int, inner: int, other: int, rng: Random) -> str:
@@ -59,6 +62,6 @@ def every_algorithm(ranks: int, rng: Random) -> str:
     """Return a program for a number of ranks with a function for each algorithm that fits."""
     outer, inner, other = rng.choice([x for x in shapes_of(ranks) if x[0] * x[1] > 1])
     group = outer * inner
-    fitting = [key for key in KEYS if ALGORITHMS[key].fits(group)]
+    fitting = [key for key in KEYS if WRITTEN[key].fits(group)]
     functions = (function_of(key, group, rng, f"f{n}") for n, key in enumerate(fitting))
     return machine_of(outer, inner, other, rng) + "".join(functions)

@@ -1,0 +1,167 @@
+"""Pipelines of pieces: chains, and binary trees on every level of a machine.
+
+In each round every rank passes on the piece that came before, so that all links are busy. The time
+of these is a closed form, in which the number of pieces is the best one; these rounds are for code.
+
+Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth broadcast, reduction and scan,
+2009.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import numpy as np
+
+from collir.algorithms.hierarchical import places_of, rank_at
+from collir.algorithms.moves import Algorithm, Round
+from collir.algorithms.patterns import Pattern, Ranks, Shape
+
+
+@dataclass(frozen=True)
+class Line(Pattern):
+    """Rank i sends to rank i + 1, and the last one to none; or to rank i - 1, and the first one to
+    none."""
+
+    back: bool = False
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        return np.maximum(ranks - 1, 0) if self.back else np.minimum(ranks + 1, shape.ranks - 1)
+
+
+def chain_broadcast(shape: Shape) -> Iterator[Round]:
+    """Yield the rounds in which pieces go from rank 0 along the chain."""
+
+    def piece(turn: int, rank: int, _: int) -> range:
+        return _piece(turn - rank, shape.pieces, 0)
+
+    yield Round(Line(), piece, times=shape.pieces + shape.ranks - 2)
+
+
+def chain_reduce(shape: Shape) -> Iterator[Round]:
+    """Yield the rounds in which pieces go along the chain to rank 0, and are summed."""
+
+    def piece(turn: int, rank: int, _: int) -> range:
+        return _piece(turn - (shape.ranks - 1 - rank), shape.pieces, 0)
+
+    yield Round(Line(back=True), piece, reduces=True, times=shape.pieces + shape.ranks - 2)
+
+
+def _piece(number: int, pieces: int, tree: int) -> range:
+    """Return the block of a piece of a tree; none if there is no such piece."""
+    first = tree * pieces + number
+    return range(first, first + 1) if 0 <= number < pieces else range(0)
+
+
+@dataclass(frozen=True)
+class TreeNode:
+    """A rank in a tree.
+
+    Attributes:
+        parent: the rank above it, or -1.
+        turn: in which turn of a round its link is used.
+        depth: the number of links to the root.
+    """
+
+    parent: int
+    turn: int
+    depth: int
+
+
+@lru_cache(maxsize=256)
+def tree_nodes(shape: Shape, tree: int, trees: int) -> tuple[TreeNode, ...]:
+    """Return each rank in one of the trees of a group, whose root is rank 0.
+
+    On each level the first ranks below the children are a binary tree. Of two trees, the second one
+    has the children in reverse, so that those with children in one have none in the other.
+    """
+    nodes: list[TreeNode] = []
+    for rank in range(shape.ranks):
+        places, depth = places_of(shape, rank), 0
+        parent, turn = -1, 0
+        for number, level in enumerate(shape.levels):
+            own, across = places[level], shape.across(level)
+            above, side, far = _above(own, across, tree, trees)
+            depth += far
+            if own and all(places[n] == 0 for n in shape.levels[number + 1 :]):
+                parent = rank_at(shape, places | {level: above})
+                turn = (number * trees + tree) * 2 + side
+        nodes.append(TreeNode(parent, turn, depth))
+    return tuple(nodes)
+
+
+def _above(own: int, across: int, tree: int, trees: int) -> tuple[int, int, int]:
+    """Return the child above another one in a tree of the children of a level, on which side it is
+    of that, and how far from the first child."""
+    if own == 0:
+        return 0, 0, 0
+    if trees == 1:
+        return (own - 1) // 2, (own - 1) % 2, (own + 1).bit_length() - 1
+    place = across - 1 - own if tree else own - 1
+    if place == 0:
+        return 0, 0, 1
+    above = (place - 1) // 2
+    return (across - 1 - above if tree else above + 1), (place - 1) % 2, (place + 1).bit_length()
+
+
+@dataclass(frozen=True)
+class TreeLinks(Pattern):
+    """Ranks send to those below them in trees, or above."""
+
+    trees: int
+    up: bool = False
+
+    def turns(self, shape: Shape) -> int:
+        return 2 * self.trees * len(shape.levels)
+
+    def tree(self, turn: int, shape: Shape) -> int:
+        """Return the number of the tree whose links a turn has."""
+        return turn % self.turns(shape) // 2 % self.trees
+
+    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+        nodes = tree_nodes(shape, self.tree(turn, shape), self.trees)
+        to = np.arange(shape.ranks)
+        for rank, node in enumerate(nodes):
+            if node.parent >= 0 and node.turn == turn % self.turns(shape):
+                sender, receiver = (rank, node.parent) if self.up else (node.parent, rank)
+                to[sender] = receiver
+        return to[ranks]
+
+
+def _along(trees: int, up: bool, shape: Shape) -> Iterator[Round]:
+    """Yield the rounds in which pieces go down trees, or up and are summed."""
+    pattern = TreeLinks(trees, up)
+    turns = pattern.turns(shape)
+    nodes = [tree_nodes(shape, tree, trees) for tree in range(trees)]
+    height = max(node.depth for own in nodes for node in own)
+
+    def piece(turn: int, rank: int, _: int) -> range:
+        tree = pattern.tree(turn, shape)
+        depth = nodes[tree][rank].depth
+        return _piece(turn // turns - (height - depth if up else depth), shape.pieces, tree)
+
+    yield Round(pattern, piece, reduces=up, times=shape.pieces + height - 1)
+
+
+def _all_reduce(trees: int, shape: Shape) -> Iterator[Round]:
+    yield from _along(trees, True, shape)
+    yield from _along(trees, False, shape)
+
+
+def _pieces(trees: int, shape: Shape) -> int:
+    return trees * shape.pieces
+
+
+ALGORITHMS = [
+    Algorithm("chain", "broadcast", chain_broadcast, blocks=partial(_pieces, 1)),
+    Algorithm("chain", "reduce", chain_reduce, blocks=partial(_pieces, 1)),
+    *(
+        Algorithm(name, collective, rounds, blocks=partial(_pieces, trees))
+        for name, trees in (("binary_tree", 1), ("double_binary_tree", 2))
+        for collective, rounds in (
+            ("all_reduce", partial(_all_reduce, trees)),
+            ("broadcast", partial(_along, trees, False)),
+            ("reduce", partial(_along, trees, True)),
+        )
+    ),
+]
