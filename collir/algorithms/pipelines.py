@@ -7,6 +7,7 @@ Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth broadcast, red
 2009.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -29,13 +30,28 @@ class Line(Pattern):
         return np.maximum(ranks - 1, 0) if self.back else np.minimum(ranks + 1, shape.ranks - 1)
 
 
+MOST_PIECES = 16
+"""The most pieces of a pipeline in code: each is rounds of text."""
+
+
+def best_pieces(name: str, ranks: int, seconds: float, latency: float) -> int:
+    """Return into how many pieces a pipeline cuts a buffer.
+
+    With h hops, latency a and t seconds for all bytes, (h - 1 + k) (a + t/k) is least for
+    k = sqrt((h - 1) t / a).
+    """
+    hops = ranks - 1 if name == "chain" else 2 * ranks.bit_length()
+    best = math.sqrt((hops - 1) * seconds / latency) if latency else MOST_PIECES
+    return max(1, min(MOST_PIECES, round(best)))
+
+
 def chain_broadcast(shape: Shape) -> Iterator[Round]:
     """Yield the rounds in which pieces go from rank 0 along the chain."""
 
     def piece(turn: int, rank: int, _: int) -> range:
         return _piece(turn - rank, shape.pieces, 0)
 
-    yield Round(Line(), piece, times=shape.pieces + shape.ranks - 2)
+    yield Round(Line(), piece, times=shape.pieces + shape.ranks - 2, length=1)
 
 
 def chain_reduce(shape: Shape) -> Iterator[Round]:
@@ -44,7 +60,8 @@ def chain_reduce(shape: Shape) -> Iterator[Round]:
     def piece(turn: int, rank: int, _: int) -> range:
         return _piece(turn - (shape.ranks - 1 - rank), shape.pieces, 0)
 
-    yield Round(Line(back=True), piece, reduces=True, times=shape.pieces + shape.ranks - 2)
+    times = shape.pieces + shape.ranks - 2
+    yield Round(Line(back=True), piece, reduces=True, times=times, length=1)
 
 
 def _piece(number: int, pieces: int, tree: int) -> range:
@@ -140,7 +157,7 @@ def _along(trees: int, up: bool, shape: Shape) -> Iterator[Round]:
         depth = nodes[tree][rank].depth
         return _piece(turn // turns - (height - depth if up else depth), shape.pieces, tree)
 
-    yield Round(pattern, piece, reduces=up, times=shape.pieces + height - 1)
+    yield Round(pattern, piece, reduces=up, times=shape.pieces + height - 1, length=1)
 
 
 def _all_reduce(trees: int, shape: Shape) -> Iterator[Round]:

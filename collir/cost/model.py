@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from collir.algorithms.own import OwnAlgorithmError
+from collir.algorithms.pipelines import best_pieces
 from collir.algorithms.table import ALGORITHMS, PIPELINES
 from collir.cost.bounds import Bound, collective_bound
 from collir.cost.collectives import nccl
@@ -250,8 +251,14 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
     entry = COSTS[collective.kind]
     is_printed = collective.algorithm == algorithm and algorithm in _ROUNDS
     meter = Meter(group, collective.root_in(group), is_printed)
-    size = collective.size_for(algorithm)
-    return metered_estimate(meter, entry.algorithms[algorithm], size)
+    size, estimated = collective.size_for(algorithm), entry.algorithms[algorithm]
+    if is_printed and (pipeline := PIPELINES.get((collective.kind, algorithm))):
+        reached = [n for n, across in enumerate(group.across) if across > 1]
+        seconds = size / min((group.levels[n].port for n in reached), default=math.inf)
+        latency = max((group.levels[n].latency for n in reached), default=0.0)
+        pieces = best_pieces(algorithm, group.size, seconds, latency)
+        estimated = ByRounds(pipeline, pieces)
+    return metered_estimate(meter, estimated, size)
 
 
 def metered_estimate(meter: Meter, algorithm: Estimated, size: float) -> Estimate:

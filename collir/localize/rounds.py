@@ -20,6 +20,7 @@ from collir.algorithms.chunks import runs
 from collir.algorithms.collectives import divisions
 from collir.algorithms.moves import Algorithm, LocalCopy, Turn, row_of, turns_of
 from collir.algorithms.patterns import Digit, Shape
+from collir.algorithms.pipelines import best_pieces
 from collir.algorithms.program import ChunkBuffer
 from collir.algorithms.table import ALGORITHMS, PIPELINES
 from collir.dialects.local import ComputeOp, CopyOp, StartOp, number
@@ -36,9 +37,6 @@ from collir.syntax.algorithms import own_algorithm, prove
 
 MOST_RANKS = 64
 """The largest group for which the rounds of an algorithm are written out."""
-
-MOST_PIECES = 16
-"""The most pieces of a pipeline: each is rounds of text."""
 
 _KERNELS = {
     Reduction.SUM: "add",
@@ -142,17 +140,13 @@ class RoundsOfRanks:
         self.rows = {_INPUT: self.start.source, _OUTPUT: self.start.target}
 
     def _best_pieces(self) -> int:
-        """Return into how many pieces a pipeline cuts a buffer: with h hops, latency a and t
-        seconds for all bytes, (h - 1 + k) (a + t/k) is least for k = sqrt((h - 1) t / a)."""
+        """Return into how many pieces a pipeline cuts the buffer."""
         levels = [self.writer.mesh.machine.levels[n] for n in self.shape.levels]
         x = buffer_of(self.start.source)
         seconds = x.bytes / min((level.port for level in levels), default=math.inf)
         latency = max((level.latency for level in levels), default=0.0)
-        is_chain = self.algorithm.name == "chain"
-        ranks = self.shape.ranks
-        hops = ranks - 1 if is_chain else 2 * ranks.bit_length()
-        best = math.sqrt((hops - 1) * seconds / latency) if latency else MOST_PIECES
-        return max(1, min(MOST_PIECES, round(best), x.elements))
+        best = best_pieces(self.algorithm.name, self.shape.ranks, seconds, latency)
+        return min(best, max(1, x.elements))
 
     def _sizes(self) -> list[int]:
         """Return the elements of each block of the full buffer."""

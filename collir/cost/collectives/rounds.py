@@ -6,7 +6,7 @@ full buffer, a the latency, b seconds per byte sent and g per byte reduced, a ri
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from collir.algorithms.patterns import (
     Exchange,
     Pattern,
     Ranks,
+    Shape,
     Shift,
     Star,
 )
@@ -48,12 +49,17 @@ class PricedRound:
 
 @dataclass(frozen=True)
 class ByRounds:
-    """Adds the time of an algorithm to a meter, for a full buffer in bytes."""
+    """Adds the time of an algorithm to a meter, for a full buffer in bytes.
+
+    Attributes:
+        pieces: into how many pieces it cuts the buffer, if it is a pipeline.
+    """
 
     algorithm: Algorithm
+    pieces: int = 1
 
     def __call__(self, meter: Meter, size: float) -> None:
-        for each in priced_rounds(self.algorithm, meter.group, meter.root):
+        for each in priced_rounds(self.algorithm, meter.group, meter.root, self.pieces):
             part, reduced = each.part * size, each.reduced * size
             if each.waits is Waits.ROUND:
                 meter.add_rounds(each.traffic, part, each.times, reduced)
@@ -66,7 +72,9 @@ class ByRounds:
 
 
 @lru_cache(maxsize=1024)
-def priced_rounds(algorithm: Algorithm, group: Group, root: int = 0) -> tuple[PricedRound, ...]:
+def priced_rounds(
+    algorithm: Algorithm, group: Group, root: int = 0, pieces: int = 1
+) -> tuple[PricedRound, ...]:
     """Return what the price of an algorithm needs to know of its rounds on a group.
 
     Args:
@@ -75,14 +83,14 @@ def priced_rounds(algorithm: Algorithm, group: Group, root: int = 0) -> tuple[Pr
     Raises:
         CostError: the algorithm does not fit the group.
     """
-    shape = shape_of(group)
+    shape = replace(shape_of(group), pieces=pieces)
     try:
         algorithm.check(shape.ranks)
     except ValueError as error:
         raise CostError(str(error)) from None
     blocks = algorithm.blocks(shape)
     return tuple(
-        _priced(each, blocks, group, root)
+        _priced(each, blocks, group, shape, root)
         for each in algorithm.rounds(shape)
         if not isinstance(each, LocalCopy)
     )
@@ -92,8 +100,7 @@ _ALIKE = (Shift, BothWays, AllPairs)
 """The patterns that are the same whichever rank is the first."""
 
 
-def _priced(each: Round, blocks: int, group: Group, root: int) -> PricedRound:
-    shape = shape_of(group)
+def _priced(each: Round, blocks: int, group: Group, shape: Shape, root: int) -> PricedRound:
     if (sized := each.pattern.sized_messages(shape)) is not None:
         return _priced_messages(each, *sized, blocks, group, root)
     sender = each.pattern.sender(shape)
