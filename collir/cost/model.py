@@ -253,6 +253,7 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
     meter = Meter(group, collective.root_in(group), is_printed)
     size, estimated = collective.size_for(algorithm), entry.algorithms[algorithm]
     if is_printed and (pipeline := PIPELINES.get((collective.kind, algorithm))):
+        _ = metered_estimate(Meter(group), estimated, size)  # what has no cost has none in code
         reached = [n for n, across in enumerate(group.across) if across > 1]
         seconds = size / min((group.levels[n].port for n in reached), default=math.inf)
         latency = max((group.levels[n].latency for n in reached), default=0.0)
