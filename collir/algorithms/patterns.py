@@ -6,12 +6,15 @@ digit counts children of a level of a machine. Patterns know no sizes and no lin
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from collir.machine import Level
 
 Ranks = npt.NDArray[np.int64]
 """Numbers of ranks in a group."""
@@ -47,6 +50,13 @@ class Shape:
     def flat(ranks: int) -> "Shape":
         """Return the shape of ranks that are all alike."""
         return Shape((Digit(ranks),))
+
+    @staticmethod
+    def on(digits: Iterable[Digit], levels: Sequence[Level]) -> "Shape":
+        """Return the shape of a group with some digits on the levels of a machine."""
+        own = tuple(digits)
+        reached = {digit.level for digit in own if digit.size > 1}
+        return Shape(own, frozenset(n for n in reached if not levels[n].uniform))
 
     @cached_property
     def ranks(self) -> int:

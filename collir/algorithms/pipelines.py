@@ -8,7 +8,7 @@ Sanders, Speck and Traeff, Two-tree algorithms for full bandwidth broadcast, red
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -17,6 +17,7 @@ import numpy as np
 from collir.algorithms.hierarchical import places_of, rank_at
 from collir.algorithms.moves import Algorithm, Round
 from collir.algorithms.patterns import Pattern, Ranks, Shape
+from collir.machine import Level
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,16 @@ MOST_PIECES = 16
 """The most pieces of a pipeline in code: each is rounds of text."""
 
 
-def best_pieces(name: str, ranks: int, seconds: float, latency: float) -> int:
-    """Return into how many pieces a pipeline cuts a buffer.
+def best_pieces(name: str, shape: Shape, levels: Sequence[Level], size: float) -> int:
+    """Return into how many pieces a pipeline cuts a buffer of some bytes.
 
     With h hops, latency a and t seconds for all bytes, (h - 1 + k) (a + t/k) is least for
     k = sqrt((h - 1) t / a).
     """
-    hops = ranks - 1 if name == "chain" else 2 * ranks.bit_length()
+    reached = [levels[n] for n in shape.levels]
+    seconds = size / min((level.port for level in reached), default=math.inf)
+    latency = max((level.latency for level in reached), default=0.0)
+    hops = shape.ranks - 1 if name == "chain" else 2 * shape.ranks.bit_length()
     best = math.sqrt((hops - 1) * seconds / latency) if latency else MOST_PIECES
     return max(1, min(MOST_PIECES, round(best)))
 

@@ -26,6 +26,7 @@ from collir.cost.collectives.phases import Phase, phases_of, single_phase
 from collir.cost.collectives.rounds import ByRounds
 from collir.cost.collectives.table import COSTS, NcclKind
 from collir.cost.network.group import CostError, Group
+from collir.cost.network.traffic import shape_of
 from collir.layout import Mesh
 from collir.layout.algorithm_names import AlgorithmName
 from collir.machine import Machine, Runtime, names_tell_fabrics, runtime_of
@@ -254,10 +255,7 @@ def algorithm_estimate(collective: Collective, group: Group, algorithm: str) -> 
     size, estimated = collective.size_for(algorithm), entry.algorithms[algorithm]
     if is_printed and (pipeline := PIPELINES.get((collective.kind, algorithm))):
         _ = metered_estimate(Meter(group), estimated, size)  # what has no cost has none in code
-        reached = [n for n, across in enumerate(group.across) if across > 1]
-        seconds = size / min((group.levels[n].port for n in reached), default=math.inf)
-        latency = max((group.levels[n].latency for n in reached), default=0.0)
-        pieces = best_pieces(algorithm, group.size, seconds, latency)
+        pieces = best_pieces(algorithm, shape_of(group), group.levels, size)
         estimated = ByRounds(pipeline, pieces)
     return metered_estimate(meter, estimated, size)
 

@@ -86,17 +86,20 @@ class _Collective:
         if hint := self.writer.rules.algorithms.get((start.called, name)):
             remark(self.op, hint)
             return None
-        buffers = (buffer_of(x).elements for x in (self.source, self.target))
-        counts = (x for side in start.counts for x in side)
-        sizes = [*buffers, *counts]
+        count = self.writer.mesh.group_size(start.axes.data)
         try:
-            reason = reason_against(name, start, self.writer.mesh, sizes)
+            algorithm = algorithm_named(start.called, name, count)
         except OwnAlgorithmError as error:
             raise DiagnosticError.at(self.op, f"{name} is no {start.called}: {error}") from None
+        reason = "it is not written as rounds"
+        if algorithm is not None:
+            buffers = (buffer_of(x).elements for x in (self.source, self.target))
+            sizes = [*buffers, *(x for side in start.counts for x in side)]
+            reason = reason_against(algorithm, start, count, sizes)
         if reason:
             remark(self.op, f"the library chooses the algorithm, not `using {name}`: {reason}")
             return None
-        return algorithm_named(start.called, name)
+        return algorithm
 
     def _blocks(self, at: Place, place: Place, *, leave: bool) -> dict[str, Attribute]:
         """Pack the blocks that leave, or unpack those that come, and return their counts.

@@ -6,7 +6,6 @@ ranks do different things, numbers of a rank say so: a rank that sends nothing h
 elements.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,34 +53,33 @@ def shape_over(mesh: Mesh, axes: Sequence[str]) -> Shape:
     """Return the shape of a group over sub-axes."""
     levels = mesh.machine.levels
     number_of = {level.name: number for number, level in enumerate(levels)}
-    subs = [mesh.by_name[axis] for axis in axes]
-    digits = tuple(Digit(x.size, number_of.get(x.level or "", 0)) for x in subs)
-    reached = {digit.level for digit in digits if digit.size > 1}
-    return Shape(digits, frozenset(n for n in reached if not levels[n].uniform))
+    subs = (mesh.by_name[axis] for axis in axes)
+    return Shape.on((Digit(x.size, number_of.get(x.level or "", 0)) for x in subs), levels)
 
 
-def algorithm_named(collective: str, name: str) -> Algorithm | None:
+def algorithm_named(collective: str, name: str, count: int) -> Algorithm | None:
     """Return an algorithm of a collective, which a program may have declared; None if it is not
-    written as rounds."""
-    if isinstance(name, AlgorithmName):
-        return own_algorithm(name)
-    return ALGORITHMS.get((collective, name)) or PIPELINES.get((collective, name))
-
-
-def reason_against(name: str, start: StartOp, mesh: Mesh, sizes: Iterable[int]) -> str:
-    """Return why a collective cannot be written as the rounds of an algorithm; empty if it can.
+    written as rounds.
 
     Args:
-        sizes: the elements of its buffers and blocks.
+        count: the number of ranks for which a declared one is proven.
 
     Raises:
         OwnAlgorithmError: it is declared, and does not do what it should.
     """
-    algorithm, count = algorithm_named(start.called, name), mesh.group_size(start.axes.data)
-    if algorithm is None:
-        return "it is not written as rounds"
     if isinstance(name, AlgorithmName):
-        prove(algorithm, count)
+        prove(own := own_algorithm(name), count)
+        return own
+    return ALGORITHMS.get((collective, name)) or PIPELINES.get((collective, name))
+
+
+def reason_against(algorithm: Algorithm, start: StartOp, count: int, sizes: Iterable[int]) -> str:
+    """Return why a collective cannot be written as the rounds of an algorithm; empty if it can.
+
+    Args:
+        count: the number of ranks of a group.
+        sizes: the elements of its buffers and blocks.
+    """
     if not algorithm.fits(count):
         return f"it needs a group of 2^k ranks, and this one has {count}"
     if count > MOST_RANKS:
@@ -141,11 +139,8 @@ class RoundsOfRanks:
 
     def _best_pieces(self) -> int:
         """Return into how many pieces a pipeline cuts the buffer."""
-        levels = [self.writer.mesh.machine.levels[n] for n in self.shape.levels]
-        x = buffer_of(self.start.source)
-        seconds = x.bytes / min((level.port for level in levels), default=math.inf)
-        latency = max((level.latency for level in levels), default=0.0)
-        best = best_pieces(self.algorithm.name, self.shape.ranks, seconds, latency)
+        x, levels = buffer_of(self.start.source), self.writer.mesh.machine.levels
+        best = best_pieces(self.algorithm.name, self.shape, levels, x.bytes)
         return min(best, max(1, x.elements))
 
     def _sizes(self) -> list[int]:

@@ -1,7 +1,7 @@
 # pyright: basic
 """The reader of declared algorithms: trees to formulas of ranks, and what they are proven for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache, reduce
 
 import numpy as np
@@ -250,29 +250,40 @@ def errors_of_declarations(module: ModuleOp) -> list[Diagnostic]:
         except DiagnosticError as error:
             message = f"{name} is no algorithm: {error.diagnostics[0].message}"
             errors.append(Diagnostic(message, Position.of(op)))
-    for op in module.walk():
-        used = op.properties.get(USING.name)
-        if isinstance(used, AlgorithmAttr) and used.data not in declared:
-            message = f"the module does not declare {used.data} as this step has it"
+    uses = list(_uses(module))
+    for op, name in uses:
+        if name not in declared:
+            message = f"the module does not declare {name} as this step has it"
             errors.append(Diagnostic(message, Position.of(op)))
-    return errors or unproven(module)
+    return errors or unproven(module, uses)
 
 
-def unproven(module: ModuleOp) -> list[Diagnostic]:
-    """Return an error for each use of a declared algorithm that does not do what it should."""
-    ops = [op for op in module.walk() if isinstance(op, DistOp | StartOp)]
-    used = ((op, op.properties.get(USING.name)) for op in ops)
+Uses = Iterable[tuple[DistOp | StartOp, AlgorithmName]]
+"""Steps that name declared algorithms."""
+
+
+def _uses(module: ModuleOp) -> Uses:
+    for op in module.walk():
+        if isinstance(op, DistOp | StartOp):
+            name = op.properties.get(USING.name)
+            if isinstance(name, AlgorithmAttr):
+                yield op, name.data
+
+
+def unproven(module: ModuleOp, uses: Uses | None = None) -> list[Diagnostic]:
+    """Return an error for each use of a declared algorithm that does not do what it should.
+
+    Args:
+        uses: the steps of the module that name some, if they are known.
+    """
     places = {x.sym_name.data: Position.of(x) for x in module.ops if isinstance(x, AlgorithmOp)}
     errors: list[Diagnostic] = []
-    for op, name in used:
-        if not isinstance(name, AlgorithmAttr):
-            continue
+    for op, name in _uses(module) if uses is None else uses:
         count = _mesh(op).group_size(op.over if isinstance(op, DistOp) else op.axes.data)
         try:
-            prove(own_algorithm(name.data), count)
+            prove(own_algorithm(name), count)
         except OwnAlgorithmError as error:
-            place = places.get(str(name.data)[1:])
-            errors.append(refusal(name.data, count, error, Position.of(op), place))
+            errors.append(refusal(name, count, error, Position.of(op), places.get(str(name)[1:])))
     return errors
 
 

@@ -125,7 +125,8 @@ class _ModuleLowering(MachineLowering):
             for index in sorted({*self.ops, *self.taken.behind})
             for op in (*filter(None, [self.ops.get(index)]), *self.taken.behind.get(index, ()))
         )
-        self.errors += [] if self.errors else unproven(module)
+        if self.algorithms and not self.errors:
+            self.errors += unproven(module)
         if errors := self.errors or alternative_errors(module) or self.errors_of_calls(module):
             raise DiagnosticError(errors)
         assert not self.failed, f"left out without an error: {', '.join(self.failed)}"

@@ -25,7 +25,14 @@ from collir.algorithms.patterns import (
 )
 from collir.cost.collectives.meter import Meter, round_cost
 from collir.cost.network.group import Array, CostError, Group
-from collir.cost.network.traffic import Listed, Traffic, check_listed, shape_of, traffic_of
+from collir.cost.network.traffic import (
+    Traffic,
+    check_listed,
+    listed_messages,
+    listed_traffic,
+    shape_of,
+    traffic_of,
+)
 
 
 @dataclass(frozen=True)
@@ -110,12 +117,7 @@ def _priced(each: Round, blocks: int, group: Group, shape: Shape, root: int) -> 
     pattern: Pattern | Traffic = each.pattern
     messages = each.pattern.turns(shape)
     if root and not isinstance(pattern, _ALIKE):
-        check_listed(group.size)
-        sources, targets = each.pattern.messages(shape)
-        sizes = None if each.counts is None else each.counts(sources)
-        parts = None if sizes is None else sizes / sizes.max()
-        count = group.size
-        pattern = Listed((sources + root) % count, (targets + root) % count, parts)
+        pattern = listed_traffic(pattern, group, each.counts, root)
     elif isinstance(pattern, Exchange):
         pattern = _alike(pattern, group)
     elif each.counts:
@@ -132,8 +134,7 @@ def _priced_messages(
     check_listed(group.size)
     most = int(sizes.max(initial=0))
     received = np.bincount(targets, sizes).max() if each.reduces and most else 0
-    ends = ((sources + root) % group.size, (targets + root) % group.size)
-    listed = Listed(*ends, sizes / max(most, 1))
+    listed = listed_messages(sources, targets, sizes, group, root)
     part, reduced = most / blocks, float(received) / blocks
     times = each.times if most else 0
     return PricedRound(each.pattern, listed, part, reduced, times, each.waits)
@@ -171,9 +172,8 @@ def _around_latency(group: Group, level: int) -> float:
     fastest."""
     hops, between = group.across[level], 0
     if level == 0 and group.levels[0].parents:
-        ranks = np.arange(group.size)
-        following = Around(0).targets(ranks, 0, shape_of(group))
-        changes = group.parents_of_ranks[:, ranks] != group.parents_of_ranks[:, following]
+        following = Around(0).targets(np.arange(group.size), 0, shape_of(group))
+        changes = group.parents_of_ranks != group.parents_of_ranks[:, following]
         between = _most_in_a_ring(changes, group, following)
     slow, fast = group.latency_between_parents, group.latencies[level]
     return between * slow + (hops - between) * fast - (fast if between < hops else slow)

@@ -445,10 +445,29 @@ def traffic_of(pattern: Pattern, group: Group, counts: Counts | None = None) -> 
         case Star() if not group.uneven:
             return _StarTraffic(pattern)
         case _:
-            check_listed(group.size)
-            sources, targets = pattern.messages(shape_of(group))
-            sizes = None if counts is None else counts(sources)
-            return Listed(sources, targets, None if sizes is None else sizes / sizes.max())
+            return listed_traffic(pattern, group, counts)
+
+
+def listed_traffic(
+    pattern: Pattern, group: Group, counts: Counts | None = None, root: int = 0
+) -> Listed:
+    """Return the messages of a pattern one by one; see ``traffic_of``.
+
+    Args:
+        root: the rank that is the first one of the pattern; the next one is the second.
+    """
+    check_listed(group.size)
+    sources, targets = pattern.messages(shape_of(group))
+    sizes = None if counts is None else counts(sources)
+    return listed_messages(sources, targets, sizes, group, root)
+
+
+def listed_messages(
+    sources: Ranks, targets: Ranks, sizes: Ranks | None, group: Group, root: int
+) -> Listed:
+    """Return messages whose largest size is 1 message, for ranks that are counted from a root."""
+    ends = (sources + root) % group.size, (targets + root) % group.size
+    return Listed(*ends, None if sizes is None else sizes / max(int(sizes.max(initial=0)), 1))
 
 
 def next_pairs(group: Group, level: int) -> Pairs:
@@ -460,5 +479,4 @@ def next_pairs(group: Group, level: int) -> Pairs:
 @lru_cache(maxsize=4096)
 def shape_of(group: Group) -> Shape:
     """Return the shape of a group."""
-    wired = (n for n, level in enumerate(group.levels) if not level.uniform and group.across[n] > 1)
-    return Shape(tuple(Digit(x.size, x.level) for x in group.digits), frozenset(wired))
+    return Shape.on((Digit(x.size, x.level) for x in group.digits), group.levels)
