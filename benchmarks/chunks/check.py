@@ -16,7 +16,7 @@ from typing import Any
 from collir.algorithms.checking import check
 from collir.algorithms.chunks import program_of
 from collir.algorithms.msccl_xml import text_of
-from collir.algorithms.patterns import Digit, Shape
+from collir.algorithms.patterns import GroupDigit, GroupShape
 from collir.algorithms.program import ChunkProgram
 from collir.algorithms.table import ALGORITHMS
 from collir.cost.collectives.meter import Meter
@@ -35,9 +35,9 @@ PEER = {("ring", 64): 9.4, ("ring", 128): 95.1, ("halving_doubling", 64): 35.4}
 """The CPU seconds of msccl-tools; of its all-pairs at 64 ranks it did not end in 580 s."""
 
 
-def nodes(ranks: int) -> Shape:
+def nodes(ranks: int) -> GroupShape:
     """Return the shape of 8 nodes, as of the example of msccl-tools that crashes on 8 x 16."""
-    return Shape((Digit(8, 0), Digit(ranks // 8, 1)))
+    return GroupShape((GroupDigit(8, 0), GroupDigit(ranks // 8, 1)))
 
 
 MOST_WRITTEN = 256
@@ -88,7 +88,7 @@ def main() -> None:
         for name in KEYS:
             if name == "direct" and ranks > 128:
                 continue  # a block for each pair
-            shape = nodes(ranks) if name == "hierarchical" else Shape.flat(ranks)
+            shape = nodes(ranks) if name == "hierarchical" else GroupShape.flat(ranks)
             program, made = timed(program_of, ALGORITHMS["all_reduce", name], ranks, shape)
             checked, proven = timed(check, program)
             assert checked.is_right

@@ -12,26 +12,26 @@ import numpy as np
 from collir.algorithms import ring
 from collir.algorithms.bruck import powers
 from collir.algorithms.moves import Algorithm, Round
-from collir.algorithms.patterns import Binomial, Ranks, Shape
+from collir.algorithms.patterns import Binomial, GroupShape, Ranks
 
 
 def _whole(turn: int, rank: int, peer: int) -> range:
     return range(1)
 
 
-def broadcast(shape: Shape) -> Iterator[Round]:
+def broadcast(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds after which all ranks have what rank 0 has, to far ranks first."""
     for distance in reversed(powers(shape.ranks)):
         yield Round(Binomial(distance), _whole)
 
 
-def reduce(shape: Shape) -> Iterator[Round]:
+def reduce(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds after which rank 0 has the sum of all, from near ranks first."""
     for distance in powers(shape.ranks):
         yield Round(Binomial(distance, to_root=True), _whole, reduces=True)
 
 
-def gather(shape: Shape) -> Iterator[Round]:
+def gather(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds in which a rank passes on the blocks of its subtree."""
 
     def own(distance: int, turn: int, rank: int, peer: int) -> range:
@@ -42,7 +42,7 @@ def gather(shape: Shape) -> Iterator[Round]:
         yield Round(Binomial(distance, to_root=True), partial(own, distance), counts=counts)
 
 
-def scatter(shape: Shape) -> Iterator[Round]:
+def scatter(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds in which a rank sends the blocks of a subtree to its first rank."""
 
     def theirs(distance: int, turn: int, rank: int, peer: int) -> range:
@@ -53,7 +53,7 @@ def scatter(shape: Shape) -> Iterator[Round]:
         yield Round(Binomial(distance), partial(theirs, distance), counts=counts)
 
 
-def scatter_all_gather(shape: Shape) -> Iterator[Round]:
+def scatter_all_gather(shape: GroupShape) -> Iterator[Round]:
     """Yield a scatter and a ring all_gather, which are a broadcast."""
     halves = ring.blocks(shape) // shape.ranks
     for each in scatter(shape):

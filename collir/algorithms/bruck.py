@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from collir.algorithms.moves import Algorithm, Cyclic, LocalCopy, Round
-from collir.algorithms.patterns import Shape, Shift
+from collir.algorithms.patterns import GroupShape, Shift
 from collir.algorithms.program import ChunkBuffer
 
 INPUT, OUTPUT, SCRATCH = ChunkBuffer
@@ -18,7 +18,7 @@ def powers(ranks: int) -> list[int]:
     return [1 << bit for bit in range((ranks - 1).bit_length())]
 
 
-def all_gather(shape: Shape) -> Iterator[Round]:
+def all_gather(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds in which a rank sends all that it has to one that is 1, 2, 4... before."""
     ranks = shape.ranks
 
@@ -29,7 +29,7 @@ def all_gather(shape: Shape) -> Iterator[Round]:
         yield Round(Shift(ranks - distance), partial(known, distance))
 
 
-def all_to_all(shape: Shape) -> Iterator[Round | LocalCopy]:
+def all_to_all(shape: GroupShape) -> Iterator[Round | LocalCopy]:
     """Yield the rounds in which a block for the n-th rank behind goes 1, 2, 4... ranks on, for each
     digit of n that is 1.
 

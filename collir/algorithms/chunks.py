@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from collir.algorithms.collectives import divisions, sizes_of
 from collir.algorithms.moves import Algorithm, LocalCopy, Turn, row_of, turns_of
-from collir.algorithms.patterns import Shape
+from collir.algorithms.patterns import GroupShape
 from collir.algorithms.program import (
     ChunkBuffer,
     ChunkProgram,
@@ -17,7 +17,7 @@ from collir.algorithms.program import (
 )
 
 
-def program_of(algorithm: Algorithm, ranks: int, shape: Shape | None = None) -> ChunkProgram:
+def program_of(algorithm: Algorithm, ranks: int, shape: GroupShape | None = None) -> ChunkProgram:
     """Return the program of an algorithm for a number of ranks, in place if that is possible.
 
     A thread block serves a pair of peers. The steps of a rank run one round after the other.
@@ -25,7 +25,7 @@ def program_of(algorithm: Algorithm, ranks: int, shape: Shape | None = None) -> 
     Raises:
         ValueError: the algorithm is none for as many ranks.
     """
-    shape = shape or Shape.flat(ranks)
+    shape = shape or GroupShape.flat(ranks)
     collective = algorithm.collective
     writers = [_Writer(rank, row_of(collective)) for rank in range(ranks)]
     channels = _Channels()

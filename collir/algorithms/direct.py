@@ -7,26 +7,26 @@ from collections.abc import Iterator
 
 from collir.algorithms.moves import Algorithm, LocalCopy, Round, Waits
 from collir.algorithms.pairwise import INPUT, OUTPUT, of_peer, of_rank, own_block
-from collir.algorithms.patterns import AllPairs, Shape, Star
+from collir.algorithms.patterns import AllPairs, GroupShape, Star
 
 
-def reduce_scatter(shape: Shape) -> Iterator[Round]:
+def reduce_scatter(shape: GroupShape) -> Iterator[Round]:
     """Yield the messages in which each rank sends another one its block."""
     yield Round(AllPairs(), of_peer, reduces=True, waits=Waits.NOTHING)
 
 
-def all_gather(shape: Shape) -> Iterator[Round]:
+def all_gather(shape: GroupShape) -> Iterator[Round]:
     """Yield the messages in which each rank sends another one the block that it has."""
     yield Round(AllPairs(), of_rank, waits=Waits.NOTHING)
 
 
-def all_reduce(shape: Shape) -> Iterator[Round]:
+def all_reduce(shape: GroupShape) -> Iterator[Round]:
     """Yield a reduce_scatter and an all_gather."""
     yield from reduce_scatter(shape)
     yield from all_gather(shape)
 
 
-def all_to_all(shape: Shape) -> Iterator[Round | LocalCopy]:
+def all_to_all(shape: GroupShape) -> Iterator[Round | LocalCopy]:
     """Yield the messages in which each rank sends another one the block for it."""
     yield own_block()
     yield Round(
@@ -34,12 +34,12 @@ def all_to_all(shape: Shape) -> Iterator[Round | LocalCopy]:
     )  # fmt: skip
 
 
-def gather(shape: Shape) -> Iterator[Round]:
+def gather(shape: GroupShape) -> Iterator[Round]:
     """Yield the messages to rank 0."""
     yield Round(Star(to_root=True), of_rank, waits=Waits.NOTHING)
 
 
-def scatter(shape: Shape) -> Iterator[Round]:
+def scatter(shape: GroupShape) -> Iterator[Round]:
     """Yield the messages from rank 0."""
     yield Round(Star(), of_peer, waits=Waits.NOTHING)
 

@@ -10,10 +10,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from collir.algorithms.moves import Algorithm, Round
-from collir.algorithms.patterns import Binomial, Exchange, Fold, FoldedExchange, Shape, folded
+from collir.algorithms.patterns import (
+    Binomial,
+    Exchange,
+    FoldedExchange,
+    FoldPairs,
+    GroupShape,
+    folded,
+)
 
 
-def reduce_scatter(shape: Shape) -> Iterator[Round]:
+def reduce_scatter(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds in which each rank gives away half of the blocks that it still has.
 
     The first one gives away the most, to the farthest rank.
@@ -28,7 +35,7 @@ def reduce_scatter(shape: Shape) -> Iterator[Round]:
         yield Round(Exchange(bit), partial(given, bit), reduces=True)
 
 
-def all_gather(shape: Shape) -> Iterator[Round]:
+def all_gather(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds in which each rank doubles the blocks that it has."""
 
     def known(bit: int, turn: int, rank: int, peer: int) -> range:
@@ -39,7 +46,7 @@ def all_gather(shape: Shape) -> Iterator[Round]:
         yield Round(Exchange(bit), partial(known, bit))
 
 
-def all_reduce(shape: Shape) -> Iterator[Round]:
+def all_reduce(shape: GroupShape) -> Iterator[Round]:
     """Yield Rabenseifner's rounds: halving, nearest rank first, and the same exchanges back."""
     bits = _bits(shape)
 
@@ -57,7 +64,7 @@ def all_reduce(shape: Shape) -> Iterator[Round]:
     yield from _fold(shape, 1 << bits, back=True)
 
 
-def reduce(shape: Shape) -> Iterator[Round]:
+def reduce(shape: GroupShape) -> Iterator[Round]:
     """Yield halving, nearest rank first, and a gather of the parts to rank 0."""
     bits = _bits(shape)
 
@@ -73,7 +80,7 @@ def reduce(shape: Shape) -> Iterator[Round]:
         yield Round(Binomial(1 << bit, to_root=True, leading=True), partial(known, bit))
 
 
-def whole(shape: Shape) -> Iterator[Round]:
+def whole(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds in which ranks exchange whole buffers: fewer, with more bytes."""
     yield from _fold(shape, 1)
     for bit in range(_bits(shape)):
@@ -81,7 +88,7 @@ def whole(shape: Shape) -> Iterator[Round]:
     yield from _fold(shape, 1, back=True)
 
 
-def _bits(shape: Shape) -> int:
+def _bits(shape: GroupShape) -> int:
     """Return k for the largest 2^k ranks of a group."""
     return shape.ranks.bit_length() - 1
 
@@ -95,26 +102,26 @@ def _half(number: int, bit: int, bits: int) -> range:
     return range(first, first + (1 << bits - 1 - bit))
 
 
-def _number(shape: Shape, rank: int) -> int:
+def _number(shape: GroupShape, rank: int) -> int:
     """Return the number of a rank among those that are left when others are folded."""
     extra = folded(shape)
     return rank // 2 if rank < 2 * extra else rank - extra
 
 
-def _exchange(shape: Shape, bit: int) -> Exchange | FoldedExchange:
+def _exchange(shape: GroupShape, bit: int) -> Exchange | FoldedExchange:
     return FoldedExchange(bit) if folded(shape) else Exchange(bit)
 
 
-def _fold(shape: Shape, count: int, back: bool = False) -> Iterator[Round]:
+def _fold(shape: GroupShape, count: int, back: bool = False) -> Iterator[Round]:
     if folded(shape):
-        yield Round(Fold(back), _all(count), reduces=not back)
+        yield Round(FoldPairs(back), _all(count), reduces=not back)
 
 
 def _all(count: int) -> Callable[[int, int, int], range]:
     return lambda turn, rank, peer: range(count)
 
 
-def _core(shape: Shape) -> int:
+def _core(shape: GroupShape) -> int:
     """Return the blocks of an all_reduce: as many as ranks that are left by folding."""
     return 1 << _bits(shape)
 

@@ -13,11 +13,11 @@ from functools import lru_cache, partial
 from itertools import product
 
 from collir.algorithms.moves import Algorithm, Round, Waits
-from collir.algorithms.patterns import Around, Shape
+from collir.algorithms.patterns import AroundLevel, GroupShape
 
 
 def _blocks(
-    shape: Shape, done: frozenset[int], level: int, back: int, turn: int, rank: int, _: int
+    shape: GroupShape, done: frozenset[int], level: int, back: int, turn: int, rank: int, _: int
 ) -> Sequence[int]:
     """Return the blocks of a part that goes round on a level: those of the rank on the levels that
     are done, of the part on this one, and all of the others.
@@ -31,7 +31,7 @@ def _blocks(
 
 
 @lru_cache(maxsize=4096)
-def _blocks_at(shape: Shape, fixed: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
+def _blocks_at(shape: GroupShape, fixed: tuple[tuple[int, int], ...]) -> tuple[int, ...]:
     """Return the blocks that have given numbers on some levels, in order."""
     known = dict(fixed)
     free = [n for n in shape.levels if n not in known]
@@ -39,12 +39,12 @@ def _blocks_at(shape: Shape, fixed: tuple[tuple[int, int], ...]) -> tuple[int, .
     return tuple(sorted(rank_at(shape, known | dict(zip(free, at, strict=True))) for at in places))
 
 
-def _length(shape: Shape, fixed: frozenset[int]) -> int:
+def _length(shape: GroupShape, fixed: frozenset[int]) -> int:
     """Return how many blocks there are of which the numbers on some levels are known."""
     return math.prod(shape.across(n) for n in shape.levels if n not in fixed)
 
 
-def places_of(shape: Shape, rank: int) -> dict[int, int]:
+def places_of(shape: GroupShape, rank: int) -> dict[int, int]:
     """Return the number of a rank on each level, its digits there together."""
     places = dict.fromkeys(shape.levels, 0)
     weights = dict.fromkeys(shape.levels, 1)
@@ -56,7 +56,7 @@ def places_of(shape: Shape, rank: int) -> dict[int, int]:
     return places
 
 
-def rank_at(shape: Shape, places: dict[int, int]) -> int:
+def rank_at(shape: GroupShape, places: dict[int, int]) -> int:
     """Return the rank with a number on each level."""
     rest, rank, weight = dict(places), 0, 1
     for digit in reversed(shape.digits):
@@ -67,7 +67,7 @@ def rank_at(shape: Shape, places: dict[int, int]) -> int:
     return rank
 
 
-def reduce_scatter(shape: Shape) -> Iterator[Round]:
+def reduce_scatter(shape: GroupShape) -> Iterator[Round]:
     """Yield rings on all levels, the innermost first, after which rank r has block r of all."""
     done = frozenset[int]()
     for level in reversed(shape.levels):
@@ -75,24 +75,24 @@ def reduce_scatter(shape: Shape) -> Iterator[Round]:
         times = shape.across(level) - 1
         done |= {level}
         yield Round(
-            Around(level), blocks, reduces=True, times=times, waits=Waits.DATA,
+            AroundLevel(level), blocks, reduces=True, times=times, waits=Waits.DATA,
             length=_length(shape, done),
         )  # fmt: skip
 
 
-def all_gather(shape: Shape) -> Iterator[Round]:
+def all_gather(shape: GroupShape) -> Iterator[Round]:
     """Yield rings on all levels, the outermost first, after which all ranks have all blocks."""
     done = frozenset(shape.levels)
     for level in shape.levels:
         done -= {level}
         blocks = partial(_blocks, shape, done, level, 0)
         yield Round(
-            Around(level), blocks, times=shape.across(level) - 1, waits=Waits.DATA,
+            AroundLevel(level), blocks, times=shape.across(level) - 1, waits=Waits.DATA,
             length=_length(shape, done | {level}),
         )  # fmt: skip
 
 
-def all_reduce(shape: Shape) -> Iterator[Round]:
+def all_reduce(shape: GroupShape) -> Iterator[Round]:
     """Yield a reduce_scatter and an all_gather."""
     yield from reduce_scatter(shape)
     yield from all_gather(shape)

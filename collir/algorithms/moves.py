@@ -11,19 +11,19 @@ from enum import StrEnum
 
 import numpy as np
 
-from collir.algorithms.patterns import Pattern, Ranks, Shape
+from collir.algorithms.patterns import GroupShape, Pattern, Ranks
 from collir.algorithms.program import ChunkBuffer
 
 
 class Waits(StrEnum):
-    """What a message waits for, which decides how latencies add up."""
+    """The event that a message waits for, which decides how latencies add up."""
 
     ROUND = "round"
     """All messages of the round before."""
     DATA = "data"
     """The message that brings what it passes on: rounds overlap, as chunks of a block flow."""
     NOTHING = "nothing"
-    """That its sender is free: a rank sends one message after the other."""
+    """Its sender alone: a rank sends one message after the other."""
 
 
 class Cyclic(Sequence[int]):
@@ -104,11 +104,11 @@ class Algorithm:
 
     name: str
     collective: str
-    rounds: Callable[[Shape], Iterable[Round | LocalCopy]]
+    rounds: Callable[[GroupShape], Iterable[Round | LocalCopy]]
     power_of_two: bool = False
     instead: str = ""
-    blocks: Callable[[Shape], int] = lambda shape: shape.ranks
-    scratch: Callable[[Shape], int] = lambda _: 0
+    blocks: Callable[[GroupShape], int] = lambda shape: shape.ranks
+    scratch: Callable[[GroupShape], int] = lambda _: 0
     composed: bool = False
 
     def fits(self, ranks: int) -> bool:
@@ -159,7 +159,7 @@ class Turn:
         return into(self.number, rank, peer) if peer != rank else ()
 
 
-def turns_of(algorithm: Algorithm, shape: Shape) -> Iterator[Turn | LocalCopy]:
+def turns_of(algorithm: Algorithm, shape: GroupShape) -> Iterator[Turn | LocalCopy]:
     """Yield what the ranks of a group do, turn by turn.
 
     Raises:

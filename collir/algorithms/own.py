@@ -12,7 +12,7 @@ import numpy as np
 
 from collir.algorithms.collectives import divisions
 from collir.algorithms.moves import Algorithm, Round
-from collir.algorithms.patterns import Pattern, Ranks, Shape
+from collir.algorithms.patterns import GroupShape, Pattern, Ranks
 
 Value = Any
 """A number, or one for each of some ranks."""
@@ -62,18 +62,18 @@ class Together:
 
 
 @dataclass(frozen=True)
-class Loop:
+class SendLoop:
     """Statements for each value of a name, from the first to the last one, both included."""
 
     name: str
     first: Formula
     last: Formula
     step: Formula
-    body: "tuple[Together | Loop, ...]"
+    body: "tuple[Together | SendLoop, ...]"
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredAlgorithm:
     """An algorithm as it is declared.
 
     Attributes:
@@ -86,13 +86,13 @@ class Declared:
     rank: str
     ranks: str
     blocks: Formula
-    body: tuple[Together | Loop, ...]
+    body: tuple[Together | SendLoop, ...]
 
     def algorithm(self) -> Algorithm:
         """Return it as rounds."""
         return Algorithm(self.name, self.collective, self._rounds, blocks=self.block_count)
 
-    def block_count(self, shape: Shape) -> int:
+    def block_count(self, shape: GroupShape) -> int:
         """Return the blocks of the full buffer.
 
         Raises:
@@ -109,14 +109,14 @@ class Declared:
             raise OwnAlgorithmError(text)
         return number
 
-    def _rounds(self, shape: Shape) -> Iterator[Round]:
+    def _rounds(self, shape: GroupShape) -> Iterator[Round]:
         known = {self.ranks: shape.ranks}
         blocks = self.block_count(shape)
         turns, moved = count(1), 0
         for together, names in _sends(self.body, known, turns):
             if next(turns) > (most := min(MOST_TURNS, MOST // shape.ranks)):
                 raise OwnAlgorithmError(f"it has more than {most} sends and turns of loops")
-            pattern = Sending(self, together.sends, tuple(names.items()), shape)
+            pattern = SendPattern(self, together.sends, tuple(names.items()), shape)
             pattern.check(blocks)
             moved += int(pattern.sized_messages(shape)[2].sum())
             if moved > MOST_MOVED:
@@ -128,7 +128,7 @@ class Declared:
 
 
 def _sends(
-    body: Sequence[Together | Loop], names: Mapping[str, int], turns: Iterator[int]
+    body: Sequence[Together | SendLoop], names: Mapping[str, int], turns: Iterator[int]
 ) -> Iterator[tuple[Together, Mapping[str, int]]]:
     """Yield the sends of statements, loops run out, with the values of names.
 
@@ -149,15 +149,15 @@ def _sends(
 
 
 @dataclass(frozen=True)
-class Sending(Pattern):
+class SendPattern(Pattern):
     """The messages of sends at the same time, for values of the names around them."""
 
-    declared: Declared
+    declared: DeclaredAlgorithm
     sends: tuple[Send, ...]
     names: tuple[tuple[str, int], ...]
-    shape: Shape
+    shape: GroupShape
 
-    def turns(self, shape: Shape) -> int:
+    def turns(self, shape: GroupShape) -> int:
         return len(self.sends)
 
     def _of(self, formula: Formula, ranks: Value) -> Value:
@@ -166,7 +166,7 @@ class Sending(Pattern):
     def _every(self, formula: Formula, ranks: Ranks) -> Ranks:
         return np.broadcast_to(np.asarray(self._of(formula, ranks), dtype=np.int64), ranks.shape)
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         send = self.sends[turn % len(self.sends)]
         to = self._every(send.to, ranks)
         sends = self._every(send.count, ranks) > 0
@@ -174,7 +174,7 @@ class Sending(Pattern):
             sends = sends & (self._every(send.only, ranks) != 0)
         return np.where(sends, to, ranks)
 
-    def sized_messages(self, shape: Shape) -> tuple[Ranks, Ranks, Ranks]:
+    def sized_messages(self, shape: GroupShape) -> tuple[Ranks, Ranks, Ranks]:
         messages = [self._messages(turn) for turn in range(len(self.sends))]
         sources, targets, sizes = zip(*messages, strict=True)
         return np.concatenate(sources), np.concatenate(targets), np.concatenate(sizes)

@@ -7,13 +7,13 @@ An offset is one of all digits of a rank, so that a round loads every level of a
 from collections.abc import Iterator
 
 from collir.algorithms.moves import Algorithm, LocalCopy, Round
-from collir.algorithms.patterns import Offset, Shape
+from collir.algorithms.patterns import GroupShape, Offset
 from collir.algorithms.program import ChunkBuffer
 
 INPUT, OUTPUT = ChunkBuffer.INPUT, ChunkBuffer.OUTPUT
 
 
-def offsets(shape: Shape) -> Iterator[tuple[Offset, int]]:
+def offsets(shape: GroupShape) -> Iterator[tuple[Offset, int]]:
     """Yield the patterns of all offsets, each with its number of rounds."""
     for level in shape.levels:
         rounds = shape.below(level)
@@ -33,13 +33,13 @@ def of_rank(turn: int, rank: int, peer: int) -> list[int]:
     return [rank]
 
 
-def reduce_scatter(shape: Shape) -> Iterator[Round]:
+def reduce_scatter(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds in which each rank sends another one its block."""
     for offset, times in offsets(shape):
         yield Round(offset, of_peer, reduces=True, times=times)
 
 
-def all_to_all(shape: Shape) -> Iterator[Round | LocalCopy]:
+def all_to_all(shape: GroupShape) -> Iterator[Round | LocalCopy]:
     """Yield the rounds in which each rank sends another one the block for it."""
     yield own_block()
     for offset, times in offsets(shape):

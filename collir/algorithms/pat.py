@@ -9,7 +9,7 @@ from functools import partial
 
 from collir.algorithms.bruck import powers
 from collir.algorithms.moves import Algorithm, Cyclic, Round
-from collir.algorithms.patterns import Shape, Shift
+from collir.algorithms.patterns import GroupShape, Shift
 
 
 def _count(ranks: int, distance: int) -> int:
@@ -17,7 +17,7 @@ def _count(ranks: int, distance: int) -> int:
     return -(-(ranks - distance) // (2 * distance))
 
 
-def all_gather(shape: Shape) -> Iterator[Round]:
+def all_gather(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds of all trees, to far ranks first: block b has reached b, b + 2 d, ..."""
     ranks = shape.ranks
 
@@ -28,7 +28,7 @@ def all_gather(shape: Shape) -> Iterator[Round]:
         yield Round(Shift(distance), partial(passed, distance))
 
 
-def reduce_scatter(shape: Shape) -> Iterator[Round]:
+def reduce_scatter(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds of all trees in reverse: near ranks first, towards rank b for block b."""
     ranks = shape.ranks
 

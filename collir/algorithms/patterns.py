@@ -20,7 +20,7 @@ Ranks = npt.NDArray[np.int64]
 """Numbers of ranks in a group."""
 
 
-class Digit(NamedTuple):
+class GroupDigit(NamedTuple):
     """A digit of a rank.
 
     Attributes:
@@ -33,7 +33,7 @@ class Digit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Shape:
+class GroupShape:
     """The shape of a group.
 
     Attributes:
@@ -42,21 +42,21 @@ class Shape:
         pieces: into how many pieces pipelines cut what goes along them.
     """
 
-    digits: tuple[Digit, ...]
+    digits: tuple[GroupDigit, ...]
     wired: frozenset[int] = frozenset()
     pieces: int = 1
 
     @staticmethod
-    def flat(ranks: int) -> "Shape":
+    def flat(ranks: int) -> "GroupShape":
         """Return the shape of ranks that are all alike."""
-        return Shape((Digit(ranks),))
+        return GroupShape((GroupDigit(ranks),))
 
     @staticmethod
-    def on(digits: Iterable[Digit], levels: Sequence[Level]) -> "Shape":
+    def on(digits: Iterable[GroupDigit], levels: Sequence[Level]) -> "GroupShape":
         """Return the shape of a group with some digits on the levels of a machine."""
         own = tuple(digits)
         reached = {digit.level for digit in own if digit.size > 1}
-        return Shape(own, frozenset(n for n in reached if not levels[n].uniform))
+        return GroupShape(own, frozenset(n for n in reached if not levels[n].uniform))
 
     @cached_property
     def ranks(self) -> int:
@@ -88,27 +88,27 @@ class Pattern(ABC):
 
     part: ClassVar[float] = 1.0
 
-    def turns(self, shape: Shape) -> int:
+    def turns(self, shape: GroupShape) -> int:
         """Return the number of messages that a rank sends at most."""
         return 1
 
-    def sender(self, shape: Shape) -> int:
+    def sender(self, shape: GroupShape) -> int:
         """Return a rank that sends as much as any other one."""
         return 0
 
     @abstractmethod
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         """Return to whom ranks send in a turn; themselves where they send nothing.
 
         Turns go on over the rounds of a pattern that follow each other.
         """
 
-    def sized_messages(self, shape: Shape) -> tuple[Ranks, Ranks, Ranks] | None:
+    def sized_messages(self, shape: GroupShape) -> tuple[Ranks, Ranks, Ranks] | None:
         """Return the senders and the receivers of all messages of a round, and their blocks; None
         if a rank sends as much as any other one that sends."""
         return None
 
-    def messages(self, shape: Shape) -> tuple[Ranks, Ranks]:
+    def messages(self, shape: GroupShape) -> tuple[Ranks, Ranks]:
         """Return the senders and the receivers of all messages of a round."""
         ranks = np.arange(shape.ranks)
         targets = [self.targets(ranks, turn, shape) for turn in range(self.turns(shape))]
@@ -122,7 +122,7 @@ class Shift(Pattern):
 
     distance: int
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         return (ranks + self.distance) % shape.ranks
 
 
@@ -132,10 +132,10 @@ class BothWays(Pattern):
 
     part = 0.5
 
-    def turns(self, shape: Shape) -> int:
+    def turns(self, shape: GroupShape) -> int:
         return 2
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         return (ranks + (-1 if turn % 2 else 1)) % shape.ranks
 
 
@@ -145,7 +145,7 @@ class Exchange(Pattern):
 
     bit: int
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         return ranks ^ (1 << self.bit)
 
 
@@ -160,7 +160,7 @@ class Offset(Pattern):
     level: int
     offset: int
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         further, inside = divmod(turn, shape.below(self.level))
         rests = {True: self.offset + further, False: inside}
         found, weight = np.zeros_like(ranks), 1
@@ -175,7 +175,7 @@ class Offset(Pattern):
 
 
 @dataclass(frozen=True)
-class Around(Pattern):
+class AroundLevel(Pattern):
     """Every rank sends to the one whose child of a level is the next, the last one to the first.
 
     All digits of the level count together; those of other levels stay.
@@ -183,7 +183,7 @@ class Around(Pattern):
 
     level: int
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         found, weight, carry = np.zeros_like(ranks), 1, np.ones_like(ranks)
         for digit in reversed(shape.digits):
             value = ranks // weight % digit.size
@@ -206,10 +206,10 @@ class Binomial(Pattern):
     to_root: bool = False
     leading: bool = False
 
-    def sender(self, shape: Shape) -> int:
+    def sender(self, shape: GroupShape) -> int:
         return self.distance if self.to_root else 0
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         step = self.distance
         near = ranks - step if self.to_root else ranks
         belongs = (near >= 0) & (near < step if self.leading else near % (2 * step) == 0)
@@ -218,38 +218,38 @@ class Binomial(Pattern):
 
 
 @dataclass(frozen=True)
-class Fold(Pattern):
+class FoldPairs(Pattern):
     """Of the first ranks, each one with an even number sends to the next, so that 2^k are left; or
     receives from it."""
 
     back: bool = False
 
-    def sender(self, shape: Shape) -> int:
+    def sender(self, shape: GroupShape) -> int:
         return 1 if self.back else 0
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         sends = (ranks < 2 * folded(shape)) & (ranks % 2 == (1 if self.back else 0))
         return np.where(sends, ranks + (-1 if self.back else 1), ranks)
 
 
 @dataclass(frozen=True)
 class FoldedExchange(Pattern):
-    """The 2^k ranks that ``Fold`` leaves exchange with those whose number among them differs in one
-    bit."""
+    """The 2^k ranks that ``FoldPairs`` leaves exchange with those whose number among them differs
+    in one bit."""
 
     bit: int
 
-    def sender(self, shape: Shape) -> int:
+    def sender(self, shape: GroupShape) -> int:
         return 1 if folded(shape) else 0
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         extra = folded(shape)
         out = (ranks < 2 * extra) & (ranks % 2 == 0)
         number = np.where(ranks < 2 * extra, ranks // 2, ranks - extra) ^ (1 << self.bit)
         return np.where(out, ranks, np.where(number < extra, 2 * number + 1, number + extra))
 
 
-def folded(shape: Shape) -> int:
+def folded(shape: GroupShape) -> int:
     """Return by how many ranks a group has more than 2^k."""
     return shape.ranks - (1 << shape.ranks.bit_length() - 1)
 
@@ -258,10 +258,10 @@ def folded(shape: Shape) -> int:
 class AllPairs(Pattern):
     """Every rank sends a message to every other rank, to the next one first."""
 
-    def turns(self, shape: Shape) -> int:
+    def turns(self, shape: GroupShape) -> int:
         return shape.ranks - 1
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         return (ranks + 1 + turn) % shape.ranks
 
 
@@ -271,18 +271,18 @@ class Star(Pattern):
 
     to_root: bool = False
 
-    def turns(self, shape: Shape) -> int:
+    def turns(self, shape: GroupShape) -> int:
         return shape.ranks - 1
 
-    def sender(self, shape: Shape) -> int:
+    def sender(self, shape: GroupShape) -> int:
         return 1 if self.to_root else 0
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         if self.to_root:
             return np.where(ranks == turn + 1, 0, ranks)
         return np.where(ranks == 0, turn + 1, ranks)
 
-    def messages(self, shape: Shape) -> tuple[Ranks, Ranks]:
+    def messages(self, shape: GroupShape) -> tuple[Ranks, Ranks]:
         others = np.arange(1, shape.ranks)
         root = np.zeros_like(others)
         return (others, root) if self.to_root else (root, others)

@@ -16,18 +16,18 @@ import numpy as np
 
 from collir.algorithms.hierarchical import places_of, rank_at
 from collir.algorithms.moves import Algorithm, Round
-from collir.algorithms.patterns import Pattern, Ranks, Shape
+from collir.algorithms.patterns import GroupShape, Pattern, Ranks
 from collir.machine import Level
 
 
 @dataclass(frozen=True)
-class Line(Pattern):
+class ChainLinks(Pattern):
     """Rank i sends to rank i + 1, and the last one to none; or to rank i - 1, and the first one to
     none."""
 
     back: bool = False
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         return np.maximum(ranks - 1, 0) if self.back else np.minimum(ranks + 1, shape.ranks - 1)
 
 
@@ -35,7 +35,7 @@ MOST_PIECES = 16
 """The most pieces of a pipeline in code: each is rounds of text."""
 
 
-def best_pieces(name: str, shape: Shape, levels: Sequence[Level], size: float) -> int:
+def best_pieces(name: str, shape: GroupShape, levels: Sequence[Level], size: float) -> int:
     """Return into how many pieces a pipeline cuts a buffer of some bytes.
 
     With h hops, latency a and t seconds for all bytes, (h - 1 + k) (a + t/k) is least for
@@ -49,23 +49,23 @@ def best_pieces(name: str, shape: Shape, levels: Sequence[Level], size: float) -
     return max(1, min(MOST_PIECES, round(best)))
 
 
-def chain_broadcast(shape: Shape) -> Iterator[Round]:
+def chain_broadcast(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds in which pieces go from rank 0 along the chain."""
 
     def piece(turn: int, rank: int, _: int) -> range:
         return _piece(turn - rank, shape.pieces, 0)
 
-    yield Round(Line(), piece, times=shape.pieces + shape.ranks - 2, length=1)
+    yield Round(ChainLinks(), piece, times=shape.pieces + shape.ranks - 2, length=1)
 
 
-def chain_reduce(shape: Shape) -> Iterator[Round]:
+def chain_reduce(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds in which pieces go along the chain to rank 0, and are summed."""
 
     def piece(turn: int, rank: int, _: int) -> range:
         return _piece(turn - (shape.ranks - 1 - rank), shape.pieces, 0)
 
     times = shape.pieces + shape.ranks - 2
-    yield Round(Line(back=True), piece, reduces=True, times=times, length=1)
+    yield Round(ChainLinks(back=True), piece, reduces=True, times=times, length=1)
 
 
 def _piece(number: int, pieces: int, tree: int) -> range:
@@ -90,7 +90,7 @@ class TreeNode:
 
 
 @lru_cache(maxsize=256)
-def tree_nodes(shape: Shape, tree: int, trees: int) -> tuple[TreeNode, ...]:
+def tree_nodes(shape: GroupShape, tree: int, trees: int) -> tuple[TreeNode, ...]:
     """Return each rank in one of the trees of a group, whose root is rank 0.
 
     On each level the first ranks below the children are a binary tree. Of two trees, the second one
@@ -132,14 +132,14 @@ class TreeLinks(Pattern):
     trees: int
     up: bool = False
 
-    def turns(self, shape: Shape) -> int:
+    def turns(self, shape: GroupShape) -> int:
         return 2 * self.trees * len(shape.levels)
 
-    def tree(self, turn: int, shape: Shape) -> int:
+    def tree(self, turn: int, shape: GroupShape) -> int:
         """Return the number of the tree whose links a turn has."""
         return turn % self.turns(shape) // 2 % self.trees
 
-    def targets(self, ranks: Ranks, turn: int, shape: Shape) -> Ranks:
+    def targets(self, ranks: Ranks, turn: int, shape: GroupShape) -> Ranks:
         nodes = tree_nodes(shape, self.tree(turn, shape), self.trees)
         to = np.arange(shape.ranks)
         for rank, node in enumerate(nodes):
@@ -149,7 +149,7 @@ class TreeLinks(Pattern):
         return to[ranks]
 
 
-def _along(trees: int, up: bool, shape: Shape) -> Iterator[Round]:
+def _along(trees: int, up: bool, shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds in which pieces go down trees, or up and are summed."""
     pattern = TreeLinks(trees, up)
     turns = pattern.turns(shape)
@@ -164,12 +164,12 @@ def _along(trees: int, up: bool, shape: Shape) -> Iterator[Round]:
     yield Round(pattern, piece, reduces=up, times=shape.pieces + height - 1, length=1)
 
 
-def _all_reduce(trees: int, shape: Shape) -> Iterator[Round]:
+def _all_reduce(trees: int, shape: GroupShape) -> Iterator[Round]:
     yield from _along(trees, True, shape)
     yield from _along(trees, False, shape)
 
 
-def _pieces(trees: int, shape: Shape) -> int:
+def _pieces(trees: int, shape: GroupShape) -> int:
     return trees * shape.pieces
 
 

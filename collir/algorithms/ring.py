@@ -9,10 +9,10 @@ Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of work
 from collections.abc import Iterator
 
 from collir.algorithms.moves import Algorithm, Round, Waits
-from collir.algorithms.patterns import BothWays, Shape, Shift
+from collir.algorithms.patterns import BothWays, GroupShape, Shift
 
 
-def _around(shape: Shape, first: int, reduces: bool) -> Iterator[Round]:
+def _around(shape: GroupShape, first: int, reduces: bool) -> Iterator[Round]:
     """Yield the rounds in which rank r sends block r + first, then the one before it, and so on."""
     ranks = shape.ranks
 
@@ -29,23 +29,23 @@ def _around(shape: Shape, first: int, reduces: bool) -> Iterator[Round]:
         yield Round(Shift(1), block, reduces=reduces, times=ranks - 1, waits=Waits.DATA)
 
 
-def reduce_scatter(shape: Shape) -> Iterator[Round]:
+def reduce_scatter(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds after which rank r has block r of all ranks."""
     return _around(shape, -1, True)
 
 
-def all_gather(shape: Shape) -> Iterator[Round]:
+def all_gather(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds after which all ranks have all blocks, of which rank r has block r."""
     return _around(shape, 0, False)
 
 
-def all_reduce(shape: Shape) -> Iterator[Round]:
+def all_reduce(shape: GroupShape) -> Iterator[Round]:
     """Yield a reduce_scatter and an all_gather."""
     yield from reduce_scatter(shape)
     yield from all_gather(shape)
 
 
-def blocks(shape: Shape) -> int:
+def blocks(shape: GroupShape) -> int:
     """Return the blocks of the full buffer: two for each rank if it is cut in halves."""
     return shape.ranks * (2 if shape.wired else 1)
 

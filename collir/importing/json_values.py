@@ -24,7 +24,7 @@ _TOKEN = re.compile(
 )
 _COMMA, _COLON, _END = ",", ":", "end"
 _NAME, _NAME_OR_END, _VALUE, _VALUE_OR_END = "name", "name or end", "value", "value or end"
-"""What a token may be, by what came before."""
+"""The tokens that may come next, by what came before."""
 
 _WORDS = {"true": True, "false": False, "null": None}
 

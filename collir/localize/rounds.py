@@ -18,7 +18,7 @@ from xdsl.ir import Operation, SSAValue
 from collir.algorithms.chunks import runs
 from collir.algorithms.collectives import divisions
 from collir.algorithms.moves import Algorithm, LocalCopy, Turn, row_of, turns_of
-from collir.algorithms.patterns import Digit, Shape
+from collir.algorithms.patterns import GroupDigit, GroupShape
 from collir.algorithms.pipelines import best_pieces
 from collir.algorithms.program import ChunkBuffer
 from collir.algorithms.table import ALGORITHMS, PIPELINES
@@ -49,12 +49,14 @@ _KERNELS = {
 _INPUT, _OUTPUT, _SCRATCH = ChunkBuffer
 
 
-def shape_over(mesh: Mesh, axes: Sequence[str]) -> Shape:
+def shape_over(mesh: Mesh, axes: Sequence[str]) -> GroupShape:
     """Return the shape of a group over sub-axes."""
     levels = mesh.machine.levels
     number_of = {level.name: number for number, level in enumerate(levels)}
     subs = (mesh.by_name[axis] for axis in axes)
-    return Shape.on((Digit(x.size, number_of.get(x.level or "", 0)) for x in subs), levels)
+    return GroupShape.on(
+        (GroupDigit(x.size, number_of.get(x.level or "", 0)) for x in subs), levels
+    )
 
 
 def algorithm_named(collective: str, name: str, count: int) -> Algorithm | None:
@@ -93,7 +95,7 @@ def reason_against(algorithm: Algorithm, start: StartOp, count: int, sizes: Iter
     return ""
 
 
-class Piece(NamedTuple):
+class MovedPiece(NamedTuple):
     """Elements that move: where they begin in one buffer and in another one, and their number."""
 
     begin: int
@@ -101,7 +103,7 @@ class Piece(NamedTuple):
     size: int
 
 
-Pieces = Sequence[Sequence[Piece]]
+Pieces = Sequence[Sequence[MovedPiece]]
 """The pieces of each rank, in the numbers that the algorithm gives to ranks."""
 
 
@@ -185,7 +187,7 @@ class RoundsOfRanks:
             self.rows[self.row] = self._alloc(self.begins[-1])
         row = self.rows[self.row]
         if kind.gathers:
-            own = [[Piece(0, begin, size)] for begin, size in self._own_blocks()]
+            own = [[MovedPiece(0, begin, size)] for begin, size in self._own_blocks()]
             self._move(source, row, own, self.place)
         elif kind.before == "root":
             self._move(source, row, self._from_root(), self._root_place)
@@ -197,11 +199,11 @@ class RoundsOfRanks:
         target, kind, row = self.start.target, self.kind, self.rows[self.row]
         place = self._root_place if kind.after == "root" else self.place
         if kind.shards and not kind.exchanges:
-            own = [[Piece(begin, 0, size)] for begin, size in self._own_blocks()]
+            own = [[MovedPiece(begin, 0, size)] for begin, size in self._own_blocks()]
             self._move(row, target, own, self.place)
         elif kind.after == "root":
             back = self._from_root() if kind.gathers else self._whole()
-            back = [[Piece(b, a, n) for a, b, n in own] for own in back]
+            back = [[MovedPiece(b, a, n) for a, b, n in own] for own in back]
             self._move(row, target, back, place)
         if self.start.operation is Reduction.AVG:
             self._divide(target, place)
@@ -217,7 +219,7 @@ class RoundsOfRanks:
         return [(begin, end - begin) for begin, end in pairwise(ends)]
 
     def _whole(self) -> Pieces:
-        return [[Piece(0, 0, self.begins[-1])]] * self.ranks
+        return [[MovedPiece(0, 0, self.begins[-1])]] * self.ranks
 
     def _from_root(self) -> Pieces:
         """Return the full buffer of the root: the blocks from its own on, and then the others."""
@@ -225,7 +227,7 @@ class RoundsOfRanks:
             return self._whole()
         behind = self.begins[(self.ranks - self.root) * self.cuts]
         ahead = self.begins[-1] - behind
-        return [[Piece(ahead, 0, behind), Piece(0, behind, ahead)]] * self.ranks
+        return [[MovedPiece(ahead, 0, behind), MovedPiece(0, behind, ahead)]] * self.ranks
 
     def _divide(self, x: SSAValue, place: Place) -> None:
         count = self.writer.view(self._alloc(buffer_of(x).elements), buffer_of(x))
@@ -282,10 +284,10 @@ class RoundsOfRanks:
         start = self._send(out, message, peers)
         return start, partial(self._move, message, target, back, self.place, reduces)
 
-    def _pieces(self, pairs: Iterable[tuple[int, int]]) -> list[Piece]:
+    def _pieces(self, pairs: Iterable[tuple[int, int]]) -> list[MovedPiece]:
         """Return the elements of blocks, each with where it goes; neighbours together."""
         return [
-            Piece(self.begins[a], self.begins[b], self.begins[a + n] - self.begins[a])
+            MovedPiece(self.begins[a], self.begins[b], self.begins[a + n] - self.begins[a])
             for a, b, n in runs(pairs)
             if self.begins[a + n] > self.begins[a]
         ]
@@ -345,7 +347,7 @@ class RoundsOfRanks:
         if source is target:
             return
         for k in range(max(map(len, pieces))):
-            own = [x[k] if k < len(x) else Piece(0, 0, 0) for x in pieces]
+            own = [x[k] if k < len(x) else MovedPiece(0, 0, 0) for x in pieces]
             sizes = [x.size for x in own]
             part = self._view(source, [x.begin for x in own], sizes)
             row = self._view(target, [x.there for x in own], sizes)
@@ -373,19 +375,19 @@ def _sizes(pieces: Pieces) -> list[int]:
     return [sum(x.size for x in own) for own in pieces]
 
 
-def _packed(own: Sequence[Piece]) -> list[Piece]:
+def _packed(own: Sequence[MovedPiece]) -> list[MovedPiece]:
     """Return pieces of a row, and where each is in a message."""
     begins = accumulate((x.size for x in own), initial=0)
-    return [Piece(x.begin, begin, x.size) for x, begin in zip(own, begins, strict=False)]
+    return [MovedPiece(x.begin, begin, x.size) for x, begin in zip(own, begins, strict=False)]
 
 
-def _unpacked(own: Sequence[Piece]) -> list[Piece]:
+def _unpacked(own: Sequence[MovedPiece]) -> list[MovedPiece]:
     """Return pieces of a message, and where each goes in a row."""
     begins = accumulate((x.size for x in own), initial=0)
-    return [Piece(begin, x.there, x.size) for x, begin in zip(own, begins, strict=False)]
+    return [MovedPiece(begin, x.there, x.size) for x, begin in zip(own, begins, strict=False)]
 
 
-def _meet(sent: Sequence[Piece], came: Sequence[Piece]) -> bool:
+def _meet(sent: Sequence[MovedPiece], came: Sequence[MovedPiece]) -> bool:
     """Return whether a rank receives into elements that it sends."""
     return any(
         a.begin < b.there + b.size and b.there < a.begin + a.size for a in sent for b in came

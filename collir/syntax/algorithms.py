@@ -12,7 +12,15 @@ from collir.algorithms.checking import check
 from collir.algorithms.chunks import program_of
 from collir.algorithms.collectives import COLLECTIVES, TWO_BUFFERS
 from collir.algorithms.moves import Algorithm
-from collir.algorithms.own import Declared, Formula, Loop, OwnAlgorithmError, Send, Together, Value
+from collir.algorithms.own import (
+    DeclaredAlgorithm,
+    Formula,
+    OwnAlgorithmError,
+    Send,
+    SendLoop,
+    Together,
+    Value,
+)
 from collir.algorithms.table import names_of
 from collir.dialects.algorithms import AlgorithmAttr, AlgorithmOp
 from collir.dialects.local import StartOp
@@ -103,7 +111,7 @@ _COMPARISONS = {
 class AlgorithmLowering(Lowering):
     """The lowering of a declaration."""
 
-    def declared(self, tree: SyntaxTree) -> Declared | None:
+    def declared(self, tree: SyntaxTree) -> DeclaredAlgorithm | None:
         """Return a declared algorithm, or None after errors."""
         before = len(self.errors)
         symbol, collective, rank, ranks, cut, *acts, _ = tree.children
@@ -121,11 +129,11 @@ class AlgorithmLowering(Lowering):
         body = tuple(self.body(acts, frozenset({str(rank), str(ranks)}), str(rank)))
         if len(self.errors) > before:
             return None
-        return Declared(str(symbol), str(collective), str(rank), str(ranks), blocks, body)
+        return DeclaredAlgorithm(str(symbol), str(collective), str(rank), str(ranks), blocks, body)
 
     def body(
         self, trees: list[SyntaxTree], names: frozenset[str], rank: str
-    ) -> Iterator[Together | Loop]:
+    ) -> Iterator[Together | SendLoop]:
         """Yield statements in which names are known."""
         for tree in trees:
             if tree.data == "counted":
@@ -136,7 +144,7 @@ class AlgorithmLowering(Lowering):
                 bounds = [self.formula(x, around) for x in (first, last)]
                 by = (lambda _: 1) if step is None else self.formula(step, around)
                 inside = tuple(self.body(inner, names | {str(name)}, rank))
-                yield Loop(str(name), bounds[0], bounds[1], by, inside)
+                yield SendLoop(str(name), bounds[0], bounds[1], by, inside)
                 continue
             trees_of_sends = tree.children if tree.data == "together" else [tree]
             sends = [self.send(x, names) for x in trees_of_sends]

@@ -26,7 +26,7 @@ _KINDS = {
 
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
-"""What may stand before the first value of JSON, which tells it from XML."""
+"""The characters before the first value of JSON, which tells it from XML."""
 
 _MOST_STEPS = 50_000
 """The most steps of a program that is run again with fewer messages."""

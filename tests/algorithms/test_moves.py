@@ -14,7 +14,7 @@ from collir.algorithms.checking import check
 from collir.algorithms.chunks import program_of
 from collir.algorithms.moves import LocalCopy, turns_of
 from collir.algorithms.msccl_xml import text_of
-from collir.algorithms.patterns import Digit, Shape, Star
+from collir.algorithms.patterns import GroupDigit, GroupShape, Star
 from collir.algorithms.table import ALGORITHMS, PIPELINES
 from collir.importing.algorithms.msccl_xml import read_msccl_xml
 
@@ -56,16 +56,16 @@ def test_algorithms_give_what_mpi_gives(ranks: int, tmp_path: Path) -> None:
 
 
 SHAPES = st.lists(st.tuples(st.integers(2, 5), st.integers(0, 2)), min_size=1, max_size=3).map(
-    lambda digits: tuple(Digit(*digit) for digit in digits)
+    lambda digits: tuple(GroupDigit(*digit) for digit in digits)
 )
 
 
 @given(digits=SHAPES, wired=st.frozensets(st.integers(0, 2)), data=st.data())
 def test_algorithms_are_right_on_groups_of_any_shape(
-    digits: tuple[Digit, ...], wired: frozenset[int], data: st.DataObject
+    digits: tuple[GroupDigit, ...], wired: frozenset[int], data: st.DataObject
 ) -> None:
     """The digits may be on levels in any order, which have links of their own or not."""
-    shape = Shape(digits, wired)
+    shape = GroupShape(digits, wired)
     fitting = [key for key, algorithm in ALGORITHMS.items() if algorithm.fits(shape.ranks)]
     algorithm = ALGORITHMS[data.draw(st.sampled_from(sorted(fitting)))]
     assert check(program_of(algorithm, shape.ranks, shape)).problems == []
@@ -73,10 +73,12 @@ def test_algorithms_are_right_on_groups_of_any_shape(
 
 @settings(max_examples=25)
 @given(digits=SHAPES, wired=st.frozensets(st.integers(0, 2)))
-def test_what_is_priced_is_what_is_sent(digits: tuple[Digit, ...], wired: frozenset[int]) -> None:
+def test_what_is_priced_is_what_is_sent(
+    digits: tuple[GroupDigit, ...], wired: frozenset[int]
+) -> None:
     """The largest message of a round is that of the pattern's sender, and counts are those of its
     blocks; in each turn a rank receives one message at most."""
-    shape = Shape(digits, wired)
+    shape = GroupShape(digits, wired)
     for algorithm in ALGORITHMS.values():
         if not algorithm.fits(shape.ranks):
             continue
@@ -101,7 +103,7 @@ def test_what_is_priced_is_what_is_sent(digits: tuple[Digit, ...], wired: frozen
 @settings(max_examples=40)
 @given(digits=SHAPES, pieces=st.integers(1, 5), key=st.sampled_from(sorted(PIPELINES)))
 def test_pipelines_are_right_for_any_number_of_pieces(
-    digits: tuple[Digit, ...], pieces: int, key: tuple[str, str]
+    digits: tuple[GroupDigit, ...], pieces: int, key: tuple[str, str]
 ) -> None:
-    shape = Shape(digits, pieces=pieces)
+    shape = GroupShape(digits, pieces=pieces)
     assert check(program_of(PIPELINES[key], shape.ranks, shape)).problems == []

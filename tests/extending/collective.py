@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from collir.algorithms.binomial import broadcast, reduce
 from collir.algorithms.moves import Algorithm, Round
-from collir.algorithms.patterns import Shape
+from collir.algorithms.patterns import GroupShape
 from collir.cost.collectives import mpich
 from collir.cost.collectives.rounds import ByRounds
 from collir.cost.collectives.table import COSTS, NcclKind
@@ -36,7 +36,7 @@ row(
 
 
 # 2. The cost entry: that of an all_reduce, but with other algorithms and runtimes.
-def trees(shape: Shape) -> Iterator[Round]:
+def trees(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds of a tree to the root, and back: 2 ceil(lg p) (a + n b) + ceil(lg p) n g."""
     yield from reduce(shape)
     yield from broadcast(shape)

@@ -48,7 +48,7 @@ class UsedCell:
 
 
 class Conflict(NamedTuple):
-    """What another agent does with a cell at the same time, perhaps."""
+    """A use of a cell by another agent that may be at the same time."""
 
     agent: int
     time: int

@@ -22,12 +22,12 @@ MOST_READINGS = 1000
 """The most readings that are remembered of a value; without them more is a race."""
 
 STRIDE = 2**32
-"""What the chunks of a launch are numbered apart from those of the one before."""
+"""The distance between the numbers of a chunk in one launch and in the next."""
 
 
 @dataclass
 class Doing:
-    """What uses memory: an agent, when, and what it knows.
+    """A use of memory: by which agent, when, and with what knowledge.
 
     Attributes:
         readings: the readings from which the value comes that it writes.
@@ -50,7 +50,7 @@ class Data:
         self.used: dict[int, UsedCell] = {}
 
     def cell(self, number: int) -> UsedCell:
-        """Return a cell."""
+        """Return the cell of a number, which is a new one if it was not used yet."""
         known = self.used.get(number)
         if known is None:
             known = self.used[number] = UsedCell()

@@ -1,4 +1,4 @@
-"""What the programs of ranks do around a launch: fill the inputs, and read the outputs.
+"""The programs of ranks around a launch: they fill the inputs, and read the outputs.
 
 Each rank launches by itself, once it has read the outputs of the launch before. So what others do
 to its buffers after its own launch has ended is a race.

@@ -36,7 +36,7 @@ class Signalled(NamedTuple):
 
 @dataclass
 class Releases:
-    """What a block knew when it released a semaphore, each time.
+    """The clocks of blocks when they released a semaphore, each time.
 
     Attributes:
         dropped: how many of the first are not needed any more.

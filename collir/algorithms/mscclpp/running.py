@@ -1,4 +1,4 @@
-"""What runs in a launch: the thread blocks of all ranks with what they know, hosts, and ports."""
+"""The agents of a launch: the thread blocks of all ranks with what they know, hosts, and ports."""
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field

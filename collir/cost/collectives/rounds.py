@@ -14,12 +14,12 @@ import numpy as np
 from collir.algorithms.moves import Algorithm, LocalCopy, Round, Waits
 from collir.algorithms.patterns import (
     AllPairs,
-    Around,
+    AroundLevel,
     BothWays,
     Exchange,
+    GroupShape,
     Pattern,
     Ranks,
-    Shape,
     Shift,
     Star,
 )
@@ -37,7 +37,7 @@ from collir.cost.network.traffic import (
 
 @dataclass(frozen=True)
 class PricedRound:
-    """What the price of a round needs to know.
+    """A round as its price needs it.
 
     Attributes:
         traffic: the messages on the group: the pattern itself, or a list.
@@ -107,7 +107,7 @@ _ALIKE = (Shift, BothWays, AllPairs)
 """The patterns that are the same whichever rank is the first."""
 
 
-def _priced(each: Round, blocks: int, group: Group, shape: Shape, root: int) -> PricedRound:
+def _priced(each: Round, blocks: int, group: Group, shape: GroupShape, root: int) -> PricedRound:
     if (sized := each.pattern.sized_messages(shape)) is not None:
         return _priced_messages(each, *sized, blocks, group, root)
     sender = each.pattern.sender(shape)
@@ -157,7 +157,7 @@ def _pipeline_latency(each: PricedRound, group: Group, root: int) -> float:
     match each.pattern:
         case Shift(distance=1) | BothWays() if each.waits is Waits.DATA:
             return ring_latency(group)
-        case Around(level=level) if each.waits is Waits.DATA:
+        case AroundLevel(level=level) if each.waits is Waits.DATA:
             return _around_latency(group, level)
         case AllPairs() if each.waits is Waits.NOTHING:
             return _messages(group)
@@ -172,7 +172,7 @@ def _around_latency(group: Group, level: int) -> float:
     fastest."""
     hops, between = group.across[level], 0
     if level == 0 and group.levels[0].parents:
-        following = Around(0).targets(np.arange(group.size), 0, shape_of(group))
+        following = AroundLevel(0).targets(np.arange(group.size), 0, shape_of(group))
         changes = group.parents_of_ranks != group.parents_of_ranks[:, following]
         between = _most_in_a_ring(changes, group, following)
     slow, fast = group.latency_between_parents, group.latencies[level]

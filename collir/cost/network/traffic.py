@@ -14,14 +14,14 @@ import numpy as np
 
 from collir.algorithms.patterns import (
     AllPairs,
-    Around,
+    AroundLevel,
     Binomial,
-    Digit,
     Exchange,
+    GroupDigit,
+    GroupShape,
     Offset,
     Pattern,
     Ranks,
-    Shape,
     Shift,
     Star,
 )
@@ -214,7 +214,7 @@ class _OffsetTraffic(UniformTraffic):
 
 @dataclass(frozen=True)
 class _AroundTraffic(UniformTraffic):
-    pattern: Around
+    pattern: AroundLevel
 
     def staying(self, group: Group, level: int) -> int:
         return group.below[level] if level < self.pattern.level else 0
@@ -436,7 +436,7 @@ def traffic_of(pattern: Pattern, group: Group, counts: Counts | None = None) -> 
             return _ExchangeTraffic(pattern)
         case Offset():
             return _OffsetTraffic(pattern)
-        case Around():
+        case AroundLevel():
             return _AroundTraffic(pattern)
         case AllPairs():
             return _AllPairsTraffic(pattern)
@@ -477,6 +477,6 @@ def next_pairs(group: Group, level: int) -> Pairs:
 
 
 @lru_cache(maxsize=4096)
-def shape_of(group: Group) -> Shape:
+def shape_of(group: Group) -> GroupShape:
     """Return the shape of a group."""
-    return Shape.on((Digit(x.size, x.level) for x in group.digits), group.levels)
+    return GroupShape.on((GroupDigit(x.size, x.level) for x in group.digits), group.levels)

@@ -65,7 +65,7 @@ class _Switch:
 
 @dataclass
 class _Gpu:
-    """What the operations of a rank refer to."""
+    """The tables of a rank to which its operations refer."""
 
     rank: int
     remote_buffers: list[tuple[int, ChunkBuffer, tuple[str, ...]]]
@@ -75,7 +75,7 @@ class _Gpu:
 
 @dataclass
 class _Names:
-    """What the numbers in the operations of a thread block stand for."""
+    """The meaning of the numbers in the operations of a thread block."""
 
     gpu: _Gpu
     channels: dict[str, tuple[int, ...]]

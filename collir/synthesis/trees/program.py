@@ -34,7 +34,7 @@ def reduces(collective: str) -> bool:
 
 
 class ProgramLimits(NamedTuple):
-    """What thread blocks may be as long as.
+    """The limits of thread blocks.
 
     Attributes:
         size: the chunks that a step moves at most.

@@ -10,7 +10,7 @@ from xdsl.ir import Dialect
 
 from collir.algorithms.binomial import broadcast, reduce
 from collir.algorithms.moves import Algorithm, Round
-from collir.algorithms.patterns import Shape
+from collir.algorithms.patterns import GroupShape
 from collir.cost.collectives import mpich
 from collir.cost.collectives.rounds import ByRounds
 from collir.cost.collectives.table import COSTS, NcclKind
@@ -57,7 +57,7 @@ Rooted = Dialect("rooted", [*operations("rooted", ROWS).values()])
 
 
 # Its cost: that of an all_reduce, with an algorithm and runtimes of its own.
-def _trees(shape: Shape) -> Iterator[Round]:
+def _trees(shape: GroupShape) -> Iterator[Round]:
     """Yield the rounds of a tree to the root, and back: 2 ceil(lg p) (a + n b) + ceil(lg p) n g."""
     yield from reduce(shape)
     yield from broadcast(shape)
