@@ -7,6 +7,7 @@ import pytest
 from algorithms import ALGORITHMS
 
 import collir
+from collir.algorithms.table import PIPELINES
 from collir.cost.collectives import nccl
 from collir.cost.collectives.collective import Collective
 from collir.cost.collectives.meter import Meter
@@ -14,6 +15,7 @@ from collir.cost.collectives.table import COSTS
 from collir.cost.model import CostModel, step_cost
 from collir.cost.network.group import CostError, Group
 from collir.layout import Axis, Factor, Mesh
+from collir.layout.algorithm_names import AlgorithmName
 from collir.layout.coll import STEPS
 from collir.machine import Device, Fabric, Level, LinkKind, Machine
 from collir.syntax.machines import shipped
@@ -188,6 +190,30 @@ def test_the_program_chooses_then_the_runtime_or_the_cheapest() -> None:
     )
     cheapest = step_cost(large, CostModel("alpha-beta", order="written"))
     assert cheapest.time == min(estimate(mesh, "all_reduce", n) for n in ALGORITHMS["all_reduce"])
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "reduce", "all_reduce"])
+def test_no_pipeline_of_code_takes_less_than_a_tree_of_messages(kind: str) -> None:
+    """A rank of a tree sends to several at a time; data reach p ranks in lg p latencies at best."""
+    for p in range(2, 40):
+        mesh = one_level(p)
+        for of, name in PIPELINES:
+            step = Collective(kind, mesh, tuple(mesh.by_name), 1.0, algorithm=name)
+            if of == kind:
+                cost = step_cost(step, CostModel("alpha-beta", order="written"))
+                assert cost.time >= lg(p) * A and cost.time >= cost.bound * (1 - 1e-9)
+
+
+def test_sends_together_take_the_latencies_of_a_tree() -> None:
+    for p in range(2, 12):
+        sends = "".join(f" send block 0 to {rank} if r == 0" for rank in range(1, p))
+        text = f"algorithm @star broadcast(r of n) blocks 1 {{ together {{{sends} }} }}"
+        mesh = one_level(p)
+        own = AlgorithmName("@star", "broadcast", text)
+        step = Collective("broadcast", mesh, tuple(mesh.by_name), 1.0, algorithm=own)
+        cost = step_cost(step, CostModel("alpha-beta", order="written"))
+        assert cost.time == pytest.approx(lg(p) * A + (p - 1) * B)
+        assert cost.time >= cost.bound * (1 - 1e-9)
 
 
 def test_a_ring_that_code_has_is_in_the_order_of_its_ranks() -> None:

@@ -90,18 +90,24 @@ class Meter:
     listed: list[Rounds] = field(default_factory=list[Rounds])
 
     def add_rounds(
-        self, pattern: Pattern | Traffic, size: float, times: float = 1, reduced: float = 0.0
+        self,
+        pattern: Pattern | Traffic,
+        size: float,
+        times: float = 1,
+        reduced: float = 0.0,
+        latencies: int = 1,
     ) -> None:
-        """Add ``times`` rounds of messages of ``size`` bytes; a rank reduces ``reduced`` bytes."""
+        """Add ``times`` rounds of messages of ``size`` bytes, each of which waits for some
+        latencies; a rank reduces ``reduced`` bytes."""
         cost = self.rounds.get(pattern)
         if cost is None:
             cost = self.rounds[pattern] = replace(
                 round_cost(pattern, self.group, not self.is_printed)
             )
-        reduction = self.reduction_seconds(reduced)
-        self.time += times * (cost.latency + cost.per_byte * size + reduction)
+        reduction, latency = self.reduction_seconds(reduced), latencies * cost.latency
+        self.time += times * (latency + cost.per_byte * size + reduction)
         cost.size += size * times
-        self.listed.append(Rounds(times, cost.latency, cost.loads, size, size, reduction))
+        self.listed.append(Rounds(times, latency, cost.loads, size, size, reduction))
 
     def add_pipeline(
         self,

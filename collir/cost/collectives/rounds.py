@@ -44,6 +44,7 @@ class PricedRound:
         part: the part of the full buffer of which a rank sends a message.
         reduced: the part of the full buffer that a rank reduces.
         times: how many rounds alike there are.
+        latencies: how many of them a round waits for, where ranks wait for rounds.
     """
 
     pattern: Pattern
@@ -52,6 +53,7 @@ class PricedRound:
     reduced: float
     times: int
     waits: Waits
+    latencies: int = 1
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class ByRounds:
         for each in priced_rounds(self.algorithm, meter.group, meter.root, self.pieces):
             part, reduced = each.part * size, each.reduced * size
             if each.waits is Waits.ROUND:
-                meter.add_rounds(each.traffic, part, each.times, reduced)
+                meter.add_rounds(each.traffic, part, each.times, reduced, each.latencies)
             else:
                 latency = _pipeline_latency(each, meter.group, meter.root)
                 if meter.is_printed and each.waits is Waits.DATA:
@@ -115,7 +117,7 @@ def _priced(each: Round, blocks: int, group: Group, shape: GroupShape, root: int
     length = each.length if each.length is not None else len(each.blocks(0, sender, peer))
     part = length / blocks
     pattern: Pattern | Traffic = each.pattern
-    messages = each.pattern.turns(shape)
+    messages, is_round = each.pattern.turns(shape), each.waits is Waits.ROUND
     if root and not isinstance(pattern, _ALIKE):
         pattern = listed_traffic(pattern, group, each.counts, root)
     elif isinstance(pattern, Exchange):
@@ -124,7 +126,18 @@ def _priced(each: Round, blocks: int, group: Group, shape: GroupShape, root: int
         pattern = traffic_of(pattern, group, each.counts)
     reduced = part * messages if each.reduces else 0.0
     whole = part / each.pattern.part
-    return PricedRound(each.pattern, pattern, whole, reduced, each.times, each.waits)
+    latencies = _latencies(*each.pattern.messages(shape)) if messages > 1 and is_round else 1
+    return PricedRound(each.pattern, pattern, whole, reduced, each.times, each.waits, latencies)
+
+
+def _latencies(sources: Ranks, targets: Ranks) -> int:
+    """Return how many latencies messages at the same time take.
+
+    With m messages of one rank a tree of messages reaches as many in lg (m+1), rounded up. So data
+    reach p ranks in no less than lg p latencies, which bounds rely on.
+    """
+    most = max(int(np.bincount(ends).max(initial=0)) for ends in (sources, targets))
+    return max(1, most.bit_length())
 
 
 def _priced_messages(
@@ -137,7 +150,8 @@ def _priced_messages(
     listed = listed_messages(sources, targets, sizes, group, root)
     part, reduced = most / blocks, float(received) / blocks
     times = each.times if most else 0
-    return PricedRound(each.pattern, listed, part, reduced, times, each.waits)
+    latencies = _latencies(sources, targets)
+    return PricedRound(each.pattern, listed, part, reduced, times, each.waits, latencies)
 
 
 def _alike(exchange: Exchange, group: Group) -> Exchange:
