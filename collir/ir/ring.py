@@ -27,6 +27,7 @@ from collir.ir.ring_block import BlockForm, BlockOfRing
 from collir.ir.terms import Steps
 from collir.layout import DistType, DType
 from collir.layout.coll import REDISTRIBUTE, SHIFT
+from collir.layout.sizes import same_size
 from collir.layout.types import Dim, unsharded
 
 
@@ -138,7 +139,7 @@ class _Ring:
         for number, (x, dim) in enumerate(zip(self.block.types, self.dims, strict=True)):
             if dim is not None:
                 value = self.form.divided(steps, divided[number], dim)
-                if dist_type(value).shape != x.shape:
+                if not same_size(dist_type(value).shape, x.shape):
                     value = steps.step("reshape", (value,), {"shape": x.shape})
                 set_name(value, block.args[number].name_hint)
                 divided[number] = value
@@ -261,7 +262,7 @@ class _Ring:
         _erase(attention)
 
     def _laid_out(self, steps: Steps, value: SSAValue, to: DistType) -> SSAValue:
-        if self.requests and dist_type(value) != to:
+        if self.requests and not dist_type(value).agrees(to):
             return steps.step(REDISTRIBUTE.name, (value,), {"to": to})
         return steps.laid_out(value, to)
 
@@ -273,7 +274,7 @@ _RUNNING = ("largest", "total", "sum")
 def _in_layout(value: SSAValue, to: DistType) -> SSAValue:
     """Return a value as it was in a layout, if it was; else itself."""
     source = value
-    while dist_type(source) != to:
+    while not dist_type(source).agrees(to):
         op = source.owner
         if not isinstance(op, DistOp) or not op.kind.layout_only:
             return value

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from collir.dialects.operation import DistOp
 from collir.dialects.tensor import dist_type
 from collir.layout import Mesh
-from collir.layout.sizes import without_formula
+from collir.layout.sizes import same_size, without_formula
 from collir.layout.structure import REPEATED, Structure
 from collir.machine import Efficiency
 
@@ -81,7 +81,7 @@ def product_of(op: DistOp, structure: Structure, mesh: Mesh) -> Product | None:
         numbers[0] = max(1, min(sizes[group], chosen))
         numbers[cut] = math.ceil(chosen / numbers[0])
     product = Product(*numbers)
-    return None if product.rows == product.columns == 1 else product
+    return None if same_size((product.rows, product.columns), (1, 1)) else product
 
 
 def disordered(op: DistOp, structure: Structure, mesh: Mesh) -> Iterator[int]:

@@ -18,6 +18,7 @@ from collir.ir.diagnostics import DiagnosticError
 from collir.layout import Dim, DistType, Mesh
 from collir.layout.coll import CONCAT, MASK, MERGE, PAD, REDISTRIBUTE, RESHAPE, SPLIT, TRANSPOSE
 from collir.layout.dtypes import Reduction
+from collir.layout.sizes import same_size
 from collir.layout.steps import ArgumentKind
 from collir.layout.structure import REPEATED, Structure, map_structure
 
@@ -161,7 +162,7 @@ def _ties(op: Operation) -> Iterator[tuple[SSAValue, ...]]:
 def _keeps_rows(op: DistOp) -> bool:
     """Return whether a step without a structure moves elements inside of rows alone."""
     shapes = [dist_type(x).shape for x in (*op.operands, op.result)]
-    if not all(shapes) or len({shape[0] for shape in shapes}) > 1:
+    if not all(shapes) or not all(same_size(shape[0], shapes[0][0]) for shape in shapes):
         return False
     if op.kind in (RESHAPE, REDISTRIBUTE):
         return True
@@ -170,7 +171,7 @@ def _keeps_rows(op: DistOp) -> bool:
     if op.kind in (PAD, CONCAT, SPLIT, MERGE):
         return op.integer("dim") != 0
     dims = [p.name for p in op.kind.parameters if p.kind is ArgumentKind.INTEGER]
-    layouts = op.kind.before is not None and shapes[0] == shapes[-1]
+    layouts = op.kind.before is not None and same_size(shapes[0], shapes[-1])
     return layouts and all(op.arguments.get(name) != 0 for name in dims)
 
 
@@ -215,7 +216,7 @@ def remade(
     """
     properties: dict[str, Attribute] = dict(op.properties)
     rows = [dist_type(x).shape[:1] for x in (*operands[:1], *op.operands[:1])]
-    if op.kind is RESHAPE and rows[0] != rows[1]:
+    if op.kind is RESHAPE and not same_size(*rows):
         shape = (*rows[0], *op.sizes("shape")[1:])
         properties["shape"] = attribute_of(ArgumentKind.SIZES, shape)
     if to is not None:

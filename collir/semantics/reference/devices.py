@@ -117,7 +117,7 @@ def _bounds(
 
 def slices_of(mesh: Mesh, rank: int, dims: Iterable[Dim]) -> tuple[slice, ...]:
     """Return the slices of a tensor that are the block of a device."""
-    return tuple(slice(*interval(mesh, rank, dim)) for dim in dims)
+    return tuple(slice(*map(int, interval(mesh, rank, dim))) for dim in dims)
 
 
 def block_shape(mesh: Mesh, rank: int, dims: Iterable[Dim]) -> tuple[int, ...]:
