@@ -3,7 +3,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from lark import Token
@@ -270,7 +269,7 @@ class FunctionLowering(StepLowering):
         if number >= 2**63:
             self.error(least, "the number is too large: values have less than 2^63 elements")
             return False
-        function.attributes[FROM] = _integer_attr(number)
+        function.attributes[FROM] = IntegerAttr(number, i64)
         return True
 
     # --- operations that run others -----------------------------------------------------------
@@ -699,8 +698,3 @@ class FunctionLowering(StepLowering):
         if x.dtype is not dtype:
             promised = note(f"{dtype}[...] is promised here", self.position(name))
             self.error(token, f"{token} is {x.text(self.mesh)}, not {dtype}[...]", promised)
-
-
-@cache
-def _integer_attr(value: int) -> IntegerAttr:
-    return IntegerAttr(value, i64)

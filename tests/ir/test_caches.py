@@ -143,3 +143,17 @@ def test_steps_are_merged_only_if_their_formulas_are_the_same() -> None:
     """)
     collir.run_passes(module, "cse")
     assert "%b = redistribute %x to f32[2 * m, 6@data]" in collir.emit(module)
+
+
+def test_zeros_of_two_signs_are_two_constants() -> None:
+    module = collir.parse("""
+        machine @c { level gpu[2] { port = 16 GB/s, latency = 3 us } }
+        mesh @m on @c { data = gpu:2 }
+        func @f() -> (f32[4], f32[4]) on @m {
+          %a = constant value 0 to f32[4]
+          %b = constant value -0 to f32[4]
+          return %a, %b
+        }
+    """)
+    collir.run_passes(module, "cse")
+    assert "return %a, %b" in collir.emit(module)

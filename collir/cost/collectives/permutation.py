@@ -49,7 +49,6 @@ def _blocks(mesh: Mesh, x: DistType, coordinates: dict[str, Array], count: int) 
     return block
 
 
-@lru_cache(maxsize=64)
 def permute_pattern(collective: Collective) -> Listed:
     """Return the messages of a permute: the r-th rank that holds a block sends it to the r-th rank
     that needs it.

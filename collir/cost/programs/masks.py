@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from fractions import Fraction
-from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -343,7 +342,6 @@ def _of_square(side: OpenSize, share: Callable[[int], Fraction]) -> Seen:
     return Seen(numerator, scale * side * side)
 
 
-@lru_cache(maxsize=4096)
 def _tiles(rows: int, columns: int, low: float, high: float) -> Fraction:
     """Return the part of the tiles of a matrix that have an element whose column less its row is
     within limits."""

@@ -10,7 +10,7 @@ long as some steps of the sum. Libraries choose the cut that is fastest; so does
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
@@ -173,7 +173,6 @@ def _tile_time(sides: Sequence[int], full: Sequence[int]) -> float:
     return max(math.prod(sides) / math.prod(full), sum(sides) / sum(full))
 
 
-@cache
 def _tile_sides(full: tuple[int, int]) -> frozenset[tuple[int, int]]:
     """Return the sizes of tiles to try: those whose sides are halves, quarters and so on."""
     ways = (full, full[::-1])

@@ -6,7 +6,6 @@ Prices are cached by type, because the layers of a model are alike.
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from time import monotonic
 from typing import NamedTuple
 
@@ -101,7 +100,7 @@ class Form:
         """The row of the operation in the table of steps."""
         return self.op.KIND
 
-    @cached_property
+    @property
     def arguments(self) -> dict[str, Argument]:
         """The arguments that the properties hold, by name."""
         return arguments_of(self.kind, self.properties)
