@@ -19,7 +19,7 @@ from collir.dialects.tensor import dist_type, same_type
 from collir.ir.in_place import is_updated
 from collir.ir.names import unique_names
 from collir.layout import Mesh
-from collir.layout.sizes import OpenSize
+from collir.layout.sizes import OpenSize, same_size
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _can_hold(value: SSAValue, owner: SSAValue, result: SSAValue, mesh: Mesh) ->
     return (
         isinstance(owner.owner, Operation)
         and dist_type(owner).place == dist_type(result).place
-        and _size(owner, mesh) == _size(value, mesh)
+        and same_size(_size(owner, mesh), _size(value, mesh))
     )
 
 

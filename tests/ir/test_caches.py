@@ -36,9 +36,10 @@ PASSES = ["canonicalize,cse", "fuse,decompose,overlap", "reorder-by-hierarchy,bu
 
 def exact(value: object) -> object:
     """Return what a value is, with the formulas of sizes."""
+    kind: type[object] = type(value)
     match value:
         case Size():
-            return type(value), int(value), str(value.formula)
+            return kind, int(value), str(value.formula)
         case Extent():
             return Extent, value.units, value.cuts
         case int() | float():  # 1 and 1.0 are one number
@@ -46,20 +47,20 @@ def exact(value: object) -> object:
         case str() | None:
             return value
         case tuple() | list():
-            return type(value), tuple(map(exact, cast("tuple[object, ...]", value)))
+            return kind, tuple(map(exact, cast("tuple[object, ...]", value)))
         case Mapping():
             items = cast("Mapping[object, object]", value).items()
-            return type(value), tuple((exact(key), exact(item)) for key, item in items)
+            return kind, tuple((exact(key), exact(item)) for key, item in items)
         case Set():
-            return type(value), frozenset(map(exact, cast("Set[object]", value)))
+            return kind, frozenset(map(exact, cast("Set[object]", value)))
         case Data():
-            return type(value), exact(cast("Data[object]", value).data)
+            return kind, exact(cast("Data[object]", value).data)
         case ParametrizedAttribute():
-            return type(value), exact(value.parameters)
+            return kind, exact(value.parameters)
         case _ if is_dataclass(value):
-            return type(value), tuple(exact(getattr(value, x.name)) for x in fields(value))
+            return kind, tuple(exact(getattr(value, x.name)) for x in fields(value))
         case _:
-            return type(value)
+            return kind
 
 
 def modules() -> Iterator[ModuleType]:

@@ -3,7 +3,7 @@
 They are given in turn, and belong to a proof, which ``new_numbers`` surrounds.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Generator, Hashable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
@@ -21,7 +21,7 @@ _numbers = ContextVar("numbers", default=_OUTSIDE)
 
 
 @contextmanager
-def new_numbers() -> Iterator[None]:
+def new_numbers() -> Generator[None]:
     """Number everything anew for a proof; its expressions mean nothing outside of it."""
     outer = _numbers.set(_Numbers({}, {}))
     try:
