@@ -224,7 +224,7 @@ class StepKind:
             numbers = value if isinstance(value, tuple) else (value,)
             if any(isinstance(number, Size) for number in numbers):
                 raise LayoutError(
-                    f"{self.name} names dimensions by numbers: these are no formulas of parameters",
+                    f"{self.name} takes numbers of dimensions, no formulas: write the number",
                     parameter=parameter.name,
                 )
         operand_types = [operands] if self.operands is None else operands
