@@ -58,7 +58,8 @@ class Extent(int):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = int.__hash__
+    def __hash__(self) -> int:
+        return hash((self.units, self.cuts))
 
     def _with(self, units: int, largest: int, cuts: tuple[SubAxes, ...]) -> "Extent":
         extent = Extent(largest)

@@ -46,7 +46,9 @@ class Size(int):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = int.__hash__
+    def __hash__(self) -> int:
+        """Return a hash that a float of the value has not: floats say that they are equal."""
+        return hash(self.formula)
 
     def __reduce__(self) -> tuple[type["Size"], tuple[int, Formula]]:
         return type(self), (int(self), self.formula)

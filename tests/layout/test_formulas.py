@@ -134,6 +134,7 @@ def test_sizes_are_equal_by_their_formulas() -> None:
     rows = Size(8, Formula.parameter("rows"))
     assert batch == Size(8, Formula.parameter("batch"))
     assert len({batch, open_batch, rows, 8}) == 4
+    assert {8.0: "float"}.get(batch) is None
     assert same_size(batch, rows)
     assert same_size((batch, 4), (8, 4))
     assert not same_size((batch, 4), (8,))
