@@ -38,9 +38,9 @@ from collir.dialects.nested import Signature
 from collir.dialects.operation import value_text
 from collir.dialects.tensor import dist_type
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.ir.differentiation import gradient_function, gradients_as_calls
 from collir.ir.functions import functions_of
 from collir.layout import LayoutError
+from collir.transforms.gradients.differentiation import gradient_function, gradients_as_calls
 
 
 @dataclass(frozen=True)

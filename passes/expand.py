@@ -31,8 +31,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.ir.expansion import expand_operations
 from collir.ir.functions import functions_of
+from collir.transforms.expansion import expand_operations
 
 
 class ExpandPass(ModulePass):

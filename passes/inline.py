@@ -20,7 +20,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.ir.inlining import inline_calls
+from collir.transforms.inlining import inline_calls
 
 
 class InlinePass(ModulePass):

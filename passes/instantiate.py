@@ -31,7 +31,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.ir.instantiation import instantiate
+from collir.transforms.instantiation import instantiate
 
 
 @dataclass(frozen=True)

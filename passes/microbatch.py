@@ -51,7 +51,7 @@ from xdsl.passes import ModulePass
 from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
 from collir.ir.functions import functions_of
-from collir.ir.microbatches.splitting import split_batch
+from collir.transforms.microbatches.splitting import split_batch
 
 
 @dataclass(frozen=True)

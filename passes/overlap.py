@@ -53,7 +53,6 @@ from collir.dialects.machine import meshes_remembered
 from collir.dialects.operation import DistOp
 from collir.ir.functions import functions_of, scratch_copy
 from collir.ir.remarks import remark
-from collir.ir.straight import straight_programs
 from collir.syntax.units import seconds_text
 from collir.synthesis.programs.search_options import TIE
 from collir.synthesis.propagation.propagate import propagate
@@ -64,6 +63,7 @@ from collir.synthesis.scheduling.memory import (
 )
 from collir.synthesis.scheduling.ordering import Work, work_of, write_in_order
 from collir.synthesis.scheduling.whole import Reordering, StepOrder, undo_what_does_not_fit
+from collir.transforms.loops.straight import straight_programs
 
 
 @dataclass(frozen=True)

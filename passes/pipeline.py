@@ -60,12 +60,8 @@ from collir.dialects.machine import meshes_remembered
 from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError, Position
 from collir.ir.functions import functions_of
-from collir.ir.inlining import inline_calls
-from collir.ir.microbatches.splitting import split_batch
-from collir.ir.models import not_called
 from collir.ir.pipelines import Pipeline, pipelines_in
 from collir.ir.remarks import remark, repeat_remark
-from collir.ir.staging.staged import Plan, microbatch_loop, stage
 from collir.syntax.units import seconds_text
 from collir.synthesis.options import TimedOptions
 from collir.synthesis.pipelines.balanced import balanced_plan
@@ -80,6 +76,10 @@ from collir.synthesis.pipelines.plans import (
 )
 from collir.synthesis.propagation.accumulate import reduce_behind_loops
 from collir.synthesis.propagation.propagate import propagate
+from collir.transforms.for_code import not_called
+from collir.transforms.inlining import inline_calls
+from collir.transforms.microbatches.splitting import split_batch
+from collir.transforms.stages.staged import Plan, microbatch_loop, stage
 
 
 @dataclass(frozen=True)

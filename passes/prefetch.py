@@ -43,10 +43,10 @@ from xdsl.passes import ModulePass
 
 from collir.cost.options import CostOptions
 from collir.dialects.machine import meshes_remembered
-from collir.ir.rotation import rotate_all
 from collir.passes.overlap import OverlapPass
 from collir.synthesis.propagation.propagate import propagate
 from collir.synthesis.scheduling.prefetching import prefetch
+from collir.transforms.loops.rotation import rotate_all
 
 
 @dataclass(frozen=True)

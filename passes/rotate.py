@@ -38,7 +38,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.ir.rotation import rotate_all
+from collir.transforms.loops.rotation import rotate_all
 
 
 class RotatePass(ModulePass):

@@ -49,12 +49,12 @@ from collir.dialects.machine import meshes_remembered
 from collir.dialects.nested import RepeatOp
 from collir.ir.calls import calls_in
 from collir.ir.diagnostics import Diagnostic, DiagnosticError
-from collir.ir.fission import Fission
 from collir.ir.functions import functions_of
 from collir.ir.loops import repeats_in
 from collir.ir.names import unique_names
 from collir.ir.remarks import remark
 from collir.layout import LayoutError
+from collir.transforms.loops.fission import Fission
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
-from collir.ir.loops import check_fixed_parameters, check_length, repeats_in, unroll
+from collir.ir.loops import repeats_in
+from collir.transforms.loops.unrolling import check_fixed_parameters, check_length, unroll
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from xdsl.passes import ModulePass
 from collir.ir.auto import set_auto
 from collir.ir.calls import calls_in
 from collir.ir.functions import functions_of
-from collir.ir.inlining import inline_calls
 from collir.semantics.reference.meaning import block_alone
+from collir.transforms.inlining import inline_calls
 
 
 class UnshardPass(ModulePass):

@@ -20,6 +20,7 @@ ORDER = [
     "dialects",
     "ir",
     "syntax",
+    "transforms",
     "localize",
     ("cost", "semantics", "search"),
     ("synthesis", "problems"),
