@@ -166,6 +166,15 @@ def test_problems_know_nothing_of_collectives() -> None:
             assert name.startswith(allowed), f"{path} imports {name}"
 
 
+def test_nothing_imports_the_benchmarks() -> None:
+    """The papers of benchmarks/papers are packages for tests and scripts alone."""
+    papers = {path.parent.name for path in ROOT.glob("benchmarks/papers/*/__init__.py")}
+    assert papers == {"p2", "distir", "hap", "d_rec"}
+    statement = re.compile(rf"^\s*(?:from|import) (?:benchmarks|{'|'.join(papers)})\b", re.M)
+    for path in (ROOT / "collir").rglob("*.py"):
+        assert not statement.search(path.read_text(encoding="utf-8")), path
+
+
 def test_passes_cannot_be_imported_twice() -> None:
     source = (ROOT / "collir" / "passes" / "__init__.py").read_text(encoding="utf-8")
     with pytest.raises(ImportError, match=r"import collir\.passes"):
@@ -187,9 +196,7 @@ def test_passes_and_searches_read_no_rates_of_a_device() -> None:
 
 def test_types_are_checked_without_torch() -> None:
     # The check runs before torch is installed; where it is installed, nothing else would notice.
-    for path in (
-        file for folder in ("collir", "tests") for file in ROOT.glob(f"{folder}/**/*.py")
-    ):
+    for path in (file for folder in ("collir", "tests") for file in ROOT.glob(f"{folder}/**/*.py")):
         text = path.read_text(encoding="utf-8")
         if (
             "import torch" in text
