@@ -38,7 +38,6 @@ from collir.synthesis.programs.search_options import SearchOptions
 from collir.synthesis.programs.steps import Candidate, Step
 from collir.synthesis.propagation.propagate import explicit
 from collir.synthesis.searching import gap_of, remark_cut_off, search_workers, session
-from collir.targets.reports.placements import search_end
 from collir.targets.reports.terminal import drawn_on
 from collir.targets.reports.text import bytes_text, ratio_text, seconds_text, table, wrapped
 from collir.tools import api
@@ -322,8 +321,9 @@ def _json(strategies: Strategies, top: int, model: CostModel) -> dict[str, Any]:
         "baseline_s": None if strategies.baseline is None else seconds_sent(strategies.baseline),
         "bound_s": strategies.bound,
         "costed": model.how(mesh_of(strategies.op).machine),
-        **search_end(strategies),
         "proven": strategies.proven,
+        "ended": strategies.ended or None,
+        "gap": strategies.gap,
     }
 
 
