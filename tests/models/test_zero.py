@@ -11,7 +11,7 @@ from seeds import chosen, some
 from xdsl.dialects.func import FuncOp
 
 import collir
-from collir.cost.programs.memory import Use
+from collir.cost.programs.memory import BufferUse
 from collir.dialects.machine import mesh_of
 from collir.dialects.tensor import dist_type
 from collir.ir.loops import steps_with_times
@@ -105,5 +105,7 @@ def test_memory_and_traffic(passes: str) -> None:
         more = 2 * parameters // 16 if passes and name == "zero_1" else 0
         assert sum(sent(function_of(module, name))) == whole + more, name
         uses = simulations[name].peak_on(0).uses
-        held = sum(uses[use] for use in (Use.PARAMETERS, Use.GRADIENTS, Use.STATE))
+        held = sum(
+            uses[use] for use in (BufferUse.PARAMETERS, BufferUse.GRADIENTS, BufferUse.STATE)
+        )
         assert held == memory * parameters, name

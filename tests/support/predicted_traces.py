@@ -7,12 +7,12 @@ import numpy as np
 from collir.cost.programs.simulation import Simulation
 from collir.importing.traces.expected import expected_steps
 from collir.importing.traces.trace import (
-    Product,
     RankTrace,
     Span,
-    Times,
+    TimeIntervals,
     Trace,
     TracedCollective,
+    TracedProduct,
 )
 
 STEP = """
@@ -69,7 +69,7 @@ def traced(
             for step in expected_steps(simulation, rank):
                 start, end = begin + most + step.start, begin + most + step.end
                 if not step.step.sent:
-                    product = Product(step.operations, "") if step.operations else None
+                    product = TracedProduct(step.operations, "") if step.operations else None
                     made.work.add(step.kind, start, end, product)
                     continue
                 came = start - (most - late.get(rank, 0.0)) * first
@@ -86,7 +86,7 @@ def traced(
     return Trace("a test", found, mesh.devices)
 
 
-def union(times: Times) -> list[tuple[float, float]]:
+def union(times: TimeIntervals) -> list[tuple[float, float]]:
     """Return parts of time as pairs."""
     return [*zip(times.start.tolist(), times.end.tolist(), strict=True)]
 
@@ -102,6 +102,6 @@ def plain_union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return made
 
 
-def times_of(spans: list[tuple[float, float]]) -> Times:
+def times_of(spans: list[tuple[float, float]]) -> TimeIntervals:
     """Return spans as times."""
-    return Times.of(np.array([a for a, _ in spans]), np.array([b for _, b in spans]))
+    return TimeIntervals.of(np.array([a for a, _ in spans]), np.array([b for _, b in spans]))
