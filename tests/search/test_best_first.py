@@ -7,11 +7,11 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from hanging import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_search import plain_optimise
-from search_problems import (
+from support.harness.hanging import within
+from support.search.plain_search import plain_optimise
+from support.search.problems import (
     BoundedTree,
     BoundedWalks,
     Heap,

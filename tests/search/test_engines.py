@@ -15,8 +15,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hanging import HANG, within
-from search_problems import (
+from support.harness.hanging import HANG, within
+from support.search.problems import (
     REPORTED,
     Deadly,
     Endless,
@@ -371,17 +371,14 @@ def test_a_worker_that_an_unnamed_signal_kills_is_replaced() -> None:
 
 
 def test_workers_that_cannot_start_are_named_as_that() -> None:
-    script = (
-        "from collir.search import Nodes, Processes, enumerate\nfrom search_problems import Heap\n"
-    )
+    script = "from collir.search import Nodes, Processes, enumerate\n"
+    script += "from support.search.problems import Heap\n"
     script += "enumerate(Heap(50), Nodes(), engine=Processes(1, 'spawn'))\n"
-    support = Path(__file__).parent.parent / "support"
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "unguarded.py"
         path.write_text(script)
         ended = subprocess.run(
             [sys.executable, str(path)],
-            env={**os.environ, "PYTHONPATH": str(support)},
             capture_output=True,
             text=True,
             timeout=HANG,

@@ -8,10 +8,11 @@ from itertools import product
 from math import prod
 
 import pytest
-from checks import agree, functions_of, results_on_all_devices
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import (
+from support.harness.seeds import fresh, some
+from support.machine.topologies import kinds_of, some_level
+from support.programs.collectives import (
     RANDOM,
     FunctionBuilder,
     Move,
@@ -21,8 +22,7 @@ from programs import (
     random_layout,
     random_mesh,
 )
-from seeds import fresh, some
-from topologies import kinds_of, some_level
+from support.semantics.checks import agree, functions_of, results_on_all_devices
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 

@@ -5,11 +5,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hanging import HANG
-from one_step import collectives, local_operations, meshes_of
-from programs import module_of, random_function, random_mesh
-from real_nccl import compile_with_gcc, compile_with_nvcc, needs_nccl, needs_nvcc
-from seeds import fresh
+from support.harness.hanging import HANG
+from support.harness.seeds import fresh
+from support.programs.collectives import module_of, random_function, random_mesh
+from support.programs.one_step import collectives, local_operations, meshes_of
+from support.targets.real_nccl import compile_with_gcc, compile_with_nvcc, needs_nccl, needs_nvcc
 from xdsl.dialects.func import FuncOp
 
 import collir

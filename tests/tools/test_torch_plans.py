@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from seeds import some
-from torch_plans import config_of
+from support.harness.seeds import some
+from support.tools.torch_plans import config_of
 from xdsl.ir import Block
 
 from collir.dialects.nested import RepeatOp
@@ -29,7 +29,7 @@ from collir.tools.machine import preset
 from collir.tools.sweep_model import Model, step_of
 from collir.tools.sweep_settings import settings_text
 
-SUPPORT = Path(__file__).parents[1] / "support"
+SUPPORT = Path(__file__).parents[1] / "support" / "tools"
 
 PLAIN = Configuration((("pipe", (1, 1)), ("data", (1, 2)), ("model", (1, 2))), "pipe", 8, 1, zero=0)
 COPIED = (("pipe", (1, 1)), ("replica", (1, 2)), ("data", (1, 2)), ("model", (1, 1)))

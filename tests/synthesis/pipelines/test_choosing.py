@@ -3,8 +3,8 @@
 import random
 
 import pytest
-from random_pipelines import named_options, random_pipeline
-from seeds import fresh
+from support.harness.seeds import fresh
+from support.programs.pipelines import named_options, random_pipeline
 from xdsl.dialects.builtin import ModuleOp
 
 import collir
